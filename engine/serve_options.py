@@ -5,20 +5,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.checkpoint.find_model import find_model
 from engine.http.http_settings import HttpSettings
 from engine.models.computation import Computation
-from engine.models.model_config import ModelConfig, model_preset
+from engine.models.model_config import ModelConfig
 from policies.config import PolicyConfig
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """A model preset, its policies, how it computes, and where it listens.
+    """A model, its policies, how it computes, and where it listens.
 
-    ``shape`` is that of the model where techniques have changed the preset's (None: they have not);
-    ``port`` 0 takes a free one; ``step_log`` is the file for the step log (None: no log);
-    ``drain_s`` is how long running requests may go on after a signal to stop. A core that dies in
-    a measurement ends the server, unless ``max_restarts`` says otherwise.
+    ``model`` is a preset's name or the folder of a checkpoint. ``shape`` is that of the model where
+    techniques have changed it (None: they have not); ``port`` 0 takes a free one; ``step_log`` is
+    the file for the step log (None: no log); ``drain_s`` is how long running requests may go on
+    after a signal to stop. A core that dies in a measurement ends the server, unless
+    ``max_restarts`` says otherwise.
     """
 
     model: str = "base"
@@ -34,8 +36,8 @@ class ServeOptions:
     shape: ModelConfig | None = None
 
     def model_config(self) -> ModelConfig:
-        """Return the shape of the model; raise ``EngineError`` for a preset that is not there."""
-        return self.shape or model_preset(self.model)
+        """Return the shape of the model; raise ``EngineError`` for one that is not there."""
+        return self.shape or find_model(self.model).config
 
     def http(self) -> HttpSettings:
         """Return the part that the HTTP process needs."""
@@ -63,5 +65,5 @@ class ServeOptions:
             policies=policies,
             computation=computation,
             step_log=step_log and Path(step_log),
-            shape=shape and ModelConfig(**shape),
+            shape=shape and ModelConfig.from_values(shape),
         )

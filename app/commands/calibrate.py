@@ -163,7 +163,6 @@ def _bundled(
 ) -> "Profile":
     require_engine()
     from app.twin.step_log_calibration import calibrate_bundled
-    from policies.config import PolicyConfig
 
-    config = policy.over(PolicyConfig())
+    config = policy.over(engine.policies())
     return calibrate_bundled(config, engine, rounds, name, report_progress, prompt_salt)

@@ -17,6 +17,7 @@ from workloads.errors import EngineError
 
 if TYPE_CHECKING:
     from engine.core.core_process import BuildCore
+    from engine.text.tokenizer import Tokenizer
 
 
 class Served(NamedTuple):
@@ -26,6 +27,7 @@ class Served(NamedTuple):
     name: str
     policies: str
     build: "BuildCore"
+    tokenizer: "Tokenizer"
 
 
 @takes_options
@@ -37,7 +39,11 @@ def serve(
     engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
     http: HttpOptions,
     model: Annotated[
-        str | None, Option(help="Model preset; with --hardware, a model of the catalogue.")
+        str | None,
+        Option(
+            help="Model preset, or the folder of a checkpoint; with --hardware, a model of the "
+            "catalogue."
+        ),
     ] = None,
     simulated: Annotated[
         str | None,
@@ -71,16 +77,17 @@ def serve(
     def say_ready(url: str) -> None:
         typer.echo(f"serving {served.model} at {url}/v1 (Ctrl-C stops)")
 
-    serve_core(served.build, served.name, http.settings(), say_ready)
+    serve_core(served.build, served.name, http.settings(), say_ready, served.tokenizer)
 
 
 def _bundled(
     policy: PolicyOptions, choice: EngineChoice, servers: ServerOptions, step_log: Path | None
 ) -> Served:
+    from engine.checkpoint.find_model import find_model
     from engine.core.core_process import bundled
-    from policies.config import PolicyConfig
 
-    policies = policy.over(PolicyConfig())
+    model = find_model(choice.model)
+    policies = policy.over(choice.policies())
     require_engine()
     toggles = servers.toggles()
     options = choice.options(policies, toggles, step_log)
@@ -89,14 +96,15 @@ def _bundled(
 
         for note in notes(choice.options(policies), toggles, policy.changes()):
             typer.echo(f"note: {note}", err=True)
-    shown = (options.shape.name if options.shape else choice.model, choice.model)
-    return Served(*shown, options.policies.name, bundled(options))
+    shown = (options.model_config().name, model.config.name)
+    return Served(*shown, options.policies.name, bundled(options), model.tokenizer())
 
 
 def _simulated(
     servers: ServerOptions, policy: PolicyOptions, choice: EngineChoice, step_log: Path | None
 ) -> Served:
     from app.twin.simulated_server import simulated_engine
+    from engine.text.byte_tokenizer import ByteTokenizer
 
     if choice != EngineChoice(choice.model, seed=choice.seed):
         raise EngineError(
@@ -105,4 +113,10 @@ def _simulated(
     engine = simulated_engine(servers, policy, seed=choice.seed, step_log=step_log)
     for note in policy.laid_on(servers.servers()).notes():
         typer.echo(f"note: {note}", err=True)
-    return Served(f"a simulated {engine.model}", engine.model, engine.policies.name, engine.build)
+    return Served(
+        f"a simulated {engine.model}",
+        engine.model,
+        engine.policies.name,
+        engine.build,
+        ByteTokenizer(),
+    )

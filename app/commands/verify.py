@@ -137,7 +137,8 @@ def verify(
     if resume and out is None:
         raise LoadTestError("--resume: say with --out where the forecast is")
     requests = replace(part, path=trace, seed=seed).read_or_sample()
-    base = settings.over(PolicyConfig())
+    choice = replace(engine, model=model or "base", seed=seed)
+    base = settings.over(PolicyConfig() if url else choice.policies())
     labels = policy or ("continuous+paged",)
     configs = [policies_named(label, base, "--policy") for label in labels]
     judged = load_profile(profile) if profile else None
@@ -148,7 +149,6 @@ def verify(
         at = claim.begin() if claim else None
         task = VerifyTask(requests, plan, at, judged, resume, endpoint.prompt_salt)
         if url is None or probed is None:
-            choice = replace(engine, model=model or "base", seed=seed)
             finish(verify_policies(configs, choice, task), at, json)
         elif not as_black_box and (live := _with_step_log(url)):
             finish([_verify_engine(live, task)], at, json)

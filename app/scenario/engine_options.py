@@ -1,6 +1,6 @@
 """Options of the bundled engine, and of the HTTP API before it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -32,6 +32,17 @@ class EngineChoice:
     threads: Annotated[int, Option(min=1)] = 1
     """Torch threads."""
     seed: int = 0
+
+    def policies(self) -> "PolicyConfig":
+        """Return the default policies, whose contexts are no longer than the model's.
+
+        Raises ``EngineError`` for a model that is not there or that the engine cannot compute.
+        """
+        from engine.checkpoint.find_model import find_model
+        from policies.config import PolicyConfig
+
+        usual, longest = PolicyConfig(), find_model(self.model).config.max_model_len
+        return replace(usual, max_model_len=min(usual.max_model_len, longest))
 
     def computation(self) -> "Computation":
         """Return how the engine computes."""

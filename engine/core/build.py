@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from engine.checkpoint.find_model import find_model
 from engine.core.clock import CoreClock
 from engine.core.core import EngineCore
 from engine.core.facts import core_facts
@@ -29,7 +30,7 @@ def build_core(
     Raises ``ServetwinError`` for a model, policies, a device or a log file that does not exist or
     does not fit.
     """
-    model, policies = options.model_config(), options.policies
+    found, model, policies = find_model(options.model), options.model_config(), options.policies
     scheduler = build_scheduler(policies)
     memory = scheduler.memory
     _check_policies(policies)
@@ -41,6 +42,7 @@ def build_core(
         kv_tokens=memory.capacity_tokens,
         block_tokens=memory.block_tokens,
         seed=options.seed,
+        load_weights=found.load_weights(model),
     )
     _warm_up(runner, memory)
     clock = clock or CoreClock()
@@ -48,8 +50,15 @@ def build_core(
         model.name, model.vocab_size, policies, memory, runner.describe(), clock, options.step_log
     )
     log = StepLogFile(options.step_log, facts) if options.step_log else None
-    cached = policies.prefix_cache
-    core = EngineCore(scheduler, runner, token_state, prefix_cache=cached, clock=clock, log=log)
+    core = EngineCore(
+        scheduler,
+        runner,
+        token_state,
+        prefix_cache=policies.prefix_cache,
+        clock=clock,
+        log=log,
+        tokenizer=found.tokenizer(),
+    )
     return core, facts
 
 

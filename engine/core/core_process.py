@@ -13,6 +13,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+from engine.checkpoint.find_model import find_model
 from engine.core.clock import CoreClock
 from engine.core.core import EngineCore
 from engine.core.core_loop import CoreLoop
@@ -33,9 +34,10 @@ CoreProcess = multiprocessing.process.BaseProcess
 def bundled(options: ServeOptions) -> BuildCore:
     """Return a function that builds the core of the bundled engine.
 
-    Raises ``EngineError`` for an unknown model, before a process starts and imports torch.
+    Raises ``EngineError`` for an unknown model, or a checkpoint that is not whole, before a process
+    starts and imports torch.
     """
-    options.model_config()
+    find_model(options.model).stored(options.model_config())
     return partial(_build_bundled, options)
 
 

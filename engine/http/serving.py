@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
+from engine.checkpoint.find_model import find_model
 from engine.core.core_client import CoreClient, Ended
 from engine.core.core_process import BuildCore, bundled
 from engine.core.supervisor import Supervisor
@@ -38,7 +39,8 @@ KEEP_ALIVE_S = 120
 
 def serve(options: ServeOptions, on_ready: Callable[[str], None]) -> None:
     """Serve the bundled engine (``serve_core``)."""
-    serve_core(bundled(options), options.model, options.http(), on_ready)
+    model = find_model(options.model)
+    serve_core(bundled(options), model.config.name, options.http(), on_ready, model.tokenizer())
 
 
 def serve_core(

@@ -13,6 +13,7 @@ from engine.core.messages import CoreStats
 from engine.core.runner import Runner, TokenState
 from engine.models.computation import Computation
 from engine.models.model_config import ModelConfig
+from engine.models.weights import LoadWeights
 from engine.sampling.sampling_params import SamplingParams
 from policies.batch import Batch
 from policies.config import PolicyConfig
@@ -52,6 +53,7 @@ def run_greedy(
     prompts: list[list[int]],
     new_tokens: int,
     computation: Computation = Computation(device="cpu"),  # noqa: B008, it is frozen
+    load_weights: LoadWeights | None = None,
 ) -> RecordedRun:
     """Send all prompts at once; what each was answered, in their order."""
     scheduler = build_scheduler(policies)
@@ -62,6 +64,7 @@ def run_greedy(
         layout=memory.layout,
         kv_tokens=memory.capacity_tokens,
         block_tokens=memory.block_tokens,
+        load_weights=load_weights,
     )
     core = EngineCore(scheduler, runner, token_state, prefix_cache=policies.prefix_cache)
     params = SamplingParams(new_tokens, ignore_eos=True)

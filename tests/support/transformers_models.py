@@ -1,7 +1,6 @@
 """An independent implementation (transformers) of the engine's models, with the same weights."""
 
 import warnings
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -72,16 +71,23 @@ def _rope(config: ModelConfig) -> dict[str, Any]:
     scaling = config.rope_scaling
     if scaling is None:
         return {"rope_type": "default", "rope_theta": config.rope_theta}
-    values = asdict(scaling)
-    if scaling.score_factor != 1:  # DeepSeek writes magnitudes, of which both factors follow
-        values |= {"mscale": 1.0, "mscale_all_dim": 1.0}
-    return {
-        "rope_type": values.pop("kind"),
+    rope: dict[str, Any] = {
+        "rope_type": scaling.kind,
         "rope_theta": config.rope_theta,
-        "original_max_position_embeddings": values.pop("original_max_len"),
-        "attention_factor": values.pop("rotary_factor"),
-        **values,
+        "factor": scaling.factor,
     }
+    if scaling.kind != "linear":
+        rope["original_max_position_embeddings"] = scaling.original_max_len
+    names: dict[str, tuple[str, ...]] = {
+        "llama3": ("low_freq_factor", "high_freq_factor"),
+        "yarn": ("beta_fast", "beta_slow", "truncate"),
+    }
+    rope |= {name: getattr(scaling, name) for name in names.get(scaling.kind, ())}
+    if scaling.score_factor != 1:  # DeepSeek writes magnitudes, of which both factors follow
+        rope |= {"mscale": 1.0, "mscale_all_dim": 1.0}
+    elif scaling.rotary_factor is not None:
+        rope["attention_factor"] = scaling.rotary_factor
+    return rope
 
 
 def _latent_options(config: ModelConfig) -> dict[str, Any]:

@@ -1,0 +1,90 @@
+"""What the engine runs: a preset with random weights, or a folder with a checkpoint."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.checkpoint.architectures import CONFIG_FILE, read_model_config
+from engine.checkpoint.json_file import JsonObject
+from engine.checkpoint.tensor_check import check_tensors
+from engine.checkpoint.tensor_files import StoredTensor, stored_tensors
+from engine.models.model_config import PRESETS, ModelConfig, model_preset
+from engine.sampling.sampling_params import EOS_ID
+from engine.text.byte_tokenizer import ByteTokenizer
+from engine.text.file_tokenizer import file_tokenizer
+from engine.text.tokenizer import Tokenizer
+from workloads.errors import EngineError
+
+if TYPE_CHECKING:
+    from engine.models.weights import LoadWeights
+
+GENERATION_FILE = "generation_config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A model and where it comes from; ``folder`` is that of a checkpoint (None: a preset)."""
+
+    config: ModelConfig
+    folder: Path | None = None
+    eos_ids: tuple[int, ...] = (EOS_ID,)
+
+    def tokenizer(self) -> Tokenizer:
+        """Return the tokenizer of the folder, or that of the presets."""
+        return file_tokenizer(self.folder, self.eos_ids) if self.folder else ByteTokenizer()
+
+    def stored(self, config: ModelConfig) -> dict[str, StoredTensor]:
+        """Return where the tensors of ``config`` lie in the folder; a preset has none.
+
+        Raises ``EngineError`` where the folder has not exactly those.
+        """
+        if self.folder is None:
+            return {}
+        stored = stored_tensors(self.folder)
+        check_tensors(config, stored, str(self.folder))
+        return stored
+
+    def load_weights(self, config: ModelConfig) -> "LoadWeights | None":
+        """Return what loads the weights of ``config``; None: they are drawn at random."""
+        if self.folder is None:
+            return None
+        from engine.checkpoint.load_weights import CheckpointWeights  # torch is imported here
+
+        return CheckpointWeights(config, self.stored(config))
+
+
+def find_model(name: str) -> FoundModel:
+    """Return the preset called ``name``, or the checkpoint in the folder of that path.
+
+    Raises ``EngineError`` for a name that is neither, and for a model that the engine cannot
+    compute; the weights are not looked at.
+    """
+    folder = Path(name).expanduser()
+    if name in PRESETS or not (folder.is_dir() or "/" in name):
+        return FoundModel(model_preset(name))
+    if not folder.is_dir():
+        raise EngineError(
+            f"model {name}: no such folder; give one with a checkpoint, or a preset "
+            f"({', '.join(PRESETS)})"
+        )
+    config = read_model_config(folder)
+    return FoundModel(config, folder, _eos_ids(folder, config))
+
+
+def _eos_ids(folder: Path, config: ModelConfig) -> tuple[int, ...]:
+    """Return the ends of sequence of ``generation_config.json``, else of ``config.json``."""
+    for name in (GENERATION_FILE, CONFIG_FILE):
+        if not (folder / name).is_file():
+            continue
+        found = JsonObject.read(folder / name)
+        eos = found.get("eos_token_id")
+        if eos is None:
+            continue
+        ids = eos if isinstance(eos, list) else [eos]
+        for token in ids:
+            if type(token) is not int or not 0 <= token < config.vocab_size:
+                wrong = f"{json.dumps(token)} is no token of 0 .. {config.vocab_size - 1}"
+                raise found.error("eos_token_id", wrong)
+        return tuple(ids)
+    return ()

@@ -1,0 +1,98 @@
+"""Load the weights of a checkpoint: one tensor at a time out of mapped files."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from engine.checkpoint import tensor_layout as layout
+from engine.checkpoint.tensor_files import StoredTensor
+from engine.checkpoint.tensor_layout import Stack
+from engine.models.model_config import ModelConfig
+from engine.models.weights import AttentionWeights, FeedForwardWeights, LayerWeights, Weights
+from workloads.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWeights:
+    """``LoadWeights`` of a checkpoint that ``check_tensors`` has found whole."""
+
+    model: ModelConfig
+    stored: Mapping[str, StoredTensor]
+
+    def __call__(self, dtype: torch.dtype, device: torch.device) -> Weights:
+        """Return the weights. Layers are read when they are asked for, and not kept."""
+        with _MappedFiles(self.stored, dtype, device) as files:
+            embedding = files.read(layout.embedding(self.model))
+            final_norm = files.read(layout.final_norm(self.model))
+            tied = self.model.tie_embeddings
+            head = embedding if tied else files.read(layout.head(self.model))
+        return Weights(embedding, _Layers(self, dtype, device), final_norm, head)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """The layers of a checkpoint, read anew in each iteration."""
+
+    checkpoint: CheckpointWeights
+    dtype: torch.dtype
+    device: torch.device
+
+    def __iter__(self) -> Iterator[LayerWeights]:
+        for index in range(self.checkpoint.model.layers):
+            with _MappedFiles(self.checkpoint.stored, self.dtype, self.device) as files:
+                yield _layer(files, self.checkpoint.model, index)
+
+
+def _layer(files: "_MappedFiles", model: ModelConfig, index: int) -> LayerWeights:
+    attention_norm, ffn_norm = map(files.read, layout.layer_norms(model, index))
+    attention = AttentionWeights(**files.fields(layout.attention(model, index)))
+    ffn = FeedForwardWeights(**files.fields(layout.feed_forward(model, index)))
+    return LayerWeights(attention_norm, attention, ffn_norm, ffn)
+
+
+class _MappedFiles:
+    """Reads tensors out of files that are mapped until the ``with`` block ends."""
+
+    def __init__(
+        self, stored: Mapping[str, StoredTensor], dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self._stored = stored
+        self._dtype = dtype
+        self._device = device
+        self._open: dict[Path, Any] = {}
+        self._to_close = ExitStack()
+
+    def __enter__(self) -> "_MappedFiles":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.clear()
+        self._to_close.close()
+
+    def fields(self, stacks: Mapping[str, Stack]) -> dict[str, Tensor]:
+        """Return the tensor of each stack."""
+        return {name: self.read(stack) for name, stack in stacks.items()}
+
+    def read(self, stack: Stack) -> Tensor:
+        """Return one tensor with the rows of all parts."""
+        rows = sum(part.shape[0] for part in stack)
+        whole = torch.empty((rows, *stack[0].shape[1:]), dtype=self._dtype, device=self._device)
+        pieces = whole.split_with_sizes([part.shape[0] for part in stack])
+        for part, piece in zip(stack, pieces, strict=True):
+            piece.copy_(self._file(part.name).get_tensor(part.name))
+            if self._dtype == torch.float16 and not piece.isfinite().all():
+                file = self._stored[part.name].file
+                raise EngineError(f"{file}: tensor {part.name} does not fit float16: use bfloat16")
+        return whole
+
+    def _file(self, name: str) -> Any:
+        path = self._stored[name].file
+        if path not in self._open:
+            self._open[path] = self._to_close.enter_context(safe_open(path, framework="pt"))
+        return self._open[path]

@@ -1,0 +1,97 @@
+"""Rotary positions as a ``config.json`` describes them."""
+
+from engine.checkpoint.json_file import JsonObject
+from engine.models.rope_scaling import RopeScaling, yarn_magnitude
+from workloads.errors import EngineError
+
+_KEYS = {
+    "linear": frozenset({"factor"}),
+    "llama3": frozenset(
+        {
+            "factor",
+            "original_max_position_embeddings",
+            "low_freq_factor",
+            "high_freq_factor",
+        }
+    ),
+    "yarn": frozenset(
+        {
+            "factor",
+            "original_max_position_embeddings",
+            "attention_factor",
+            "beta_fast",
+            "beta_slow",
+            "mscale",
+            "mscale_all_dim",
+            "truncate",
+        }
+    ),
+}
+"""By type of scaling, what may stand beside the type."""
+_OF_ALL = frozenset({"type", "rope_type", "rope_theta", "partial_rotary_factor"})
+
+
+def rope_theta(config: JsonObject, default: float = 10_000.0) -> float:
+    """Return the base of the frequencies, of ``rope_parameters`` or ``rope_theta``."""
+    rope = config.part("rope_parameters")
+    if rope is not None and "rope_theta" in rope.values:
+        return rope.number("rope_theta")
+    return config.number("rope_theta", default)
+
+
+def rope_scaling(config: JsonObject) -> RopeScaling | None:
+    """Return how the frequencies are stretched.
+
+    Raises ``EngineError`` for a type, or a key beside it, that the engine does not know.
+    """
+    rope = config.part("rope_parameters") or config.part("rope_scaling")
+    if rope is None:
+        return None
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    rope.require_neutral({"partial_rotary_factor": (1, 1.0)})
+    if kind == "default":
+        _check_keys(rope, "default", frozenset())
+        return None
+    if kind not in _KEYS:
+        raise rope.error("rope_type", f"{kind!r} is not supported: use default, {', '.join(_KEYS)}")
+    _check_keys(rope, kind, _KEYS[kind])
+    try:
+        return _scaling(kind, rope, config)
+    except EngineError as error:
+        raise EngineError(f"{rope.place}: {str(error).removeprefix(f'{rope.place}: ')}") from None
+
+
+def _check_keys(rope: JsonObject, kind: str, known: frozenset[str]) -> None:
+    for key, value in rope.values.items():
+        if value is not None and key not in known | _OF_ALL:
+            raise rope.error(key, f"is not supported beside rope_type {kind!r}")
+
+
+def _scaling(kind: str, rope: JsonObject, config: JsonObject) -> RopeScaling:
+    factor = rope.number("factor")
+    if kind == "linear":
+        return RopeScaling("linear", factor)
+    longest = config.size("max_position_embeddings")
+    original = rope.size("original_max_position_embeddings", longest)
+    if kind == "llama3":
+        low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
+        return RopeScaling("llama3", factor, original, low, high)
+    return RopeScaling(
+        "yarn",
+        factor,
+        original,
+        beta_fast=rope.number("beta_fast", 32.0),
+        beta_slow=rope.number("beta_slow", 1.0),
+        truncate=rope.flag("truncate", True),
+        rotary_factor=_rotary_factor(rope, factor),
+    )
+
+
+def _rotary_factor(rope: JsonObject, factor: float) -> float | None:
+    """Return what cosines and sines are multiplied by; None: the rule of YaRN."""
+    if rope.get("attention_factor") is not None:
+        return rope.number("attention_factor")
+    if not rope.get("mscale") or not rope.get("mscale_all_dim"):
+        return None
+    mscale, of_all = rope.number("mscale"), rope.number("mscale_all_dim")
+    return yarn_magnitude(factor, mscale) / yarn_magnitude(factor, of_all)

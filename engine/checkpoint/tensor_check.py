@@ -1,0 +1,58 @@
+"""Whether a checkpoint has the tensors of its model, and no others."""
+
+import re
+from collections.abc import Mapping
+
+from engine.checkpoint.tensor_files import DTYPE_BYTES, StoredTensor
+from engine.checkpoint.tensor_layout import HEAD, Part, all_parts
+from engine.models.model_config import ModelConfig
+from workloads.errors import EngineError
+
+_HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias)$")
+"""Tensors of old files that are computed, and not learned."""
+_NAMED_AT_MOST = 3
+
+
+def check_tensors(model: ModelConfig, stored: Mapping[str, StoredTensor], where: str) -> None:
+    """Raise ``EngineError`` that names a tensor which is missing, misshapen, of a number format
+    that is not read, or not of this model. ``where`` names the folder.
+    """
+    expected = {part.name: part for part in all_parts(model)}
+    missing = [name for name in expected if name not in stored]
+    extra = [name for name in stored if name not in expected and not _is_harmless(model, name)]
+    if missing:
+        has = f"; it has {extra[0]}, which the model has not" if extra else ""
+        raise EngineError(f"{where}: tensor {_named(missing)} is missing{_tied(missing)}{has}")
+    if extra:
+        raise EngineError(
+            f"{where}: tensor {_named(extra)} is not of a {model.name} as its "
+            "config.json describes it; the engine would ignore it"
+        )
+    for part in expected.values():
+        _check(part, stored[part.name])
+
+
+def _check(part: Part, stored: StoredTensor) -> None:
+    if stored.shape != part.shape:
+        raise EngineError(
+            f"{stored.file}: tensor {part.name} is {list(stored.shape)}, and config.json makes it "
+            f"{list(part.shape)}"
+        )
+    if stored.dtype not in DTYPE_BYTES:
+        raise EngineError(
+            f"{stored.file}: tensor {part.name} is of {stored.dtype}; the engine reads "
+            f"{', '.join(DTYPE_BYTES)}"
+        )
+
+
+def _is_harmless(model: ModelConfig, name: str) -> bool:
+    return bool(_HARMLESS.search(name)) or (name == HEAD and model.tie_embeddings)
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - _NAMED_AT_MOST
+    return ", ".join(names[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _tied(missing: list[str]) -> str:
+    return " (and tie_word_embeddings is not true)" if missing == [HEAD] else ""
