@@ -54,6 +54,13 @@ class AttentionBackend(ABC):
         write = _Write.plan(self.store, entries)
         return _Step(self.store, write, [reads[window] for window in windows])
 
+    def plan_rows(self, slots: Tensor, attend: Callable[[int | None], DecodeStep]) -> Attend:
+        """Return the attention of rows that are all decodes and write to ``slots``, each window by
+        ``attend``; what the tensors hold may change between calls.
+        """
+        reads = {window: _Reads(len(slots), attend(window), []) for window in set(self._windows)}
+        return _Step(self.store, _Write(slots, None), [reads[window] for window in self._windows])
+
     def _reads(
         self, decodes: list[ScheduledSequence], chunks: list[ScheduledSequence], window: int | None
     ) -> "_Reads":

@@ -1,6 +1,7 @@
 """Attention of decodes by one kernel that reads block tables: nothing is gathered."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
@@ -12,7 +13,8 @@ from engine.attention.block_tables import (
     Visibility,
     table_of,
 )
-from engine.attention.step_attention import AttentionBackend, DecodeStep, Windows
+from engine.attention.decode_rows import DecodeRows
+from engine.attention.step_attention import Attend, AttentionBackend, DecodeStep, Windows
 from engine.kv.kv_store import KVStore
 from engine.models.device import to_device
 from policies.batch import ScheduledSequence
@@ -36,10 +38,13 @@ class TableAttention(AttentionBackend):
             to_device(contexts, device),
             self.store.span_tokens,
         )
-        return self.over(tables, window)
+        return self._over(tables, window)
 
-    def over(self, tables: BlockTables, window: int | None) -> DecodeStep:
-        """Return the kernel over ``tables``, whose values may change between calls."""
+    def plan_matrix(self, rows: DecodeRows) -> Attend:
+        """Return the attention of a step of decodes whose inputs may change between calls."""
+        return self.plan_rows(rows.slots, partial(self._over, rows.tables))
+
+    def _over(self, tables: BlockTables, window: int | None) -> DecodeStep:
         visible = Visibility(window) if window else SEES_ALL
         return _TableStep(self.store, self._kernel, tables, visible)
 

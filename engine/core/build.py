@@ -8,6 +8,7 @@ from engine.core.core import EngineCore
 from engine.core.facts import core_facts
 from engine.core.runner import Runner, TokenState
 from engine.core.step_log import StepLogFile
+from engine.kernels.cuda_graphs import cuda_graphs
 from engine.models.model_config import ModelConfig
 from engine.sampling.noise import new_seed
 from engine.sampling.sampling_params import SamplingParams
@@ -45,6 +46,9 @@ def build_core(
         load_weights=found.load_weights(model),
     )
     _warm_up(runner, memory)
+    graphs = cuda_graphs(options.computation, runner.store.keys.device)
+    if graphs is not None:
+        runner.capture_decodes(graphs, policies.max_seqs, policies.max_model_len)
     clock = clock or CoreClock()
     facts = core_facts(
         model.name, model.vocab_size, policies, memory, runner.describe(), clock, options.step_log

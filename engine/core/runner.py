@@ -8,8 +8,12 @@ import torch
 from torch import Tensor
 
 from engine.attention.choose import attention_backend
+from engine.attention.decode_rows import DecodeRows, pack_rows
+from engine.attention.step_attention import is_decode
+from engine.attention.table_attention import TableAttention
 from engine.core.step_input import StepInput
 from engine.core.step_isolation import ExecutorLost
+from engine.kernels.graph_buckets import GraphBackend, GraphBuckets
 from engine.kv.kv_store import KVStore
 from engine.models.computation import Computation
 from engine.models.device import choose_device, choose_dtype, device_name, to_device
@@ -76,6 +80,26 @@ class Runner:
             computation.attention, store, config.heads // config.kv_heads, config.windows
         )
 
+        self._graphs: GraphBuckets | None = None
+
+    @torch.inference_mode()
+    def capture_decodes(self, backend: GraphBackend, most_rows: int, most_tokens: int) -> None:
+        """Compute steps of up to ``most_rows`` decodes alone, of up to ``most_tokens`` tokens, by
+        graphs from now on. Only attention over block tables can be captured.
+        """
+        attention = self._attention
+        if not isinstance(attention, TableAttention):
+            raise EngineError(f"attention {attention.name!r} cannot be captured: use triton")
+        every_row = torch.arange(most_rows, device=self._device)
+
+        def compute(rows: DecodeRows) -> Tensor:
+            plan, own = attention.plan_matrix(rows), every_row[: len(rows.matrix)]
+            return self._model.forward(rows.token_ids, rows.positions, most_tokens, plan, own)
+
+        self._graphs = GraphBuckets(
+            backend, compute, self.store, most_rows=most_rows, most_tokens=most_tokens
+        )
+
     @property
     def store(self) -> KVStore:
         """The KV memory."""
@@ -126,11 +150,26 @@ class Runner:
     @torch.inference_mode()
     def compute(self, step: StepInput) -> Tensor:
         """Return float32 logits [rows that sample, vocabulary]."""
+        replayed = self._replayed(step)
+        if replayed is not None:
+            return replayed
         attend, device = self._attention.plan(step.entries), self._device
         ids, positions, rows = (
             to_device(ints, device) for ints in (step.token_ids, step.positions, step.sampled_rows)
         )
         return self._model.forward(ids, positions, max(step.positions) + 1, attend, rows)
+
+    def _replayed(self, step: StepInput) -> Tensor | None:
+        """Return the logits of a step that a graph takes; None for any other step."""
+        if self._graphs is None or not is_decode(step.entries[-1]):
+            return None
+        matrix = pack_rows(self.store, step.entries, step.token_ids)
+        if not self._graphs.fits(matrix):
+            return None
+        logits = self._graphs.logits(matrix)
+        if len(step.sampled_rows) == len(logits):
+            return logits
+        return logits.index_select(0, to_device(step.sampled_rows, self._device))
 
     def describe(self) -> dict[str, object]:
         """Return model, device, dtype and layout; every ``auto`` is resolved."""
@@ -142,7 +181,8 @@ class Runner:
             "threads": torch.get_num_threads(),
             "attention": self._attention.name,
             "linear": self._model.linear_backend,
-            "kv_tokens": self.store.keys.shape[1],
+            "graph_rows": self._graphs.most_rows if self._graphs else 0,
+            "kv_tokens": self.store.tokens,
             "kv_bytes": self.store.bytes,
             "layout": self.store.layout,
             "block_tokens": self.store.block_tokens,

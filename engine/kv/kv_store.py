@@ -24,7 +24,8 @@ class KVStore:
 
     Position p of a sequence is in slot ``blocks[p // block_tokens] * block_tokens + p %
     block_tokens`` (paged) or ``region_start + p`` (contiguous). Which slots belong to which
-    sequence is decided by the KV memory of the policies; nothing is checked here.
+    sequence is decided by the KV memory of the policies; nothing is checked here. One slot more
+    than ``tokens`` is spare: rows that belong to no sequence write to it.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class KVStore:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        shape = (config.layers, kv_tokens, config.kv_heads, config.key_dim)
+        shape = (config.layers, kv_tokens + 1, config.kv_heads, config.key_dim)
         self._one_tensor = config.latent is not None
         try:  # not filled: on the CPU a page becomes real when it is first written
             self.keys = torch.empty(shape, dtype=dtype, device=device)
@@ -50,12 +51,14 @@ class KVStore:
             ) from None
         self.layers = list(zip(self.keys.unbind(), self.values.unbind(), strict=True))
         self.layout, self.block_tokens = layout, block_tokens
+        self.tokens = self.spare_slot = kv_tokens
         self._offsets = np.arange(block_tokens)
 
     @property
     def bytes(self) -> int:
         """Size of all keys and values."""
-        return self.keys.nbytes if self._one_tensor else self.keys.nbytes + self.values.nbytes
+        slot_bytes = self.keys[:, 0].nbytes * (1 if self._one_tensor else 2)
+        return slot_bytes * self.tokens
 
     def slots(self, seq: Sequence, start: int, stop: int) -> NDArray[np.int64]:
         """Return the slots of positions ``start .. stop - 1``."""

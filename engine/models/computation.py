@@ -10,7 +10,8 @@ class Computation:
     ``device`` auto is CUDA where there is one; ``dtype`` auto is bfloat16 there and float32 on the
     CPU; ``attention`` is auto, native, per-sequence, padded or triton. ``threads`` is
     process-wide. ``prepack``: weights on the CPU are kept in the layout of the fastest product
-    here.
+    here. ``graphs``: on CUDA, steps that only decode are captured at start, for buckets of batch
+    sizes.
     """
 
     device: str = "auto"
@@ -18,3 +19,4 @@ class Computation:
     threads: int = 1
     attention: str = "auto"
     prepack: bool = True
+    graphs: bool = True

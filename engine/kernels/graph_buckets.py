@@ -1,0 +1,80 @@
+"""Steps of decodes as captured graphs, one for each bucket of batch sizes.
+
+A graph replays the same kernels on the same memory: so its inputs are one matrix that stays where
+it is, rows beyond the batch are idle, and nothing on the host depends on a context.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.attention.decode_rows import COLUMNS, DecodeRows, idle_rows
+from engine.kv.kv_store import KVStore
+from engine.models.device import to_device
+
+Compute = Callable[[DecodeRows], Tensor]
+"""The logits of every row, from tensors alone."""
+Replay = Callable[[], Tensor]
+"""Runs a captured graph; the tensor is the same in every call."""
+_DOUBLED_UP_TO = 64
+
+
+class GraphBackend(Protocol):
+    """Captures what a function launches on the device."""
+
+    def capture(self, compute: Callable[[], Tensor]) -> Replay:
+        """Return what launches the same again, on the same memory."""
+
+
+def bucket_sizes(most_rows: int) -> list[int]:
+    """Return the batch sizes that get a graph: doubled up to 64, then in steps of 64."""
+    doubled = [1 << power for power in range(_DOUBLED_UP_TO.bit_length())]
+    steps = range(2 * _DOUBLED_UP_TO, most_rows, _DOUBLED_UP_TO)
+    return [size for size in (*doubled, *steps) if size < most_rows] + [most_rows]
+
+
+class GraphBuckets:
+    """Graphs of ``compute`` for up to ``most_rows`` decodes of up to ``most_tokens`` tokens."""
+
+    def __init__(
+        self,
+        backend: GraphBackend,
+        compute: Compute,
+        store: KVStore,
+        *,
+        most_rows: int,
+        most_tokens: int,
+    ) -> None:
+        spans = -(-most_tokens // store.span_tokens)
+        self._store = store
+        self._inputs = to_device(
+            idle_rows(store, most_rows, COLUMNS + spans).ravel(), store.keys.device
+        ).view(most_rows, -1)
+        self._graphs = {
+            size: backend.capture(
+                partial(compute, DecodeRows(self._inputs[:size], store.span_tokens))
+            )
+            for size in reversed(bucket_sizes(most_rows))  # the largest first: others fit beside it
+        }
+
+    @property
+    def most_rows(self) -> int:
+        """The size of the largest bucket."""
+        return len(self._inputs)
+
+    def fits(self, matrix: NDArray[np.int64]) -> bool:
+        """Return whether a graph takes so many rows with such tables."""
+        rows, columns = self._inputs.shape
+        return len(matrix) <= rows and matrix.shape[1] <= columns
+
+    def logits(self, matrix: NDArray[np.int64]) -> Tensor:
+        """Return the logits of the rows, until the next call."""
+        rows, columns = matrix.shape
+        size = min(size for size in self._graphs if size >= rows)
+        padded = np.concatenate((matrix, idle_rows(self._store, size - rows, columns)))
+        self._inputs[:size, :columns].copy_(to_device(padded, self._inputs.device))
+        return self._graphs[size]()[:rows]
