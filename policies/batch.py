@@ -31,6 +31,16 @@ class ScheduledSequence(NamedTuple):
         return self.tokens + self.padding
 
 
+class SwappedOut(NamedTuple):
+    """A sequence whose keys and values leave the device, and the blocks in which they still lie.
+
+    Of the block table, as far as an executor had asked for it; others may have the blocks already.
+    """
+
+    seq: Sequence
+    blocks: list[int]
+
+
 class BatchShape(NamedTuple):
     """The features of a batch that decide how long it takes.
 
@@ -78,7 +88,8 @@ class Batch:
     The members of ``lockstep`` decode one token each; ``chunks`` are the parts of prompts, and
     the rows of finished members that a static batch drags along. ``preempted`` lost their device
     memory to make room, ``resumed`` had theirs elsewhere; of ``swapped_tokens`` positions the keys
-    and values move over the host link before the step.
+    and values move over the host link before the step. ``swapped_out`` says which of the preempted
+    go to the host; what is resumed, or loaded for a prompt, is found by its sequence.
 
     Where decodes verify drafts, ``lockstep`` is a ``policies.drafted_decodes.DraftedDecodes`` and
     ``drafted`` the number of its members: of the rows that each computes, some become tokens.
@@ -86,7 +97,7 @@ class Batch:
 
     __slots__ = (
         "chunks", "drafted", "lockstep", "one_row_prefills", "preempted", "prompt_token",
-        "resumed", "swapped_tokens",
+        "resumed", "swapped_out", "swapped_tokens",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +107,7 @@ class Batch:
         self.lockstep = lockstep
         self.preempted: Listed[Sequence] = ()
         self.resumed: Listed[Sequence] = ()
+        self.swapped_out: Listed[SwappedOut] = ()
         self.swapped_tokens = 0
         self.drafted = 0
         self.one_row_prefills = False

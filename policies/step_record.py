@@ -8,6 +8,9 @@ from typing import Any
 from policies.batch import Batch, BatchShape, shape_of
 from policies.protocols import Scheduler
 
+OPTIONAL_FIELDS = ("drafts", "swapped_tokens")
+"""Columns that a row may lack: no drafts, and nothing moved."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
@@ -19,6 +22,7 @@ class StepRecord:
     was left once the batch had its room. ``idle_before`` says that the server slept before it.
     ``drafts`` are (request id, drafted tokens, accepted ones) of an engine's passes that verify
     drafts, the first entries; one token more than the accepted came out, if so many were asked.
+    ``swapped_tokens`` positions moved over the host link before the step.
     """
 
     step: int
@@ -32,23 +36,26 @@ class StepRecord:
     running: int
     waiting: int
     drafts: list[tuple[str, int, int]] = field(default_factory=list)
+    swapped_tokens: int = 0
 
     def shape(self) -> BatchShape:
         """The features of the batch; which of its chunks verified drafts only an engine says."""
         entries = ((start, tokens, padding) for _, start, tokens, padding in self.entries)
-        return shape_of(entries)._replace(drafted_chunks=len(self.drafts))
+        known = {"drafted_chunks": len(self.drafts), "swapped_tokens": self.swapped_tokens}
+        return shape_of(entries)._replace(**known)
 
     def decisions(self) -> tuple[object, ...]:
         """All that the policies decided: equal for equal runs, whatever the clock said."""
         entries = tuple(tuple(entry) for entry in self.entries)
         hits = tuple(tuple(hit) for hit in self.hits)
-        return entries, tuple(self.preempted), hits, self.free_tokens
+        return entries, tuple(self.preempted), hits, self.free_tokens, self.swapped_tokens
 
     def as_row(self) -> dict[str, Any]:
-        """The record by column, for JSON; drafts only where there are some."""
+        """The record by column, for JSON; optional ones only where there is something to say."""
         row = {name: getattr(self, name) for name in self.__slots__}
-        if not self.drafts:
-            del row["drafts"]
+        for name in OPTIONAL_FIELDS:
+            if not row[name]:
+                del row[name]
         return row
 
 
@@ -77,4 +84,5 @@ def record_step(
         if e.start and not e.seq.generated_tokens and e.start == e.seq.cached_tokens
     ]
     decided = (entries, preempted, hits, free_tokens, running, waiting)
-    return StepRecord(step, now_s, duration_s, idle_before, *decided, list(drafts))
+    later = (list(drafts), batch.swapped_tokens)
+    return StepRecord(step, now_s, duration_s, idle_before, *decided, *later)

@@ -9,6 +9,7 @@ from engine.core.facts import core_facts
 from engine.core.runner import Runner, TokenState
 from engine.core.step_log import StepLogFile
 from engine.kernels.cuda_graphs import cuda_graphs
+from engine.kv.host_memory import kv_movers
 from engine.models.model_config import ModelConfig
 from engine.sampling.noise import new_seed
 from engine.sampling.sampling_params import SamplingParams
@@ -62,6 +63,7 @@ def build_core(
         clock=clock,
         log=log,
         tokenizer=found.tokenizer(),
+        movers=kv_movers(policies, memory, runner.store),
     )
     return core, facts
 
@@ -74,11 +76,6 @@ def token_state(token_ids: list[int], params: SamplingParams) -> TokenState:
 
 
 def _check_policies(policies: PolicyConfig) -> None:
-    if policies.preemption == "swap" or policies.host_cache_tokens:
-        raise EngineError(
-            "preemption 'swap' and host_cache_tokens are simulated only; the bundled engine has no "
-            "host memory for keys and values"
-        )
     if policies.batching == "speculative":
         raise EngineError(
             "batching 'speculative' is simulated only; the bundled engine has nothing that drafts, "

@@ -6,6 +6,7 @@ and asks for steps.
 
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Sequence as Listed
 from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -20,6 +21,7 @@ from engine.core.messages import (
 )
 from engine.core.step_isolation import Executor, StepIsolation, StepResult
 from engine.core.step_log import StepLog
+from engine.kv.kv_mover import KVMover
 from engine.sampling.new_token import NewToken
 from engine.sampling.sampling_params import SamplingParams
 from engine.text.byte_tokenizer import ByteTokenizer
@@ -57,7 +59,8 @@ class EngineCore:
 
     ``new_state`` makes what ``executor`` keeps of a new sequence; ``prefix_cache`` says whether
     prompts get block keys; ``clock`` is the time of every ``now_s``; ``log`` records arrivals
-    and steps; ``tokenizer`` finds stop strings.
+    and steps; ``tokenizer`` finds stop strings; ``movers`` copy what the policies keep in host
+    memory.
     """
 
     scheduler: Scheduler
@@ -68,6 +71,7 @@ class EngineCore:
     clock: Callable[[], float] = field(default_factory=CoreClock)
     log: StepLog | None = None
     tokenizer: Tokenizer = field(default_factory=ByteTokenizer)
+    movers: Listed[KVMover] = ()
 
     def __post_init__(self) -> None:
         self._states: dict[str, TokenStateLike] = {}
@@ -76,7 +80,8 @@ class EngineCore:
         self._totals = Counter[str]()
         """The other fields of ``CoreStats``."""
         self._refused: list[Refused] = []
-        self._isolation = StepIsolation(self.executor, self.scheduler.memory.block_tokens)
+        block_tokens = self.scheduler.memory.block_tokens
+        self._isolation = StepIsolation(self.executor, block_tokens, self.movers)
 
     @property
     def unfinished(self) -> int:
@@ -123,8 +128,12 @@ class EngineCore:
         if batch is None:
             self._idle = True
             return None
+        memory = self.scheduler.memory
         for entry in batch.entries:
-            self.scheduler.memory.table(entry.seq, entry.start + entry.tokens)
+            memory.table(entry.seq, entry.start + entry.tokens)
+        for seq in batch.resumed:  # which may wait for a later step, or be preempted again
+            if seq.lockstep is not None:
+                memory.table(seq, seq.computed_tokens)
         result = self._isolation.execute(batch, self._states)
         drafts = _drafts(batch, result) if batch.drafted else []
         self._record(batch, now_s, self.clock() - now_s, drafts)

@@ -2,16 +2,20 @@
 
 A batch that raises is run again in halves, and these in halves, until every sequence has its token
 or stands alone with its exception. What fails only together (a batch too large for the device)
-fails nowhere. A prompt whose prefix blocks were to be filled by a sequence that failed fills them
-itself; blocks that no sequence has filled are forgotten before another can find them.
+fails nowhere, and of a prompt that is too large alone the rows are halved. A prompt whose prefix
+blocks were to be filled by a sequence that failed fills them itself; blocks that no sequence has
+filled are forgotten before another can find them.
 """
 
 import logging
 from collections.abc import Mapping
+from collections.abc import Sequence as Listed
 from dataclasses import dataclass, field
 from traceback import format_exception
 from typing import Any, Protocol
 
+from engine.core.out_of_memory import is_out_of_memory, let_go
+from engine.kv.kv_mover import KVMover
 from engine.sampling.new_token import NewToken
 from policies.batch import Batch, ScheduledSequence
 from policies.protocols import CachingMemory, KVMemory, Scheduler
@@ -42,9 +46,10 @@ class StepResult:
 class StepIsolation:
     """Executes batches; keeps in mind which failed sequences left blocks that are not filled."""
 
-    def __init__(self, executor: Executor, block_tokens: int) -> None:
+    def __init__(self, executor: Executor, block_tokens: int, movers: Listed[KVMover] = ()) -> None:
         self._executor = executor
         self._block_tokens = block_tokens
+        self._movers = movers
         self._unfilled: set[int] = set()
         """Blocks of the running step that a failed sequence should have filled."""
         self._failed: list[Sequence] = []
@@ -52,15 +57,15 @@ class StepIsolation:
 
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> StepResult:
         """Run a step. Raises ``ExecutorLost`` only."""
-        try:
-            return StepResult(self._executor.execute(batch, states))
-        except ExecutorLost:
-            raise
-        except Exception as error:
-            result = StepResult()
-            self._unfilled.clear()
-            self._split(batch.entries, states, error, result)
-            return result
+        if not self._movers:
+            return self._compute(batch, states)
+        stuck: dict[str, Exception] = {}
+        for mover in self._movers:
+            stuck |= mover.before(batch)
+        result = self._compute_but(stuck, batch, states) if stuck else self._compute(batch, states)
+        for mover in self._movers:
+            mover.after(batch, result.failures)
+        return result
 
     def forget_unfilled(self, scheduler: Scheduler) -> None:
         """Forget prefixes that were never computed, once no sequence holds them."""
@@ -71,6 +76,31 @@ class StepIsolation:
         if released:
             self._failed = [seq for seq in self._failed if seq.request_id in holders]
             _forget_idle(scheduler.memory)
+
+    def _compute(self, batch: Batch, states: Mapping[str, Any]) -> StepResult:
+        try:
+            return StepResult(self._executor.execute(batch, states))
+        except ExecutorLost:
+            raise
+        except Exception as error:
+            result = StepResult()
+            self._unfilled.clear()
+            self._split(batch.entries, states, error, result)
+            return result
+
+    def _compute_but(
+        self, stuck: Mapping[str, Exception], batch: Batch, states: Mapping[str, Any]
+    ) -> StepResult:
+        """Run a step without the sequences whose keys and values could not be moved."""
+        result = StepResult(failures=dict(stuck))
+        self._unfilled.clear()
+        for entry in batch.entries:
+            if entry.seq.request_id in stuck:
+                self._fail(entry, stuck[entry.seq.request_id], result)
+        others = [entry for entry in batch.entries if entry.seq.request_id not in stuck]
+        if others:
+            self._run(others, states, result)
+        return result
 
     def _run(
         self, entries: list[ScheduledSequence], states: Mapping[str, Any], result: StepResult
@@ -93,7 +123,13 @@ class StepIsolation:
         error: Exception,
         result: StepResult,
     ) -> None:
-        """Run entries that failed together in halves, in order; fail one that is alone."""
+        """Run entries that failed together in halves, in order; fail one that is alone.
+
+        One that is too large for the memory is run in two parts, as a prompt in chunks.
+        """
+        has_no_room = is_out_of_memory(error)
+        if has_no_room:
+            let_go(error)
         if len(entries) > 1:
             middle = len(entries) // 2
             self._run(entries[:middle], states, result)
@@ -102,6 +138,14 @@ class StepIsolation:
         (entry,) = entries
         if not entry.tokens:  # the padding of a member that has ended
             return
+        if has_no_room and entry.rows > 1:
+            for part in _parts(entry):
+                if entry.seq.request_id not in result.failures:
+                    self._run([part], states, result)
+            return
+        self._fail(entry, error, result)
+
+    def _fail(self, entry: ScheduledSequence, error: Exception, result: StepResult) -> None:
         trace = "".join(format_exception(error, chain=False)).rstrip()
         _LOG.warning("request %s failed\n%s", entry.seq.request_id, trace)
         result.failures[entry.seq.request_id] = error
@@ -122,6 +166,15 @@ class StepIsolation:
         """Return the blocks that the entry fills (paged memory)."""
         first, end = entry.start // self._block_tokens, entry.start + entry.tokens
         return entry.seq.blocks[first : -(-end // self._block_tokens)]
+
+
+def _parts(entry: ScheduledSequence) -> list[ScheduledSequence]:
+    """Return both halves of an entry's rows; what is thrown away is left out."""
+    if entry.padding:
+        return [entry._replace(padding=0)]
+    half = entry.tokens // 2
+    first = entry._replace(tokens=half, samples=False)
+    return [first, entry._replace(start=entry.start + half, tokens=entry.tokens - half)]
 
 
 def _forget_idle(memory: KVMemory) -> None:

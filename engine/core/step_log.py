@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from policies.sequence import Sequence
-from policies.step_record import StepRecord
+from policies.step_record import OPTIONAL_FIELDS, StepRecord
 from workloads.errors import EngineError
 
 _FLUSH_EVERY_S = 1.0
 _LONGEST_HEADER_BYTES = 1 << 20
 ARRIVAL_FIELDS = ("request_id", "arrival_s", "prompt_tokens", "max_tokens", "block_keys")
-_STEP_FIELDS = tuple(field.name for field in fields(StepRecord) if field.name != "drafts")
+_STEP_FIELDS = tuple(f.name for f in fields(StepRecord) if f.name not in OPTIONAL_FIELDS)
 
 
 class StepLog(Protocol):
@@ -157,7 +157,8 @@ def _record(where: str, row: Mapping[str, Any]) -> StepRecord:
     values = _columns(where, row, _STEP_FIELDS)
     values["entries"] = [tuple(entry) for entry in values["entries"]]
     values["hits"] = [tuple(hit) for hit in values["hits"]]
-    return StepRecord(**values, drafts=[tuple(drafts) for drafts in row.get("drafts", ())])
+    values["drafts"] = [tuple(drafts) for drafts in row.get("drafts", ())]
+    return StepRecord(**values, swapped_tokens=row.get("swapped_tokens", 0))
 
 
 def _columns(where: str, row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.models.device import to_device
+from engine.models.device import to_device, to_host
 from engine.models.model_config import ModelConfig
 from policies.protocols import KVLayout
 from policies.sequence import Sequence
@@ -60,12 +60,24 @@ class KVStore:
         slot_bytes = self.keys[:, 0].nbytes * (1 if self._one_tensor else 2)
         return slot_bytes * self.tokens
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that is stored, [layers, slots, ...] each."""
+        return (self.keys,) if self._one_tensor else (self.keys, self.values)
+
     def slots(self, seq: Sequence, start: int, stop: int) -> NDArray[np.int64]:
         """Return the slots of positions ``start .. stop - 1``."""
         if self.layout == "contiguous":
             return np.arange(seq.region_start + start, seq.region_start + stop)
+        return self._block_slots(seq.blocks, start, stop)
+
+    def held(self, blocks: list[int], computed_tokens: int) -> NDArray[np.int64]:
+        """Return the slots in which a block table keeps so many positions (paged memory)."""
+        return self._block_slots(blocks, 0, computed_tokens)
+
+    def _block_slots(self, table: list[int], start: int, stop: int) -> NDArray[np.int64]:
         first_block = start // self.block_tokens
-        blocks = np.array(seq.blocks[first_block : -(-stop // self.block_tokens)], dtype=np.int64)
+        blocks = np.array(table[first_block : -(-stop // self.block_tokens)], dtype=np.int64)
         slots = (blocks[:, None] * self.block_tokens + self._offsets).ravel()
         skipped = first_block * self.block_tokens
         return slots[start - skipped : stop - skipped]
@@ -95,6 +107,17 @@ class KVStore:
         stored_keys.index_copy_(0, slots, keys)
         if not self._one_tensor:
             stored_values.index_copy_(0, slots, values)
+
+    def take(self, slots: NDArray[np.int64]) -> list[Tensor]:
+        """Return a copy of some slots in host memory; from a GPU it is on its way."""
+        index = to_device(slots, self.keys.device)
+        return [to_host(stored.index_select(1, index)) for stored in self.tensors]
+
+    def put(self, slots: NDArray[np.int64], rows: list[Tensor]) -> None:
+        """Write back what ``take`` returned, to other slots."""
+        index = to_device(slots, self.keys.device)
+        for stored, kept in zip(self.tensors, rows, strict=True):
+            stored.index_copy_(1, index, kept.to(stored.device, non_blocking=True))
 
     def context(self, seq: Sequence, stop: int, start: int = 0) -> ReadContext:
         """Return a reader of positions ``start .. stop - 1``: a view if possible, else a gather."""

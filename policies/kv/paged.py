@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from policies.config import PolicyConfig
+from policies.kv.host_moves import HostMoves
 from policies.kv.host_tier import HostTier
 from policies.lockstep import Lockstep
 from policies.prefix.prefix_index import PrefixIndex, build_index
@@ -34,11 +35,10 @@ class PagedKV:
         self._index = build_index(config)
         self._keeps_answers = config.prefix_cache and config.prefix_index == "blocks"
         host_blocks = config.host_cache_tokens // config.block_tokens
-        self._host = HostTier(host_blocks) if host_blocks else None
+        self._host = HostTier(host_blocks, config.block_tokens) if host_blocks else None
         self._forks = PrefixTree("lru")
         """Prompts that several answers share, where no prefix cache keeps them."""
-        self._free = self.total_blocks
-        """Blocks that nothing holds or remembers; below 0, so many idle ones are still to go."""
+        self._free = self.total_blocks  # nothing holds or remembers; below 0, idle ones are to go
         self._filling: Sequence | None = None
         self._filled_tokens = 0
         """Whose leading tokens the index of all blocks is still to learn of, and how many."""
@@ -84,16 +84,17 @@ class PagedKV:
             return None
         return self._index.watch()
 
+    def watch_host(self) -> HostMoves | None:
+        """Return what knows of all that moves to and from host memory; the reader empties it."""
+        return self._host.watch() if self._host is not None else None
+
     def watched_prefix(self, seq: Sequence) -> tuple[int, list[Cause]]:
         """Return ``cached_prefix`` in blocks, and what may change it."""
         assert isinstance(self._index, PrefixTree)
         return self._index.match(seq, self._shareable(seq))
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:
-        """Take the cached prefix and room for ``tokens`` positions; False, unchanged, without room.
-
-        For a sequence that holds nothing yet; decodes grow in lockstep.
-        """
+        """Take the cached prefix and room for ``tokens`` positions; else False, and unchanged."""
         return self.reserve_part(seq, tokens, tokens)
 
     def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
@@ -117,10 +118,7 @@ class PagedKV:
         return True
 
     def extend(self, seq: Sequence, tokens: int) -> bool:
-        """Give a sequence outside a lockstep group room for ``tokens`` positions in all.
-
-        False, and nothing changed, without room.
-        """
+        """Give a sequence outside a lockstep group room for ``tokens`` positions, or False."""
         held = -(-seq.base_computed_tokens // self.block_tokens)
         if held < seq.held_blocks:
             held = seq.held_blocks
@@ -153,11 +151,7 @@ class PagedKV:
                 self._filling = seq
             self._filled_tokens = tokens
         elif self._index is not None and seq.computed_tokens < seq.prompt_tokens:
-            full = min(tokens, seq.prompt_tokens) // self.block_tokens
-            if full > seq.keyed_blocks:
-                self._index.insert(seq, full)
-            if self._host is not None:
-                self._host.keep(seq, full)
+            self._keep(seq, min(tokens, seq.prompt_tokens))
 
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
         """Take room for ``steps`` more positions of every member; False, unchanged, without it."""
@@ -210,10 +204,13 @@ class PagedKV:
         if held < seq.held_blocks:
             held = seq.held_blocks
         seq.held_blocks = 0
+        if self._host is not None:
+            self._host.settle(seq)
         if self._index is not None:
             if self._keeps_answers:
                 self._settle()
-                self._keep(seq, seq.base_computed_tokens)
+                if not seq.on_host:
+                    self._keep(seq, seq.base_computed_tokens)
             self._release_shared(self._index, seq, held)
         elif seq.prefix is not None:
             self._release_shared(self._forks, seq, held)
@@ -250,6 +247,8 @@ class PagedKV:
         """Forget every cached block that no sequence holds: one of them was never computed."""
         if self._index is not None:
             self._evict(self._index.idle_blocks)
+        if self._host is not None:
+            self._host.forget()
 
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
         """Return where the memory is, given all sequences that hold any of it."""
@@ -337,7 +336,8 @@ class PagedKV:
         if full > seq.keyed_blocks:
             self._index.insert(seq, full)
         if self._host is not None:
-            self._host.keep(seq, min(full, seq.prompt_tokens // self.block_tokens))
+            named = min(full, seq.prompt_tokens // self.block_tokens)
+            self._host.keep(seq, named, seq.computed_tokens // self.block_tokens)
 
     def _hold_prefix(self, seq: Sequence, needed: int, fitting: int, available: int) -> bool:
         assert self._index is not None
@@ -347,7 +347,7 @@ class PagedKV:
             return False
         self._index.hold(seq, limit)
         if self._host is not None:
-            seq.loaded_tokens = self._host.find(seq, found, limit) * self.block_tokens
+            seq.loaded_tokens = self._host.load(seq, found, limit) * self.block_tokens
         if needed - found > self._free:
             self._find_room(needed - found)
         return True

@@ -5,7 +5,7 @@ The victim is recomputed later, or swapped to host memory and back (vLLM, SOSP 2
 
 from collections.abc import Reversible
 
-from policies.batch import Batch
+from policies.batch import Batch, SwappedOut
 from policies.config import PolicyConfig, Victim
 from policies.protocols import KVMemory
 from policies.schedulers.base import SchedulerBase
@@ -51,12 +51,15 @@ class PreemptiveScheduler(SchedulerBase):
             grown = not decodes.size or self.memory.grow(decodes, 1)
 
     def _preempt(self, seq: Sequence, batch: Batch) -> None:
-        decoding = self._is_decode(seq)
+        decoding, blocks = self._is_decode(seq), seq.blocks
+        seq.on_host = seq in batch.resumed  # they have not come yet, so no cache has them
         self._take_out(seq)
+        seq.on_host = False
         seq.preemptions += 1
         batch.preempted = [*batch.preempted, seq]
         if self._host and decoding and self._host.store(seq):
             batch.swapped_tokens += seq.computed_tokens
+            batch.swapped_out = [*batch.swapped_out, SwappedOut(seq, blocks)]
         else:
             if self._rules.recompute == "computed" and not decoding:
                 seq.shorten_prompt()

@@ -1,5 +1,6 @@
 """The host tier: whole keys, the least recently used first out."""
 
+from policies.kv.host_moves import KeptPart
 from policies.kv.host_tier import HostTier
 from policies.sequence import Sequence
 
@@ -47,3 +48,55 @@ def test_it_holds_exactly_its_capacity() -> None:
     assert host.find(prompt(1, 2, key_blocks=2), 0, 4) == 0
     assert host.find(prompt(1, 2, key_blocks=2), 2, 4) == 2
     assert host.find(prompt(8), 0, 1) == 1
+
+
+def test_what_a_step_computes_is_found_when_the_step_has_ended() -> None:
+    host, writer = HostTier(8, block_tokens=4), prompt(1, 2, 3)
+    writer.computed_tokens = 4
+    host.keep(writer, 3, computed_blocks=1)
+    assert host.find(prompt(1, 2, 3), 0, 3) == 1
+    writer.computed_tokens = 8
+    assert host.find(prompt(1, 2, 3), 0, 3) == 2
+    writer.computed_tokens = 12
+    assert host.find(prompt(1, 2, 3), 0, 3) == 3
+    writer.computed_tokens = 0
+    assert host.find(prompt(1, 2, 3), 0, 3) == 3, "what has been computed stays"
+
+
+def test_what_its_sequence_never_computed_is_forgotten_with_its_memory() -> None:
+    host, writer = HostTier(8, block_tokens=4), prompt(1, 2, 3)
+    host.keep(writer, 3, computed_blocks=0)
+    writer.computed_tokens = 8
+    host.settle(writer)
+    writer.computed_tokens = 0
+    assert host.find(prompt(1, 2, 3), 0, 3) == 2
+    host.forget()
+    assert host.find(prompt(1, 2, 3), 0, 3) == 0
+
+
+def test_a_watcher_learns_what_is_kept_loaded_and_dropped() -> None:
+    host, writer, reader = HostTier(2, block_tokens=4), prompt(1, 2), prompt(1, 2)
+    host.keep(prompt(9), 1)
+    moves = host.watch()
+    assert host.watch() is moves
+    host.keep(writer, 2, computed_blocks=1)
+    assert moves.computed == {(1, 0): KeptPart(writer, writer.blocks)}
+    assert moves.coming == {(2, 1): KeptPart(writer, writer.blocks)}
+    assert list(moves.dropped) == [(9, 0)]
+    assert host.load(reader, 0, 2) == 1
+    assert moves.loads == {reader: (0, 1)}
+    host.keep(prompt(7, 8), 2)
+    assert list(moves.dropped) == [(9, 0), (1, 0), (2, 1)]
+    assert moves.coming == {}
+    assert (1, 0) in moves.computed, "it may be loaded by the decision that drops it"
+    assert host.load(reader, 0, 2) == 0
+    assert moves.loads == {reader: (0, 0)}
+
+
+def test_a_part_that_is_dropped_and_kept_again_is_not_dropped() -> None:
+    host = HostTier(1)
+    moves = host.watch()
+    for key in (1, 2, 1):
+        host.keep(prompt(key), 1)
+    assert list(moves.dropped) == [(2, 0)]
+    assert (1, 0) in moves.computed

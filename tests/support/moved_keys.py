@@ -1,0 +1,160 @@
+"""The core with the real runner on a fake clock; what is free on the device holds NaN."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.core.build import token_state
+from engine.core.core import EngineCore
+from engine.core.core_loop import CoreLoop
+from engine.core.messages import Add, Message, RequestFailed, Stop, TokenEvent, Update
+from engine.core.runner import Runner
+from engine.kv.host_memory import kv_movers
+from engine.kv.kv_store import KVStore
+from engine.models.computation import Computation
+from engine.models.model_config import model_preset
+from engine.sampling.new_token import NewToken
+from engine.sampling.sampling_params import SamplingParams
+from policies.batch import Batch
+from policies.config import PolicyConfig
+from policies.kv.paged import PagedKV
+from policies.registry import build_scheduler
+from sim.experiments.decision_check import DecisionCheck, check_decisions
+from tests.support.core_story import STEP_S, FakeClock, Script, ScriptedInbox
+from tests.support.memory_step_log import MemoryStepLog
+
+MODEL = replace(model_preset("tiny"), tie_embeddings=False)
+SMALL = PolicyConfig(
+    kv_tokens=96, block_tokens=4, max_model_len=64, max_seqs=6, token_budget=16, wait_limit_s=0.5
+)
+_PLAIN: dict[str, dict[str, list[int]]] = {}
+"""Tokens by requests, as ``plain_tokens`` found them."""
+
+
+class Poisoner:
+    """Fills the blocks that nothing holds, and no prefix cache keeps, after all have moved."""
+
+    def __init__(self, memory: PagedKV, store: KVStore) -> None:
+        self._memory, self._store = memory, store
+
+    def before(self, batch: Batch) -> dict[str, Exception]:
+        size = self._store.block_tokens
+        for block in self._memory._returned:
+            for stored in self._store.tensors:
+                stored[:, block * size : (block + 1) * size] = torch.nan
+        return {}
+
+    def after(self, batch: Batch, failed: dict[str, Exception]) -> None:
+        pass
+
+
+class ClockedRunner:
+    """A runner whose steps take a second of the fake clock each."""
+
+    def __init__(self, runner: Runner, clock: FakeClock) -> None:
+        self.runner, self._clock = runner, clock
+
+    def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
+        self._clock.now_s += STEP_S
+        return self.runner.execute(batch, states)
+
+
+@dataclass
+class Served:
+    """What a core has done."""
+
+    core: EngineCore
+    log: MemoryStepLog
+    updates: list[Update]
+    movers: list[Any]
+
+    @property
+    def tokens(self) -> dict[str, list[int]]:
+        """Token ids by request."""
+        tokens: dict[str, list[int]] = {}
+        for update in self.updates:
+            for event in update.events:
+                if isinstance(event, TokenEvent):
+                    tokens.setdefault(event.request_id, []).append(event.token_id)
+        return tokens
+
+    @property
+    def failures(self) -> list[str]:
+        """Reasons of the requests that failed."""
+        events = [event for update in self.updates for event in update.events]
+        return [event.reason for event in events if isinstance(event, RequestFailed)]
+
+    @property
+    def swapped_tokens(self) -> int:
+        """Positions that moved over the host link."""
+        return sum(record.swapped_tokens for record in self.log.records)
+
+    def replayed(self, config: PolicyConfig) -> DecisionCheck:
+        """What the simulator decides at the recorded times."""
+        return check_decisions(self.log.arrivals, config, self.log.records)
+
+
+def serve(
+    config: PolicyConfig,
+    script: Script,
+    computation: Computation = Computation(),  # noqa: B008, it is frozen
+) -> Served:
+    """Run a script of messages on a core whose free blocks are poisoned."""
+    scheduler, clock, log = build_scheduler(config), FakeClock(), MemoryStepLog()
+    memory = scheduler.memory
+    runner = Runner(
+        MODEL,
+        computation,
+        layout=memory.layout,
+        kv_tokens=memory.capacity_tokens,
+        block_tokens=memory.block_tokens,
+        weight_std=0.06,
+    )
+    for stored in runner.store.tensors:
+        stored.fill_(torch.nan)
+    movers: list[Any] = kv_movers(config, memory, runner.store)
+    poisoner = [Poisoner(memory, runner.store)] if isinstance(memory, PagedKV) else []
+    core = EngineCore(
+        scheduler,
+        ClockedRunner(runner, clock),
+        token_state,
+        prefix_cache=config.prefix_cache,
+        clock=clock,
+        log=log,
+        movers=[*movers, *poisoner],
+    )
+    served = Served(core, log, [], movers)
+    inbox = ScriptedInbox(clock, [*script, (5000.0, Stop())])
+    CoreLoop(core, inbox, served.updates.append).run()
+    return served
+
+
+def plain_tokens(requests: Iterable[tuple[float, Message]]) -> dict[str, list[int]]:
+    """What the requests get one after the other, with memory for all and without any sharing."""
+    messages = [message for _, message in requests]
+    key = repr(messages)
+    if key not in _PLAIN:
+        roomy = replace(SMALL, kv_tokens=8192, max_seqs=1, token_budget=64)
+        _PLAIN[key] = serve(roomy, [(0.0, message) for message in messages]).tokens
+    return _PLAIN[key]
+
+
+def random_requests(seed: int, count: int = 8, shared_tokens: int = 0) -> list[tuple[float, Add]]:
+    """Requests in bursts; with ``shared_tokens``, most open with one of two common prefixes."""
+    rng = np.random.default_rng(seed)
+    prefixes = rng.integers(300, 500, (2, shared_tokens)).tolist()
+    requests, at_s = [], 0.0
+    for index in range(count):
+        at_s += float(rng.choice([0.0, 1.0, 7.0], p=[0.6, 0.3, 0.1]))
+        prompt = rng.integers(300, 500, int(rng.integers(2, 24))).tolist()
+        if shared_tokens and rng.random() < 0.8:
+            prompt = prefixes[int(rng.integers(2))] + prompt[:8]
+        heat = float(rng.choice([0.0, 1.0]))
+        params = SamplingParams(
+            int(rng.integers(1, 30)), temperature=heat, seed=index, ignore_eos=True
+        )
+        requests.append((at_s, Add(f"r{index}", prompt, params)))
+    return requests
