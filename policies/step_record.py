@@ -41,8 +41,9 @@ class StepRecord:
     def shape(self) -> BatchShape:
         """The features of the batch; which of its chunks verified drafts only an engine says."""
         entries = ((start, tokens, padding) for _, start, tokens, padding in self.entries)
-        known = {"drafted_chunks": len(self.drafts), "swapped_tokens": self.swapped_tokens}
-        return shape_of(entries)._replace(**known)
+        return shape_of(entries)._replace(
+            drafted_chunks=len(self.drafts), swapped_tokens=self.swapped_tokens
+        )
 
     def decisions(self) -> tuple[object, ...]:
         """All that the policies decided: equal for equal runs, whatever the clock said."""
