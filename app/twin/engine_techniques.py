@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.twin.engine_shapes import model_of, shape_of
 from engine.models.computation import Computation
 from engine.models.model_config import ModelConfig
 from engine.serve_options import ServeOptions
 from policies.config import PolicyConfig
-from sim.shapes.feed_forward import Dense
 from sim.shapes.hardware import Hardware
-from sim.shapes.mixers import Attention
-from sim.shapes.model import LayerGroup, ModelShape
 from sim.step_times.roofline.deployment import Deployment, Kernels
 from sim.step_times.roofline.formats import FORMATS, KV_FORMATS
 from sim.techniques.changed_fields import changed_fields
@@ -64,6 +62,11 @@ def _policies(engine: EngineSetup, setup: Setup) -> EngineSetup:
     return replace(engine, policies=replace(setup.policies, kv_tokens=engine.policies.kv_tokens))
 
 
+def _model(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Give the engine a model of the same shape, with random weights."""
+    return replace(engine, model=model_of(setup.deployment.model, engine.model))
+
+
 def _prediction_only(engine: EngineSetup, setup: Setup) -> EngineSetup:
     """Change nothing: the field says what a formula expects, which the engine shows by itself."""
     del setup
@@ -72,6 +75,7 @@ def _prediction_only(engine: EngineSetup, setup: Setup) -> EngineSetup:
 
 TRANSLATIONS: dict[str, Translation] = {
     "policies": _policies,
+    "deployment.model": _model,
     "deployment.kernels.attention_slowdown": _prediction_only,
     "deployment.model.name": _prediction_only,
 }
@@ -89,21 +93,6 @@ _CPU = Hardware(
 )
 _FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "bf16"}
 """The format of the simulator that is as wide as a data type of torch."""
-
-
-def shape_of(model: ModelConfig) -> ModelShape:
-    """Return the shape of an engine's model for the simulator."""
-    mixer = Attention(heads=model.heads, kv_heads=model.kv_heads, head_dim=model.head_dim)
-    layers = LayerGroup(count=model.layers, mixer=mixer, ffn=Dense(width=model.ffn_size))
-    return ModelShape(
-        name=model.name,
-        width=model.hidden_size,
-        vocabulary=model.vocab_size,
-        layers=(layers,),
-        tied_embeddings=model.tie_embeddings,
-        max_model_len=model.max_model_len,
-        source="the bundled engine",
-    )
 
 
 def plain_setup(engine: EngineSetup, hardware: Hardware = _CPU) -> Setup:
@@ -187,7 +176,11 @@ def _cannot_run(name: str, reason: str) -> CannotRun:
 
 
 _ANY_MODEL = ModelConfig("any", 512, 12, 8, 4, 64, 1536, 32_000)
-_EXAMPLES: dict[str, dict[str, object]] = {}
+_EXAMPLES: dict[str, dict[str, object]] = {
+    "grouped-query": {"kv_heads": 2},
+    "latent-attention": {"latent_dim": 64, "rope_dim": 16, "nope_dim": 32, "value_dim": 32},
+    "distillation": {"student": "small"},
+}
 """Parameters of techniques that need some."""
 
 

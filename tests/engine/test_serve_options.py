@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.models.model_config import ModelConfig
 from engine.serve_options import ServeOptions
 from policies.config import PolicyConfig
+from tests.support.model_matrix import MODELS
 from workloads.errors import EngineError
 
 POLICIES = PolicyConfig(kv_tokens=4096, max_model_len=2048, max_seqs=4)
@@ -19,9 +21,13 @@ def test_options_survive_the_way_to_the_server() -> None:
     options = replace(TINY, step_log=Path("a/b.jsonl"), drain_s=1.5)
     assert ServeOptions.from_json(options.as_json()) == options
     assert ServeOptions.from_json(TINY.as_json()) == TINY
-    changed = replace(TINY, shape=replace(TINY.model_config(), kv_heads=1))
+
+
+@pytest.mark.parametrize("shape", MODELS.values(), ids=MODELS)
+def test_a_model_that_is_no_preset_survives_the_way(shape: ModelConfig) -> None:
+    changed = replace(TINY, shape=shape)
     assert ServeOptions.from_json(changed.as_json()) == changed
-    assert changed.model_config().kv_heads == 1
+    assert changed.model_config() == shape
 
 
 def test_a_model_that_is_not_there_is_named() -> None:

@@ -4,16 +4,18 @@ from dataclasses import replace
 
 import pytest
 
+from app.twin.engine_shapes import shape_of
 from app.twin.engine_techniques import (
     CannotRun,
     EngineSetup,
     notes,
     plain_setup,
     runnable_techniques,
-    shape_of,
     with_techniques,
 )
 from engine.models.computation import Computation
+from engine.models.expert_config import ExpertConfig
+from engine.models.latent_config import LatentConfig
 from engine.models.model_config import PRESETS
 from engine.serve_options import ServeOptions
 from policies.config import PolicyConfig
@@ -56,7 +58,6 @@ def test_off_comes_before_on_and_memory_keeps_its_size() -> None:
         ("prefill-decode-split", "cluster.decode_replicas"),
         ("weight-sharing", "deployment.weight_sharing"),
         ("pipeline-parallel", "deployment.parallel.pipeline"),
-        ("low-rank-kv:rank=8", "deployment.model.layers.mixer.rank"),
         ("kv-offload", "deployment.offload.resident_kv"),
     ],
 )
@@ -67,6 +68,51 @@ def test_a_field_that_nothing_translates_is_refused(technique: str, field: str) 
     said = f"technique {name}: the bundled engine cannot run it, it has nothing for {field}; "
     assert str(refused.value).startswith(said)
     assert str(refused.value).endswith(f"it runs {', '.join(runnable_techniques())}")
+
+
+@pytest.mark.parametrize(
+    ("technique", "changes"),
+    [
+        ("multi-query", {"kv_heads": 1}),
+        ("grouped-query:kv_heads=1", {"kv_heads": 1}),
+        ("sliding-window:window_tokens=64", {"windows": (64,) * 8}),
+        (
+            "sliding-window:window_tokens=64,global_every=4",
+            {"windows": (64,) * 6 + (None,) * 2},
+        ),
+        (
+            "latent-attention:latent_dim=48,rope_dim=16,nope_dim=32,value_dim=32",
+            {"kv_heads": 1, "head_dim": 48, "latent": LatentConfig(48, 16, 32)},
+        ),
+        (
+            "experts:experts=4",
+            {
+                "name": "small as 4 experts of equal total size",
+                "experts": ExpertConfig(4, 2, 256),
+            },
+        ),
+        (
+            "structured-pruning:kept_heads=0.5",
+            {"name": "small pruned", "heads": 3, "kv_heads": 1, "ffn_size": 768},
+        ),
+    ],
+)
+def test_models_are_the_techniques(technique: str, changes: dict[str, object]) -> None:
+    model = replace(PRESETS["small"], **changes)  # type: ignore[arg-type]
+    assert started_with(technique) == replace(SMALL, shape=model)
+
+
+@pytest.mark.parametrize(
+    ("technique", "reason"),
+    [
+        ("low-rank-kv:rank=8", "its attention has no rank"),
+        ("dilated", "its attention has no dilation"),
+        ("state-space", "its layers have attention"),
+    ],
+)
+def test_a_model_that_the_engine_does_not_have_is_refused(technique: str, reason: str) -> None:
+    with pytest.raises(CannotRun, match=f"the bundled engine cannot run it, {reason}"):
+        started_with(technique)
 
 
 def test_what_makes_no_sense_is_refused_by_the_technique_itself() -> None:

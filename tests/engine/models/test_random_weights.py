@@ -1,7 +1,6 @@
 """Random weights: their number, their seed, their distribution."""
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ from engine.models.model_config import ModelConfig, model_preset
 from engine.models.random_weights import random_weights
 from engine.models.weights import Weights
 from tests.support.model_matrix import MODELS
+from tests.support.nested_tensors import tensors_of
 
 CPU = torch.device("cpu")
 
@@ -22,19 +22,7 @@ def tiny_weights(seed: int = 0, dtype: torch.dtype = torch.float32) -> Weights:
 
 
 def tensors(weights: Weights) -> list[torch.Tensor]:
-    return list(_leaves(weights))
-
-
-def _leaves(part: object) -> Iterator[torch.Tensor]:
-    """The tensors of nested weights, in the order of their fields."""
-    if isinstance(part, torch.Tensor):
-        yield part
-    elif isinstance(part, list):
-        for item in part:
-            yield from _leaves(item)
-    elif is_dataclass(part):
-        for field in fields(part):
-            yield from _leaves(getattr(part, field.name))
+    return list(tensors_of(weights))
 
 
 @pytest.mark.parametrize("tied", [True, False])
