@@ -13,6 +13,7 @@ from typing import Any
 from app.twin.engine_shapes import model_of, shape_of
 from engine.models.computation import Computation
 from engine.models.model_config import ModelConfig
+from engine.parallel.shard_config import shard_config
 from engine.serve_options import ServeOptions
 from policies.config import PolicyConfig
 from sim.shapes.hardware import Hardware
@@ -73,9 +74,18 @@ def _prediction_only(engine: EngineSetup, setup: Setup) -> EngineSetup:
     return engine
 
 
+def _tensor_parallel(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Divide the model over as many processes."""
+    ways = setup.deployment.parallel.tensor
+    shard_config(engine.model, ways)
+    return replace(engine, computation=replace(engine.computation, tensor_parallel=ways))
+
+
 TRANSLATIONS: dict[str, Translation] = {
     "policies": _policies,
     "deployment.model": _model,
+    "deployment.parallel.tensor": _tensor_parallel,
+    "deployment.parallel.link": _prediction_only,
     "deployment.kernels.attention_slowdown": _prediction_only,
     "deployment.model.name": _prediction_only,
 }

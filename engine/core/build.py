@@ -1,5 +1,6 @@
 """Build the core with the bundled runner. Of the serving half, only this module needs torch."""
 
+from functools import partial
 from typing import Any
 
 from engine.checkpoint.find_model import find_model
@@ -11,6 +12,7 @@ from engine.core.step_log import StepLogFile
 from engine.kernels.cuda_graphs import cuda_graphs
 from engine.kv.host_memory import kv_movers
 from engine.models.model_config import ModelConfig
+from engine.models.weights import LoadWeights
 from engine.sampling.noise import new_seed
 from engine.sampling.sampling_params import SamplingParams
 from engine.sampling.seen_tokens import SeenTokens
@@ -37,15 +39,7 @@ def build_core(
     memory = scheduler.memory
     _check_policies(policies)
     _check_lengths(model, policies, memory)
-    runner = Runner(
-        model,
-        options.computation,
-        layout=memory.layout,
-        kv_tokens=memory.capacity_tokens,
-        block_tokens=memory.block_tokens,
-        seed=options.seed,
-        load_weights=found.load_weights(model),
-    )
+    runner = _runner(options, model, memory, found.load_weights(model))
     _warm_up(runner, memory)
     graphs = cuda_graphs(options.computation, runner.store.keys.device)
     if graphs is not None:
@@ -66,6 +60,26 @@ def build_core(
         movers=kv_movers(policies, memory, runner.store),
     )
     return core, facts
+
+
+def _runner(
+    options: ServeOptions, model: ModelConfig, memory: KVMemory, load_weights: LoadWeights | None
+) -> Runner:
+    """Return the runner of the model, over several processes where its computation says so."""
+    computation = options.computation
+    sizes: dict[str, Any] = {
+        "layout": memory.layout,
+        "kv_tokens": memory.capacity_tokens,
+        "block_tokens": memory.block_tokens,
+        "seed": options.seed,
+        "load_weights": load_weights,
+    }
+    if computation.tensor_parallel == 1:
+        return Runner(model, computation, **sizes)
+    from engine.parallel.parallel_runner import ParallelRunner  # torch.distributed takes a while
+
+    make = partial(Runner, model, computation, **sizes)
+    return ParallelRunner(make, model, computation, **sizes)
 
 
 def token_state(token_ids: list[int], params: SamplingParams) -> TokenState:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -30,6 +31,9 @@ from engine.sampling.seen_tokens import SeenTokens
 from policies.batch import Batch
 from policies.protocols import KVLayout
 from workloads.errors import EngineError
+
+if TYPE_CHECKING:
+    from engine.parallel.tensor_rank import TensorRank
 
 
 @dataclass(slots=True)
@@ -62,17 +66,26 @@ class Runner:
         seed: int = 0,
         weight_std: float = 0.02,
         load_weights: LoadWeights | None = None,
+        rank: "TensorRank | None" = None,
     ) -> None:
-        """Load the weights, or draw them at random, and allocate ``kv_tokens`` slots."""
+        """Load the weights, or draw them at random, and allocate ``kv_tokens`` slots.
+
+        With a ``rank`` it is a slice of the model, which computes its part of every step.
+        """
         if min(computation.threads, kv_tokens, block_tokens) < 1:
             raise EngineError("threads, kv_tokens and block_tokens must be at least 1")
         self._config = config
-        self._device = choose_device(computation.device)
+        device = rank.device(computation.device) if rank else computation.device
+        self._device = choose_device(device)
         self._dtype = choose_dtype(computation.dtype, self._device)
         if self._device.type == "cpu":
             torch.set_num_threads(computation.threads)
         load = load_weights or partial(random_weights, config, seed=seed, std=weight_std)
-        self._model = Decoder(config, load(self._dtype, self._device), linear_maker(computation))
+        make_linear = linear_maker(computation)
+        if rank is not None:
+            load, make_linear = rank.loader(load, config), rank.maker(make_linear)
+            config = rank.config(config)
+        self._model = Decoder(config, load(self._dtype, self._device), make_linear)
         store = KVStore(
             config, kv_tokens, layout, block_tokens, dtype=self._dtype, device=self._device
         )

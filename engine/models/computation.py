@@ -20,3 +20,5 @@ class Computation:
     attention: str = "auto"
     prepack: bool = True
     graphs: bool = True
+    tensor_parallel: int = 1
+    """Processes that share the model, each with a slice of every weight."""

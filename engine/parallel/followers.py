@@ -1,0 +1,101 @@
+"""The other ranks: processes that compute every step of the first one on their own slice."""
+
+import contextlib
+import multiprocessing
+import signal
+import sys
+import tempfile
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Protocol
+
+import torch.distributed as dist
+from torch import Tensor
+
+from engine.core.step_input import StepInput
+from engine.parallel.tensor_rank import TensorRank
+from policies.batch import ScheduledSequence
+from policies.sequence import Sequence
+
+_END_S = 5.0
+"""How long a rank may take to end."""
+
+
+class Computes(Protocol):
+    """The runner of one rank."""
+
+    def compute(self, step: StepInput) -> Tensor:
+        """Return the logits of a step."""
+
+
+class MakeRunner(Protocol):
+    """Makes the runner of a rank in its process; it must be picklable."""
+
+    def __call__(self, *, rank: TensorRank) -> Computes:
+        """Return the runner."""
+
+
+class Followers:
+    """The processes of ranks 1, 2, ...; they end with this one."""
+
+    def __init__(self, make: MakeRunner, ways: int, device: str) -> None:
+        """Start the processes and meet them."""
+        self.ways = ways
+        context = multiprocessing.get_context("spawn")
+        self._connections: list[Connection] = []
+        self._processes: list[multiprocessing.process.BaseProcess] = []
+        with tempfile.TemporaryDirectory(prefix="servetwin-ranks-") as folder:
+            meeting = Path(folder) / "meeting"
+            for number in range(1, ways):
+                ours, theirs = context.Pipe(duplex=False)
+                arguments = (ours, make, TensorRank(number, ways), meeting, device)
+                process = context.Process(target=_follow, args=arguments, daemon=True)
+                process.start()
+                ours.close()
+                self._connections.append(theirs)
+                self._processes.append(process)
+            TensorRank(0, ways).meet(meeting, device)
+
+    def send(self, step: StepInput) -> None:
+        """Let every rank compute ``step``."""
+        bare = _bare(step)
+        for connection in self._connections:
+            connection.send(bare)
+
+    def close(self) -> None:
+        """End the processes, and this one's place among them."""
+        for connection in self._connections:
+            connection.close()
+        for process in self._processes:
+            process.join(_END_S)
+            process.kill()
+        dist.destroy_process_group()
+
+
+def _follow(
+    connection: Connection, make: MakeRunner, rank: TensorRank, meeting: Path, device: str
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    rank.meet(meeting, rank.device(device))
+    runner = make(rank=rank)
+    with contextlib.suppress(EOFError):
+        while True:
+            runner.compute(connection.recv())
+    sys.exit(0)
+
+
+def _bare(step: StepInput) -> StepInput:
+    """Return the step with sequences that have their blocks, and nothing of the scheduler's."""
+    return StepInput(
+        [_entry(entry) for entry in step.entries],
+        step.token_ids,
+        step.positions,
+        step.sampled_rows,
+    )
+
+
+def _entry(entry: ScheduledSequence) -> ScheduledSequence:
+    seq = Sequence(entry.seq.request_id, 0.0, entry.seq.prompt_tokens, entry.seq.max_tokens)
+    seq.blocks, seq.region_start = entry.seq.blocks, entry.seq.region_start
+    return entry._replace(seq=seq)

@@ -1,0 +1,83 @@
+"""Two ranks compute what one does."""
+
+import multiprocessing
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from engine.core.build import build_core
+from engine.core.step_isolation import ExecutorLost
+from engine.models.computation import Computation
+from engine.models.model_config import model_preset
+from engine.parallel.parallel_runner import ParallelRunner
+from engine.sampling.sampling_params import SamplingParams
+from engine.serve_options import ServeOptions
+from policies.config import PolicyConfig
+from tests.support.timed_requests import TimedRequest, run_requests
+from workloads.errors import EngineError
+
+POLICIES = PolicyConfig(kv_tokens=512, max_seqs=3, token_budget=16, max_model_len=128)
+MODEL = replace(model_preset("tiny"), tie_embeddings=False, qkv_bias=True)
+ONE = ServeOptions(shape=MODEL, policies=POLICIES, computation=Computation(device="cpu"))
+TWO = replace(ONE, computation=Computation(device="cpu", tensor_parallel=2))
+REQUESTS: list[TimedRequest] = [
+    (0.0, f"r{k}", list(range(300 + k, 320 + 3 * k)), SamplingParams(12, ignore_eos=True))
+    for k in range(5)
+]
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Any]:
+    core, facts = build_core(TWO)
+    yield core, facts
+    assert isinstance(core.executor, ParallelRunner)
+    core.executor.close()
+
+
+def tokens(core: Any) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for event in run_requests(core, REQUESTS):
+        found.setdefault(event.request_id, []).append(event.token_id)
+    return found
+
+
+def test_two_ranks_yield_the_tokens_of_one(two: Any) -> None:
+    core, facts = two
+    assert facts["runner"]["tensor_parallel"] == 2
+    alone, alone_facts = build_core(ONE)
+    assert tokens(core) == tokens(alone)
+    assert facts["runner"]["kv_bytes"] == alone_facts["runner"]["kv_bytes"] // 2
+
+
+def test_logits_differ_by_rounding_alone(two: Any) -> None:
+    from engine.core.build import token_state
+    from policies.batch import Batch, ScheduledSequence
+    from policies.sequence import Sequence
+
+    seq = Sequence("a", 0.0, 30, 4)
+    seq.blocks = [3, 1]
+    states = {"a": token_state(list(range(300, 330)), SamplingParams(4))}
+    batch = Batch([ScheduledSequence(seq, 0, 30, samples=True)])
+    shared = two[0].executor.logits(batch, states)
+    alone = build_core(ONE)[0].executor.logits(batch, states)  # type: ignore[attr-defined]
+    torch.testing.assert_close(shared, alone, rtol=0, atol=1e-5)
+
+
+def test_a_model_that_cannot_be_divided_starts_nothing() -> None:
+    with pytest.raises(EngineError, match="3 ranks do not divide the heads 4"):
+        build_core(replace(TWO, computation=Computation(tensor_parallel=3)))
+
+
+def test_a_rank_that_dies_ends_the_executor(two: Any) -> None:
+    core, _ = two
+    runner = core.executor
+    assert isinstance(runner, ParallelRunner)
+    for process in multiprocessing.active_children():
+        process.kill()
+        process.join()
+    core.add("a", [300, 301], SamplingParams(4), 0.0)
+    with pytest.raises(ExecutorLost, match="a rank of tensor parallelism failed"):
+        core.step(0.0)
