@@ -42,7 +42,7 @@ def build_core(
     runner = _runner(options, model, memory, found.load_weights(model))
     _warm_up(runner, memory)
     graphs = cuda_graphs(options.computation, runner.store.keys.device)
-    if graphs is not None:
+    if graphs is not None and options.computation.tensor_parallel == 1:
         runner.capture_decodes(graphs, policies.max_seqs, policies.max_model_len)
     clock = clock or CoreClock()
     facts = core_facts(

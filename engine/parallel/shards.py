@@ -45,7 +45,9 @@ def _attention(
     def own_heads(rows: Tensor) -> Tensor:
         """Return the rows of the rank's query, key and value heads."""
         heads = rows.view(-1, config.head_dim, *rows.shape[1:])
-        queries, keys, values = heads.split_with_sizes([config.heads, config.kv_heads, config.kv_heads])
+        queries, keys, values = heads.split_with_sizes(
+            [config.heads, config.kv_heads, config.kv_heads]
+        )
         copies = max(1, ways // config.kv_heads)
         own = (
             queries.chunk(ways)[rank],

@@ -45,6 +45,13 @@ def test_policies_are_the_techniques(technique: str, settings: dict[str, object]
     assert started_with(technique) == replace(SMALL, policies=replace(SMALL.policies, **settings))  # type: ignore[arg-type]
 
 
+def test_ranks_share_the_model() -> None:
+    found = started_with("tensor-parallel:ways=2,latency_us=5")
+    assert found == replace(SMALL, computation=Computation(tensor_parallel=2))
+    with pytest.raises(PolicyError, match="4 ways do not divide the 6 heads of small"):
+        started_with("tensor-parallel:ways=4")
+
+
 def test_off_comes_before_on_and_memory_keeps_its_size() -> None:
     found = started_with("prefix-cache", without=("continuous-batching:static_batch=2",))
     assert (found.policies.batching, found.policies.max_seqs) == ("static", 2)
