@@ -38,6 +38,7 @@ def build_core(
     scheduler = build_scheduler(policies)
     memory = scheduler.memory
     _check_policies(policies)
+    _check_ranks(policies, options.computation.tensor_parallel)
     _check_lengths(model, policies, memory)
     runner = _runner(options, model, memory, found.load_weights(model))
     _warm_up(runner, memory)
@@ -109,6 +110,14 @@ def _check_policies(policies: PolicyConfig) -> None:
         raise EngineError(
             "kv 'windowed' is simulated only; the bundled engine's models keep every token, "
             "use kv: paged"
+        )
+
+
+def _check_ranks(policies: PolicyConfig, ranks: int) -> None:
+    if ranks > 1 and (policies.preemption == "swap" or policies.host_cache_tokens):
+        raise EngineError(
+            f"tensor_parallel: {ranks} ranks move no keys and values to host memory; "
+            "use preemption: recompute and no host_cache_tokens, or 1 rank"
         )
 
 

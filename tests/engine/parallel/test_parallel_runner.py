@@ -71,6 +71,11 @@ def test_a_model_that_cannot_be_divided_starts_nothing() -> None:
         build_core(replace(TWO, computation=Computation(tensor_parallel=3)))
 
 
+def test_ranks_have_no_host_memory() -> None:
+    with pytest.raises(EngineError, match="2 ranks move no keys and values to host memory"):
+        build_core(replace(TWO, policies=replace(POLICIES, host_cache_tokens=64)))
+
+
 def test_a_rank_that_dies_ends_the_executor(two: Any) -> None:
     core, _ = two
     runner = core.executor
