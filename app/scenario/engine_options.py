@@ -1,6 +1,6 @@
 """Options of the bundled engine, and of the HTTP API before it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -39,10 +39,8 @@ class EngineChoice:
         Raises ``EngineError`` for a model that is not there or that the engine cannot compute.
         """
         from engine.checkpoint.find_model import find_model
-        from policies.config import PolicyConfig
 
-        usual, longest = PolicyConfig(), find_model(self.model).config.max_model_len
-        return replace(usual, max_model_len=min(usual.max_model_len, longest))
+        return find_model(self.model).policies()
 
     def computation(self) -> "Computation":
         """Return how the engine computes."""

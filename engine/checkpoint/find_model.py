@@ -1,7 +1,7 @@
 """What the engine runs: a preset with random weights, or a folder with a checkpoint."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from engine.sampling.sampling_params import EOS_ID
 from engine.text.byte_tokenizer import ByteTokenizer
 from engine.text.file_tokenizer import file_tokenizer
 from engine.text.tokenizer import Tokenizer
+from policies.config import PolicyConfig
 from workloads.errors import EngineError
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ class FoundModel:
     config: ModelConfig
     folder: Path | None = None
     eos_ids: tuple[int, ...] = (EOS_ID,)
+
+    def policies(self) -> PolicyConfig:
+        """Return the default policies, whose contexts are no longer than the model's."""
+        usual = PolicyConfig()
+        return replace(usual, max_model_len=min(usual.max_model_len, self.config.max_model_len))
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer of the folder, or that of the presets."""

@@ -22,11 +22,11 @@ def check_tensors(model: ModelConfig, stored: Mapping[str, StoredTensor], where:
     extra = [name for name in stored if name not in expected and not _is_harmless(model, name)]
     if missing:
         has = f"; it has {extra[0]}, which the model has not" if extra else ""
-        raise EngineError(f"{where}: tensor {_named(missing)} is missing{_tied(missing)}{has}")
+        raise EngineError(f"{where}: {_named(missing)} missing{_tied(missing)}{has}")
     if extra:
         raise EngineError(
-            f"{where}: tensor {_named(extra)} is not of a {model.name} as its "
-            "config.json describes it; the engine would ignore it"
+            f"{where}: {_named(extra)} not of the model that config.json describes, and would be "
+            "left out"
         )
     for part in expected.values():
         _check(part, stored[part.name])
@@ -50,8 +50,13 @@ def _is_harmless(model: ModelConfig, name: str) -> bool:
 
 
 def _named(names: list[str]) -> str:
+    """Return a beginning of a sentence on some tensors, up to its verb."""
+    if len(names) == 1:
+        return f"tensor {names[0]} is"
     more = len(names) - _NAMED_AT_MOST
-    return ", ".join(names[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"tensors {', '.join(names[:_NAMED_AT_MOST])}{f' and {more} more' if more > 0 else ''} are"
+    )
 
 
 def _tied(missing: list[str]) -> str:

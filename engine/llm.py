@@ -1,0 +1,135 @@
+"""The engine as a Python object, without a server: prompts in, outputs back."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from engine.checkpoint.find_model import find_model
+from engine.core.messages import FinishReason, Refused, RequestFailed, TokenEvent
+from engine.models.computation import Computation
+from engine.sampling.sampling_params import SamplingParams
+from engine.serve_options import ServeOptions
+from engine.text.text_stream import OutputText
+from engine.text.tokenizer import Chat, Message
+from policies.config import PolicyConfig
+from workloads.errors import EngineError
+
+Prompt = str | Sequence[int]
+"""A text, or the token ids of one."""
+
+
+class Generated(NamedTuple):
+    """The output of one prompt."""
+
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason
+
+
+class LLM:
+    """A model that answers prompts, in batches as its policies decide.
+
+    ``model`` is a preset's name or the folder of a checkpoint; ``policies`` are those of the server
+    by default, with contexts no longer than the model's. Raises ``ServetwinError`` for a model,
+    policies or a device that do not exist or do not fit.
+    """
+
+    def __init__(
+        self,
+        model: str = "base",
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        threads: int = 1,
+        seed: int = 0,
+        policies: PolicyConfig | None = None,
+    ) -> None:
+        from engine.core.build import build_core  # torch is imported here
+
+        found = find_model(model)
+        computation = Computation(device, dtype, threads)
+        chosen = policies or found.policies()
+        options = ServeOptions(model, chosen, computation=computation, seed=seed)
+        self._core, self.facts = build_core(options)
+        self._tokenizer = found.tokenizer()
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] = SamplingParams(64),  # noqa: B008
+    ) -> list[Generated]:
+        """Return the output of each prompt, with the same parameters or each with its own.
+
+        Raises ``EngineError`` for a prompt that the model or its memory cannot take; then none is
+        answered.
+        """
+        requests = self._requests(prompts, sampling_params)
+        try:
+            for request_id, (token_ids, params) in requests.items():
+                refusal = self._core.add(request_id, token_ids, params, self._core.clock())
+                if refusal:
+                    raise EngineError(f"prompt {request_id}: {refusal.reason}")
+            tokens = self._run(requests)
+        finally:
+            for request_id in requests:
+                self._core.abort(request_id)
+        return [self._read(tokens[name], params) for name, (_, params) in requests.items()]
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        sampling_params: SamplingParams = SamplingParams(64),  # noqa: B008, it is frozen
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Generated:
+        """Return the assistant's answer to ``messages``, put by the model's chat template."""
+        ids = self._tokenizer.chat_ids(Chat(messages, tools))
+        return self.generate([ids], sampling_params)[0]
+
+    def _requests(
+        self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams]
+    ) -> dict[str, tuple[list[int], SamplingParams]]:
+        """Return token ids and parameters by the place of each prompt."""
+        if isinstance(prompts, str):
+            raise EngineError("prompts: must be a list; put the one prompt in brackets")
+        each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
+        if len(each) != len(prompts):
+            raise EngineError(f"{len(each)} sampling parameters for {len(prompts)} prompts")
+        eos_ids = self._tokenizer.eos_ids
+        return {
+            str(place): (self._token_ids(place, prompt), replace(one, eos_ids=eos_ids))
+            for place, (prompt, one) in enumerate(zip(prompts, each, strict=True))
+        }
+
+    def _token_ids(self, place: int, prompt: Prompt) -> list[int]:
+        ids = self._tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if not ids:
+            raise EngineError(f"prompt {place}: is empty")
+        last = self.facts["vocab_size"] - 1
+        for token in ids:
+            if not 0 <= token <= last:
+                raise EngineError(f"prompt {place}: token {token} is not in 0 .. {last}")
+        return ids
+
+    def _run(self, requests: Mapping[str, object]) -> dict[str, list[TokenEvent]]:
+        """Run steps until all have ended; return the tokens of each."""
+        core = self._core
+        tokens: dict[str, list[TokenEvent]] = {name: [] for name in requests}
+        while core.unfinished:
+            now_s = core.clock()
+            events = core.step(now_s)
+            for event in (*core.refusals(), *(events or ())):
+                if isinstance(event, Refused | RequestFailed):
+                    raise EngineError(f"prompt {event.request_id}: {event.reason}")
+                tokens[event.request_id].append(event)
+            if events is None:
+                wake_s = core.scheduler.wake_s()
+                time.sleep(max(0.0, (wake_s or now_s) - core.clock()))
+        return tokens
+
+    def _read(self, tokens: list[TokenEvent], params: SamplingParams) -> Generated:
+        text = OutputText(self._tokenizer, params)
+        pieces = [text.read(one.token_id, one.finish_reason is not None) for one in tokens]
+        reason = tokens[-1].finish_reason
+        assert reason is not None
+        return Generated("".join(pieces), [one.token_id for one in tokens], reason)
