@@ -73,7 +73,7 @@ def test_a_model_that_cannot_be_divided_starts_nothing() -> None:
 
 def test_ranks_have_no_host_memory() -> None:
     with pytest.raises(EngineError, match="2 ranks move no keys and values to host memory"):
-        build_core(replace(TWO, policies=replace(POLICIES, host_cache_tokens=64)))
+        build_core(replace(TWO, policies=replace(POLICIES, preemption="swap", host_kv_tokens=64)))
 
 
 def test_a_rank_that_dies_ends_the_executor(two: Any) -> None:
