@@ -19,16 +19,16 @@ GROUPED = ExpertConfig(
 MODELS: dict[str, ModelConfig] = {
     "mha": replace(CONFIG, kv_heads=4),
     "mqa": replace(CONFIG, kv_heads=1),
-    "wide-heads": replace(CONFIG, head_dim=48),
+    "wide-heads": replace(CONFIG, head_dim=48, rope_theta=15_000.0),
     "all-biases": replace(CONFIG, qkv_bias=True, attention_out_bias=True, ffn_bias=True),
     "qwen2": replace(CONFIG, qkv_bias=True),
     "qwen2-window": replace(CONFIG, qkv_bias=True, windows=(None, WINDOW)),
     "qwen3": replace(CONFIG, qk_norm=True, head_dim=48),
     "mistral": replace(CONFIG, windows=(WINDOW, WINDOW)),
     "llama3-rope": replace(CONFIG, rope_scaling=RopeScaling("llama3", 4.0, 32)),
-    "linear-rope": replace(CONFIG, rope_scaling=RopeScaling("linear", 4.0)),
+    "linear-rope": replace(CONFIG, rope_scaling=RopeScaling("linear", 4.0), rope_theta=30_000.0),
     "yarn-rope": replace(CONFIG, rope_scaling=RopeScaling("yarn", 4.0, 32)),
-    "mixtral": replace(CONFIG, experts=ExpertConfig(4, 2, 192)),
+    "mixtral": replace(CONFIG, experts=ExpertConfig(4, 2, 192), rope_theta=30_000.0),
     "qwen3-moe": replace(
         CONFIG, qk_norm=True, experts=ExpertConfig(8, 3, 96, dense_layers=(0,), normalise=False)
     ),
@@ -49,4 +49,4 @@ MODELS: dict[str, ModelConfig] = {
         ),
     ),
 }
-"""By what sets each apart."""
+"""By what sets each apart; ``rope_theta`` is such that no two tokens are nearly as likely."""

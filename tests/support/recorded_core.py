@@ -1,7 +1,7 @@
 """The real scheduler and the real runner on given prompts, with the logits of every new token."""
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 
 from engine.core.build import token_state
 from engine.core.core import EngineCore
-from engine.core.messages import CoreStats
+from engine.core.messages import CoreStats, TokenEvent
 from engine.core.runner import Runner, TokenState
 from engine.models.computation import Computation
 from engine.models.model_config import ModelConfig
@@ -19,7 +19,7 @@ from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
 from tests.support.engine_oracle import STD
-from tests.support.timed_requests import run_requests
+from tests.support.memory_step_log import MemoryStepLog
 
 
 class LogitRunner(Runner):
@@ -42,9 +42,13 @@ class LogitRunner(Runner):
 @dataclass(frozen=True)
 class RecordedRun:
     tokens: list[list[int]]
-    logits: torch.Tensor
-    """[prompt, new token, vocabulary]."""
+    """By prompt; those of an aborted one until then."""
+    logits: list[torch.Tensor]
+    """Of each prompt [new token, vocabulary]."""
     stats: CoreStats
+    preemptions: int
+    hit_tokens: list[int]
+    """Prompt tokens of each request whose keys and values were there."""
 
 
 def run_greedy(
@@ -52,10 +56,15 @@ def run_greedy(
     policies: PolicyConfig,
     prompts: list[list[int]],
     new_tokens: int,
+    *,
+    joins: Sequence[int] = (),
+    aborts: Mapping[int, int] = {},
     computation: Computation = Computation(device="cpu"),  # noqa: B008, it is frozen
     load_weights: LoadWeights | None = None,
 ) -> RecordedRun:
-    """Send all prompts at once; what each was answered, in their order."""
+    """Answer the prompts, of which each joins before a step of ``joins`` (none: before the first);
+    ``aborts`` has the step before which a prompt is aborted.
+    """
     scheduler = build_scheduler(policies)
     memory = scheduler.memory
     runner = LogitRunner(
@@ -66,15 +75,28 @@ def run_greedy(
         block_tokens=memory.block_tokens,
         load_weights=load_weights,
     )
-    core = EngineCore(scheduler, runner, token_state, prefix_cache=policies.prefix_cache)
+    log = MemoryStepLog()
+    core = EngineCore(scheduler, runner, token_state, prefix_cache=policies.prefix_cache, log=log)
     params = SamplingParams(new_tokens, ignore_eos=True)
-    requests = [(0.0, str(i), prompt, params) for i, prompt in enumerate(prompts)]
+    waiting = dict(enumerate(joins or [0] * len(prompts)))
     tokens: dict[str, list[int]] = defaultdict(list)
-    for event in run_requests(core, requests):
-        tokens[event.request_id].append(event.token_id)
-    names = [str(i) for i in range(len(prompts))]
-    assert Counter({name: len(runner.seen[name]) for name in names}) == Counter(
-        dict.fromkeys(names, new_tokens)
+    step = 0
+    while waiting or core.unfinished:
+        for index in [index for index, join in waiting.items() if join <= step]:
+            assert core.add(str(index), prompts[index], params, core.clock()) is None
+            del waiting[index]
+        for index in [index for index, at in aborts.items() if at == step]:
+            core.abort(str(index))
+        for event in core.step(core.clock()) or []:
+            assert isinstance(event, TokenEvent), event
+            tokens[event.request_id].append(event.token_id)
+        step += 1
+    names = [str(index) for index in range(len(prompts))]
+    hits = {request_id: tokens for record in log.records for request_id, tokens in record.hits}
+    return RecordedRun(
+        [tokens[name] for name in names],
+        [torch.stack(runner.seen[name]) for name in names],
+        core.stats(),
+        sum(len(record.preempted) for record in log.records),
+        [hits.get(name, 0) for name in names],
     )
-    logits = torch.stack([torch.stack(runner.seen[name]) for name in names])
-    return RecordedRun([tokens[name] for name in names], logits, core.stats())

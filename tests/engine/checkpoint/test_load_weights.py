@@ -130,5 +130,5 @@ def test_a_folder_answers_as_transformers_does(
     load = found.load_weights(found.config)
     run = run_greedy(found.config, policies, PROMPTS, NEW_TOKENS, load_weights=load)
     assert run.tokens == tokens
-    assert (run.logits - logits).abs().max() <= MAX_LOGIT_ERROR
+    assert (torch.stack(run.logits) - logits).abs().max() <= MAX_LOGIT_ERROR
     assert len({token for each in tokens for token in each}) > NEW_TOKENS

@@ -1,13 +1,19 @@
-"""Every architecture says what an independent implementation of it says."""
+"""Law 6 over architectures: in every mode, each says what an independent implementation says."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import pytest
 import torch
 
-from engine.models.model_config import ModelConfig
+from engine.models.computation import Computation
 from policies.config import PolicyConfig
+from tests.support.effort import FULL
 from tests.support.engine_oracle import (
     NEW_TOKENS,
+    PROMPT_TOKENS,
     PROMPTS,
+    SHARED_TOKENS,
     Oracle,
     ask_transformers,
     draw_weights,
@@ -16,29 +22,86 @@ from tests.support.model_matrix import MODELS
 from tests.support.recorded_core import run_greedy
 
 MAX_LOGIT_ERROR = 1e-4
-POLICIES = {
-    "whole": PolicyConfig(kv_tokens=1024, max_model_len=128),
-    "chunked": PolicyConfig("chunked", kv_tokens=1024, max_model_len=128, token_budget=23),
-    "contiguous": PolicyConfig("static", kv="contiguous", kv_tokens=1024, max_model_len=128),
+SIZES: dict[str, float] = {
+    "kv_tokens": 1024,
+    "block_tokens": 8,
+    "max_model_len": 128,
+    "wait_limit_s": 0.0,
 }
+SHORT = {"kv_tokens": 192}
+"""Less than the prompts need in the end."""
 
 
-@pytest.fixture(scope="module", params=list(MODELS.values()), ids=list(MODELS))
-def model(request: pytest.FixtureRequest) -> tuple[ModelConfig, Oracle]:
-    config: ModelConfig = request.param
-    return config, ask_transformers(draw_weights(config=config), config)
+class Mode(NamedTuple):
+    """Policies beside ``SIZES``, and the kind of attention of the decodes."""
+
+    policies: Mapping[str, object]
+    attention: str = "auto"
 
 
-@pytest.mark.parametrize("policies", POLICIES.values(), ids=POLICIES)
-def test_greedy_tokens_are_those_of_transformers(
-    model: tuple[ModelConfig, Oracle], policies: PolicyConfig
-) -> None:
-    config, oracle = model
-    run = run_greedy(config, policies, PROMPTS, NEW_TOKENS)
-    assert run.tokens == oracle.tokens
-    assert (run.logits - oracle.logits).abs().max() <= MAX_LOGIT_ERROR
+MODES = {
+    "static-contiguous": Mode({"batching": "static", "kv": "contiguous"}, "padded"),
+    "static-prefix": Mode({"batching": "static", "prefix_cache": True}, "per-sequence"),
+    "contiguous": Mode({"kv": "contiguous"}),
+    "whole-prefix": Mode({"prefix_cache": True, "block_tokens": 1}),
+    "chunked": Mode({"batching": "chunked", "token_budget": 23}, "per-sequence"),
+    "preempted": Mode({"batching": "chunked", "token_budget": 23, "prefix_cache": True, **SHORT}),
+    "preempted-whole": Mode(SHORT, "padded"),
+}
+ONE_OF_A_KIND = ("mqa", "qwen2-window", "mla", "deepseek-v3")
+MATRIX = [
+    (model, mode)
+    for model in MODELS
+    for mode in MODES
+    if FULL or model in ONE_OF_A_KIND or mode in ("static-contiguous", "preempted")
+]
+REPEATED, JOINS = [*PROMPTS, PROMPTS[0]], [0, 0, 0, 2, 9]
+"""The last prompt comes when all blocks of the first one are known."""
+ABORTED, AT_STEP = 2, 14
+
+_oracles: dict[str, Oracle] = {}
+
+
+def oracle_of(model: str) -> Oracle:
+    if model not in _oracles:
+        config = MODELS[model]
+        _oracles[model] = ask_transformers(draw_weights(config=config), config)
+    return _oracles[model]
+
+
+@pytest.mark.parametrize(("model", "mode"), MATRIX, ids=[f"{a}-{b}" for a, b in MATRIX])
+def test_greedy_tokens_are_those_of_transformers(model: str, mode: str) -> None:
+    policies = PolicyConfig(**{**SIZES, **MODES[mode].policies})  # type: ignore[arg-type]
+    computation = Computation(device="cpu", attention=MODES[mode].attention)
+    run = run_greedy(
+        MODELS[model],
+        policies,
+        REPEATED,
+        NEW_TOKENS,
+        joins=JOINS,
+        aborts={ABORTED: AT_STEP},
+        computation=computation,
+    )
+    oracle = oracle_of(model)
+    for index, (tokens, logits) in enumerate(zip(run.tokens, run.logits, strict=True)):
+        expected, said = index % len(PROMPTS), len(tokens)
+        assert said == NEW_TOKENS or (index == ABORTED and said < NEW_TOKENS)
+        assert tokens == oracle.tokens[expected][:said]
+        assert (logits - oracle.logits[expected, :said]).abs().max() <= MAX_LOGIT_ERROR
+    assert len(run.tokens[ABORTED]) > 0
+    assert (run.preemptions > 0) == (policies.kv_tokens < SIZES["kv_tokens"])
+    if policies.prefix_cache:
+        assert run.hit_tokens[1] in (0, SHARED_TOKENS)
+        size = policies.block_tokens
+        assert run.hit_tokens[4] == (PROMPT_TOKENS - 1) // size * size, "all that a hit may be"
+    else:
+        assert not any(run.hit_tokens)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_each_model_differs_from_the_plain_one_and_is_sure_of_what_it_says(model: str) -> None:
+    oracle = oracle_of(model)
+    assert not torch.equal(oracle.logits, ask_transformers(draw_weights()).logits)
+    best, second = oracle.logits.topk(2, -1).values.unbind(-1)
+    assert (best - second).min() > 2 * MAX_LOGIT_ERROR
     assert len({token for tokens in oracle.tokens for token in tokens}) > 24
-
-
-def test_each_model_differs_from_the_plain_one(model: tuple[ModelConfig, Oracle]) -> None:
-    assert not torch.equal(model[1].logits, ask_transformers(draw_weights()).logits)
