@@ -1,25 +1,31 @@
 """Every GPU figure in one go: ``make gpu``.
 
-Runs the GPU tests, calibrates Llama shapes with seeded random weights in bfloat16, and verifies
-each policy on each shape. The folder then has a profile of each shape, ``results.jsonl`` with one
-line per part, ``table.md`` with the date and the card, and ``log.txt``. All are written after each
-part, so a session that is cut short keeps what it has; the next one skips the parts that have a
-result. A part that fails or takes too long is named in the log, and the rest goes on.
+Measures which share of the card's own rates the engine's steps reach, runs the GPU tests,
+calibrates Llama shapes with seeded random weights in bfloat16, and verifies each policy on each
+shape. The folder then has a profile of each shape, ``results.jsonl`` with one line per part,
+``table.md`` with the date and the card, and ``log.txt``. All are written after each part, and what
+a part prints appears at once; when the time is up the rest is left to the next session, which skips
+the parts that have a result. A part that fails or takes too long is named in the log.
 """
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import IO, Any
 
 from workloads.child_process import python_command, python_environment
 
-SHAPES = ("llama-0.6b", "llama-1b", "llama-8b")
+SHAPES = ("llama-1b", "llama-8b", "llama-0.6b")
+LARGEST = "llama-8b"
+"""Nearest to the card's own rates: its speed comes first."""
 POLICIES = (
     "static+contiguous",
     "static+paged",
@@ -35,9 +41,10 @@ LOAD = ("--prompt-scale", "4", "--output-scale", "8")
 """The bundled trace is made for a CPU; so much longer, a load test on a GPU lasts long enough."""
 TRIAL_SIZES = ("--kv-tokens", "4096", "--max-model-len", "512", "--max-seqs", "4")
 TRIAL_LOAD = ("--limit", "20", "--repeats", "1")
-TEST_OPTIONS = ("-p", "no:cacheprovider", "-o", "filterwarnings=default")
-"""A warning of this machine's own torch is no failure."""
 LIMIT_S = 240.0
+MINUTES = 40.0
+SHORTEST_S = 20.0
+"""With less time than this left, no part is begun."""
 TIMED_OUT = 124
 METRICS = {
     "output_throughput_tokens_per_s": ("throughput, tokens/s", 1.0),
@@ -81,69 +88,128 @@ def session_parts(out: Path, shapes: Sequence[str], device: str) -> Iterator[Ses
     sizes: Sequence[str] = SIZES if on_gpu else TRIAL_SIZES
     load: Sequence[str] = LOAD if on_gpu else TRIAL_LOAD
     dtype = "bfloat16" if on_gpu else "float32"
-    engine = ("--device", device, "--dtype", dtype, *sizes)
-    yield SessionPart("GPU tests", ("-m", "pytest", "-q", "-m", "gpu", *TEST_OPTIONS, *gpu_tests()))
+    engine = ("--device", device, "--dtype", dtype)
+    for shape in sorted(shapes, key=LARGEST.__ne__):
+        speed = ("-m", "tests.benchmarks.device_shares", "--model", shape, *engine)
+        yield SessionPart(f"speed {shape}", speed)
+    yield SessionPart("GPU tests", ("-m", "tests.support.gpu_tests", *gpu_tests()))
     for shape in shapes:
         profile = ("--out", str(out / f"{shape}.json"), "--overwrite", "--rounds", "2")
-        yield SessionPart(f"calibrate {shape}", _command("calibrate", shape, *profile, *engine))
+        chosen = _command("calibrate", shape, *profile, *engine, *sizes)
+        yield SessionPart(f"calibrate {shape}", chosen)
     for shape in shapes:
         for policy in POLICIES:
-            chosen = _command("verify", shape, "--policy", policy, "--minutes", "1", *load, *engine)
+            minutes = ("--policy", policy, "--minutes", "1")
+            chosen = _command("verify", shape, *minutes, *load, *engine, *sizes)
             yield SessionPart(f"verify {shape} {policy}", chosen)
 
 
 def gpu_tests() -> list[str]:
     """The test files with tests for a GPU; the others may need packages that are not here."""
     files = sorted(Path("tests").rglob("test_*.py"))
-    return [str(path) for path in files if "mark.gpu" in path.read_text()]
+    marks = ("mark.gpu", "triton_device")
+    return [str(path) for path in files if any(mark in path.read_text() for mark in marks)]
 
 
 def _command(name: str, shape: str, *arguments: str) -> tuple[str, ...]:
     return ("-m", "app.cli", name, "--json", "--model", shape, *arguments)
 
 
-def run_session(out: Path, parts: Iterable[SessionPart], limit_s: float = LIMIT_S) -> int:
-    """Run the parts that have not succeeded yet; return how many failed."""
+def run_session(
+    out: Path, parts: Iterable[SessionPart], limit_s: float = LIMIT_S, minutes: float = MINUTES
+) -> int:
+    """Run the parts that have not succeeded yet, until the time is up; return how many failed."""
+    ends_s = time.monotonic() + 60 * minutes
     out.mkdir(parents=True, exist_ok=True)
     results = out / "results.jsonl"
-    before = [json.loads(line) for line in _lines(results)]
-    found = {one["part"]: one for one in before if one["exit_code"] in (0, 1) and one["record"]}
-    failed = 0
+    found = {one["part"]: one for one in map(json.loads, _lines(results)) if _has_result(one)}
+    failed = left = 0
     for part in parts:
         if part.name in found:
             continue
-        done = run_part(part, limit_s)
+        left_s = ends_s - time.monotonic()
+        if left_s < SHORTEST_S:
+            left += 1
+            continue
+        _say(f"== {part.name}")
+        done = run_part(part, min(limit_s, left_s))
         _append(results, json.dumps(done.as_dict()))
         _append(out / "log.txt", f"== {part.name}: exit code {done.exit_code}\n{done.said}")
         found[part.name] = done.as_dict()
         (out / "table.md").write_text(table(list(found.values())))
-        failed += done.exit_code != 0
+        _say(f"== {part.name}: exit code {done.exit_code} after {done.took_s:.0f} s")
+        if done.exit_code == TIMED_OUT and left_s < limit_s:
+            left += 1
+        else:
+            failed += done.exit_code != 0
+    if left:
+        _say(f"{minutes:g} minutes are over; parts left: {left}. Run it again to go on.")
     return failed
 
 
+def _has_result(one: Mapping[str, Any]) -> bool:
+    return one["exit_code"] in (0, 1) and bool(one["record"])
+
+
 def run_part(part: SessionPart, limit_s: float) -> PartResult:
-    """Run one part, and stop it after ``limit_s`` seconds."""
+    """Run one part and say what it says; end it, with all that it started, after ``limit_s``
+    seconds.
+    """
     began_s = time.monotonic()
+    process = subprocess.Popen(
+        python_command(*part.arguments),
+        env=python_environment() | {"PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    reader = Thread(target=_follow, args=(process.stdout, lines), daemon=True)
+    reader.start()
     try:
-        process = subprocess.run(
-            python_command(*part.arguments),
-            env=python_environment(),
-            capture_output=True,
-            text=True,
-            timeout=limit_s,
-            check=False,
-        )
+        exit_code = process.wait(limit_s)
     except subprocess.TimeoutExpired:
-        said = f"took more than {limit_s:g} s"
-        return PartResult(part.name, TIMED_OUT, time.monotonic() - began_s, {}, said)
-    records = [line for line in process.stdout.splitlines() if line.startswith("{")]
+        exit_code = TIMED_OUT
+        lines.append(f"took more than {limit_s:g} s\n")
+    finally:
+        _end_group(process)
+    reader.join(5.0)
+    process.stdout.close()
+    records = [line for line in list(lines) if line.startswith("{")]
     return PartResult(
         part.name,
-        process.returncode,
+        exit_code,
         time.monotonic() - began_s,
         json.loads(records[-1]) if records else {},
-        process.stdout[-4000:] + process.stderr[-4000:],
+        "".join(lines)[-8000:],
     )
+
+
+def _follow(stream: IO[str], lines: list[str]) -> None:
+    """Keep what a part prints, and print it, but not its JSON."""
+    for line in stream:
+        lines.append(line)
+        if not line.startswith("{"):
+            _say(f"   {line.rstrip()}")
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    """End what is left of a part: a server that it started would keep the card's memory."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, how)
+            process.wait(10.0)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
@@ -151,9 +217,12 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     head = ["shape", "policy", *(label for label, _ in METRICS.values()), "equal batches", ""]
     verified = [one for one in results if _is(one, "verify")]
     calibrated = [one for one in results if _is(one, "calibrate")]
+    speeds = [row for one in results if _is(one, "speed") for row in _shares(one)]
     parts = [[one["part"], str(one["exit_code"]), f"{one['took_s']:.0f}"] for one in results]
     lines = [
         f"{time.strftime('%Y-%m-%d')}, {card()}, random weights, seed 0.",
+        "",
+        *_markdown(["shape", "step", "ms", "ms in a row", "share of the card's rate", ""], speeds),
         "",
         "Predicted / measured (error, its 90 % interval):",
         "",
@@ -172,6 +241,14 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
 
 def _is(one: Mapping[str, Any], command: str) -> bool:
     return one["part"].startswith(f"{command} ") and bool(one["record"])
+
+
+def _shares(one: Mapping[str, Any]) -> Iterator[list[str]]:
+    for figure in one["record"]["figures"]:
+        times = (f"{1e3 * figure[name]:.3f}" for name in ("seconds", "device_seconds"))
+        target = "" if figure["target"] is None else f"target {100 * figure['target']:.0f} %"
+        share = f"{100 * figure['share']:.1f} %"
+        yield [figure["model"], figure["step"], *times, share, target]
 
 
 def _verified(one: Mapping[str, Any]) -> list[str]:
@@ -234,13 +311,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shapes", nargs="*", default=list(SHAPES))
     parser.add_argument("--device", default="cuda", help="cpu tries the session itself")
     parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="for each part")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="for the whole session")
     given = parser.parse_args(arguments)
     if given.device == "cuda" and not has_cuda():
         sys.stderr.write(f"make gpu: torch of {sys.executable} sees no CUDA device\n")
         return 2
     parts = session_parts(given.out, given.shapes, given.device)
-    failed = run_session(given.out, parts, given.limit_s)
-    sys.stdout.write((given.out / "table.md").read_text())
+    failed = run_session(given.out, parts, given.limit_s, given.minutes)
+    _say("\n".join(_lines(given.out / "table.md")))
     return int(failed > 0)
 
 

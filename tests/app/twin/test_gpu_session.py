@@ -11,7 +11,7 @@ from app.cli import app
 from app.twin import gpu_session
 from app.twin.gpu_session import POLICIES, SessionPart, run_session, session_parts, table
 
-SHAPES = ["tiny", "llama-1b"]
+SHAPES = ["tiny", "llama-8b"]
 METRIC = {
     "metric": "",
     "predicted": {"value": 0.1},
@@ -20,6 +20,10 @@ METRIC = {
     "error_low": -0.01,
     "error_high": 0.05,
 }
+FIGURE = {
+    "model": "tiny", "step": "decode 1", "seconds": 0.004, "device_seconds": 0.0039,
+    "share": 0.8, "target": 0.75,
+}  # fmt: skip
 
 
 def verdict(outcome: str = "holds") -> dict[str, Any]:
@@ -41,8 +45,10 @@ def counting(path: Path) -> tuple[str, str]:
 def test_every_shape_is_calibrated_and_verified_under_every_policy(
     tmp_path: Path, device: str
 ) -> None:
-    tests, *parts = session_parts(tmp_path, SHAPES, device)
+    first, second, tests, *parts = session_parts(tmp_path, SHAPES, device)
+    assert [first.name, second.name, tests.name] == ["speed llama-8b", "speed tiny", "GPU tests"]
     assert "tests/engine/core/test_runner.py" in tests.arguments
+    assert "tests/engine/attention/test_table_attention.py" in tests.arguments
     expected = [f"calibrate {shape}" for shape in SHAPES]
     expected += [f"verify {shape} {policy}" for shape in SHAPES for policy in POLICIES]
     assert [part.name for part in parts] == expected
@@ -92,6 +98,56 @@ def test_a_part_that_takes_too_long_does_not_stop_the_rest(tmp_path: Path) -> No
     found = (tmp_path / "table.md").read_text()
     assert "| GPU tests | 124 | 2 |" in found
     assert "| tiny | static+paged |" in found
+
+
+def test_a_part_that_is_ended_takes_along_what_it_started(tmp_path: Path) -> None:
+    """A server that is left behind would keep the memory of the card."""
+    pid_file = tmp_path / "pid"
+    code = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"open({str(pid_file)!r}, 'w').write(str(child.pid))\n"
+        "time.sleep(60)"
+    )
+    assert run_session(tmp_path, [SessionPart("GPU tests", ("-c", code))], limit_s=2.0) == 1
+    assert not Path(f"/proc/{pid_file.read_text()}").exists() or _is_zombie(pid_file.read_text())
+
+
+def _is_zombie(pid: str) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_what_a_part_prints_appears_at_once_but_for_its_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "print('decode 1: 4 ms'); print('{\"figures\": []}')"
+    assert run_session(tmp_path, [SessionPart("speed tiny", ("-c", code))]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == ["== speed tiny", "   decode 1: 4 ms"]
+    assert "== speed tiny: exit code 0 after" in said[2]
+
+
+def test_when_the_time_is_up_the_rest_is_left_to_the_next_session(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part that the end of the time cuts short keeps the figures that it has, and runs again."""
+    monkeypatch.setattr(gpu_session, "SHORTEST_S", 1.0)
+    figure = json.dumps({"figures": [FIGURE]})
+    parts = [
+        SessionPart("GPU tests", printing({"passed": 3})),
+        SessionPart("speed tiny", ("-c", f"import time; print({figure!r}); time.sleep(60)")),
+        SessionPart("verify tiny static+paged", printing(verdict())),
+    ]
+    assert run_session(tmp_path, parts, minutes=3 / 60) == 0
+    assert "parts left: 2. Run it again to go on." in capsys.readouterr().out
+    assert (
+        "| tiny | decode 1 | 4.000 | 3.900 | 80.0 % | target 75 % |"
+        in (tmp_path / "table.md").read_text()
+    )
+    assert run_session(tmp_path, parts[::2]) == 0
+    said = capsys.readouterr().out
+    assert "== verify" in said
+    assert "== GPU tests" not in said
 
 
 def test_the_table_has_predicted_and_measured_figures_in_their_units() -> None:
