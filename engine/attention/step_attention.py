@@ -38,6 +38,8 @@ class AttentionBackend(ABC):
 
     def __init__(self, store: KVStore, windows: Windows = ()) -> None:
         self.store = store
+        self.tree: Tensor | None = None
+        """Which rows of a tree of drafts each of them sees [rows, rows]; None: all before it."""
         self._windows = windows or (None,) * len(store.layers)
 
     def plan(self, entries: list[ScheduledSequence]) -> Attend:
@@ -66,7 +68,7 @@ class AttentionBackend(ABC):
     ) -> "_Reads":
         ends = list(accumulate((entry.rows for entry in chunks), initial=len(decodes)))
         plans = [
-            _Chunk.plan(self.store, entry, slice(first, end), window)
+            _Chunk.plan(self.store, entry, slice(first, end), window, self.tree)
             for entry, first, end in zip(chunks, ends, ends[1:], strict=False)
         ]
         attend_decodes = self.plan_decodes(decodes, window) if decodes else None
@@ -158,7 +160,12 @@ class _Chunk:
 
     @classmethod
     def plan(
-        cls, store: KVStore, entry: ScheduledSequence, rows: slice, window: int | None
+        cls,
+        store: KVStore,
+        entry: ScheduledSequence,
+        rows: slice,
+        window: int | None,
+        tree: Tensor | None,
     ) -> "_Chunk":
         start, stop = entry.start, entry.start + entry.tokens
         first = first_seen(start, window)
@@ -166,6 +173,10 @@ class _Chunk:
         if context is None and (window is None or entry.rows <= window):
             return cls(rows, entry.tokens, entry.padding, None, None)
         hidden = _hidden(entry.rows, start - first, window, store.keys.device)
+        root = entry.seq.total_tokens - 1
+        if tree is not None and stop - 1 > root:
+            shown = tree[start - root : stop - root, : stop - root]
+            hidden[:, root - first :] = shown.logical_not()
         mask = additive_mask(hidden, store.keys.dtype)
         return cls(rows, entry.tokens, entry.padding, context, mask)
 

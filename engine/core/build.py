@@ -9,6 +9,8 @@ from engine.core.core import EngineCore
 from engine.core.facts import core_facts
 from engine.core.runner import Runner, TokenState
 from engine.core.step_log import StepLogFile
+from engine.drafting.drafts import Drafts, require_fit
+from engine.drafting.speculative_runner import SpeculativeRunner
 from engine.kernels.cuda_graphs import cuda_graphs
 from engine.kv.host_memory import kv_movers
 from engine.models.model_config import ModelConfig
@@ -38,12 +40,14 @@ def build_core(
     scheduler = build_scheduler(policies)
     memory = scheduler.memory
     _check_policies(policies)
-    _check_ranks(policies, options.computation.tensor_parallel)
+    _check_ranks(options, policies)
+    require_fit(options.computation.drafts, policies)
     _check_lengths(model, policies, memory)
     runner = _runner(options, model, memory, found.load_weights(model))
-    _warm_up(runner, memory)
+    drafts = isinstance(runner, SpeculativeRunner)
+    _warm_up(runner, memory, 1 + (policies.draft_rows if drafts else 0))
     graphs = cuda_graphs(options.computation, runner.store.keys.device)
-    if graphs is not None and options.computation.tensor_parallel == 1:
+    if graphs is not None and options.computation.tensor_parallel == 1 and not drafts:
         runner.capture_decodes(graphs, policies.max_seqs, policies.max_model_len)
     clock = clock or CoreClock()
     facts = core_facts(
@@ -66,7 +70,9 @@ def build_core(
 def _runner(
     options: ServeOptions, model: ModelConfig, memory: KVMemory, load_weights: LoadWeights | None
 ) -> Runner:
-    """Return the runner of the model, over several processes where its computation says so."""
+    """Return the runner of the model: over several processes, or with a drafter, where its
+    computation says so.
+    """
     computation = options.computation
     sizes: dict[str, Any] = {
         "layout": memory.layout,
@@ -75,12 +81,22 @@ def _runner(
         "seed": options.seed,
         "load_weights": load_weights,
     }
+    if computation.drafts.drafter != "none":
+        return SpeculativeRunner(model, computation, **_draft_model(computation.drafts), **sizes)
     if computation.tensor_parallel == 1:
         return Runner(model, computation, **sizes)
     from engine.parallel.parallel_runner import ParallelRunner  # torch.distributed takes a while
 
     make = partial(Runner, model, computation, **sizes)
     return ParallelRunner(make, model, computation, **sizes)
+
+
+def _draft_model(drafts: Drafts) -> dict[str, Any]:
+    """Return the shape and the weights of the model that drafts, if one does."""
+    if drafts.drafter != "model":
+        return {}
+    draft = find_model(drafts.model)
+    return {"draft_config": draft.config, "load_draft": draft.load_weights(draft.config)}
 
 
 def token_state(token_ids: list[int], params: SamplingParams) -> TokenState:
@@ -91,11 +107,6 @@ def token_state(token_ids: list[int], params: SamplingParams) -> TokenState:
 
 
 def _check_policies(policies: PolicyConfig) -> None:
-    if policies.batching == "speculative":
-        raise EngineError(
-            "batching 'speculative' is simulated only; the bundled engine has nothing that drafts, "
-            "use batching: continuous"
-        )
     if policies.one_row_chunk == "prefill":
         raise EngineError(
             "one_row_chunk 'prefill' is simulated only; the bundled engine computes one row of a "
@@ -113,7 +124,12 @@ def _check_policies(policies: PolicyConfig) -> None:
         )
 
 
-def _check_ranks(policies: PolicyConfig, ranks: int) -> None:
+def _check_ranks(options: ServeOptions, policies: PolicyConfig) -> None:
+    ranks = options.computation.tensor_parallel
+    if ranks > 1 and options.computation.drafts.drafter != "none":
+        raise EngineError(
+            f"tensor_parallel: {ranks} ranks verify no drafts; use batching: continuous, or 1 rank"
+        )
     if ranks > 1 and (policies.preemption == "swap" or policies.host_cache_tokens):
         raise EngineError(
             f"tensor_parallel: {ranks} ranks move no keys and values to host memory; "
@@ -134,14 +150,15 @@ def _check_lengths(model: ModelConfig, policies: PolicyConfig, memory: KVMemory)
         )
 
 
-def _warm_up(runner: Runner, memory: KVMemory) -> None:
+def _warm_up(runner: Runner, memory: KVMemory, decode_rows: int) -> None:
     """Run one prefill and one decode, so that no request pays for one-time initialisation."""
-    prompt_tokens = min(8, memory.capacity_tokens - 1)
+    prompt_tokens = min(8, memory.capacity_tokens - decode_rows)
     if prompt_tokens < 1:
         return
     seq = Sequence("warm-up", 0.0, prompt_tokens, max_tokens=2)
     seq.region_start = 0
-    seq.blocks = list(range(-(-(prompt_tokens + 1) // memory.block_tokens)))
+    seq.blocks = list(range(-(-(prompt_tokens + decode_rows) // memory.block_tokens)))
     states = {"warm-up": token_state([0] * (prompt_tokens + 1), SamplingParams(max_tokens=2))}
-    for start, tokens in ((0, prompt_tokens), (prompt_tokens, 1)):
+    for start, tokens in ((0, prompt_tokens), (prompt_tokens, decode_rows)):
         runner.execute(Batch([ScheduledSequence(seq, start, tokens, samples=True)]), states)
+        seq.generated_tokens = 1

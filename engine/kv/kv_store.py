@@ -119,6 +119,12 @@ class KVStore:
         for stored, kept in zip(self.tensors, rows, strict=True):
             stored.index_copy_(1, index, kept.to(stored.device, non_blocking=True))
 
+    def move(self, sources: list[int], targets: list[int]) -> None:
+        """Copy the keys and values of slots to others, in all layers at once."""
+        start, stop = (to_device(slots, self.keys.device) for slots in (sources, targets))
+        for stored in self.tensors:
+            stored.index_copy_(1, stop, stored.index_select(1, start))
+
     def context(self, seq: Sequence, stop: int, start: int = 0) -> ReadContext:
         """Return a reader of positions ``start .. stop - 1``: a view if possible, else a gather."""
         if self.layout == "contiguous":

@@ -1,6 +1,10 @@
 """How the engine computes: device, number format and kernels. Free of torch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from engine.drafting.drafts import Drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +26,10 @@ class Computation:
     graphs: bool = True
     tensor_parallel: int = 1
     """Processes that share the model, each with a slice of every weight."""
+    drafts: Drafts = Drafts()  # noqa: RUF009, it is frozen
+    """What drafts tokens that decodes verify (``batching: speculative``)."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Computation":
+        """Return what ``dataclasses.asdict`` made a dictionary of."""
+        return cls(**{**values, "drafts": Drafts(**values["drafts"])})

@@ -1,5 +1,7 @@
 """The decoder: flat rows of a whole batch in, logits of the rows that sample out."""
 
+from copy import copy
+
 import torch
 from torch import Tensor
 
@@ -33,6 +35,12 @@ class Decoder:
     def linear_backend(self) -> str:
         """Which kernel multiplies by the weights."""
         return self._head.backend
+
+    def first_layers(self, layers: int) -> "Decoder":
+        """Return the decoder of the first ``layers``, with the same weights, norm and head."""
+        shallow = copy(self)
+        shallow._layers = self._layers[:layers]
+        return shallow
 
     def forward(
         self, token_ids: Tensor, positions: Tensor, length: int, attend: Attend, rows: Tensor

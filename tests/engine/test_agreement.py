@@ -18,8 +18,10 @@ pytest.importorskip("torch")
 
 from engine.core.build import token_state
 from engine.core.runner import Runner
+from engine.drafting.drafts import Drafts
 from engine.models.model_config import model_preset
 from tests.support.memory_step_log import MemoryStepLog
+from tests.support.speculative_engine import NOISY, runner_of
 
 SMALL = PolicyConfig(
     kv_tokens=192, block_tokens=8, max_model_len=96, max_seqs=8, token_budget=24, wait_limit_s=0.01
@@ -32,11 +34,18 @@ MEMORIES: list[tuple[str, Reservation, bool]] = [
     ("paged", "max", True),
 ]
 POLICIES = [
-    replace(SMALL, batching=batching, kv=kv, reservation=reservation, prefix_cache=prefix)
+    replace(
+        SMALL,
+        batching=batching,
+        kv=kv,
+        reservation=reservation,
+        prefix_cache=prefix,
+    )
     for batching in SCHEDULERS
-    if batching != "speculative"  # the engine has no drafts
     for kv, reservation, prefix in MEMORIES
 ]
+CHAIN_OF_TWO = Drafts("model", (1, 1), seed=NOISY)
+TREE = Drafts("model", (2, 1), seed=NOISY)
 OTHER_RULES = {
     "chunks": PolicyConfig(
         "chunked", prefix_cache=True, prompt_blocks="chunk", admit_after_preemption=True
@@ -58,7 +67,21 @@ POLICIES += [
     replace(rules, **{name: getattr(SMALL, name) for name in SIZES})
     for rules in OTHER_RULES.values()
 ]
-IDS = [f"{c.name}-{c.reservation}" for c in POLICIES[: -len(OTHER_RULES)]] + list(OTHER_RULES)
+DRAFTED = {
+    "chain": (CHAIN_OF_TWO, False),
+    "chain, prefix cache": (CHAIN_OF_TWO, True),
+    "tree": (TREE, False),
+    "tree, prefix cache": (TREE, True),
+}
+for drafts, cached in DRAFTED.values():
+    rows = drafts.tree.drafts
+    budget = SMALL.token_budget + rows * SMALL.max_seqs
+    drafted = replace(SMALL, batching="speculative", draft_rows=rows, token_budget=budget)
+    POLICIES.append(replace(drafted, prefix_cache=cached))
+IDS = [f"{c.name}-{c.reservation}" for c in POLICIES[: -len(OTHER_RULES) - len(DRAFTED)]] + [
+    *OTHER_RULES,
+    *DRAFTED,
+]
 
 
 def bursty_requests(seed: int) -> list[TimedRequest]:
@@ -80,8 +103,8 @@ def bursty_requests(seed: int) -> list[TimedRequest]:
 def test_recorded_times_replayed_give_the_identical_decisions(config: PolicyConfig) -> None:
     scheduler = build_scheduler(config)
     memory = scheduler.memory
-    runner = Runner(
-        model_preset("tiny"),
+    runner = runner_of(
+        {0: Drafts(), 2: CHAIN_OF_TWO, 4: TREE}[config.draft_rows],
         layout=memory.layout,
         kv_tokens=memory.capacity_tokens,
         block_tokens=memory.block_tokens,
@@ -101,10 +124,13 @@ def test_recorded_times_replayed_give_the_identical_decisions(config: PolicyConf
     assert decision_check.steps == len(log.records) > 50
     preempted = sum(len(record.preempted) for record in log.records)
     hits = sum(len(record.hits) for record in log.records)
-    on_demand = config.batching not in ("static", "insertion") and config.kv == "paged"
+    reserving = ("static", "insertion", "speculative")
+    on_demand = config.batching not in reserving and config.kv == "paged"
     assert (preempted > 0) == on_demand
     assert (hits > 0) == config.prefix_cache
     assert any(record.waiting for record in log.records), "memory or slots never ran short"
+    accepted = {tokens for record in log.records for _, _, tokens in record.drafts}
+    assert accepted == ({0, 1, 2} if config.draft_rows else set())
 
 
 def test_a_different_policy_does_not_reproduce_the_log() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine.drafting.drafts import Drafts
 from engine.models.computation import Computation
 from engine.serve_options import ServeOptions
 from policies.config import PolicyConfig
@@ -54,5 +55,67 @@ def test_a_core_that_cannot_be_built_says_why(changes: dict[str, Any], message: 
 
     with pytest.raises(ServetwinError) as caught:
         build_core(replace(TINY, **changes))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+DRAFTED = replace(
+    TINY,
+    policies=replace(POLICIES, batching="speculative", draft_rows=2),
+    computation=Computation(drafts=Drafts("model", (1, 1))),
+)
+
+
+@pytest.mark.parametrize(
+    "drafts",
+    [
+        Drafts("model", (1, 1)),
+        Drafts("model", (2,)),
+        Drafts("layers", (1, 1)),
+        Drafts("n-gram", (1, 1)),
+    ],
+)
+def test_a_core_with_drafts_is_built_and_warmed_up(drafts: Drafts) -> None:
+    from engine.core.build import build_core
+
+    _, facts = build_core(replace(DRAFTED, computation=Computation(drafts=drafts)))
+    assert facts["runner"]["drafter"] == drafts.drafter
+
+
+@pytest.mark.parametrize(
+    ("policies", "drafts", "message"),
+    [
+        (
+            {},
+            Drafts(),
+            "batching: speculative with draft_rows 2 needs a drafter: --technique "
+            "speculative:drafts=2 has one",
+        ),
+        (
+            {},
+            Drafts("n-gram", (1, 1, 1)),
+            "drafts of 3 tokens a pass need batching: speculative with draft_rows 3, not "
+            "speculative with 2",
+        ),
+        (
+            {"batching": "continuous"},
+            Drafts("n-gram", (1, 1)),
+            "drafts of 2 tokens a pass need batching: speculative with draft_rows 2, not "
+            "continuous with 2",
+        ),
+        ({"prompt_token": False}, Drafts("n-gram", (1, 1)), "prompt_token false is simulated only"),
+        ({}, Drafts("model", (1, 1), model="base"), "draft model base has 32000 tokens"),
+        ({}, Drafts("model", (1, 1), model="bas"), "unknown model 'bas': did you mean 'base'?"),
+        ({}, Drafts("model", (1, 1), model="/nowhere"), "model /nowhere: no such folder"),
+    ],
+)
+def test_drafts_that_do_not_fit_are_refused(
+    policies: dict[str, Any], drafts: Drafts, message: str
+) -> None:
+    from engine.core.build import build_core
+
+    given = replace(DRAFTED.policies, **policies)
+    with pytest.raises(ServetwinError) as caught:
+        build_core(replace(DRAFTED, policies=given, computation=Computation(drafts=drafts)))
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)

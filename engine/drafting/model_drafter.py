@@ -1,0 +1,135 @@
+"""Drafts of a model: a small one beside the target, or the first layers of the target itself."""
+
+import torch
+from torch import Tensor
+
+from engine.core.runner import TokenState
+from engine.drafting.drafts import Drafts
+from engine.drafting.network import Network, Share
+from engine.drafting.proposals import NOTHING, Pass, Proposals, all_greedy, propose
+from engine.kv.kv_store import KVStore
+from policies.batch import ScheduledSequence
+
+
+class ModelDrafter:
+    """Drafts level by level, each in one pass over the tokens of the level above.
+
+    With keys and values of its ``own`` it computes prompts as the target does, and begins with the
+    last two tokens of a sequence: where all drafts were accepted, the last one is new to it. The
+    first layers of the target find there what the target has left.
+    """
+
+    def __init__(self, network: Network, drafts: Drafts, *, own: bool) -> None:
+        self._network = network
+        self._tree = drafts.tree
+        self._drafts = drafts
+        self._first_rows = 2 if own else 1
+        self.store: KVStore | None = network.attention.store if own else None
+
+    def draft(
+        self, passes: list[Pass], prompts: list[tuple[ScheduledSequence, TokenState]]
+    ) -> Proposals:
+        """Draft a tree for each pass."""
+        drawing = _Drawing(passes, self._drafts)
+        shares = [share for one in passes for share in self._first(one)]
+        if self.store is not None:
+            shares += [_prompt(entry, state) for entry, state in prompts]
+        if shares:
+            logits = self._network.logits(shares)
+        for level in range(len(self._tree.widths)):
+            if not drawing.going_on:
+                break
+            if level:
+                logits = self._network.logits(drawing.shares(level))
+            drawing.draw(level, logits)
+        return drawing.proposals()
+
+    def _first(self, one: Pass) -> list[Share]:
+        start, rows = one.root + 1 - self._first_rows, self._first_rows
+        entry = ScheduledSequence(one.seq, start, rows, samples=True)
+        ids = one.state.token_ids[start:]
+        return Share(entry, ids, range(start, start + rows), range(rows - 1, rows)).single_rows()
+
+
+class _Drawing:
+    """The drafts of a step as they grow; a chain may end before the others do."""
+
+    def __init__(self, passes: list[Pass], drafts: Drafts) -> None:
+        self._passes = passes
+        self._drafts = drafts
+        self._tree = drafts.tree
+        self._tokens = [[NOTHING] * self._tree.drafts for _ in passes]
+        self._chances: list[Tensor] = []
+        self._stops = bool(drafts.least_confidence) or drafts.most_entropy is not None
+        self._greedy = all_greedy(passes) and not self._stops
+        self.going_on = list(range(len(passes)))
+        """Passes that are still drafted for."""
+
+    def draw(self, level: int, logits: Tensor) -> None:
+        """Draw the tokens below each row of a level."""
+        tree, width = self._tree, self._tree.widths[level]
+        rows = range(tree.level_starts[level], tree.level_starts[level + 1])
+        if self._greedy:
+            picked = logits.topk(width).indices
+        else:
+            sampled = [
+                self._passes[place].row(level, self._path(place, row))
+                for place in self.going_on
+                for row in rows
+            ]
+            picked, chances = propose(logits, sampled, rows, width)
+            self._keep(chances, len(rows))
+        first = rows.stop - 1
+        drawn = picked.view(len(self.going_on), -1)
+        for place, tokens in zip(self.going_on, drawn.tolist(), strict=True):
+            self._tokens[place][first : first + len(tokens)] = tokens
+        if self._stops:
+            self._stop(chances, picked)
+
+    def shares(self, level: int) -> list[Share]:
+        """Return the tokens of a level as rows of the next pass."""
+        start, stop = self._tree.level_starts[level : level + 2]
+        shares = []
+        for place in self.going_on:
+            one = self._passes[place]
+            root = one.root
+            entry = ScheduledSequence(one.seq, root + start, stop - start, samples=True)
+            ids = self._tokens[place][start - 1 : stop - 1]
+            shares.append(Share(entry, ids, [root + level] * len(ids), range(len(ids))))
+        return shares
+
+    def proposals(self) -> Proposals:
+        """Return all that was drawn."""
+        if not self._chances:
+            return Proposals(self._tokens, None)
+        chances = torch.cat(self._chances, dim=1)
+        missing = self._tree.inner_rows - chances.shape[1]
+        if missing:
+            chances = torch.nn.functional.pad(chances, (0, 0, 0, missing))
+        return Proposals(self._tokens, chances)
+
+    def _keep(self, chances: Tensor, rows: int) -> None:
+        own = chances.view(len(self.going_on), rows, -1)
+        if len(self.going_on) < len(self._passes):
+            kept = own.new_zeros(len(self._passes), rows, own.shape[2])
+            kept[self.going_on] = own
+            own = kept
+        self._chances.append(own)
+
+    def _path(self, place: int, row: int) -> list[int]:
+        return [self._tokens[place][at - 1] for at in self._tree.paths[row][1:]]
+
+    def _stop(self, chances: Tensor, picked: Tensor) -> None:
+        """End the chains behind a token of which the drafter is not sure enough."""
+        sure = chances.gather(1, picked)[:, 0] >= self._drafts.least_confidence
+        if self._drafts.most_entropy is not None:
+            sure &= torch.special.entr(chances).sum(1) <= self._drafts.most_entropy
+        self.going_on = [
+            place for place, goes_on in zip(self.going_on, sure.tolist(), strict=True) if goes_on
+        ]
+
+
+def _prompt(entry: ScheduledSequence, state: TokenState) -> Share:
+    stop = entry.start + entry.tokens
+    ids = state.token_ids[entry.start : stop]
+    return Share(entry, ids, range(entry.start, stop), range(0))

@@ -1,0 +1,108 @@
+"""Drafted tokens, and the chances that the drafter gave each token of the vocabulary."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.core.runner import TokenState
+from engine.drafting.draft_tree import DraftTree
+from engine.kv.kv_store import KVStore
+from engine.models.device import to_device
+from engine.sampling.noise import exponentials, row_bits, uniforms
+from engine.sampling.sampled_row import SampledRow
+from engine.sampling.sampler import probabilities
+from policies.batch import ScheduledSequence
+from policies.sequence import Sequence
+
+NOTHING = -1
+"""In the place of a token that was not drafted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A decode whose pass verifies drafts."""
+
+    seq: Sequence
+    state: TokenState
+
+    @property
+    def root(self) -> int:
+        """Position of the last token that is known."""
+        return len(self.state.token_ids) - 1
+
+    def row(self, depth: int, drafted: list[int]) -> SampledRow:
+        """Return how the token after so many ``drafted`` ones is chosen."""
+        row = self.state.row(self.root + 1 - self.seq.prompt_tokens + depth)
+        return replace(row, drafted=tuple(drafted)) if row.seen else row
+
+
+class Proposals(NamedTuple):
+    """What is drafted for each of several passes."""
+
+    tokens: list[list[int]]
+    """By row of the tree, without the root."""
+    chances: Tensor | None
+    """[passes, inner rows, vocabulary], zeros where nothing is drafted; None: all are greedy."""
+
+    def drafted(self, place: int) -> int:
+        """Return the number of tokens drafted for one pass."""
+        return sum(token != NOTHING for token in self.tokens[place])
+
+
+class Drafter(Protocol):
+    """Proposes tokens."""
+
+    store: KVStore | None
+    """Keys and values of its own model, where it has one."""
+
+    def draft(
+        self, passes: list[Pass], prompts: list[tuple[ScheduledSequence, TokenState]]
+    ) -> Proposals:
+        """Draft for each pass; ``prompts`` are what else the step computes."""
+
+
+def all_greedy(passes: list[Pass]) -> bool:
+    """Return whether every token of the passes is that of the largest logit as it is."""
+    return all(one.state.params.is_argmax for one in passes)
+
+
+def propose(
+    logits: Tensor, rows: list[SampledRow], tree_rows: range, width: int
+) -> tuple[Tensor, Tensor]:
+    """Return ``width`` tokens below each row of a level [rows, width], and the chances of all.
+
+    They are drawn one after the other without replacement, as the first of a race; a greedy
+    sequence proposes its likeliest tokens. The rows of a sequence, ``tree_rows``, stand together.
+    """
+    chances = probabilities(logits, [_unrounded(row) for row in rows])
+    each = rows[:: len(tree_rows)]
+    seeds, positions = [row.seed for row in each], [row.generated_tokens for row in each]
+    bits = np.stack([row_bits(seeds, positions, 1 + row) for row in tree_rows], axis=1)
+    race = chances / exponentials(bits.ravel(), chances.shape[1], chances.device)
+    greedy = [place for place, row in enumerate(rows) if row.params.temperature == 0]
+    if greedy:
+        index = to_device(greedy, chances.device)
+        race.index_copy_(0, index, -chances.index_select(0, index))
+    return race.topk(width, largest=False).indices, chances
+
+
+def decisions(passes: list[Pass], tree: DraftTree) -> Tensor:
+    """Return the random numbers [passes, drafts] that accept or reject."""
+    seeds = [one.state.seed for one in passes]
+    drawn = []
+    for row in range(1, tree.rows):
+        positions = [one.row(tree.depths[row] - 1, []).generated_tokens for one in passes]
+        drawn.append(uniforms(row_bits(seeds, positions, tree.rows + row)))
+    return torch.from_numpy(np.stack(drawn, axis=1))
+
+
+def _unrounded(row: SampledRow) -> SampledRow:
+    """Return a greedy row as one that draws: its chances say how sure the drafter is."""
+    params = row.params
+    if params.temperature:
+        return row
+    params = replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+    return replace(row, params=params)

@@ -1,0 +1,242 @@
+"""A runner whose decodes verify drafts: several tokens may come out of one pass.
+
+A pass computes the last token of a sequence and the tokens drafted behind it. Rejected rows leave
+keys and values behind the accepted ones; the next pass, which begins there, overwrites them.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.attention.choose import attention_backend
+from engine.core.runner import Runner, TokenState
+from engine.drafting.drafts import Drafts
+from engine.drafting.model_drafter import ModelDrafter
+from engine.drafting.n_gram import NGramDrafter
+from engine.drafting.network import Network, Share, see_ancestors
+from engine.drafting.proposals import Drafter, Pass, Proposals, decisions
+from engine.drafting.rejection import greedy_walk, walk
+from engine.kv.kv_store import KVStore
+from engine.models.computation import Computation
+from engine.models.linear import linear_maker
+from engine.models.model import Decoder
+from engine.models.model_config import ModelConfig, model_preset
+from engine.models.random_weights import random_weights
+from engine.models.weights import LoadWeights
+from engine.sampling.largest import argmax
+from engine.sampling.logprobs import token_logprobs
+from engine.sampling.new_token import NewToken
+from engine.sampling.sampler import draw, new_tokens, probabilities
+from policies.batch import Batch, ScheduledSequence
+from policies.sequence import Sequence
+from workloads.errors import EngineError
+
+
+class SpeculativeRunner(Runner):
+    """A runner with a drafter, as ``Computation.drafts`` says.
+
+    ``draft_config`` is the shape of a draft model that is no preset, and ``load_draft`` loads its
+    weights (None: they are drawn at random).
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        computation: Computation,
+        *,
+        draft_config: ModelConfig | None = None,
+        load_draft: LoadWeights | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(config, computation, **options)
+        drafts = computation.drafts
+        self._drafts = drafts
+        self._tree = drafts.tree
+        self._network = Network(self._model, self._attention)
+        _require_fit(drafts, config)
+        if not self._tree.is_chain:
+            see_ancestors(self._attention, self._tree.paths)
+        self._drafter = self._make_drafter(computation, draft_config, load_draft)
+
+    def describe(self) -> dict[str, object]:
+        """Return what a runner says, and what drafts."""
+        said: dict[str, object] = {"drafter": self._drafts.drafter, "widths": self._drafts.widths}
+        if self._drafts.drafter == "model":
+            said["draft_model"] = self._drafts.model
+        if self._drafter.store is not None:
+            said["draft_kv_bytes"] = self._drafter.store.bytes
+        return super().describe() | said
+
+    def _tokens(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, list[NewToken]]:
+        entries = [(entry, states[entry.seq.request_id]) for entry in batch.entries]
+        passes = [Pass(e.seq, s) for e, s in entries if e.start + e.tokens > len(s.token_ids)]
+        prompts = [(e, s) for e, s in entries if e.start + e.tokens <= len(s.token_ids)]
+        proposals = self._drafter.draft(passes, prompts)
+        shares = [
+            share
+            for one, tokens in zip(passes, proposals.tokens, strict=True)
+            for share in self._verified(one, tokens)
+        ]
+        logits = self._network.logits([*shares, *(_prompt(*prompt) for prompt in prompts)])
+        verified, sampled = logits.tensor_split([len(passes) * self._tree.rows])
+        found = self._verify(passes, proposals, verified) if passes else {}
+        return found | _first_tokens(prompts, sampled)
+
+    def _verified(self, one: Pass, tokens: list[int]) -> list[Share]:
+        """Return the rows of a pass: the last token of its sequence, and the drafted ones."""
+        root, rows = one.root, self._tree.rows
+        entry = ScheduledSequence(one.seq, root, rows, samples=True)
+        ids = [one.state.token_ids[root], *(max(token, 0) for token in tokens)]
+        positions = [root + depth for depth in self._tree.depths]
+        share = Share(entry, ids, positions, range(rows))
+        return share.single_rows() if self._tree.is_chain else [share]
+
+    def _verify(
+        self, passes: list[Pass], proposals: Proposals, logits: Tensor
+    ) -> dict[str, list[NewToken]]:
+        """Return the accepted tokens of each pass and one more, and keep their rows alone."""
+        raw = logits
+        if proposals.chances is None:
+            wanted = argmax(logits).view(len(passes), -1).tolist()
+            each = zip(proposals.tokens, wanted, strict=True)
+            ends = [greedy_walk(self._tree, tokens, wants) for tokens, wants in each]
+            last = [wants[end] for wants, end in zip(wanted, ends, strict=True)]
+        else:
+            if any(one.state.params.logprobs is not None for one in passes):
+                raw = logits.clone()
+            ends, last = self._drawn(passes, proposals, proposals.chances, logits)
+        self._keep_accepted(passes, ends)
+        found = {}
+        for place, (one, end) in enumerate(zip(passes, ends, strict=True)):
+            path = self._tree.paths[end]
+            accepted = [proposals.tokens[place][row - 1] for row in path[1:]]
+            drafted = proposals.drafted(place)
+            tokens = [NewToken(token, drafted) for token in (*accepted, last[place])]
+            top = one.state.params.logprobs
+            if top is not None:
+                rows = [place * self._tree.rows + row for row in path]
+                tokens = _with_logprobs(tokens, raw[rows], top)
+            found[one.seq.request_id] = tokens
+        return found
+
+    def _drawn(
+        self, passes: list[Pass], proposals: Proposals, chances: Tensor, logits: Tensor
+    ) -> tuple[list[int], list[int]]:
+        """Return the row that each pass reaches, and the token that is drawn there."""
+        tree, device = self._tree, logits.device
+        rows = [
+            one.row(tree.depths[row], [tokens[at - 1] for at in tree.paths[row][1:]])
+            for one, tokens in zip(passes, proposals.tokens, strict=True)
+            for row in range(tree.rows)
+        ]
+        target = probabilities(logits, rows).view(len(passes), tree.rows, -1)
+        tokens = torch.tensor(proposals.tokens, device=device)
+        found = walk(tree, tokens, chances, target, decisions(passes, tree).to(device))
+        ends: list[int] = found.rows.tolist()
+        last = draw(
+            found.wanted,
+            [one.row(tree.depths[end], []) for one, end in zip(passes, ends, strict=True)],
+        )
+        return ends, last.tolist()
+
+    def _keep_accepted(self, passes: list[Pass], ends: list[int]) -> None:
+        """Move keys and values of accepted rows behind one another; those of a chain are there."""
+        if self._tree.is_chain:
+            return
+        moved: list[tuple[Sequence, int, int]] = []
+        for one, end in zip(passes, ends, strict=True):
+            path = enumerate(self._tree.paths[end])
+            root = one.root
+            moved += [(one.seq, root + row, root + depth) for depth, row in path if row > depth]
+        for store in (self.store, self._drafter.store):
+            if moved and store is not None:
+                store.move(
+                    [store.slot(seq, start) for seq, start, _ in moved],
+                    [store.slot(seq, stop) for seq, _, stop in moved],
+                )
+
+    def _make_drafter(
+        self,
+        computation: Computation,
+        draft_config: ModelConfig | None,
+        load_draft: LoadWeights | None,
+    ) -> Drafter:
+        drafts, config = self._drafts, self._config
+        if drafts.drafter == "n-gram":
+            drafted, longest = self._tree.drafts, drafts.longest_match
+            return NGramDrafter(drafted, longest, config.vocab_size, self._device)
+        if drafts.drafter == "layers":
+            layers = max(1, round(config.layers * drafts.layer_share))
+            network = Network(self._model.first_layers(layers), self._attention)
+            return ModelDrafter(network, drafts, own=False)
+        small = draft_config or model_preset(drafts.model)
+        _require_vocabulary(small, config)
+        load = load_draft or partial(random_weights, small, seed=drafts.seed, std=0.02)
+        return ModelDrafter(self._beside(small, computation, load), drafts, own=True)
+
+    def _beside(self, small: ModelConfig, computation: Computation, load: LoadWeights) -> Network:
+        """Return the draft model with keys and values in slots of the same numbers."""
+        model = Decoder(small, load(self._dtype, self._device), linear_maker(computation))
+        own = self.store
+        store = KVStore(
+            small,
+            own.tokens,
+            own.layout,
+            own.block_tokens,
+            dtype=self._dtype,
+            device=self._device,
+        )
+        group = small.heads // small.kv_heads
+        attention = attention_backend(computation.attention, store, group, small.windows)
+        if not self._tree.is_chain:
+            see_ancestors(attention, self._tree.paths)
+        return Network(model, attention)
+
+
+def _prompt(entry: ScheduledSequence, state: TokenState) -> Share:
+    start, tokens = entry.start, entry.tokens
+    ids = state.token_ids[start : start + tokens]
+    sampled = range(tokens - 1, tokens) if entry.samples else range(0)
+    return Share(entry, ids, range(start, start + tokens), sampled)
+
+
+def _first_tokens(
+    prompts: list[tuple[ScheduledSequence, TokenState]], logits: Tensor
+) -> dict[str, list[NewToken]]:
+    """Return the first tokens of the prompts that end."""
+    ended = [(entry.seq, state) for entry, state in prompts if entry.samples]
+    if not ended:
+        return {}
+    rows = [state.row(len(state.token_ids) - seq.prompt_tokens) for seq, state in ended]
+    tokens = new_tokens(logits, rows)
+    return {seq.request_id: [token] for (seq, _), token in zip(ended, tokens, strict=True)}
+
+
+def _with_logprobs(tokens: list[NewToken], logits: Tensor, top: int) -> list[NewToken]:
+    said = token_logprobs(logits, [token.token_id for token in tokens], [top] * len(tokens))
+    return [token._replace(logprobs=own) for token, own in zip(tokens, said, strict=True)]
+
+
+def _require_fit(drafts: Drafts, config: ModelConfig) -> None:
+    if max(drafts.widths) > config.vocab_size:
+        raise EngineError(
+            f"widths: {max(drafts.widths)} proposals of {config.vocab_size} tokens of "
+            f"{config.name}; there cannot be more than tokens"
+        )
+    if not drafts.tree.is_chain and any(config.windows):
+        raise EngineError(
+            f"widths: {config.name} has layers with a window, over which trees of drafts are not "
+            "verified; use widths of 1"
+        )
+
+
+def _require_vocabulary(draft: ModelConfig, target: ModelConfig) -> None:
+    if draft.vocab_size != target.vocab_size:
+        raise EngineError(
+            f"draft model {draft.name} has {draft.vocab_size} tokens in its vocabulary, "
+            f"{target.name} {target.vocab_size}: draft with a model of the same vocabulary, with "
+            "n-grams, or with layers of the model itself"
+        )
