@@ -18,7 +18,7 @@ from engine.kernels.graph_buckets import GraphBackend, GraphBuckets
 from engine.kv.kv_store import KVStore
 from engine.models.computation import Computation
 from engine.models.device import choose_device, choose_dtype, device_name, to_device
-from engine.models.linear import linear_maker
+from engine.models.linear import MakeLinear, linear_maker
 from engine.models.model import Decoder
 from engine.models.model_config import ModelConfig
 from engine.models.random_weights import random_weights
@@ -81,7 +81,9 @@ class Runner:
         if self._device.type == "cpu":
             torch.set_num_threads(computation.threads)
         load = load_weights or partial(random_weights, config, seed=seed, std=weight_std)
-        make_linear = linear_maker(computation)
+        self._weight_format = computation.weight_format
+        self._products = linear_maker(computation)
+        make_linear: MakeLinear = self._products
         if rank is not None:
             load, make_linear = rank.loader(load, config), rank.maker(make_linear)
             config = rank.config(config)
@@ -194,6 +196,8 @@ class Runner:
             "threads": torch.get_num_threads(),
             "attention": self._attention.name,
             "linear": self._model.linear_backend,
+            "weight_format": self._weight_format,
+            "weight_bytes": self._products.weight_bytes,
             "graph_rows": self._graphs.most_rows if self._graphs else 0,
             "kv_tokens": self.store.tokens,
             "kv_bytes": self.store.bytes,

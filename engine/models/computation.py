@@ -14,8 +14,15 @@ class Computation:
     ``device`` auto is CUDA where there is one; ``dtype`` auto is bfloat16 there and float32 on the
     CPU; ``attention`` is auto, native, per-sequence, padded or triton. ``threads`` is
     process-wide. ``prepack``: weights on the CPU are kept in the layout of the fastest product
-    here. ``graphs``: on CUDA, steps that only decode are captured at start, for buckets of batch
-    sizes.
+    here.
+
+    ``weight_format`` as-dtype keeps weights in ``dtype``. Others lose precision: int8 and int4
+    widen rounded weights inside the product (int4 has a scale and a middle for each
+    ``weight_group`` inputs); w8a8 rounds the rows that enter the product as well, each by its
+    largest number, and multiplies integers. ``kv_format`` int8 stores keys and values with a scale
+    for each head of a token.
+
+    ``graphs``: on CUDA, steps that only decode are captured at start, for buckets of batch sizes.
     """
 
     device: str = "auto"
@@ -23,6 +30,9 @@ class Computation:
     threads: int = 1
     attention: str = "auto"
     prepack: bool = True
+    weight_format: str = "as-dtype"
+    weight_group: int = 128
+    kv_format: str = "as-dtype"
     graphs: bool = True
     tensor_parallel: int = 1
     """Processes that share the model, each with a slice of every weight."""

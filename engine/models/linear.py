@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.formats.weight_formats import AS_DTYPE, check_weight_format, quantised_product
 from engine.models.computation import Computation
 from engine.native.linear import NativeLinear
 
@@ -34,16 +35,33 @@ size].
 """
 
 
-def linear_maker(computation: Computation) -> MakeLinear:
-    """Return what makes the products of a decoder."""
+class Products:
+    """Makes the products of a decoder (``MakeLinear``), and counts what their weights weigh."""
 
-    def make(name: str, weight: Tensor) -> LinearMap:
+    def __init__(self, computation: Computation) -> None:
+        check_weight_format(computation.weight_format, computation.weight_group)
+        self._computation = computation
+        self.weight_bytes = 0
+        """Of all products made so far, as they are kept: rounded weights with their scales."""
+
+    def __call__(self, name: str, weight: Tensor) -> LinearMap:
+        """Return the product with ``weight`` in the format of the computation."""
         del name
-        if computation.prepack and NativeLinear.can_multiply(weight):
+        prepack, form = self._computation.prepack, self._computation.weight_format
+        if form != AS_DTYPE:
+            group = self._computation.weight_group
+            rounded = quantised_product(form, weight, group=group, prepack=prepack)
+            self.weight_bytes += rounded.bytes
+            return rounded
+        self.weight_bytes += weight.nbytes
+        if prepack and NativeLinear.can_multiply(weight):
             return NativeLinear(weight)
-        return Linear(weight, prepack=computation.prepack)
+        return Linear(weight, prepack=prepack)
 
-    return make
+
+def linear_maker(computation: Computation) -> Products:
+    """Return what makes the products of a decoder."""
+    return Products(computation)
 
 
 def within(make_linear: MakeLinear, place: str) -> MakeLinear:

@@ -264,6 +264,8 @@ def test_describe_names_the_resolved_choices() -> None:
         "model": "tiny",
         "parameters": CONFIG.parameters,
         "dtype": "float32",
+        "weight_format": "as-dtype",
+        "weight_bytes": 4 * (CONFIG.parameters - CONFIG.hidden_size * (CONFIG.vocab_size + 5)),
         "threads": 1,
         "attention": "padded",
         "graph_rows": 0,

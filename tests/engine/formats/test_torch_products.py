@@ -1,0 +1,64 @@
+"""Torch's own kernels for rounded weights."""
+
+import platform
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from engine.formats import torch_products
+from engine.formats.rounded_weights import Int4Weight, Int8Weight
+from engine.formats.torch_products import (
+    IntegerProduct,
+    OnednnProduct,
+    PackedInt4Product,
+    RestoredProduct,
+)
+
+on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="kernels for x86")
+
+
+@on_x86
+@pytest.mark.parametrize("rows", [1, 2, 17, 33])
+def test_both_integer_kernels_multiply_the_same_integers(rows: int) -> None:
+    x, weight = torch.randn(rows, 96), Int8Weight.of(torch.randn(130, 96))
+    assert OnednnProduct.can_multiply(weight)
+    torch.testing.assert_close(
+        OnednnProduct(weight)(x), IntegerProduct(weight)(x), rtol=1e-5, atol=1e-5
+    )
+
+
+@on_x86
+@pytest.mark.parametrize("group", [32, 64, 128])
+def test_the_int4_kernel_is_as_exact_as_bfloat16(group: int) -> None:
+    x, weight = torch.randn(3, 256), Int4Weight.of(torch.randn(64, 256), group)
+    product = PackedInt4Product.made(weight)
+    assert product is not None
+    error = (product(x) - RestoredProduct(weight)(x)).abs()
+    assert (error <= 2**-8 * (x.abs() @ weight.restored().abs().T)).all()
+
+
+def test_a_weight_that_the_int4_kernel_does_not_take_has_no_such_product() -> None:
+    assert PackedInt4Product.made(Int4Weight.of(torch.randn(64, 250), 50)) is None
+
+
+@pytest.mark.parametrize(
+    "operators",
+    [
+        SimpleNamespace(),
+        SimpleNamespace(
+            qlinear_prepack=lambda codes, shape: codes,
+            qlinear_pointwise=lambda *_: torch.tensor([[64.0 * 2**13]]),
+        ),
+    ],
+    ids=["missing", "overflows"],
+)
+def test_a_kernel_that_is_not_exact_here_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch, operators: SimpleNamespace
+) -> None:
+    monkeypatch.setattr(torch.ops, "onednn", operators)
+    torch_products._onednn_is_exact.cache_clear()
+    try:
+        assert not OnednnProduct.can_multiply(Int8Weight.of(torch.randn(8, 8)))
+    finally:
+        torch_products._onednn_is_exact.cache_clear()
