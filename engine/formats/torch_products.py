@@ -16,7 +16,7 @@ _MIDDLE = 128
 
 
 class RestoredProduct:
-    """The reference of weight-only formats: restores the weight in every call, in ``x``'s format."""
+    """The reference of weight-only formats: restores the weight in every call."""
 
     __slots__ = ("_weight", "backend", "bytes")
 
