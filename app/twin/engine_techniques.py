@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.twin.engine_formats import with_kv_format, with_weight_format
 from app.twin.engine_shapes import model_of, shape_of
 from engine.models.computation import Computation
 from engine.models.model_config import ModelConfig
@@ -81,11 +82,24 @@ def _tensor_parallel(engine: EngineSetup, setup: Setup) -> EngineSetup:
     return replace(engine, computation=replace(engine.computation, tensor_parallel=ways))
 
 
+def _weight_format(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Round the weights of both phases."""
+    return replace(engine, computation=with_weight_format(engine.computation, setup.deployment))
+
+
+def _kv_format(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Round the keys and values that are stored."""
+    return replace(engine, computation=with_kv_format(engine.computation, setup.deployment))
+
+
 TRANSLATIONS: dict[str, Translation] = {
     "policies": _policies,
     "deployment.model": _model,
     "deployment.parallel.tensor": _tensor_parallel,
     "deployment.parallel.link": _prediction_only,
+    "deployment.prefill": _weight_format,
+    "deployment.decode": _weight_format,
+    "deployment.kv_element_bytes": _kv_format,
     "deployment.kernels.attention_slowdown": _prediction_only,
     "deployment.model.name": _prediction_only,
 }
@@ -190,6 +204,8 @@ _EXAMPLES: dict[str, dict[str, object]] = {
     "grouped-query": {"kv_heads": 2},
     "latent-attention": {"latent_dim": 64, "rope_dim": 16, "nope_dim": 32, "value_dim": 32},
     "distillation": {"student": "small"},
+    "smooth-quant": {"scales": "dynamic"},
+    "kv-quantisation": {"format": "int8"},
 }
 """Parameters of techniques that need some."""
 

@@ -74,6 +74,8 @@ class Runner:
         """
         if min(computation.threads, kv_tokens, block_tokens) < 1:
             raise EngineError("threads, kv_tokens and block_tokens must be at least 1")
+        if computation.kv_format != "as-dtype":
+            raise EngineError(f"kv_format {computation.kv_format!r} is not built yet")
         self._config = config
         device = rank.device(computation.device) if rank else computation.device
         self._device = choose_device(device)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from engine.formats.rounded_weights import Int4Weight, Int8Weight
 from engine.formats.torch_products import IntegerProduct, RestoredProduct
+from engine.formats.weight_formats import QuantisedProduct
 from engine.native.quantised_linear import (
     NativeInt4Product,
     NativeInt8Product,
@@ -23,9 +24,12 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C co
 @given(rows=st.integers(1, 26), inputs=st.integers(1, 70), outputs=st.integers(1, 150))
 def test_int8_and_w8a8_are_the_reference(rows: int, inputs: int, outputs: int) -> None:
     x, weight = torch.randn(rows, inputs), Int8Weight.of(torch.randn(outputs, inputs))
-    close = {"rtol": 1e-5, "atol": 1e-4}
-    torch.testing.assert_close(NativeInt8Product(weight)(x), RestoredProduct(weight)(x), **close)
-    torch.testing.assert_close(NativeIntegerProduct(weight)(x), IntegerProduct(weight)(x), **close)
+    pairs = (
+        (NativeInt8Product(weight), RestoredProduct(weight)),
+        (NativeIntegerProduct(weight), IntegerProduct(weight)),
+    )
+    for native, reference in pairs:
+        torch.testing.assert_close(native(x), reference(x), rtol=1e-5, atol=1e-4)
 
 
 @given(
@@ -56,7 +60,9 @@ def test_a_row_does_not_depend_on_its_batch(rows: int) -> None:
 def test_two_threads_compute_what_one_does(rows: int) -> None:
     x, exact = torch.randn(rows, 64), torch.randn(300, 64)
     int8, int4 = Int8Weight.of(exact), Int4Weight.of(exact, 32)
-    products = (NativeInt8Product(int8), NativeIntegerProduct(int8), NativeInt4Product(int4))
+    products: list[QuantisedProduct] = [
+        NativeInt8Product(int8), NativeIntegerProduct(int8), NativeInt4Product(int4)
+    ]  # fmt: skip
     alone, threads = [product(x) for product in products], torch.get_num_threads()
     torch.set_num_threads(2)
     try:
