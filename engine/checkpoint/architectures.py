@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine.checkpoint.expert_architectures import deepseek, mixtral_experts, qwen3_experts
 from engine.checkpoint.json_file import JsonObject
 from engine.checkpoint.rope_parameters import rope_scaling, rope_theta
 from engine.models.model_config import ModelConfig
@@ -173,9 +174,30 @@ def _check_layer_types(config: JsonObject, model: ModelConfig, allowed: str) -> 
     return list(types)
 
 
+def _mixtral(config: JsonObject, model: ModelConfig) -> ModelConfig:
+    config.require_neutral({"norm_topk_prob": (True,)})
+    return replace(_mistral(config, model), experts=mixtral_experts(config))
+
+
+def _qwen3_moe(config: JsonObject, model: ModelConfig) -> ModelConfig:
+    return replace(_qwen3(config, model), experts=qwen3_experts(config, model))
+
+
+def _deepseek_v2(config: JsonObject, model: ModelConfig) -> ModelConfig:
+    return deepseek(config, model, third=False)
+
+
+def _deepseek_v3(config: JsonObject, model: ModelConfig) -> ModelConfig:
+    return deepseek(config, model, third=True)
+
+
 ARCHITECTURES: dict[str, Reader] = {
     "LlamaForCausalLM": _llama,
     "MistralForCausalLM": _mistral,
     "Qwen2ForCausalLM": _qwen2,
     "Qwen3ForCausalLM": _qwen3,
+    "MixtralForCausalLM": _mixtral,
+    "Qwen3MoeForCausalLM": _qwen3_moe,
+    "DeepseekV2ForCausalLM": _deepseek_v2,
+    "DeepseekV3ForCausalLM": _deepseek_v3,
 }

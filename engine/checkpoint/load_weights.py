@@ -1,6 +1,6 @@
 """Load the weights of a checkpoint: one tensor at a time out of mapped files."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,16 @@ from torch import Tensor
 
 from engine.checkpoint import tensor_layout as layout
 from engine.checkpoint.tensor_files import StoredTensor
-from engine.checkpoint.tensor_layout import Stack
+from engine.checkpoint.tensor_layout import Rotated, Stack
 from engine.models.model_config import ModelConfig
-from engine.models.weights import AttentionWeights, FeedForwardWeights, LayerWeights, Weights
+from engine.models.weights import (
+    AttentionWeights,
+    ExpertWeights,
+    FeedForwardWeights,
+    LatentWeights,
+    LayerWeights,
+    Weights,
+)
 from workloads.errors import EngineError
 
 
@@ -51,9 +58,26 @@ class _Layers:
 
 def _layer(files: "_MappedFiles", model: ModelConfig, index: int) -> LayerWeights:
     attention_norm, ffn_norm = map(files.read, layout.layer_norms(model, index))
-    attention = AttentionWeights(**files.fields(layout.attention(model, index)))
+    attention: AttentionWeights | LatentWeights
+    if model.latent:
+        attention = LatentWeights(**files.fields(layout.latent_attention(model, index)))
+    else:
+        attention = AttentionWeights(**files.fields(layout.attention(model, index)))
+    if model.has_experts(index):
+        return LayerWeights(attention_norm, attention, ffn_norm, _experts(files, model, index))
     ffn = FeedForwardWeights(**files.fields(layout.feed_forward(model, index)))
     return LayerWeights(attention_norm, attention, ffn_norm, ffn)
+
+
+def _experts(files: "_MappedFiles", model: ModelConfig, index: int) -> ExpertWeights:
+    stacks = layout.experts(model, index, layout.expert_names(files.names))
+    bias, shared = stacks.choice_bias, stacks.shared
+    return ExpertWeights(
+        router=files.read(stacks.router),
+        experts=[FeedForwardWeights(**files.fields(network)) for network in stacks.experts],
+        choice_bias=files.read(bias, torch.float32) if bias else None,
+        shared=FeedForwardWeights(**files.fields(shared)) if shared else None,
+    )
 
 
 class _MappedFiles:
@@ -75,18 +99,24 @@ class _MappedFiles:
         self._open.clear()
         self._to_close.close()
 
+    @property
+    def names(self) -> Collection[str]:
+        """The tensors of the checkpoint."""
+        return self._stored.keys()
+
     def fields(self, stacks: Mapping[str, Stack]) -> dict[str, Tensor]:
         """Return the tensor of each stack."""
         return {name: self.read(stack) for name, stack in stacks.items()}
 
-    def read(self, stack: Stack) -> Tensor:
+    def read(self, stack: Stack, dtype: torch.dtype | None = None) -> Tensor:
         """Return one tensor with the rows of all parts."""
-        rows = sum(part.shape[0] for part in stack)
-        whole = torch.empty((rows, *stack[0].shape[1:]), dtype=self._dtype, device=self._device)
-        pieces = whole.split_with_sizes([part.shape[0] for part in stack])
-        for part, piece in zip(stack, pieces, strict=True):
-            piece.copy_(self._file(part.name).get_tensor(part.name))
-            if self._dtype == torch.float16 and not piece.isfinite().all():
+        sizes = [part.shape[0] for part in stack]
+        shape = (sum(sizes), *stack[0].shape[1:])
+        whole = torch.empty(shape, dtype=dtype or self._dtype, device=self._device)
+        for part, rows in zip(stack, whole.split_with_sizes(sizes), strict=True):
+            tensor = self._file(part.name).get_tensor(part.name)
+            rows.copy_(in_halves(tensor, part.rotated) if part.rotated else tensor)
+            if rows.dtype == torch.float16 and not rows.isfinite().all():
                 file = self._stored[part.name].file
                 raise EngineError(f"{file}: tensor {part.name} does not fit float16: use bfloat16")
         return whole
@@ -96,3 +126,12 @@ class _MappedFiles:
         if path not in self._open:
             self._open[path] = self._to_close.enter_context(safe_open(path, framework="pt"))
         return self._open[path]
+
+
+def in_halves(tensor: Tensor, rotated: Rotated) -> Tensor:
+    """Return the rows with the first rows of all pairs of a group before the second ones."""
+    groups = torch.arange(tensor.shape[0]).view(-1, rotated.group_rows)
+    plain = rotated.group_rows - rotated.rope_rows
+    pairs = groups[:, plain:]
+    order = torch.cat((groups[:, :plain], pairs[:, ::2], pairs[:, 1::2]), dim=1)
+    return tensor.index_select(0, order.flatten())

@@ -84,6 +84,7 @@ def _scaling(kind: str, rope: JsonObject, config: JsonObject) -> RopeScaling:
         beta_slow=rope.number("beta_slow", 1.0),
         truncate=rope.flag("truncate", True),
         rotary_factor=_rotary_factor(rope, factor),
+        score_factor=_score_factor(rope, factor),
     )
 
 
@@ -95,3 +96,9 @@ def _rotary_factor(rope: JsonObject, factor: float) -> float | None:
         return None
     mscale, of_all = rope.number("mscale"), rope.number("mscale_all_dim")
     return yarn_magnitude(factor, mscale) / yarn_magnitude(factor, of_all)
+
+
+def _score_factor(rope: JsonObject, factor: float) -> float:
+    """Return what the scores of latent attention are multiplied by besides."""
+    of_all = rope.get("mscale_all_dim")
+    return yarn_magnitude(factor, rope.number("mscale_all_dim")) ** 2 if of_all else 1.0

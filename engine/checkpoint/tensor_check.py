@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from engine.checkpoint.tensor_files import DTYPE_BYTES, StoredTensor
-from engine.checkpoint.tensor_layout import HEAD, Part, all_parts
+from engine.checkpoint.tensor_layout import HEAD, Part, all_parts, expert_names
 from engine.models.model_config import ModelConfig
 from workloads.errors import EngineError
 
@@ -17,7 +17,7 @@ def check_tensors(model: ModelConfig, stored: Mapping[str, StoredTensor], where:
     """Raise ``EngineError`` that names a tensor which is missing, misshapen, of a number format
     that is not read, or not of this model. ``where`` names the folder.
     """
-    expected = {part.name: part for part in all_parts(model)}
+    expected = {part.name: part for part in all_parts(model, expert_names(stored))}
     missing = [name for name in expected if name not in stored]
     extra = [name for name in stored if name not in expected and not _is_harmless(model, name)]
     if missing:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from engine.checkpoint.architectures import read_model_config
+from engine.models.expert_config import ExpertConfig
+from engine.models.latent_config import LatentConfig
 from engine.models.model_config import ModelConfig
 from engine.models.rope_scaling import RopeScaling
 from workloads.errors import EngineError
@@ -38,6 +40,15 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
 }
 YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
+
+
+EXPERTS = {
+    "num_experts": 8,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 48,
+}
+LATENT = {"kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 6}
 
 
 def of(name: str, **more: Any) -> dict[str, Any]:
@@ -75,6 +86,21 @@ QWEN_SLIDING = {"use_sliding_window": True, "sliding_window": 100, "max_window_l
         (
             of("Qwen3", **QWEN_SLIDING, layer_types=["sliding_attention", "full_attention"] * 2),
             {"qk_norm": True, "windows": (100, None, 100, None)},
+        ),
+        (
+            of("Mixtral", num_local_experts=4, num_experts_per_tok=2, sliding_window=None),
+            {"experts": ExpertConfig(4, 2, 96)},
+        ),
+        (
+            of("Qwen3Moe", **EXPERTS, decoder_sparse_step=2, mlp_only_layers=[1]),
+            {
+                "qk_norm": True,
+                "experts": ExpertConfig(8, 2, 48, dense_layers=(0, 1, 2), normalise=False),
+            },
+        ),
+        (
+            of("DeepseekV2", **LATENT, first_k_dense_replace=4, num_key_value_heads=4),
+            {"kv_heads": 1, "head_dim": 12, "latent": LatentConfig(8, 4, 6)},
         ),
         (
             {"rope_scaling": LLAMA3},
@@ -144,6 +170,19 @@ SUPPORTED = "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCau
             {"rope_scaling": {"type": "default", "mrope_section": [1, 2]}},
             "rope_scaling: mrope_section is not supported beside rope_type 'default'",
         ),
+        (of("Mixtral", num_local_experts=4), "num_experts_per_tok is missing"),
+        (
+            of("Mixtral", num_local_experts=4, num_experts_per_tok=5),
+            "experts: top_k 5 of 4 experts",
+        ),
+        (of("Mixtral", norm_topk_prob=False), "norm_topk_prob false is not supported"),
+        (of("Qwen3Moe", **EXPERTS, mlp_only_layers=1), "mlp_only_layers must be a list"),
+        (of("DeepseekV3", **LATENT, rope_interleave=False), "rope_interleave false is not"),
+        (of("DeepseekV3", **LATENT, first_k_dense_replace="1"), "first_k_dense_replace must be"),
+        (of("DeepseekV3", **LATENT, **EXPERTS, scoring_func="softmax"), "scoring_func"),
+        (of("DeepseekV2", **LATENT, **EXPERTS, norm_topk_prob=True), "norm_topk_prob true is not"),
+        (of("DeepseekV2", **LATENT, **EXPERTS, topk_method="noaux_tc"), "topk_method"),
+        (of("DeepseekV2", **LATENT, attention_bias=True), "attention_bias true is not supported"),
         (
             {"rope_scaling": {"type": "linear", "factor": 2.0, "low_freq_factor": 1.0}},
             "rope_scaling: low_freq_factor is not supported beside rope_type 'linear'",
