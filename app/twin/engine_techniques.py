@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.twin.engine_drafts import drafts_of
 from app.twin.engine_formats import with_kv_format, with_weight_format
 from app.twin.engine_shapes import model_of, shape_of
 from engine.models.computation import Computation
@@ -75,6 +76,12 @@ def _prediction_only(engine: EngineSetup, setup: Setup) -> EngineSetup:
     return engine
 
 
+def _drafts(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Give the engine what drafts, with random weights; how much is accepted shows by itself."""
+    drafts = drafts_of(setup, engine.model)
+    return replace(engine, computation=replace(engine.computation, drafts=drafts))
+
+
 def _tensor_parallel(engine: EngineSetup, setup: Setup) -> EngineSetup:
     """Divide the model over as many processes."""
     ways = setup.deployment.parallel.tensor
@@ -93,6 +100,8 @@ def _kv_format(engine: EngineSetup, setup: Setup) -> EngineSetup:
 
 
 TRANSLATIONS: dict[str, Translation] = {
+    "acceptance": _drafts,
+    "deployment.drafting": _drafts,
     "policies": _policies,
     "deployment.model": _model,
     "deployment.parallel.tensor": _tensor_parallel,
@@ -201,6 +210,8 @@ def _cannot_run(name: str, reason: str) -> CannotRun:
 
 _ANY_MODEL = ModelConfig("any", 512, 12, 8, 4, 64, 1536, 32_000)
 _EXAMPLES: dict[str, dict[str, object]] = {
+    "speculative": {"draft": "base"},
+    "tree-speculation": {"draft": "base"},
     "grouped-query": {"kv_heads": 2},
     "latent-attention": {"latent_dim": 64, "rope_dim": 16, "nope_dim": 32, "value_dim": 32},
     "distillation": {"student": "small"},

@@ -95,6 +95,8 @@ def _draft_model(drafts: Drafts) -> dict[str, Any]:
     """Return the shape and the weights of the model that drafts, if one does."""
     if drafts.drafter != "model":
         return {}
+    if drafts.shape is not None:
+        return {"draft_config": drafts.shape}
     draft = find_model(drafts.model)
     return {"draft_config": draft.config, "load_draft": draft.load_weights(draft.config)}
 

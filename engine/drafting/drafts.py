@@ -1,9 +1,11 @@
 """How tokens are drafted, and in which form. Free of torch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from engine.drafting.draft_tree import DraftTree
+from engine.models.model_config import ModelConfig
 from policies.config import PolicyConfig
 from workloads.errors import EngineError, did_you_mean
 
@@ -25,6 +27,8 @@ class Drafts:
     widths: tuple[int, ...] = ()
     model: str = "tiny"
     """Preset or folder of the draft model."""
+    shape: ModelConfig | None = None
+    """Of a draft model with random weights that is no preset."""
     seed: int = 0
     """Of the draft model's weights."""
     layer_share: float = 0.5
@@ -55,6 +59,12 @@ class Drafts:
             "a tree is drafted whole by a model: widths must be 1 where a chain ends early and "
             "for n-grams",
         )
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Drafts":
+        """Return what ``dataclasses.asdict`` made a dictionary of."""
+        shape = values["shape"]
+        return cls(**{**values, "shape": shape and ModelConfig.from_values(shape)})
 
     @property
     def tree(self) -> DraftTree:

@@ -42,4 +42,4 @@ class Computation:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Computation":
         """Return what ``dataclasses.asdict`` made a dictionary of."""
-        return cls(**{**values, "drafts": Drafts(**values["drafts"])})
+        return cls(**{**values, "drafts": Drafts.from_dict(values["drafts"])})

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.twin.engine_shapes import shape_of
+from app.twin.engine_shapes import model_of, shape_of
 from app.twin.engine_techniques import (
     CannotRun,
     EngineSetup,
@@ -13,6 +13,7 @@ from app.twin.engine_techniques import (
     runnable_techniques,
     with_techniques,
 )
+from engine.drafting.drafts import Drafts
 from engine.models.computation import Computation
 from engine.models.expert_config import ExpertConfig
 from engine.models.latent_config import LatentConfig
@@ -24,6 +25,9 @@ from sim.techniques.registry import TECHNIQUES
 from sim.techniques.toggles import Toggles
 from workloads.errors import PolicyError
 
+WIDE = replace(PRESETS["llama-1b"], name="wide", vocab_size=32_000)
+LARGE = ServeOptions("base", PolicyConfig(kv_tokens=4096), shape=WIDE)
+DRAFT_MODEL = replace(model_of(find_model("llama-68m"), WIDE))
 SMALL = ServeOptions("small", PolicyConfig(kv_tokens=4096))
 
 
@@ -50,6 +54,61 @@ def test_ranks_share_the_model() -> None:
     assert found == replace(SMALL, computation=Computation(tensor_parallel=2))
     with pytest.raises(PolicyError, match="4 ways do not divide the 6 heads of small"):
         started_with("tensor-parallel:ways=4")
+
+
+@pytest.mark.parametrize(
+    ("technique", "drafts"),
+    [
+        (
+            "speculative:draft=llama-68m,drafts=3,alpha=0.5",
+            Drafts("model", (1, 1, 1), model="llama-68m", shape=DRAFT_MODEL),
+        ),
+        (
+            "speculative:draft=llama-68m,drafts=2,least_confidence=0.3",
+            Drafts("model", (1, 1), model="llama-68m", shape=DRAFT_MODEL, least_confidence=0.3),
+        ),
+        (
+            "tree-speculation:draft=llama-68m,widths=3x2",
+            Drafts("model", (3, 2), model="llama-68m", shape=DRAFT_MODEL),
+        ),
+        (
+            "self-speculation:layer_share=0.25,drafts=2",
+            Drafts("layers", (1, 1), layer_share=4 / 16),
+        ),
+    ],
+)
+def test_drafts_are_the_techniques(technique: str, drafts: Drafts) -> None:
+    found = with_techniques(LARGE, Toggles.of((technique,), ()))
+    assert found.computation == Computation(drafts=drafts)
+    rows = drafts.tree.drafts
+    before = LARGE.policies
+    assert found.policies == replace(
+        before,
+        batching="speculative",
+        draft_rows=rows,
+        token_budget=before.token_budget + rows * before.max_seqs,
+    )
+    assert ServeOptions.from_json(found.as_json()) == found
+
+
+@pytest.mark.parametrize(
+    ("technique", "reason"),
+    [
+        ("speculative:draft=llama-68m,placement=overlapped", "it has no placement=overlapped;"),
+        ("speculative:draft=llama-68m,draft_format=int8", "it has no draft_format;"),
+        ("speculative:draft=llama-68m,draft_memory=host", "it has no draft_memory=host;"),
+        ("self-speculation:context_tokens=64", "it has no context_tokens;"),
+        (
+            "speculative:draft=small,any_vocabulary=true",
+            "it translates no tokens: small has 16384 in its vocabulary, wide 32000",
+        ),
+        ("blockwise", "it drafts with a model, with layers of the model itself, or n-grams"),
+        ("diffusion", "it drafts with a model"),
+    ],
+)
+def test_drafts_that_the_engine_does_not_make_are_refused(technique: str, reason: str) -> None:
+    with pytest.raises(CannotRun, match=f"the bundled engine cannot run it, {reason}"):
+        with_techniques(LARGE, Toggles.of((technique,), ()))
 
 
 def test_off_comes_before_on_and_memory_keeps_its_size() -> None:
@@ -129,6 +188,7 @@ def test_what_makes_no_sense_is_refused_by_the_technique_itself() -> None:
 
 def test_every_technique_that_is_said_to_run_is_translated() -> None:
     runs = runnable_techniques()
+    assert {"speculative", "tree-speculation", "self-speculation"} <= set(runs)
     assert {"chunked-prefill", "prefix-cache", "dynamic-insertion"} <= set(runs) <= set(TECHNIQUES)
     for name in ("chunked-prefill", "prefix-cache", "dynamic-insertion"):
         assert started_with(name) != SMALL
