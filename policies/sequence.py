@@ -30,6 +30,11 @@ class DecodeGroup:
         return self.steps - seq.joined_step
 
 
+def output_id(request_id: str, sample: int) -> str:
+    """Return the name of one of several answers to a prompt; the first has the request's."""
+    return f"{request_id}#{sample}" if sample else request_id
+
+
 class SampleGroup:
     """The answers to one prompt: the sequence that computed it, and how many have not ended."""
 
@@ -57,10 +62,10 @@ class Sequence:
     __slots__ = (
         "admission_number", "arrival_number", "arrival_s", "base_computed_tokens",
         "base_generated_tokens", "block_keys", "blocks", "cached_tokens", "deadline_s",
-        "estimated_tokens", "group", "held_blocks", "joined_step", "key_blocks", "keyed_blocks",
-        "loaded_tokens", "lockstep", "max_tokens", "names_answer", "number", "on_host",
-        "preemptions", "prefix", "priority", "prompt_tokens", "queue_rank", "region_start",
-        "region_tokens", "request_id", "samples", "stopped", "tenant",
+        "ended_samples", "estimated_tokens", "group", "held_blocks", "joined_step", "key_blocks",
+        "keyed_blocks", "loaded_tokens", "lockstep", "max_tokens", "names_answer", "number",
+        "on_host", "output_id", "preemptions", "prefix", "priority", "prompt_tokens", "queue_rank",
+        "region_start", "region_tokens", "request_id", "samples", "stopped", "tenant",
     )  # fmt: skip
 
     queue_rank: float
@@ -99,6 +104,11 @@ class Sequence:
         self.estimated_tokens = max_tokens if estimated_tokens is None else estimated_tokens
         self.deadline_s = deadline_s
 
+        self.output_id = request_id
+        """Names its answer among those to the same prompt."""
+        self.ended_samples: tuple[int, ...] = ()
+        """The other samples that end with their first token, as an engine says before they begin.
+        """
         self.group: SampleGroup | None = None
         """The answers to its prompt, where there are several."""
         self.base_computed_tokens = 0
@@ -195,8 +205,19 @@ class Sequence:
         unit, keys = place // self.key_blocks, self.block_keys
         return (keys[unit], place) if keys and unit < len(keys) else None
 
-    def fork(self) -> "Sequence":
-        """Return one more sample of the same prompt; it holds no memory yet."""
+    @property
+    def begins_samples(self) -> bool:
+        """Whether the end of its prompt is the beginning of several samples."""
+        return self.samples > 1 and self.group is None
+
+    def output_ids(self) -> list[str]:
+        """Return the names of the answers that get a token with its next one."""
+        if not self.begins_samples:
+            return [self.output_id]
+        return [output_id(self.request_id, sample) for sample in range(self.samples)]
+
+    def fork(self, sample: int = 1) -> "Sequence":
+        """Return one more sample of the same prompt, by number; it holds no memory yet."""
         child = Sequence(
             self.request_id,
             self.arrival_s,
@@ -212,6 +233,8 @@ class Sequence:
             deadline_s=self.deadline_s,
         )
         child.group = self.group
+        child.output_id = output_id(self.request_id, sample)
+        child.stopped = sample in self.ended_samples
         child.base_generated_tokens = self.base_generated_tokens
         return child
 

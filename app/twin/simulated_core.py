@@ -63,11 +63,16 @@ class SimulatedExecutor:
 
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
         """Return the new token of every entry that samples, when the step is due."""
-        sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
+        sampled = [
+            name for entry in batch.entries if entry.samples for name in entry.seq.output_ids()
+        ]
         tokens = {name: [NewToken(self._answers.next_token(states[name]))] for name in sampled}
         self._timer.wait(self._seconds(batch))
         self._steps += 1
         return tokens
+
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """There are no blocks, and the step-time model has no time for it."""
 
     def _seconds(self, batch: Batch) -> float:
         totals = batch.totals() if batch.chunks else None

@@ -15,8 +15,8 @@ from engine.kernels.cuda_graphs import cuda_graphs
 from engine.kv.host_memory import kv_movers
 from engine.models.model_config import ModelConfig
 from engine.models.weights import LoadWeights
-from engine.sampling.noise import new_seed
 from engine.sampling.sampling_params import SamplingParams
+from engine.sampling.seeds import new_seed
 from engine.sampling.seen_tokens import SeenTokens
 from engine.serve_options import ServeOptions
 from policies.batch import Batch, ScheduledSequence

@@ -19,6 +19,7 @@ from engine.core.messages import (
     TokenEvent,
     one_line,
 )
+from engine.core.samples import BlockCopies, Forks, forks_samples, params_of_sample
 from engine.core.step_isolation import Executor, StepIsolation, StepResult
 from engine.core.step_log import StepLog
 from engine.kv.kv_mover import KVMover
@@ -31,7 +32,7 @@ from policies.batch import Batch, ScheduledSequence
 from policies.block_keys import token_keys
 from policies.drafted_decodes import DraftedDecodes
 from policies.protocols import Refusal, Scheduler
-from policies.sequence import Sequence
+from policies.sequence import Sequence, output_id
 from policies.step_record import record_step
 
 
@@ -46,8 +47,10 @@ NewState = Callable[[list[int], SamplingParams], TokenStateLike]
 
 
 class _Output(NamedTuple):
-    """What ends the output of one live request."""
+    """How one answer of a live request is read."""
 
+    request_id: str
+    sample: int
     params: SamplingParams
     text: TextStream | None
     """Only where there are stop strings to find in it."""
@@ -76,6 +79,11 @@ class EngineCore:
     def __post_init__(self) -> None:
         self._states: dict[str, TokenStateLike] = {}
         self._outputs: dict[str, _Output] = {}
+        self._sequences: dict[str, list[str]] = {}
+        """The ids at the scheduler of each live request."""
+        self._forks_samples = forks_samples(self.scheduler)
+        self._copies: BlockCopies = []
+        """Of blocks that new samples shared, before the next step."""
         self._idle = True
         self._totals = Counter[str]()
         """The other fields of ``CoreStats``."""
@@ -86,7 +94,7 @@ class EngineCore:
     @property
     def unfinished(self) -> int:
         """Number of accepted requests whose last token has not been sent."""
-        return len(self._outputs)
+        return len(self._sequences)
 
     def add(
         self, request_id: str, token_ids: list[int], params: SamplingParams, received_s: float
@@ -95,24 +103,42 @@ class EngineCore:
 
         ``request_id`` must not be that of a live request.
         """
+        names = [output_id(request_id, sample) for sample in range(params.n)]
+        samples = [params_of_sample(params, sample) for sample in range(params.n)]
+        states = [self.new_state(list(token_ids), own) for own in samples]
+        forked = params.n if self._forks_samples else 1
         block_tokens = self.scheduler.memory.block_tokens
         keys = token_keys(token_ids, block_tokens) if self.prefix_cache else []
-        seq = Sequence(request_id, received_s, len(token_ids), params.max_tokens, keys)
-        state = self.new_state(list(token_ids), params)
-        if self.log:
-            self.log.arrival(seq)
-        refusal = self.scheduler.add(seq)
-        if refusal is None:
-            self._states[request_id] = state
-            text = TextStream(self.tokenizer.decoder(), params.stop) if params.stop else None
-            self._outputs[request_id] = _Output(params, text)
-        return refusal
+        size = len(token_ids), params.max_tokens
+        seqs = [
+            Sequence(name, received_s, *size, keys, samples=forked)
+            for name in names[:: params.n if self._forks_samples else 1]
+        ]
+        if refusal := self._queue(seqs):
+            return refusal
+        self._sequences[request_id] = [seq.request_id for seq in seqs]
+        for sample, (name, own) in enumerate(zip(names, samples, strict=True)):
+            self._states[name] = states[sample]
+            text = TextStream(self.tokenizer.decoder(), own.stop) if own.stop else None
+            self._outputs[name] = _Output(request_id, sample, own, text)
+        return None
+
+    def _queue(self, seqs: list[Sequence]) -> Refusal | None:
+        """Hand the sequences of a request to the scheduler; none where it refuses one."""
+        for place, seq in enumerate(seqs):
+            if self.log:
+                self.log.arrival(seq)
+            if refusal := self.scheduler.add(seq):
+                for added in seqs[:place]:
+                    self.scheduler.abort(added.request_id)
+                return refusal
+        return None
 
     def abort(self, request_id: str) -> None:
         """Forget a request and free its memory; nothing happens if it has ended already."""
-        if request_id in self._outputs:
-            self.scheduler.abort(request_id)
-            self._forget(request_id)
+        for sequence_id in list(self._sequences.get(request_id, ())):
+            self.scheduler.abort(sequence_id)
+            self._forget(sequence_id)
 
     def step(self, now_s: float) -> list[TokenEvent | RequestFailed] | None:
         """Run what the scheduler decides at ``now_s``; None when there is nothing to run yet.
@@ -121,32 +147,51 @@ class EngineCore:
         failed, and the others have their tokens.
         """
         batch = self.scheduler.schedule(now_s)
-        for seq, refusal in self.scheduler.dropped:
-            self._refused.append(Refused(seq.request_id, refusal.kind, refusal.reason))
-            self._forget(seq.request_id)
-        self.scheduler.dropped.clear()
-        if batch is None:
-            self._idle = True
-            return None
+        dropped = self._read_dropped()
+        events = None if batch is None else self._run(batch, now_s)
+        self._idle = batch is None
+        for request_id in dropped:  # whose other samples may have been in the batch
+            self.abort(request_id)
+        return events
+
+    def _run(self, batch: Batch, now_s: float) -> list[TokenEvent | RequestFailed]:
+        """Run a batch, complete it, and return what came of it."""
         memory = self.scheduler.memory
         for entry in batch.entries:
             memory.table(entry.seq, entry.start + entry.tokens)
         for seq in batch.resumed:  # which may wait for a later step, or be preempted again
             if seq.lockstep is not None:
                 memory.table(seq, seq.computed_tokens)
+        if self._copies:
+            self.executor.copy_blocks(self._copies)
         result = self._isolation.execute(batch, self._states)
         drafts = _drafts(batch, result) if batch.drafted else []
         self._record(batch, now_s, self.clock() - now_s, drafts)
         events = self._read_tokens(batch, result)
         if batch.drafted:
             _say_gains(batch, events)
-        ended = {seq.request_id for seq in self.scheduler.complete(batch)}
-        for request_id in ended:
-            self._forget(request_id)
-        for request_id, error in result.failures.items():
-            events.append(self._fail(request_id, error, ended))
+        failures = {
+            self._outputs[name].request_id: error for name, error in result.failures.items()
+        }
+        forks = Forks(batch)
+        for seq in self.scheduler.complete(batch):
+            self._forget(seq.request_id)
+        self._copies = forks.copies(self.scheduler)
+        events += [self._fail(*failure) for failure in failures.items()]
         self._isolation.forget_unfilled(self.scheduler)
         return events
+
+    def _read_dropped(self) -> set[str]:
+        """Refuse the requests of which the scheduler has given up a sequence; return their ids."""
+        requests = set[str]()
+        for seq, refusal in self.scheduler.dropped:
+            request_id = self._outputs[seq.request_id].request_id
+            if request_id not in requests:
+                self._refused.append(Refused(request_id, refusal.kind, refusal.reason))
+            requests.add(request_id)
+            self._forget(seq.request_id)
+        self.scheduler.dropped.clear()
+        return requests
 
     def refusals(self) -> list[Refused]:
         """Return the requests that the scheduler dropped from its queue since the last call."""
@@ -166,7 +211,6 @@ class EngineCore:
         if self.log:
             step, idle = self._totals["steps"], self._idle
             self.log.step(record_step(step, batch, self.scheduler, now_s, duration_s, idle, drafts))
-        self._idle = False
         self._totals["steps"] += 1
         if drafts:
             self._totals["draft_passes"] += len(drafts)
@@ -185,48 +229,59 @@ class EngineCore:
         for seq in (entry.seq for entry in batch.entries if entry.samples):
             if seq.request_id not in result.failures:
                 try:
-                    events += self._advance(seq, result.tokens[seq.request_id])
+                    for name in seq.output_ids():
+                        events += self._advance(seq, name, result.tokens[name])
                 except Exception as error:
                     result.failures[seq.request_id] = error
         return events
 
-    def _advance(self, seq: Sequence, tokens: list[NewToken]) -> list[TokenEvent]:
-        """Append the tokens of one step, up to the one that ends the sequence."""
+    def _advance(self, seq: Sequence, name: str, tokens: list[NewToken]) -> list[TokenEvent]:
+        """Append the tokens of one step to an answer, up to the one that ends it."""
         events = list[TokenEvent]()
         for generated, token in enumerate(tokens, seq.generated_tokens + 1):
-            events.append(self._append(seq, token, generated))
+            events.append(self._append(seq, name, token, generated))
             if events[-1].finish_reason:
                 break
         return events
 
-    def _append(self, seq: Sequence, token: NewToken, generated: int) -> TokenEvent:
-        """Append one token, the ``generated``-th; mark the sequence as stopped when the token ends
-        it early.
+    def _append(self, seq: Sequence, name: str, token: NewToken, generated: int) -> TokenEvent:
+        """Append one token, the ``generated``-th of an answer; mark its sequence as stopped when
+        the token ends it early.
         """
-        params, text = self._outputs[seq.request_id]
-        self._states[seq.request_id].token_ids.append(token.token_id)
+        request_id, sample, params, text = self._outputs[name]
+        self._states[name].token_ids.append(token.token_id)
         may_stop = generated >= params.min_tokens
-        if text is not None and text.push(token.token_id, may_stop)[1]:
+        found_stop = text is not None and text.push(token.token_id, may_stop)[1]
+        ends = found_stop or (may_stop and params.ends_with(token.token_id))
+        if ends and name == seq.output_id:
             seq.stop()
-        if may_stop and params.ends_with(token.token_id):
-            seq.stop()
+        elif ends:
+            seq.ended_samples += (sample,)
         at_limit: FinishReason | None = "length" if generated >= params.max_tokens else None
-        reason = "stop" if seq.stopped else at_limit
+        reason = "stop" if ends else at_limit
         return TokenEvent(
-            seq.request_id, token.token_id, reason, seq.cached_tokens, logprobs=token.logprobs
+            request_id, token.token_id, reason, seq.cached_tokens, "", sample, token.logprobs
         )
 
-    def _fail(self, request_id: str, error: Exception, ended: set[str]) -> RequestFailed:
-        """End a sequence whose step raised; it may have had its last step, as it seems."""
-        if request_id not in ended:
-            self.abort(request_id)
+    def _fail(self, request_id: str, error: Exception) -> RequestFailed:
+        """End a request of which a step raised; it may have had its last step, as it seems."""
+        self.abort(request_id)
         reason = one_line(error)
         if self.log:
             self.log.failure(self._totals["steps"] - 1, request_id, reason)
         return RequestFailed(request_id, reason)
 
-    def _forget(self, request_id: str) -> None:
-        del self._states[request_id], self._outputs[request_id]
+    def _forget(self, sequence_id: str) -> None:
+        """Forget what a sequence at the scheduler has been, with all its samples."""
+        request_id, _, params, _ = self._outputs[sequence_id]
+        left = self._sequences[request_id]
+        left.remove(sequence_id)
+        if not left:
+            del self._sequences[request_id]
+        forked = params.n if self._forks_samples else 1
+        names = [sequence_id, *(output_id(request_id, sample) for sample in range(1, forked))]
+        for name in names:
+            del self._states[name], self._outputs[name]
 
 
 def _drafts(batch: Batch, result: StepResult) -> list[tuple[str, int, int]]:
@@ -240,9 +295,13 @@ def _say_gains(batch: Batch, events: list[TokenEvent | RequestFailed]) -> None:
     """Tell the decodes that verified drafts how many tokens came out of their pass."""
     group = batch.lockstep
     assert isinstance(group, DraftedDecodes)
-    tokens = Counter(event.request_id for event in events if isinstance(event, TokenEvent))
+    tokens = Counter(
+        output_id(event.request_id, event.sample)
+        for event in events
+        if isinstance(event, TokenEvent)
+    )
     for seq in group:
-        group.gained(seq, tokens[seq.request_id])
+        group.gained(seq, tokens[seq.output_id])
 
 
 def _is_admission(entry: ScheduledSequence) -> bool:

@@ -93,8 +93,7 @@ class CoreClient:
     def open(self, prefix: str, token_ids: list[int], params: SamplingParams) -> "CoreRequest":
         """Send a request to the core; to be used in a ``with`` block."""
         assert self._link is not None, "only a core that is ready takes requests"
-        text = OutputText(self.tokenizer, params)
-        request = CoreRequest(self, f"{prefix}-{next(self._ids)}", len(token_ids), text)
+        request = CoreRequest(self, f"{prefix}-{next(self._ids)}", len(token_ids), params)
         self._requests[request.request_id] = request
         self.idle.clear()
         self._link.send(Add(request.request_id, token_ids, params))
@@ -134,7 +133,7 @@ class CoreClient:
             if request is None:  # its client has gone away
                 continue
             if isinstance(event, TokenEvent):
-                self.metrics.token(request.timing, event, now_s)
+                self.metrics.token(request.outputs[event.sample].timing, event, now_s)
             elif isinstance(event, RequestFailed):
                 self.metrics.failed()
             request.put(event)
@@ -156,22 +155,46 @@ class CoreRequest:
     """One request on its way; leaving the ``with`` block cancels it unless it is over."""
 
     def __init__(
-        self, client: CoreClient, request_id: str, prompt_tokens: int, text: OutputText
+        self, client: CoreClient, request_id: str, prompt_tokens: int, params: SamplingParams
     ) -> None:
         self.request_id = request_id
-        self.timing = RequestTiming(prompt_tokens)
-        self.over = False
-        """Whether the core has said its last word."""
+        self.outputs = [
+            CoreOutput(prompt_tokens if sample == 0 else 0, OutputText(client.tokenizer, params))
+            for sample in range(params.n)
+        ]
+        """Each sample; the first one counts the prompt."""
         self._client = client
-        self._text = text
-        self._events: list[Event] = []
-        self._arrived = asyncio.Event()
+
+    @property
+    def over(self) -> bool:
+        """Whether the core has said its last word."""
+        return all(output.over for output in self.outputs)
 
     def __enter__(self) -> "CoreRequest":
         return self
 
     def __exit__(self, *error: object) -> None:
         self._client.close(self)
+
+    def put(self, event: Event) -> None:
+        """Add an event to the mailbox that it is for; all are for what is no token."""
+        if isinstance(event, TokenEvent):
+            self.outputs[event.sample].put(event)
+            return
+        for output in self.outputs:
+            output.put(event)
+
+
+class CoreOutput:
+    """The mailbox of one answer of a request."""
+
+    def __init__(self, prompt_tokens: int, text: OutputText) -> None:
+        self.timing = RequestTiming(prompt_tokens)
+        self.over = False
+        """Whether the core has said its last word."""
+        self._text = text
+        self._events: list[Event] = []
+        self._arrived = asyncio.Event()
 
     def put(self, event: Event) -> None:
         """Add an event to the mailbox, a token with its text."""

@@ -35,7 +35,7 @@ Message = Add | Abort | Stop | Ping
 
 
 class TokenEvent(NamedTuple):
-    """One sampled token; the last one of a request says why it is the last."""
+    """One sampled token; the last one of an answer says why it is the last."""
 
     request_id: str
     token_id: int
@@ -44,6 +44,8 @@ class TokenEvent(NamedTuple):
     """Prompt tokens that came out of the prefix cache."""
     text: str = ""
     """What the token adds to the text; the receiver makes it, to keep the core's thread free."""
+    sample: int = 0
+    """Which of several answers to the prompt it belongs to."""
     logprobs: TokenLogprobs | None = None
     """Where the request wants them."""
 

@@ -124,7 +124,7 @@ class Runner:
 
     @torch.inference_mode()
     def execute(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, list[NewToken]]:
-        """Return the new tokens of every entry that samples, by request id; ``states`` do not
+        """Return the new tokens of every entry that samples, by output id; ``states`` do not
         change.
 
         Returns when the step is done: on CUDA the host waits once, for the tokens. Raises
@@ -143,12 +143,20 @@ class Runner:
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
             return {}
-        rows = []
-        for seq in sampled:
-            state = states[seq.request_id]
-            rows.append(state.row(len(state.token_ids) - seq.prompt_tokens))
+        names, rows, places = [], [], []
+        for place, seq in enumerate(sampled):
+            for name in seq.output_ids():
+                names.append(name)
+                rows.append(states[name].row(len(states[name].token_ids) - seq.prompt_tokens))
+                places.append(place)
+        if len(rows) > len(sampled):
+            logits = logits.index_select(0, to_device(places, self._device))
         tokens = new_tokens(logits, rows)
-        return {seq.request_id: [token] for seq, token in zip(sampled, tokens, strict=True)}
+        return {name: [token] for name, token in zip(names, tokens, strict=True)}
+
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """Copy keys and values from block to block, all at once, before the next step."""
+        self.store.copy_blocks(copies)
 
     def _check_device(self, error: Exception) -> None:
         """Raise ``ExecutorLost`` where CUDA can run nothing after ``error``."""

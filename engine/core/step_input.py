@@ -26,19 +26,19 @@ class StepInput:
 
     @classmethod
     def of(cls, batch: Batch, states: Mapping[str, HasTokens]) -> "StepInput":
-        """Return the rows of a batch; ``states`` has the tokens by request id."""
+        """Return the rows of a batch; ``states`` has the tokens by output id."""
         scheduled = batch.entries
         entries = sorted(scheduled, key=is_decode, reverse=True)
         token_ids: list[int] = []
         positions: list[int] = []
         last_row: dict[str, int] = {}
         for entry in entries:
-            start, name = entry.start, entry.seq.request_id
+            start, name = entry.start, entry.seq.output_id
             if entry.tokens:
                 token_ids += states[name].token_ids[start : start + entry.tokens]
             if entry.padding:
                 token_ids += [0] * entry.padding
             positions += range(start, start + entry.rows)
             last_row[name] = len(token_ids) - entry.padding - 1
-        sampled = [last_row[entry.seq.request_id] for entry in scheduled if entry.samples]
+        sampled = [last_row[entry.seq.output_id] for entry in scheduled if entry.samples]
         return cls(entries, token_ids, positions, sampled)

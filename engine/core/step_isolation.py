@@ -32,12 +32,15 @@ class Executor(Protocol):
     """Computes one step: the bundled ``Runner``, or a fake in tests."""
 
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
-        """Return the new tokens of every entry that samples, by request id."""
+        """Return the new tokens of every entry that samples, by output id."""
+
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """Copy keys and values from block to block, all at once, before the next step."""
 
 
 @dataclass(slots=True)
 class StepResult:
-    """The tokens of a step by request id, and the exceptions of the sequences that failed."""
+    """The tokens of a step by output id, and the exceptions by request id."""
 
     tokens: dict[str, list[NewToken]] = field(default_factory=dict)
     failures: dict[str, Exception] = field(default_factory=dict)

@@ -106,7 +106,10 @@ def read_step_log(path: Path) -> tuple[dict[str, Any], list[StepRecord]]:
 def read_arrivals(path: Path) -> list[Sequence]:
     """Return the sequences of a log in their order of arrival."""
     arrivals = ((where, row) for where, row in _rows(path) if row["kind"] == "arrival")
-    return [Sequence(**_columns(where, row, ARRIVAL_FIELDS)) for where, row in arrivals]
+    return [
+        Sequence(**_columns(where, row, ARRIVAL_FIELDS), samples=row.get("samples", 1))
+        for where, row in arrivals
+    ]
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -169,4 +172,5 @@ def _columns(where: str, row: Mapping[str, Any], names: Iterable[str]) -> dict[s
 
 
 def _arrival_row(seq: Sequence) -> dict[str, Any]:
-    return {name: getattr(seq, name) for name in ARRIVAL_FIELDS}
+    row = {name: getattr(seq, name) for name in ARRIVAL_FIELDS}
+    return row | {"samples": seq.samples} if seq.samples > 1 else row

@@ -104,12 +104,12 @@ class Answer:
 
 
 def usage(outputs: Iterable[tuple[int, Sequence[TokenEvent]]]) -> dict[str, Any]:
-    """Return OpenAI's usage object for the prompt tokens and the output of every prompt."""
+    """Return OpenAI's usage object for (prompt tokens, output); 0 of them: counted by another."""
     prompt_tokens = completion_tokens = cached_tokens = 0
     for prompt, tokens in outputs:
         prompt_tokens += prompt
         completion_tokens += len(tokens)
-        cached_tokens += tokens[-1].cached_tokens
+        cached_tokens += tokens[-1].cached_tokens if prompt else 0
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,

@@ -61,6 +61,7 @@ class GenerationRoute:
     ) -> None:
         """Send the answer once the core has accepted every prompt."""
         request_id, model = requests[0].request_id, self.core.facts["model"]
+        sources = [output for request in requests for output in request.outputs]
         answers = (
             Answer(
                 self.dialect,
@@ -68,11 +69,11 @@ class GenerationRoute:
                 model,
                 asked.return_token_ids,
                 index,
-                texts=self.core.token_texts if params.logprobs is not None else None,
+                texts=self.core.token_texts if asked.logprobs else None,
             )
-            for index, (_, params) in enumerate(asked.prompts)
+            for index in range(len(sources))
         )
-        outputs = [Output(*both) for both in zip(requests, answers, strict=True)]
+        outputs = [Output(*both) for both in zip(sources, answers, strict=True)]
         for output in outputs:
             await output.begin()
         if asked.stream:

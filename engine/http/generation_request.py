@@ -11,6 +11,9 @@ from engine.text.tokenizer import Tokenizer
 MAX_PROMPTS = 128
 """Prompts in one request."""
 
+MAX_CHOICES = 1024
+"""Answers to one request."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
@@ -25,12 +28,13 @@ class ModelLimits:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One output for each prompt."""
+    """As many outputs for each prompt as its parameters say."""
 
     prompts: list[tuple[list[int], SamplingParams]]
     stream: bool
     include_usage: bool
     return_token_ids: bool
+    logprobs: bool
 
 
 def read_request(
@@ -44,11 +48,17 @@ def read_request(
     if len(prompts) > MAX_PROMPTS:
         message = f"prompt: {len(prompts)} prompts in one request; at most {MAX_PROMPTS} are taken"
         raise ApiError(400, message, param="prompt")
+    if len(prompts) * body.n > MAX_CHOICES:
+        message = (
+            f"n: {len(prompts)} prompts with {body.n} answers each are more than {MAX_CHOICES}"
+        )
+        raise ApiError(400, message, param="n")
     return GenerationRequest(
         [(ids, _params(body, len(ids), limits)) for ids in prompts],
         body.stream,
         body.stream_options.include_usage,
         body.return_token_ids,
+        body.logprob_count() is not None,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.core.core_client import CoreRequest, Ended, Event
+from engine.core.core_client import CoreOutput, Ended, Event
 from engine.core.messages import RequestFailed, TokenEvent
 from engine.http.answers import DONE, Answer, usage
 from engine.http.api_errors import ApiError
@@ -17,16 +17,16 @@ class Disconnected(Exception):
 
 @dataclass(slots=True)
 class Output:
-    """The output of one prompt: what the core has sent of it, and how it is worded."""
+    """One answer to a prompt: what the core has sent of it, and how it is worded."""
 
-    request: CoreRequest
+    source: CoreOutput
     answer: Answer
     tokens: list[TokenEvent] = field(default_factory=list)
     _unread: list[TokenEvent] = field(default_factory=list)
 
     async def begin(self) -> None:
         """Wait for the core's first word, so that a refusal can still be a status."""
-        self._unread = [_token(event) for event in await self.request.take()]
+        self._unread = [_token(event) for event in await self.source.take()]
 
     async def steps(self) -> AsyncIterator[list[TokenEvent]]:
         """Yield the tokens as they come, some at a time."""
@@ -36,7 +36,7 @@ class Output:
             yield fresh
             if fresh[-1].finish_reason:
                 return
-            self._unread = [_token(event) for event in await self.request.take()]
+            self._unread = [_token(event) for event in await self.source.take()]
 
     async def chunks(self) -> AsyncIterator[str]:
         """Yield the chunks of a stream."""
@@ -93,7 +93,7 @@ async def _merged(outputs: Sequence[Output]) -> AsyncIterator[str]:
 
 
 def _usage(outputs: Sequence[Output]) -> dict[str, Any]:
-    return usage((output.request.timing.prompt_tokens, output.tokens) for output in outputs)
+    return usage((output.source.timing.prompt_tokens, output.tokens) for output in outputs)
 
 
 def _token(event: Event) -> TokenEvent:

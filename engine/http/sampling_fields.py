@@ -17,7 +17,11 @@ MAX_BIASES = 1024
 MAX_LOGPROBS = 20
 """Likeliest tokens of which logprobs are said (vLLM's default, OpenAI's limit for chats)."""
 
+MAX_SAMPLES = 128
+"""Answers to one prompt (OpenAI's limit)."""
+
 EXPECTED = {
+    "n": f"must lie in 1 .. {MAX_SAMPLES}",
     "stop": "must be a non-empty string or a list of at most 4 of them",
     "top_p": "must be above 0 and at most 1",
     "top_k": "must be at least 1, or 0 or -1 for all tokens",
@@ -46,6 +50,8 @@ class SamplingFields(JsonObject, ABC):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     min_tokens: int = Field(0, ge=0)
+    n: int = Field(1, ge=1, le=MAX_SAMPLES)
+    best_of: int | None = None
     temperature: float = Field(0.0, ge=0, allow_inf_nan=False)
     """OpenAI's default is 1; here the default is greedy, so that runs repeat."""
     top_p: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
@@ -83,6 +89,9 @@ class SamplingFields(JsonObject, ABC):
             raise ApiError(400, message, param="min_tokens")
         if problem := temperature_problem(self.temperature):
             raise ApiError(400, f"temperature: {problem}", param="temperature")
+        if self.best_of not in (None, self.n):
+            message = f"best_of: must equal n, {self.n}; every answer is returned"
+            raise ApiError(400, message, param="best_of")
         allowed = self.allowed_token_ids or []
         _check_tokens("stop_token_ids", self.stop_token_ids, vocab_size)
         _check_tokens("allowed_token_ids", allowed, vocab_size)
@@ -103,6 +112,7 @@ class SamplingFields(JsonObject, ABC):
             repetition_penalty=self.repetition_penalty,
             logit_bias=self._biases(vocab_size),
             allowed_token_ids=tuple(allowed),
+            n=self.n,
             logprobs=self.logprob_count(),
         )
 

@@ -125,6 +125,11 @@ class KVStore:
         for stored in self.tensors:
             stored.index_copy_(1, stop, stored.index_select(1, start))
 
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """Copy whole blocks, (source, target) each; all are read before one is written."""
+        slots = np.array(copies).T[:, :, None] * self.block_tokens + self._offsets
+        self.move(*slots.reshape(2, -1).tolist())
+
     def context(self, seq: Sequence, stop: int, start: int = 0) -> ReadContext:
         """Return a reader of positions ``start .. stop - 1``: a view if possible, else a gather."""
         if self.layout == "contiguous":

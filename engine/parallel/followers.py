@@ -12,6 +12,7 @@ from typing import Protocol
 import torch.distributed as dist
 from torch import Tensor
 
+from engine.core.samples import BlockCopies
 from engine.core.step_input import StepInput
 from engine.parallel.tensor_rank import TensorRank
 from policies.batch import ScheduledSequence
@@ -26,6 +27,9 @@ class Computes(Protocol):
 
     def compute(self, step: StepInput) -> Tensor:
         """Return the logits of a step."""
+
+    def copy_blocks(self, copies: BlockCopies) -> None:
+        """Copy keys and values from block to block."""
 
 
 class MakeRunner(Protocol):
@@ -56,11 +60,12 @@ class Followers:
                 self._processes.append(process)
             TensorRank(0, ways).meet(meeting, device)
 
-    def send(self, step: StepInput) -> None:
-        """Let every rank compute ``step``."""
-        bare = _bare(step)
+    def send(self, message: StepInput | BlockCopies) -> None:
+        """Let every rank compute a step, or copy blocks."""
+        if isinstance(message, StepInput):
+            message = _bare(message)
         for connection in self._connections:
-            connection.send(bare)
+            connection.send(message)
 
     def close(self) -> None:
         """End the processes, and this one's place among them."""
@@ -81,7 +86,11 @@ def _follow(
     runner = make(rank=rank)
     with contextlib.suppress(EOFError):
         while True:
-            runner.compute(connection.recv())
+            message = connection.recv()
+            if isinstance(message, StepInput):
+                runner.compute(message)
+            else:
+                runner.copy_blocks(message)
     sys.exit(0)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from engine.core.runner import Runner
+from engine.core.samples import BlockCopies
 from engine.core.step_input import StepInput
 from engine.core.step_isolation import ExecutorLost
 from engine.models.computation import Computation
@@ -40,6 +41,11 @@ class ParallelRunner(Runner):
             return super().compute(step)
         except Exception as error:
             raise ExecutorLost(f"a rank of tensor parallelism failed: {error}") from error
+
+    def copy_blocks(self, copies: BlockCopies) -> None:
+        """Copy keys and values from block to block, on all ranks."""
+        self._followers.send(copies)
+        super().copy_blocks(copies)
 
     def close(self) -> None:
         """End the other ranks."""

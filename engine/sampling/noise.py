@@ -6,7 +6,6 @@ MurmurHash3's finaliser, in integer operations that every device computes alike.
 depends on neither the batch nor the device.
 """
 
-import secrets
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -18,16 +17,6 @@ from torch import Tensor
 _GOLDEN = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio: multiples of it spread evenly."""
 _WORD = (1 << 64) - 1
-
-
-def new_seed() -> int:
-    """Return a seed from the operating system."""
-    return secrets.randbits(64)
-
-
-def sample_seed(seed: int, sample: int) -> int:
-    """Return the seed of one of several samples of a request; the first has the request's own."""
-    return int(_mixed(np.array([seed & _WORD], np.uint64) + _times(sample))[0]) if sample else seed
 
 
 def row_bits(seeds: Sequence[int], positions: Sequence[int], stream: int = 0) -> NDArray[np.uint64]:

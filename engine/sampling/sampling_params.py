@@ -55,12 +55,16 @@ class SamplingParams:
     """(token, what is added to its logit)."""
     allowed_token_ids: tuple[int, ...] = ()
     """No other token is sampled; empty: any may be."""
+    n: int = 1
+    """Answers to the prompt, each with a seed of its own."""
     logprobs: int | None = None
     """With each token its logprob and those of so many of the likeliest; None: nothing of this."""
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
             raise EngineError(f"max_tokens must be at least 1 (got {self.max_tokens})")
+        if self.n < 1:
+            raise EngineError(f"n must be at least 1 (got {self.n})")
         if not 0 <= self.min_tokens <= self.max_tokens:
             raise EngineError(
                 f"min_tokens must lie in 0 .. max_tokens = {self.max_tokens} "

@@ -71,7 +71,7 @@ class IterationBatching(MacroSteps):
                     seq.base_generated_tokens + self._tokens_of_prompt
                 )
                 self._prefilling.remove(seq)
-                if seq.samples > 1 and seq.group is None:
+                if seq.begins_samples:
                     finished += self._fork(seq)
                 if seq.stopped or generated >= seq.max_tokens:
                     finished.append(seq)
@@ -192,9 +192,9 @@ class IterationBatching(MacroSteps):
         self._forked = True
         seq.group = SampleGroup(seq)
         ended = []
-        for _ in range(seq.samples - 1):
-            child = seq.fork()
-            child.arrival_number = self.next_arrival_number()
+        for sample in range(1, seq.samples):
+            child = seq.fork(sample)
+            child.arrival_number = seq.arrival_number + sample
             if child.finished:
                 ended.append(child)
             elif self._has_slot_beside(seq) and self._share(seq, child):

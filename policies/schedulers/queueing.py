@@ -64,21 +64,17 @@ class AdmissionQueue:
         """Sequences given up since the list was last emptied."""
 
     def add(self, seq: Sequence) -> Refusal | None:
-        """Queue a sequence, or return why it is refused."""
+        """Queue a sequence, or return why it is refused; its samples are numbered after it."""
         total = seq.prompt_tokens + seq.max_tokens
         if total > self._max_model_len:
             reason = f"{total} tokens are more than the model length of {self._max_model_len}"
             return Refusal("too_long", reason)
         if not self._holds_any and (reason_ := self.memory.refusal(seq)):
             return Refusal("too_long", reason_)
-        self._last_arrival_number = seq.arrival_number = self._last_arrival_number + 1
+        seq.arrival_number = self._last_arrival_number + 1
+        self._last_arrival_number += seq.samples
         self._waiting.push(seq)
         return None
-
-    def next_arrival_number(self) -> int:
-        """Return the number of one more arrival."""
-        self._last_arrival_number += 1
-        return self._last_arrival_number
 
     def is_late(self, seq: Sequence, now_s: float) -> bool:
         """Return whether a sequence waited longer than the TTFT limit, and give it up if so.

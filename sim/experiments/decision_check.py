@@ -112,7 +112,10 @@ def check_decisions(
     """
     times = RecordedStepTimes(log)
     scheduler = RecordedTimers(build_scheduler(config), times)
-    requests = [Request(s.request_id, s.arrival_s, s.prompt_tokens, s.max_tokens) for s in arrivals]
+    requests = [
+        Request(s.request_id, s.arrival_s, s.prompt_tokens, s.max_tokens, samples=s.samples)
+        for s in arrivals
+    ]
     run = simulate(
         requests,
         scheduler,

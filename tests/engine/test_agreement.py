@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from engine.core.core import EngineCore
+from engine.core.samples import forks_samples
 from engine.sampling.sampling_params import SamplingParams
 from policies.config import PolicyConfig, Reservation
 from policies.registry import SCHEDULERS, build_scheduler
@@ -84,8 +85,10 @@ IDS = [f"{c.name}-{c.reservation}" for c in POLICIES[: -len(OTHER_RULES) - len(D
 ]
 
 
-def bursty_requests(seed: int) -> list[TimedRequest]:
-    """Requests in bursts, a third of them opening with one of two shared prefixes."""
+def bursty_requests(seed: int, samples: int = 1) -> list[TimedRequest]:
+    """Requests in bursts, a third of them opening with one of two shared prefixes, and a fourth
+    wanting ``samples`` answers.
+    """
     rng = np.random.default_rng(seed)
     prefixes = rng.integers(300, 500, (2, 40)).tolist()
     requests, at_s = [], 0.0
@@ -95,12 +98,16 @@ def bursty_requests(seed: int) -> list[TimedRequest]:
         if index % 3 == 0:
             prompt = prefixes[index % 2] + prompt[:10]
         output = int(rng.integers(1, 40))
-        requests.append((at_s, f"r{index}", prompt, SamplingParams(output, ignore_eos=True)))
+        params = SamplingParams(output, ignore_eos=True, n=samples if index % 4 == 1 else 1)
+        requests.append((at_s, f"r{index}", prompt, params))
     return requests
 
 
+@pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("config", POLICIES, ids=IDS)
-def test_recorded_times_replayed_give_the_identical_decisions(config: PolicyConfig) -> None:
+def test_recorded_times_replayed_give_the_identical_decisions(
+    config: PolicyConfig, samples: int
+) -> None:
     scheduler = build_scheduler(config)
     memory = scheduler.memory
     runner = runner_of(
@@ -111,9 +118,9 @@ def test_recorded_times_replayed_give_the_identical_decisions(config: PolicyConf
     )
     log = MemoryStepLog()
     core = EngineCore(scheduler, runner, token_state, prefix_cache=config.prefix_cache, log=log)
-    requests = bursty_requests(seed=POLICIES.index(config))
+    requests = bursty_requests(seed=POLICIES.index(config), samples=samples)
     events = run_requests(core, requests)
-    assert len(events) == sum(params.max_tokens for _, _, _, params in requests)
+    assert len(events) == sum(params.max_tokens * params.n for _, _, _, params in requests)
 
     decision_check = check_decisions(log.arrivals, config, log.records)
     assert decision_check.identical, (
@@ -122,6 +129,9 @@ def test_recorded_times_replayed_give_the_identical_decisions(config: PolicyConf
         decision_check.simulator,
     )
     assert decision_check.steps == len(log.records) > 50
+    if samples > 1:
+        assert any(seq.samples > 1 for seq in log.arrivals) == forks_samples(scheduler)
+        return
     preempted = sum(len(record.preempted) for record in log.records)
     hits = sum(len(record.hits) for record in log.records)
     reserving = ("static", "insertion", "speculative")

@@ -21,7 +21,7 @@ from engine.text.text_stream import OutputText
 from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
-from tests.support.fake_engine import FakeState
+from tests.support.fake_engine import FakeState, sampled_outputs
 from tests.support.memory_step_log import MemoryStepLog
 
 STEP_S = 1.0
@@ -49,8 +49,11 @@ class SlowExecutor:
 
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
         self._clock.now_s += STEP_S
-        sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
+        sampled = sampled_outputs(batch)
         return {name: [NewToken(self._choose(states[name].token_ids))] for name in sampled}
+
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """There is nothing to copy."""
 
 
 class DraftingExecutor(SlowExecutor):

@@ -22,6 +22,11 @@ STUMBLE = 899
 """A prompt of this token alone makes the step after the first token fail."""
 
 
+def sampled_outputs(batch: Batch) -> list[str]:
+    """Return the names of the answers that get a token."""
+    return [name for entry in batch.entries if entry.samples for name in entry.seq.output_ids()]
+
+
 @dataclass
 class FakeState:
     """What the executor keeps of a sequence."""
@@ -38,12 +43,15 @@ class FakeExecutor:
 
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
         time.sleep(self._step_s)
-        sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
+        sampled = sampled_outputs(batch)
         if any(POISON in states[request_id].token_ids for request_id in sampled):
             raise RuntimeError("poisoned")
         if any(states[request_id].token_ids == [STUMBLE, STUMBLE + 1] for request_id in sampled):
             raise RuntimeError("stumbled")
         return {name: [_new_token(states[name])] for name in sampled}
+
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """There is nothing to copy."""
 
 
 def _new_token(state: FakeState) -> NewToken:

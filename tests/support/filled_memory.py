@@ -25,19 +25,30 @@ class FilledMemory:
         """Return the last token plus one of every entry that samples."""
         self.runs += 1
         entries = [entry for entry in batch.entries if entry.tokens]
-        tokens = {entry.seq.request_id: states[entry.seq.request_id].token_ids for entry in entries}
+        tokens = {entry.seq.output_id: states[entry.seq.output_id].token_ids for entry in entries}
         if self._raises(batch) or any(POISON in ids for ids in tokens.values()):
             raise RuntimeError("poisoned")
         for entry in entries:
-            ids = tokens[entry.seq.request_id]
+            ids = tokens[entry.seq.output_id]
             for position in range(entry.start, entry.start + entry.tokens):
                 self._slots[self._slot(entry, position)] = ids[position]
         for entry in entries:
             for position in range(entry.start + entry.tokens):
                 held = self._slots.get(self._slot(entry, position))
-                assert held == tokens[entry.seq.request_id][position], "attends to garbage"
-        sampled = [entry.seq.request_id for entry in entries if entry.samples]
-        return {name: [NewToken(_next(tokens[name]))] for name in sampled}
+                assert held == tokens[entry.seq.output_id][position], "attends to garbage"
+        return {
+            name: [NewToken(_next(states[name].token_ids) + place)]
+            for entry in entries
+            if entry.samples
+            for place, name in enumerate(entry.seq.output_ids())
+        }
+
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """Copy what is in the slots."""
+        before, size = dict(self._slots), self._block_tokens
+        for source, target in copies:
+            for offset in range(size):
+                self._slots[target * size + offset] = before.get(source * size + offset, -1)
 
     def _slot(self, entry: ScheduledSequence, position: int) -> int:
         place, offset = divmod(position, self._block_tokens)

@@ -15,7 +15,9 @@ class MemoryStepLog:
 
     def arrival(self, seq: Sequence) -> None:
         """Keep a fresh copy of the sequence."""
-        self.arrivals.append(Sequence(**{name: getattr(seq, name) for name in ARRIVAL_FIELDS}))
+        self.arrivals.append(
+            Sequence(**{name: getattr(seq, name) for name in ARRIVAL_FIELDS}, samples=seq.samples)
+        )
 
     def step(self, record: StepRecord) -> None:
         """Keep the record."""

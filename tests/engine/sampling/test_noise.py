@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.sampling.noise import exponentials, new_seed, row_bits, sample_seed, uniforms
+from engine.sampling.noise import exponentials, row_bits, uniforms
 
 CPU = torch.device("cpu")
 EXPECTED_BITS = 16170678490931459222
@@ -52,13 +52,3 @@ def test_uniforms_are_below_one_and_even() -> None:
     assert values.max() < 1
     assert kstest(values, "uniform").pvalue > 0.001
     assert uniforms(np.array([2**64 - 1], np.uint64))[0] == 1 - 2.0**-53
-
-
-def test_the_first_sample_has_the_seed_and_the_others_seeds_of_their_own() -> None:
-    seeds = [sample_seed(seed, sample) for seed in (-5, 0, 1, 2) for sample in range(128)]
-    assert seeds[0] == -5
-    assert len(set(seeds)) == len(seeds)
-
-
-def test_a_new_seed_is_another_each_time() -> None:
-    assert new_seed() != new_seed()

@@ -53,14 +53,13 @@ def test_a_last_decode_without_a_free_block_is_refused_where_the_model_fits_the_
     )
 
 
-def test_arrivals_are_numbered_from_one() -> None:
+def test_arrivals_are_numbered_from_one_and_leave_numbers_for_their_samples() -> None:
     queue = admission()
-    seqs = [sequence(name) for name in "ab"]
+    seqs = [sequence(name) for name in "abc"]
+    seqs[1].samples = 3
     for seq in seqs:
         queue.add(seq)
-    assert [seq.arrival_number for seq in seqs] == [1, 2]
-    assert queue.next_arrival_number() == 3
-    assert queue.next_arrival_number() == 4
+    assert [seq.arrival_number for seq in seqs] == [1, 2, 5]
 
 
 @pytest.mark.parametrize(("limit_s", "late"), [(2.0, False), (1.999, True), (None, False)])
