@@ -61,6 +61,9 @@ class ClockedRunner:
         self._clock.now_s += STEP_S
         return self.runner.execute(batch, states)
 
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        self.runner.copy_blocks(copies)
+
 
 @dataclass
 class Served:
