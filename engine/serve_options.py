@@ -58,7 +58,7 @@ class ServeOptions:
         """Return the options that ``as_json`` wrote."""
         values: dict[str, Any] = json.loads(text)
         policies = PolicyConfig(**values.pop("policies"))
-        computation = Computation.from_dict(values.pop("computation"))
+        computation = Computation.from_values(values.pop("computation"))
         step_log, shape = values.pop("step_log"), values.pop("shape")
         return cls(
             **values,

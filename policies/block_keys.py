@@ -55,12 +55,15 @@ class PrefixKeys:
         return [ids[end // id_tokens] << _BLOCK_INDEX_BITS | end // size for end in ends], 1
 
 
-def token_keys(token_ids: Iterable[int], block_tokens: int) -> list[int]:
-    """Return chained hashes of the full blocks of ``token_ids`` (as vLLM does)."""
+def token_keys(token_ids: Iterable[int], block_tokens: int, salt: str = "") -> list[int]:
+    """Return chained hashes of the full blocks of ``token_ids`` (as vLLM does).
+
+    Prompts of different ``salt`` share nothing.
+    """
     tokens = array("q", token_ids).tobytes()
     size = 8 * block_tokens
     keys = []
-    chain = hashlib.sha256()
+    chain = hashlib.sha256(salt.encode())
     for start in range(0, len(tokens) - size + 1, size):
         chain.update(tokens[start : start + size])
         keys.append(int.from_bytes(chain.digest()[:16]))

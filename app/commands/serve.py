@@ -36,7 +36,7 @@ def serve(
     mock: MockOptions,
     servers: Annotated[ServerOptions, Only("hardware", "techniques", "without", "efficiency")],
     policy: PolicyOptions,
-    engine: Annotated[EngineChoice, Only("device", "dtype", "threads")],
+    engine: Annotated[EngineChoice, Only("device", "dtype", "threads", "adapter")],
     http: HttpOptions,
     model: Annotated[
         str | None,

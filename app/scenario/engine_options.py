@@ -31,6 +31,8 @@ class EngineChoice:
     """auto, float32, bfloat16 or float16."""
     threads: Annotated[int, Option(min=1)] = 1
     """Torch threads."""
+    adapter: Annotated[tuple[str, ...], Option(metavar="NAME=FOLDER")] = ()
+    """A LoRA adapter that requests may name as their model; repeatable."""
     seed: int = 0
 
     def policies(self) -> "PolicyConfig":
@@ -46,7 +48,19 @@ class EngineChoice:
         """Return how the engine computes."""
         from engine.models.computation import Computation
 
-        return Computation(self.device, self.dtype, self.threads)
+        return Computation(self.device, self.dtype, self.threads, adapters=self._adapters())
+
+    def _adapters(self) -> tuple[tuple[str, str], ...]:
+        """Return (name, folder) of each adapter."""
+        found: dict[str, str] = {}
+        for text in self.adapter:
+            name, _, folder = text.partition("=")
+            if not name or not folder:
+                raise EngineError(f"--adapter {text}: must be NAME=FOLDER")
+            if name in found or name == self.model:
+                raise EngineError(f"--adapter {text}: the name {name!r} is given twice")
+            found[name] = folder
+        return tuple(found.items())
 
     def options(
         self,

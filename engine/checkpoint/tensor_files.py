@@ -35,13 +35,13 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     """
     index = folder / INDEX_FILE
     if not index.is_file():
-        return _of_file(_single_file(folder))
+        return tensors_of_file(_single_file(folder))
     shards = _shards(index)
     found: dict[str, StoredTensor] = {}
     for shard in sorted(set(shards.values())):
         if not (folder / shard).is_file():
             raise EngineError(f"{index}: weight_map names {shard}, and there is no such file")
-        found |= _of_file(folder / shard)
+        found |= tensors_of_file(folder / shard)
     for name, shard in shards.items():
         if name not in found or found[name].file.name != shard:
             raise EngineError(f"{folder / shard}: has no {name}, which {index.name} says it has")
@@ -67,7 +67,11 @@ def _shards(index: Path) -> Mapping[str, str]:
     return shards.values
 
 
-def _of_file(path: Path) -> dict[str, StoredTensor]:
+def tensors_of_file(path: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of one file by name.
+
+    Raises ``EngineError`` where it is truncated, or no safetensors file.
+    """
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)

@@ -13,6 +13,7 @@ from engine.drafting.drafts import Drafts, require_fit
 from engine.drafting.speculative_runner import SpeculativeRunner
 from engine.kernels.cuda_graphs import cuda_graphs
 from engine.kv.host_memory import kv_movers
+from engine.models.computation import Computation
 from engine.models.model_config import ModelConfig
 from engine.models.weights import LoadWeights
 from engine.sampling.sampling_params import SamplingParams
@@ -47,12 +48,14 @@ def build_core(
     drafts = isinstance(runner, SpeculativeRunner)
     _warm_up(runner, memory, 1 + (policies.draft_rows if drafts else 0))
     graphs = cuda_graphs(options.computation, runner.store.keys.device)
-    if graphs is not None and options.computation.tensor_parallel == 1 and not drafts:
+    is_plain = options.computation.tensor_parallel == 1 and not options.computation.adapters
+    if graphs is not None and is_plain and not drafts:
         runner.capture_decodes(graphs, policies.max_seqs, policies.max_model_len)
     clock = clock or CoreClock()
     facts = core_facts(
         model.name, model.vocab_size, policies, memory, runner.describe(), clock, options.step_log
     )
+    facts["adapters"] = [name for name, _ in options.computation.adapters]
     log = StepLogFile(options.step_log, facts) if options.step_log else None
     core = EngineCore(
         scheduler,
@@ -127,8 +130,13 @@ def _check_policies(policies: PolicyConfig) -> None:
 
 
 def _check_ranks(options: ServeOptions, policies: PolicyConfig) -> None:
-    ranks = options.computation.tensor_parallel
-    if ranks > 1 and options.computation.drafts.drafter != "none":
+    ranks, adapters = options.computation.tensor_parallel, options.computation.adapters
+    drafts = options.computation.drafts.drafter != "none"
+    if drafts and adapters:
+        raise EngineError("adapters: drafts are made without them; use batching: continuous")
+    if ranks > 1 and adapters:
+        raise EngineError(f"tensor_parallel: {ranks} ranks divide no adapters; use 1 rank")
+    if ranks > 1 and drafts:
         raise EngineError(
             f"tensor_parallel: {ranks} ranks verify no drafts; use batching: continuous, or 1 rank"
         )

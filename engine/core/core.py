@@ -108,7 +108,8 @@ class EngineCore:
         states = [self.new_state(list(token_ids), own) for own in samples]
         forked = params.n if self._forks_samples else 1
         block_tokens = self.scheduler.memory.block_tokens
-        keys = token_keys(token_ids, block_tokens) if self.prefix_cache else []
+        salt = params.adapter or ""
+        keys = token_keys(token_ids, block_tokens, salt) if self.prefix_cache else []
         size = len(token_ids), params.max_tokens
         seqs = [
             Sequence(name, received_s, *size, keys, samples=forked)

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
+from engine.adapters.adapter_folder import read_adapter
 from engine.checkpoint.find_model import find_model
 from engine.core.clock import CoreClock
 from engine.core.core import EngineCore
@@ -34,10 +36,13 @@ CoreProcess = multiprocessing.process.BaseProcess
 def bundled(options: ServeOptions) -> BuildCore:
     """Return a function that builds the core of the bundled engine.
 
-    Raises ``EngineError`` for an unknown model, or a checkpoint that is not whole, before a process
-    starts and imports torch.
+    Raises ``EngineError`` for an unknown model, and for a checkpoint or an adapter that is not
+    whole, before a process starts and imports torch.
     """
-    find_model(options.model).stored(options.model_config())
+    model = options.model_config()
+    find_model(options.model).stored(model)
+    for name, folder in options.computation.adapters:
+        read_adapter(name, Path(folder), model)
     return partial(_build_bundled, options)
 
 

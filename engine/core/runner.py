@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from engine.adapters.adapted_linear import AdapterRows, adapted_maker
+from engine.adapters.adapter_folder import read_adapter
 from engine.attention.choose import attention_backend
 from engine.attention.decode_rows import DecodeRows, pack_rows
 from engine.attention.step_attention import is_decode
@@ -86,6 +89,12 @@ class Runner:
         self._weight_format = computation.weight_format
         self._products = linear_maker(computation)
         make_linear: MakeLinear = self._products
+        self._adapter_rows = AdapterRows()
+        self._adapters = [read_adapter(name, Path(at), config) for name, at in computation.adapters]
+        if self._adapters:
+            make_linear = adapted_maker(
+                make_linear, self._adapters, self._adapter_rows, self._dtype, self._device
+            )
         if rank is not None:
             load, make_linear = rank.loader(load, config), rank.maker(make_linear)
             config = rank.config(config)
@@ -170,7 +179,10 @@ class Runner:
     @torch.inference_mode()
     def logits(self, batch: Batch, states: Mapping[str, TokenState]) -> Tensor:
         """Compute the batch; float32 logits [entries that sample, vocabulary], in batch order."""
-        return self.compute(StepInput.of(batch, states))
+        step = StepInput.of(batch, states)
+        if self._adapters:
+            self._adapter_rows.plan(_adapters_of_rows(step, states), self._device)
+        return self.compute(step)
 
     @torch.inference_mode()
     def compute(self, step: StepInput) -> Tensor:
@@ -214,3 +226,12 @@ class Runner:
             "layout": self.store.layout,
             "block_tokens": self.store.block_tokens,
         }
+
+
+def _adapters_of_rows(step: StepInput, states: Mapping[str, TokenState]) -> list[str | None]:
+    """Return the adapter of each row; padding has none that matters."""
+    found: list[str | None] = []
+    for entry in step.entries:
+        state = states.get(entry.seq.request_id)
+        found += [state.params.adapter if state else None] * entry.rows
+    return found

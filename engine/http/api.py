@@ -31,13 +31,14 @@ def create_app(core: CoreClient, settings: HttpSettings) -> Starlette:
     created = int(time.time())
 
     async def models(request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [_model_card(core, created)]})
+        return JSONResponse({"object": "list", "data": _model_cards(core, created)})
 
     async def model(request: Request) -> Response:
-        card, name = _model_card(core, created), request.path_params["name"]
-        if name != card["id"]:
-            raise api_errors.unknown_model(name, card["id"])
-        return JSONResponse(card)
+        cards = {card["id"]: card for card in _model_cards(core, created)}
+        name = request.path_params["name"]
+        if name not in cards:
+            raise api_errors.unknown_model(name, list(cards))
+        return JSONResponse(cards[name])
 
     async def health(request: Request) -> Response:
         return health_answer(core)
@@ -86,14 +87,17 @@ def create_app(core: CoreClient, settings: HttpSettings) -> Starlette:
     )
 
 
-def _model_card(core: CoreClient, created: int) -> dict[str, Any]:
+def _model_cards(core: CoreClient, created: int) -> list[dict[str, Any]]:
+    """Return the model, then its adapters."""
     if not core.facts:
         check_ready(core)
-    return {
-        "id": core.facts["model"],
+    card = {
         "object": "model",
         "created": created,
         "owned_by": "servetwin",
         "max_model_len": core.facts["max_model_len"],
         "vocab_size": core.facts["vocab_size"],
     }
+    model = core.facts["model"]
+    adapters = [{"id": name, **card, "parent": model} for name in core.facts.get("adapters", ())]
+    return [{"id": model, **card}, *adapters]

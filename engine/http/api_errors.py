@@ -1,6 +1,6 @@
 """Errors of the HTTP API, in OpenAI's shape."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -28,9 +28,10 @@ class ApiError(Exception):
         return {"error": fields}
 
 
-def unknown_model(name: str, served: str) -> ApiError:
+def unknown_model(name: str, served: Sequence[str]) -> ApiError:
     """Return the answer to a request for a model that is not served here."""
-    message = f"model: {name!r} is not served here; {served!r} is"
+    names = " and ".join(map(repr, served))
+    message = f"model: {name!r} is not served here; {names} {'is' if len(served) == 1 else 'are'}"
     return ApiError(404, message, param="model", code="model_not_found")
 
 

@@ -60,13 +60,13 @@ class GenerationRoute:
         send: Send,
     ) -> None:
         """Send the answer once the core has accepted every prompt."""
-        request_id, model = requests[0].request_id, self.core.facts["model"]
+        request_id = requests[0].request_id
         sources = [output for request in requests for output in request.outputs]
         answers = (
             Answer(
                 self.dialect,
                 request_id,
-                model,
+                asked.model,
                 asked.return_token_ids,
                 index,
                 texts=self.core.token_texts if asked.logprobs else None,
@@ -85,7 +85,8 @@ class GenerationRoute:
         facts = self.core.facts
         longest = min(facts["max_model_len"], facts["kv_tokens"])
         tokenizer = self.core.tokenizer
-        return ModelLimits(facts["model"], facts["vocab_size"], longest, tokenizer)
+        adapters = tuple(facts.get("adapters", ()))
+        return ModelLimits(facts["model"], facts["vocab_size"], longest, tokenizer, adapters)
 
 
 async def _watch(receive: Receive, requests: Sequence[CoreRequest]) -> None:

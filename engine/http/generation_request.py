@@ -1,6 +1,6 @@
 """What a body asks for, checked against the model: token ids, parameters, and the answer's form."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.http.api_errors import ApiError, unknown_model
 from engine.http.protocol import GenerationBody, parse_body
@@ -24,6 +24,8 @@ class ModelLimits:
     longest_tokens: int
     """Tokens, prompt and output, that the model and the KV memory can take."""
     tokenizer: Tokenizer = field(default_factory=ByteTokenizer)
+    adapters: tuple[str, ...] = ()
+    """Names that requests may give instead of ``model``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class GenerationRequest:
     include_usage: bool
     return_token_ids: bool
     logprobs: bool
+    model: str
+    """As the request names it: the model, or an adapter."""
 
 
 def read_request(
@@ -42,8 +46,11 @@ def read_request(
 ) -> GenerationRequest:
     """Return what a body asks for. Raises ``ApiError`` that names the first field that is wrong."""
     body = parse_body(kind, raw)
-    if body.model is not None and body.model != limits.model:
-        raise unknown_model(body.model, limits.model)
+    model = limits.model if body.model is None else body.model
+    served = (limits.model, *limits.adapters)
+    if model not in served:
+        raise unknown_model(model, served)
+    adapter = model if model != limits.model else None
     prompts = body.prompt_ids(limits.tokenizer, limits.vocab_size)
     if len(prompts) > MAX_PROMPTS:
         message = f"prompt: {len(prompts)} prompts in one request; at most {MAX_PROMPTS} are taken"
@@ -54,15 +61,18 @@ def read_request(
         )
         raise ApiError(400, message, param="n")
     return GenerationRequest(
-        [(ids, _params(body, len(ids), limits)) for ids in prompts],
+        [(ids, _params(body, len(ids), limits, adapter)) for ids in prompts],
         body.stream,
         body.stream_options.include_usage,
         body.return_token_ids,
         body.logprob_count() is not None,
+        model,
     )
 
 
-def _params(body: GenerationBody, prompt_tokens: int, limits: ModelLimits) -> SamplingParams:
+def _params(
+    body: GenerationBody, prompt_tokens: int, limits: ModelLimits, adapter: str | None
+) -> SamplingParams:
     """Return the parameters of one output; the scheduler decides whether it fits in the end."""
     left = limits.longest_tokens - prompt_tokens
     if left < 0:
@@ -71,4 +81,5 @@ def _params(body: GenerationBody, prompt_tokens: int, limits: ModelLimits) -> Sa
         )
         raise ApiError(400, message, code="context_length_exceeded")
     longest = max(1, body.default_max_tokens(left))
-    return body.sampling(longest, limits.vocab_size, limits.tokenizer.eos_ids)
+    params = body.sampling(longest, limits.vocab_size, limits.tokenizer.eos_ids)
+    return replace(params, adapter=adapter) if adapter else params

@@ -36,10 +36,14 @@ class Computation:
     graphs: bool = True
     tensor_parallel: int = 1
     """Processes that share the model, each with a slice of every weight."""
+    adapters: tuple[tuple[str, str], ...] = ()
+    """(name, folder) of each LoRA adapter that requests may name as their model."""
     drafts: Drafts = Drafts()  # noqa: RUF009, it is frozen
     """What drafts tokens that decodes verify (``batching: speculative``)."""
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Computation":
-        """Return what ``dataclasses.asdict`` made a dictionary of."""
-        return cls(**{**values, "drafts": Drafts.from_dict(values["drafts"])})
+    def from_values(cls, values: Mapping[str, Any]) -> "Computation":
+        """Return the computation of plain values, as ``dataclasses.asdict`` and JSON give them."""
+        adapters = tuple((name, folder) for name, folder in values["adapters"])
+        drafts = Drafts.from_dict(values["drafts"])
+        return cls(**{**values, "adapters": adapters, "drafts": drafts})

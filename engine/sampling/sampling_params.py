@@ -57,6 +57,8 @@ class SamplingParams:
     """No other token is sampled; empty: any may be."""
     n: int = 1
     """Answers to the prompt, each with a seed of its own."""
+    adapter: str | None = None
+    """The LoRA adapter that changes the model for this output."""
     logprobs: int | None = None
     """With each token its logprob and those of so many of the likeliest; None: nothing of this."""
 
