@@ -13,7 +13,6 @@ from engine.drafting.drafts import Drafts, require_fit
 from engine.drafting.speculative_runner import SpeculativeRunner
 from engine.kernels.cuda_graphs import cuda_graphs
 from engine.kv.host_memory import kv_movers
-from engine.models.computation import Computation
 from engine.models.model_config import ModelConfig
 from engine.models.weights import LoadWeights
 from engine.sampling.sampling_params import SamplingParams
