@@ -52,6 +52,19 @@ def test_two_ranks_yield_the_tokens_of_one(two: Any) -> None:
     assert facts["runner"]["kv_bytes"] == alone_facts["runner"]["kv_bytes"] // 2
 
 
+def test_answers_to_one_prompt_are_copied_on_every_rank(two: Any) -> None:
+    """The prompt ends within a block, of which each answer goes on in a copy."""
+    params = SamplingParams(9, temperature=1.0, seed=5, n=3, ignore_eos=True)
+    found = []
+    for core in (two[0], build_core(ONE)[0]):
+        answers: dict[int, list[int]] = {}
+        for event in run_requests(core, [(0.0, "r", list(range(300, 321)), params)]):
+            answers.setdefault(event.sample, []).append(event.token_id)
+        found.append(answers)
+    assert found[0] == found[1]
+    assert len({tuple(tokens) for tokens in found[0].values()}) == 3
+
+
 def test_logits_differ_by_rounding_alone(two: Any) -> None:
     from engine.core.build import token_state
     from policies.batch import Batch, ScheduledSequence
