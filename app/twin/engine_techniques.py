@@ -21,6 +21,7 @@ from policies.config import PolicyConfig
 from sim.shapes.hardware import Hardware
 from sim.step_times.roofline.deployment import Deployment, Kernels
 from sim.step_times.roofline.formats import FORMATS, KV_FORMATS
+from sim.step_times.roofline.server import NEVER_FULL_TOKENS
 from sim.techniques.changed_fields import changed_fields
 from sim.techniques.registry import TECHNIQUES
 from sim.techniques.setup import Setup
@@ -82,6 +83,15 @@ def _drafts(engine: EngineSetup, setup: Setup) -> EngineSetup:
     return replace(engine, computation=replace(engine.computation, drafts=drafts))
 
 
+def _kv_cache(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Turn the KV cache on or off; without it no request waits for memory."""
+    kv_cache = setup.deployment.kv_cache
+    computation = replace(engine.computation, kv_cache=kv_cache)
+    kv_tokens = engine.policies.kv_tokens if kv_cache else NEVER_FULL_TOKENS
+    policies = replace(engine.policies, kv_tokens=kv_tokens)
+    return replace(engine, computation=computation, policies=policies)
+
+
 def _tensor_parallel(engine: EngineSetup, setup: Setup) -> EngineSetup:
     """Divide the model over as many processes."""
     ways = setup.deployment.parallel.tensor
@@ -104,6 +114,7 @@ TRANSLATIONS: dict[str, Translation] = {
     "deployment.drafting": _drafts,
     "policies": _policies,
     "deployment.model": _model,
+    "deployment.kv_cache": _kv_cache,
     "deployment.parallel.tensor": _tensor_parallel,
     "deployment.parallel.link": _prediction_only,
     "deployment.prefill": _weight_format,
@@ -141,6 +152,7 @@ def plain_setup(engine: EngineSetup, hardware: Hardware = _CPU) -> Setup:
         decode=FORMATS[form],
         kv_element_bytes=KV_FORMATS[form],
         kernels=Kernels(fused=False),
+        kv_cache=engine.computation.kv_cache,
     )
     return Setup(deployment, engine.policies, kv_tokens=engine.policies.kv_tokens)
 

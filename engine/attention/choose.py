@@ -4,6 +4,7 @@ from engine.attention.decodes import PaddedAttention, PerSequenceAttention
 from engine.attention.native import NativeAttention, native_kernel
 from engine.attention.step_attention import AttentionBackend, Windows
 from engine.attention.table_attention import TableAttention
+from engine.attention.without_cache import WithoutCache
 from engine.kernels.triton_here import has_triton, require_triton
 from engine.kv.kv_store import KVStore
 from workloads.errors import EngineError
@@ -17,8 +18,10 @@ def attention_backend(
     """Return the backend called ``name`` for a store and ``group`` query heads to a key head.
 
     ``auto`` is on CUDA triton where it is installed, else padded; on the CPU native where it can
-    be compiled, else per-sequence.
+    be compiled, else per-sequence. Without a KV cache there is one way alone.
     """
+    if name == WithoutCache.name:
+        return WithoutCache(store, windows)
     if name not in ("auto", *_NAMES):
         raise EngineError(f"unknown attention {name!r}: use auto, {', '.join(_NAMES)}")
     device = store.keys.device

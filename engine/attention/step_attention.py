@@ -42,19 +42,18 @@ class AttentionBackend(ABC):
         """Which rows of a tree of drafts each of them sees [rows, rows]; None: all before it."""
         self._windows = windows or (None,) * len(store.layers)
 
-    def plan(self, entries: list[ScheduledSequence]) -> Attend:
-        """Prepare what does not depend on the layer, for ``entries`` with the decodes first.
+    def plan(self, entries: list[ScheduledSequence], decodes: int) -> Attend:
+        """Prepare what does not depend on the layer, for ``entries``; the first ``decodes`` of them
+        are decodes, all others chunks.
 
         A decode's context is what is stored after this step; so the row of a sequence that has
         ended (no tokens, one of padding) reads as much as it would, and writes nothing.
         """
-        decodes = [entry for entry in entries if is_decode(entry)]
-        chunks = entries[len(decodes) :]
-        longest = max(entry.start + entry.rows for entry in entries)
-        windows = [window if window and window < longest else None for window in self._windows]
-        reads = {window: self._reads(decodes, chunks, window) for window in set(windows)}
-        write = _Write.plan(self.store, entries)
-        return _Step(self.store, write, [reads[window] for window in windows])
+        return _Step(self.store, _Write.plan(self.store, entries), self._plan(entries, decodes))
+
+    def plan_prompts(self, entries: list[ScheduledSequence]) -> Attend:
+        """Prepare whole prompts, which attend to themselves alone; nothing is stored."""
+        return _Step(self.store, None, self._plan(entries, 0))
 
     def plan_rows(self, slots: Tensor, attend: Callable[[int | None], DecodeStep]) -> Attend:
         """Return the attention of rows that are all decodes and write to ``slots``, each window by
@@ -62,6 +61,14 @@ class AttentionBackend(ABC):
         """
         reads = {window: _Reads(len(slots), attend(window), []) for window in set(self._windows)}
         return _Step(self.store, _Write(slots, None), [reads[window] for window in self._windows])
+
+    def _plan(self, entries: list[ScheduledSequence], decodes: int) -> list["_Reads"]:
+        """Return what each layer reads; layers with equal windows share it."""
+        longest = max(entry.start + entry.rows for entry in entries)
+        windows = [window if window and window < longest else None for window in self._windows]
+        parts = entries[:decodes], entries[decodes:]
+        reads = {window: self._reads(*parts, window) for window in set(windows)}
+        return [reads[window] for window in windows]
 
     def _reads(
         self, decodes: list[ScheduledSequence], chunks: list[ScheduledSequence], window: int | None
@@ -89,12 +96,13 @@ class _Step:
     """Writes keys and values of the whole batch, then attends: prompts may share new blocks."""
 
     store: KVStore
-    write: "_Write"
+    write: "_Write | None"
     reads: list["_Reads"]
-    """Of each layer; layers with equal windows share them."""
+    """Of each layer."""
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        self.write(self.store, layer, keys, values)
+        if self.write is not None:
+            self.write(self.store, layer, keys, values)
         grouped = queries.view(len(queries), keys.shape[1], -1, queries.shape[2])
         return self.reads[layer](layer, grouped, keys, values)
 

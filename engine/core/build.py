@@ -13,6 +13,7 @@ from engine.drafting.drafts import Drafts, require_fit
 from engine.drafting.speculative_runner import SpeculativeRunner
 from engine.kernels.cuda_graphs import cuda_graphs
 from engine.kv.host_memory import kv_movers
+from engine.models.computation import Computation
 from engine.models.model_config import ModelConfig
 from engine.models.weights import LoadWeights
 from engine.sampling.sampling_params import SamplingParams
@@ -39,7 +40,7 @@ def build_core(
     found, model, policies = find_model(options.model), options.model_config(), options.policies
     scheduler = build_scheduler(policies)
     memory = scheduler.memory
-    _check_policies(policies)
+    _check_policies(policies, options.computation)
     _check_ranks(options, policies)
     require_fit(options.computation.drafts, policies)
     _check_lengths(model, policies, memory)
@@ -110,16 +111,12 @@ def token_state(token_ids: list[int], params: SamplingParams) -> TokenState:
     return TokenState(token_ids, params, seed, seen)
 
 
-def _check_policies(policies: PolicyConfig) -> None:
-    if policies.one_row_chunk == "prefill":
+def _check_policies(policies: PolicyConfig, computation: Computation) -> None:
+    if not computation.kv_cache and (policies.preemption == "swap" or policies.host_cache_tokens):
+        setting = "host_cache_tokens" if policies.host_cache_tokens else "preemption 'swap'"
         raise EngineError(
-            "one_row_chunk 'prefill' is simulated only; the bundled engine computes one row of a "
-            "prompt as it does a decode, use one_row_chunk: decode"
-        )
-    if policies.recompute == "computed":
-        raise EngineError(
-            "recompute 'computed' is simulated only; the bundled engine computes a preempted "
-            "prompt from the beginning, use recompute: all"
+            f"{setting}: without a KV cache there is nothing to keep in host memory; turn the KV "
+            "cache on, or use preemption: recompute and host_cache_tokens: 0"
         )
     if policies.kv == "windowed":
         raise EngineError(

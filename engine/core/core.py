@@ -225,10 +225,15 @@ class EngineCore:
                 self._totals["prefix_hits"] += entry.seq.cached_tokens
 
     def _read_tokens(self, batch: Batch, result: StepResult) -> list[TokenEvent | RequestFailed]:
-        """Return the events of a step's tokens; one that cannot be read fails its sequence."""
+        """Return the events of a step's tokens; one that cannot be read fails its sequence.
+
+        Of a prompt that was shortened (``recompute: computed``) the next tokens are known.
+        """
         events: list[TokenEvent | RequestFailed] = []
         for seq in (entry.seq for entry in batch.entries if entry.samples):
-            if seq.request_id not in result.failures:
+            if seq.request_id in result.failures:
+                continue
+            if seq.total_tokens >= len(self._states[seq.request_id].token_ids):
                 try:
                     for name in seq.output_ids():
                         events += self._advance(seq, name, result.tokens[name])

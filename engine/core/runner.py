@@ -13,8 +13,8 @@ from engine.adapters.adapted_linear import AdapterRows, adapted_maker
 from engine.adapters.adapter_folder import read_adapter
 from engine.attention.choose import attention_backend
 from engine.attention.decode_rows import DecodeRows, pack_rows
-from engine.attention.step_attention import is_decode
 from engine.attention.table_attention import TableAttention
+from engine.attention.without_cache import WithoutCache
 from engine.core.step_input import StepInput
 from engine.core.step_isolation import ExecutorLost
 from engine.kernels.graph_buckets import GraphBackend, GraphBuckets
@@ -99,11 +99,12 @@ class Runner:
             load, make_linear = rank.loader(load, config), rank.maker(make_linear)
             config = rank.config(config)
         self._model = Decoder(config, load(self._dtype, self._device), make_linear)
-        store = KVStore(
-            config, kv_tokens, layout, block_tokens, dtype=self._dtype, device=self._device
-        )
+        self._kv_cache = computation.kv_cache
+        slots = kv_tokens if self._kv_cache else 1
+        store = KVStore(config, slots, layout, block_tokens, dtype=self._dtype, device=self._device)
+        attention = computation.attention if self._kv_cache else WithoutCache.name
         self._attention = attention_backend(
-            computation.attention, store, config.heads // config.kv_heads, config.windows
+            attention, store, config.heads // config.kv_heads, config.windows
         )
 
         self._graphs: GraphBuckets | None = None
@@ -179,7 +180,7 @@ class Runner:
     @torch.inference_mode()
     def logits(self, batch: Batch, states: Mapping[str, TokenState]) -> Tensor:
         """Compute the batch; float32 logits [entries that sample, vocabulary], in batch order."""
-        step = StepInput.of(batch, states)
+        step = StepInput.of(batch, states, self._kv_cache)
         if self._adapters:
             self._adapter_rows.plan(_adapters_of_rows(step, states), self._device)
         return self.compute(step)
@@ -190,7 +191,7 @@ class Runner:
         replayed = self._replayed(step)
         if replayed is not None:
             return replayed
-        attend, device = self._attention.plan(step.entries), self._device
+        attend, device = self._attention.plan(step.entries, step.decodes), self._device
         ids, positions, rows = (
             to_device(ints, device) for ints in (step.token_ids, step.positions, step.sampled_rows)
         )
@@ -198,7 +199,7 @@ class Runner:
 
     def _replayed(self, step: StepInput) -> Tensor | None:
         """Return the logits of a step that a graph takes; None for any other step."""
-        if self._graphs is None or not is_decode(step.entries[-1]):
+        if self._graphs is None or step.decodes < len(step.entries):
             return None
         matrix = pack_rows(self.store, step.entries, step.token_ids)
         if not self._graphs.fits(matrix):
@@ -221,8 +222,9 @@ class Runner:
             "weight_format": self._weight_format,
             "weight_bytes": self._products.weight_bytes,
             "graph_rows": self._graphs.most_rows if self._graphs else 0,
-            "kv_tokens": self.store.tokens,
-            "kv_bytes": self.store.bytes,
+            "kv_cache": self._kv_cache,
+            "kv_tokens": self.store.tokens if self._kv_cache else 0,
+            "kv_bytes": self.store.bytes if self._kv_cache else 0,
             "layout": self.store.layout,
             "block_tokens": self.store.block_tokens,
         }

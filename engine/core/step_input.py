@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.attention.step_attention import is_decode
+from engine.attention.without_cache import from_the_beginning
 from policies.batch import Batch, ScheduledSequence
 
 
@@ -23,12 +24,24 @@ class StepInput:
     positions: list[int]
     sampled_rows: list[int]
     """The last row of each entry that samples, in the order of the batch."""
+    decodes: int
+    """How many of the entries, the first ones, are decodes."""
 
     @classmethod
-    def of(cls, batch: Batch, states: Mapping[str, HasTokens]) -> "StepInput":
-        """Return the rows of a batch; ``states`` has the tokens by output id."""
+    def of(
+        cls, batch: Batch, states: Mapping[str, HasTokens], kv_cache: bool = True
+    ) -> "StepInput":
+        """Return the rows of a batch; ``states`` has the tokens by output id.
+
+        Without a KV cache every entry is a prompt from its first token on.
+        """
         scheduled = batch.entries
-        entries = sorted(scheduled, key=is_decode, reverse=True)
+        if not kv_cache:
+            decodes, entries = 0, [from_the_beginning(entry) for entry in scheduled]
+        else:
+            is_last = is_chunk if batch.one_row_prefills else is_no_decode
+            entries = sorted(scheduled, key=is_last)
+            decodes = len(entries) - sum(map(is_last, entries))
         token_ids: list[int] = []
         positions: list[int] = []
         last_row: dict[str, int] = {}
@@ -41,4 +54,14 @@ class StepInput:
             positions += range(start, start + entry.rows)
             last_row[name] = len(token_ids) - entry.padding - 1
         sampled = [last_row[entry.seq.output_id] for entry in scheduled if entry.samples]
-        return cls(entries, token_ids, positions, sampled)
+        return cls(entries, token_ids, positions, sampled, decodes)
+
+
+def is_no_decode(entry: ScheduledSequence) -> bool:
+    """Return whether the entry is a chunk by its rows."""
+    return not is_decode(entry)
+
+
+def is_chunk(entry: ScheduledSequence) -> bool:
+    """Return whether the entry is a chunk, as one row of a prompt is too."""
+    return not is_decode(entry) or (entry.tokens > 0 and entry.seq.lockstep is None)

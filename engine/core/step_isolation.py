@@ -55,11 +55,14 @@ class StepIsolation:
         self._movers = movers
         self._unfilled: set[int] = set()
         """Blocks of the running step that a failed sequence should have filled."""
+        self._one_row_prefills = False
+        """Whether one row of a prompt is a chunk in the running step."""
         self._failed: list[Sequence] = []
         """Failed sequences that left such blocks, until they have released them."""
 
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> StepResult:
         """Run a step. Raises ``ExecutorLost`` only."""
+        self._one_row_prefills = batch.one_row_prefills
         if not self._movers:
             return self._compute(batch, states)
         stuck: dict[str, Exception] = {}
@@ -110,7 +113,7 @@ class StepIsolation:
     ) -> None:
         filling = [self._with_unfilled(entry) for entry in entries]
         try:
-            result.tokens |= self._executor.execute(Batch(filling), states)
+            result.tokens |= self._executor.execute(self._batch(filling), states)
         except ExecutorLost:
             raise
         except Exception as error:
@@ -154,6 +157,12 @@ class StepIsolation:
         result.failures[entry.seq.request_id] = error
         self._unfilled.update(self._blocks(entry))
         self._failed.append(entry.seq)
+
+    def _batch(self, entries: list[ScheduledSequence]) -> Batch:
+        """Return a part of the running step."""
+        batch = Batch(entries)
+        batch.one_row_prefills = self._one_row_prefills
+        return batch
 
     def _with_unfilled(self, entry: ScheduledSequence) -> ScheduledSequence:
         """Return the entry, begun at the first block before it that another failed to fill."""

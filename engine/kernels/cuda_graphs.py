@@ -39,4 +39,5 @@ class CudaGraphs:
 def cuda_graphs(computation: Computation, device: torch.device) -> CudaGraphs | None:
     """Return what captures the decodes of ``computation``; None where nothing can."""
     captured = computation.attention in ("auto", TableAttention.name) and has_triton()
-    return CudaGraphs() if device.type == "cuda" and computation.graphs and captured else None
+    wanted = computation.graphs and computation.kv_cache and captured
+    return CudaGraphs() if device.type == "cuda" and wanted else None

@@ -23,6 +23,7 @@ class Computation:
     for each head of a token.
 
     ``graphs``: on CUDA, steps that only decode are captured at start, for buckets of batch sizes.
+    Without ``kv_cache`` nothing is stored: each step computes the whole contexts anew.
     """
 
     device: str = "auto"
@@ -33,6 +34,7 @@ class Computation:
     weight_format: str = "as-dtype"
     weight_group: int = 128
     kv_format: str = "as-dtype"
+    kv_cache: bool = True
     graphs: bool = True
     tensor_parallel: int = 1
     """Processes that share the model, each with a slice of every weight."""

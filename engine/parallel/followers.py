@@ -101,6 +101,7 @@ def _bare(step: StepInput) -> StepInput:
         step.token_ids,
         step.positions,
         step.sampled_rows,
+        step.decodes,
     )
 
 

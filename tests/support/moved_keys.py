@@ -12,6 +12,7 @@ from engine.core.core import EngineCore
 from engine.core.core_loop import CoreLoop
 from engine.core.messages import Add, Message, RequestFailed, Stop, TokenEvent, Update
 from engine.core.runner import Runner
+from engine.core.step_input import StepInput
 from engine.kv.host_memory import kv_movers
 from engine.kv.kv_store import KVStore
 from engine.models.computation import Computation
@@ -42,6 +43,8 @@ class Poisoner:
 
     def before(self, batch: Batch) -> dict[str, Exception]:
         size = self._store.block_tokens
+        if self._store.tokens < self._memory.capacity_tokens:
+            return {}
         for block in self._memory._returned:
             for stored in self._store.tensors:
                 stored[:, block * size : (block + 1) * size] = torch.nan
@@ -55,11 +58,30 @@ class ClockedRunner:
     """A runner whose steps take a second of the fake clock each."""
 
     def __init__(self, runner: Runner, clock: FakeClock) -> None:
-        self.runner, self._clock = runner, clock
+        self._runner, self._clock = runner, clock
 
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
         self._clock.now_s += STEP_S
-        return self.runner.execute(batch, states)
+        return self._runner.execute(batch, states)
+
+
+class TokensOf:
+    """A sequence's tokens, for a step that samples nothing."""
+
+    def __init__(self, token_ids: list[int]) -> None:
+        self.token_ids = token_ids
+
+
+class CountingRunner(Runner):
+    """Notes the rows of each step."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.computed_rows: list[int] = []
+
+    def compute(self, step: StepInput) -> torch.Tensor:
+        self.computed_rows.append(len(step.positions))
+        return super().compute(step)
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         self.runner.copy_blocks(copies)
@@ -73,6 +95,9 @@ class Served:
     log: MemoryStepLog
     updates: list[Update]
     movers: list[Any]
+    runner: Runner
+    computed_rows: list[int]
+    """Rows of the matrices of each step."""
 
     @property
     def tokens(self) -> dict[str, list[int]]:
@@ -108,7 +133,7 @@ def serve(
     """Run a script of messages on a core whose free blocks are poisoned."""
     scheduler, clock, log = build_scheduler(config), FakeClock(), MemoryStepLog()
     memory = scheduler.memory
-    runner = Runner(
+    runner = CountingRunner(
         MODEL,
         computation,
         layout=memory.layout,
@@ -129,7 +154,7 @@ def serve(
         log=log,
         movers=[*movers, *poisoner],
     )
-    served = Served(core, log, [], movers)
+    served = Served(core, log, [], movers, runner, runner.computed_rows)
     inbox = ScriptedInbox(clock, [*script, (5000.0, Stop())])
     CoreLoop(core, inbox, served.updates.append).run()
     return served

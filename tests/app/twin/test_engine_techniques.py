@@ -111,6 +111,13 @@ def test_drafts_that_the_engine_does_not_make_are_refused(technique: str, reason
         with_techniques(LARGE, Toggles.of((technique,), ()))
 
 
+def test_without_a_kv_cache_no_request_waits_for_memory() -> None:
+    found = started_with(without=("kv-cache",))
+    assert found.computation == Computation(kv_cache=False)
+    assert found.policies == replace(SMALL.policies, kv_tokens=1 << 40)
+    assert started_with("kv-cache") == SMALL
+
+
 def test_off_comes_before_on_and_memory_keeps_its_size() -> None:
     found = started_with("prefix-cache", without=("continuous-batching:static_batch=2",))
     assert (found.policies.batching, found.policies.max_seqs) == ("static", 2)

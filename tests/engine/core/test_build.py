@@ -37,14 +37,18 @@ TINY = ServeOptions(model="tiny", policies=POLICIES, port=0)
             "max_model_len: 262144 is longer than the 131072 tokens of model tiny",
         ),
         (
-            {"policies": replace(POLICIES, one_row_chunk="prefill")},
-            "one_row_chunk 'prefill' is simulated only; the bundled engine computes one row of a "
-            "prompt as it does a decode, use one_row_chunk: decode",
+            {
+                "policies": replace(POLICIES, preemption="swap"),
+                "computation": Computation(kv_cache=False),
+            },
+            "preemption 'swap': without a KV cache there is nothing to keep in host memory",
         ),
         (
-            {"policies": replace(POLICIES, recompute="computed")},
-            "recompute 'computed' is simulated only; the bundled engine computes a preempted "
-            "prompt from the beginning, use recompute: all",
+            {
+                "policies": replace(POLICIES, prefix_cache=True, host_cache_tokens=64),
+                "computation": Computation(kv_cache=False),
+            },
+            "host_cache_tokens: without a KV cache there is nothing to keep in host memory",
         ),
         ({"policies": replace(POLICIES, kv_tokens=1 << 50)}, "no room for"),
         ({"step_log": Path("/nowhere/steps.jsonl")}, "step log /nowhere/steps.jsonl: No such file"),

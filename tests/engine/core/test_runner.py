@@ -269,6 +269,7 @@ def test_describe_names_the_resolved_choices() -> None:
         "threads": 1,
         "attention": "padded",
         "graph_rows": 0,
+        "kv_cache": True,
         "kv_tokens": KV_TOKENS,
         "kv_bytes": KV_TOKENS * CONFIG.kv_bytes_per_token(4),
         "layout": "paged",
