@@ -42,13 +42,15 @@ class AttentionBackend(ABC):
         """Which rows of a tree of drafts each of them sees [rows, rows]; None: all before it."""
         self._windows = windows or (None,) * len(store.layers)
 
-    def plan(self, entries: list[ScheduledSequence], decodes: int) -> Attend:
+    def plan(self, entries: list[ScheduledSequence], decodes: int | None = None) -> Attend:
         """Prepare what does not depend on the layer, for ``entries``; the first ``decodes`` of them
-        are decodes, all others chunks.
+        are decodes (None: all that are by their rows), the others chunks.
 
         A decode's context is what is stored after this step; so the row of a sequence that has
         ended (no tokens, one of padding) reads as much as it would, and writes nothing.
         """
+        if decodes is None:
+            decodes = sum(map(is_decode, entries))
         return _Step(self.store, _Write.plan(self.store, entries), self._plan(entries, decodes))
 
     def plan_prompts(self, entries: list[ScheduledSequence]) -> Attend:

@@ -9,7 +9,7 @@ class WithoutCache(AttentionBackend):
 
     name = "without-cache"
 
-    def plan(self, entries: list[ScheduledSequence], decodes: int = 0) -> Attend:
+    def plan(self, entries: list[ScheduledSequence], decodes: int | None = 0) -> Attend:
         """Prepare ``entries`` that all begin at position 0; none may be a decode."""
         return self.plan_prompts(entries)
 

@@ -65,7 +65,7 @@ def build_core(
         clock=clock,
         log=log,
         tokenizer=found.tokenizer(),
-        movers=kv_movers(policies, memory, runner.store),
+        movers=kv_movers(policies, memory, runner.stores),
     )
     return core, facts
 
@@ -117,6 +117,11 @@ def _check_policies(policies: PolicyConfig, computation: Computation) -> None:
         raise EngineError(
             f"{setting}: without a KV cache there is nothing to keep in host memory; turn the KV "
             "cache on, or use preemption: recompute and host_cache_tokens: 0"
+        )
+    if not computation.kv_cache and computation.drafts.widths:
+        raise EngineError(
+            "drafts are verified against stored keys and values; turn the KV cache on, or do not "
+            "draft"
         )
     if policies.kv == "windowed":
         raise EngineError(

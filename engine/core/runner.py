@@ -132,6 +132,11 @@ class Runner:
         """The KV memory."""
         return self._attention.store
 
+    @property
+    def stores(self) -> list[KVStore]:
+        """All that holds keys and values of sequences, by the same block tables."""
+        return [self.store]
+
     @torch.inference_mode()
     def execute(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, list[NewToken]]:
         """Return the new tokens of every entry that samples, by output id; ``states`` do not

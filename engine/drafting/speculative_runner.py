@@ -61,6 +61,12 @@ class SpeculativeRunner(Runner):
             see_ancestors(self._attention, self._tree.paths)
         self._drafter = self._make_drafter(computation, draft_config, load_draft)
 
+    @property
+    def stores(self) -> list[KVStore]:
+        """The KV memory of the model, and that of a draft model."""
+        own = self._drafter.store
+        return [self.store] if own is None else [self.store, own]
+
     def describe(self) -> dict[str, object]:
         """Return what a runner says, and what drafts."""
         said: dict[str, object] = {"drafter": self._drafts.drafter, "widths": self._drafts.widths}

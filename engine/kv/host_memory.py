@@ -1,5 +1,7 @@
 """What the policies keep in host memory, and the tensors there."""
 
+from collections.abc import Sequence as Listed
+
 from engine.kv.kv_mover import KVMover
 from engine.kv.kv_store import KVStore
 from engine.kv.prefix_tier import PrefixTier
@@ -9,13 +11,16 @@ from policies.kv.paged import PagedKV
 from policies.protocols import KVMemory
 
 
-def kv_movers(policies: PolicyConfig, memory: KVMemory, store: KVStore) -> list[KVMover]:
-    """Return what copies keys and values between ``store`` and host memory, as policies decide."""
+def kv_movers(policies: PolicyConfig, memory: KVMemory, stores: Listed[KVStore]) -> list[KVMover]:
+    """Return what copies keys and values between ``stores`` and host memory, as policies decide.
+
+    The first store is the model's; a draft model has no prefixes on the host.
+    """
     movers: list[KVMover] = []
     if policies.host_cache_tokens and isinstance(memory, PagedKV):
         moves = memory.watch_host()
         if moves is not None:
-            movers.append(PrefixTier(store, moves))
+            movers.append(PrefixTier(stores[0], moves))
     if policies.preemption == "swap":
-        movers.append(SwapSpace(store))
+        movers += [SwapSpace(store) for store in stores]
     return movers

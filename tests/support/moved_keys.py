@@ -143,7 +143,7 @@ def serve(
     )
     for stored in runner.store.tensors:
         stored.fill_(torch.nan)
-    movers: list[Any] = kv_movers(config, memory, runner.store)
+    movers: list[Any] = kv_movers(config, memory, runner.stores)
     poisoner = [Poisoner(memory, runner.store)] if isinstance(memory, PagedKV) else []
     core = EngineCore(
         scheduler,
