@@ -233,7 +233,7 @@ class EngineCore:
         for seq in (entry.seq for entry in batch.entries if entry.samples):
             if seq.request_id in result.failures:
                 continue
-            if seq.total_tokens >= len(self._states[seq.request_id].token_ids):
+            if seq.total_tokens >= len(self._states[seq.output_id].token_ids):
                 try:
                     for name in seq.output_ids():
                         events += self._advance(seq, name, result.tokens[name])

@@ -171,7 +171,8 @@ class Runner:
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """Copy keys and values from block to block, all at once, before the next step."""
-        self.store.copy_blocks(copies)
+        if self._kv_cache:
+            self.store.copy_blocks(copies)
 
     def _check_device(self, error: Exception) -> None:
         """Raise ``ExecutorLost`` where CUDA can run nothing after ``error``."""

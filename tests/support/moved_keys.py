@@ -23,6 +23,7 @@ from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.kv.paged import PagedKV
 from policies.registry import build_scheduler
+from policies.sequence import output_id
 from sim.experiments.decision_check import DecisionCheck, check_decisions
 from tests.support.core_story import STEP_S, FakeClock, Script, ScriptedInbox
 from tests.support.memory_step_log import MemoryStepLog
@@ -64,6 +65,9 @@ class ClockedRunner:
         self._clock.now_s += STEP_S
         return self._runner.execute(batch, states)
 
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        self._runner.copy_blocks(copies)
+
 
 class TokensOf:
     """A sequence's tokens, for a step that samples nothing."""
@@ -82,9 +86,6 @@ class CountingRunner(Runner):
     def compute(self, step: StepInput) -> torch.Tensor:
         self.computed_rows.append(len(step.positions))
         return super().compute(step)
-
-    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
-        self.runner.copy_blocks(copies)
 
 
 @dataclass
@@ -106,7 +107,8 @@ class Served:
         for update in self.updates:
             for event in update.events:
                 if isinstance(event, TokenEvent):
-                    tokens.setdefault(event.request_id, []).append(event.token_id)
+                    name = output_id(event.request_id, event.sample)
+                    tokens.setdefault(name, []).append(event.token_id)
         return tokens
 
     @property
@@ -170,8 +172,12 @@ def plain_tokens(requests: Iterable[tuple[float, Message]]) -> dict[str, list[in
     return _PLAIN[key]
 
 
-def random_requests(seed: int, count: int = 8, shared_tokens: int = 0) -> list[tuple[float, Add]]:
-    """Requests in bursts; with ``shared_tokens``, most open with one of two common prefixes."""
+def random_requests(
+    seed: int, count: int = 8, shared_tokens: int = 0, samples: int = 1
+) -> list[tuple[float, Add]]:
+    """Requests in bursts, each for so many samples; with ``shared_tokens``, most open with one of
+    two common prefixes.
+    """
     rng = np.random.default_rng(seed)
     prefixes = rng.integers(300, 500, (2, shared_tokens)).tolist()
     requests, at_s = [], 0.0
@@ -181,8 +187,7 @@ def random_requests(seed: int, count: int = 8, shared_tokens: int = 0) -> list[t
         if shared_tokens and rng.random() < 0.8:
             prompt = prefixes[int(rng.integers(2))] + prompt[:8]
         heat = float(rng.choice([0.0, 1.0]))
-        params = SamplingParams(
-            int(rng.integers(1, 30)), temperature=heat, seed=index, ignore_eos=True
-        )
+        output = int(rng.integers(1, 30))
+        params = SamplingParams(output, temperature=heat, seed=index, ignore_eos=True, n=samples)
         requests.append((at_s, Add(f"r{index}", prompt, params)))
     return requests

@@ -56,6 +56,13 @@ def test_random_loads_run_without_a_cache(
     assert served.replayed(config).identical
 
 
+def test_samples_of_a_prompt_need_no_cache() -> None:
+    requests = random_requests(3, count=3, samples=3)
+    served = serve(replace(SMALL, kv_tokens=512), requests, UNCACHED)
+    assert served.failures == []
+    assert served.tokens == plain_tokens(requests)
+
+
 def test_a_step_computes_the_rows_that_the_simulator_foresees() -> None:
     """Every pass is a prompt as long as the context: those of finished members and paddings too."""
     a, b, c = (Sequence(name, 0.0, 5, 9) for name in "abc")

@@ -65,6 +65,16 @@ def test_random_loads_swap_without_a_trace(
     assert space(served).tokens == 0
 
 
+@pytest.mark.parametrize("batching", SCHEDULERS)
+def test_samples_of_a_prompt_are_swapped_each_on_its_own(batching: str) -> None:
+    requests = random_requests(3, count=6, samples=3)
+    served = serve(replace(SWAP, batching=batching, kv_tokens=80), requests)
+    assert served.failures == []
+    assert len(served.tokens) == 18
+    assert served.tokens == plain_tokens(requests)
+    assert served.swapped_tokens > 50
+
+
 def test_a_full_host_recomputes_instead() -> None:
     requests = random_requests(3, count=10)
     full = serve(replace(SWAP, host_kv_tokens=20), requests)
