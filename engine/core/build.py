@@ -47,9 +47,8 @@ def build_core(
     runner = _runner(options, model, memory, found.load_weights(model))
     drafts = isinstance(runner, SpeculativeRunner)
     _warm_up(runner, memory, 1 + (policies.draft_rows if drafts else 0))
-    graphs = cuda_graphs(options.computation, runner.store.keys.device)
-    is_plain = options.computation.tensor_parallel == 1 and not options.computation.adapters
-    if graphs is not None and is_plain and not drafts:
+    graphs = cuda_graphs(options.computation, model, runner.store.keys.device)
+    if graphs is not None:
         runner.capture_decodes(graphs, policies.max_seqs, policies.max_model_len)
     clock = clock or CoreClock()
     facts = core_facts(

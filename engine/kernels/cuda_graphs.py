@@ -9,6 +9,7 @@ from engine.attention.table_attention import TableAttention
 from engine.kernels.graph_buckets import Replay
 from engine.kernels.triton_here import has_triton
 from engine.models.computation import Computation
+from engine.models.model_config import ModelConfig
 
 
 class CudaGraphs:
@@ -36,8 +37,17 @@ class CudaGraphs:
         return replay
 
 
-def cuda_graphs(computation: Computation, device: torch.device) -> CudaGraphs | None:
-    """Return what captures the decodes of ``computation``; None where nothing can."""
-    captured = computation.attention in ("auto", TableAttention.name) and has_triton()
-    wanted = computation.graphs and computation.kv_cache and captured
-    return CudaGraphs() if device.type == "cuda" and wanted else None
+def cuda_graphs(
+    computation: Computation, config: ModelConfig, device: torch.device
+) -> CudaGraphs | None:
+    """Return what captures the decodes of ``computation``; None where nothing can.
+
+    The host has a part in steps with experts (it counts their rows), adapters, drafts and several
+    processes.
+    """
+    reads_tables = computation.attention in ("auto", TableAttention.name) and has_triton()
+    drafts = computation.drafts.drafter != "none"
+    host_steps = config.experts or computation.adapters or drafts
+    one_device = computation.tensor_parallel == 1
+    captured = reads_tables and computation.kv_cache and one_device and not host_steps
+    return CudaGraphs() if device.type == "cuda" and computation.graphs and captured else None

@@ -6,6 +6,7 @@ from torch import Tensor
 from engine.models.expert_config import ExpertConfig
 from engine.models.feed_forward import FeedForward
 from engine.models.linear import MakeLinear, within
+from engine.models.operators import PLAIN, Operators
 from engine.models.router import Router
 from engine.models.weights import ExpertWeights
 
@@ -18,16 +19,21 @@ class Experts:
     """
 
     def __init__(
-        self, config: ExpertConfig, weights: ExpertWeights, make_linear: MakeLinear
+        self,
+        config: ExpertConfig,
+        weights: ExpertWeights,
+        make_linear: MakeLinear,
+        operators: Operators = PLAIN,
     ) -> None:
         self._top_k = config.top_k
         self._router = Router(config, weights, make_linear)
         self._experts = [
-            FeedForward(expert, within(make_linear, f"experts.{index}"))
+            FeedForward(expert, within(make_linear, f"experts.{index}"), operators)
             for index, expert in enumerate(weights.experts)
         ]
         shared = weights.shared
-        self._shared = FeedForward(shared, within(make_linear, "shared")) if shared else None
+        to_shared = within(make_linear, "shared")
+        self._shared = FeedForward(shared, to_shared, operators) if shared else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, hidden size] to the same shape."""

@@ -8,8 +8,7 @@ from torch import Tensor
 from engine.attention.step_attention import Attend
 from engine.models.linear import MakeLinear
 from engine.models.model_config import ModelConfig
-from engine.models.norms import rms_norm
-from engine.models.rotary import rotate
+from engine.models.operators import PLAIN, Operators
 from engine.models.weights import LatentWeights
 
 
@@ -22,15 +21,20 @@ class LatentAttention:
     """
 
     def __init__(
-        self, config: ModelConfig, weights: LatentWeights, make_linear: MakeLinear
+        self,
+        config: ModelConfig,
+        weights: LatentWeights,
+        make_linear: MakeLinear,
+        operators: Operators = PLAIN,
     ) -> None:
+        self._operators = operators
         latent = config.latent
         assert latent is not None
         self._eps = latent.norm_eps
         self._head_dim, self._rank = config.head_dim, latent.rank
         self._plain_rotated = (config.head_dim - latent.rope_dim, latent.rope_dim)
         self._stored = (latent.rank, latent.rope_dim)
-        self._query_source = _QuerySource(weights, make_linear, latent.norm_eps)
+        self._query_source = _QuerySource(weights, make_linear, latent.norm_eps, operators)
         self._latent = make_linear("latent", weights.latent)
         self._latent_norm = weights.latent_norm
         self._to_latent, self._from_latent = _absorbed(config, weights.latent_up)
@@ -40,8 +44,8 @@ class LatentAttention:
     def __call__(self, layer: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
         """Map [rows, hidden size] to the same shape; the latent is stored on the way."""
         latent, shared = self._latent(x).unsqueeze(1).split_with_sizes(self._stored, 2)
-        latent = rms_norm(latent, self._latent_norm, self._eps)
-        keys = torch.cat((latent, rotate(shared, cos, sin)), 2)
+        latent = self._operators.rms_norm(latent, self._latent_norm, self._eps)
+        keys = torch.cat((latent, self._operators.rotate(shared, cos, sin)), 2)
         mixed = attend(layer, self._queries(x, cos, sin), keys, keys)
         mixed = mixed.view(x.shape[0], -1, keys.shape[2])[:, :, : self._rank]
         values = torch.bmm(mixed.transpose(0, 1), self._from_latent)
@@ -52,13 +56,17 @@ class LatentAttention:
         heads = self._query_source(x).view(x.shape[0], -1, self._head_dim)
         plain, unrotated = heads.split_with_sizes(self._plain_rotated, 2)
         in_latent = torch.bmm(plain.transpose(0, 1), self._to_latent).transpose(0, 1)
-        return torch.cat((in_latent, rotate(unrotated, cos, sin)), 2) * self._query_factor
+        rotated = self._operators.rotate(unrotated, cos, sin)
+        return torch.cat((in_latent, rotated), 2) * self._query_factor
 
 
 class _QuerySource:
     """Makes the queries of the hidden state, or of a latent of their own."""
 
-    def __init__(self, weights: LatentWeights, make_linear: MakeLinear, eps: float) -> None:
+    def __init__(
+        self, weights: LatentWeights, make_linear: MakeLinear, eps: float, operators: Operators
+    ) -> None:
+        self._operators = operators
         down = weights.query_down
         self._down = None if down is None else make_linear("query_down", down)
         self._norm, self._eps = weights.query_norm, eps
@@ -67,7 +75,7 @@ class _QuerySource:
     def __call__(self, x: Tensor) -> Tensor:
         if self._down is None or self._norm is None:
             return self._up(x)
-        return self._up(rms_norm(self._down(x), self._norm, self._eps))
+        return self._up(self._operators.rms_norm(self._down(x), self._norm, self._eps))
 
 
 def _absorbed(config: ModelConfig, latent_up: Tensor) -> tuple[Tensor, Tensor]:

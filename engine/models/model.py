@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from engine.attention.step_attention import Attend
+from engine.kernels.choose_operators import operators_for
 from engine.models.experts import Experts
 from engine.models.feed_forward import FeedForward
 from engine.models.latent_attention import LatentAttention
 from engine.models.linear import MakeLinear, within
 from engine.models.model_config import ModelConfig
-from engine.models.norms import rms_norm
+from engine.models.operators import Operators
 from engine.models.rotary import RotaryTable
 from engine.models.self_attention import SelfAttention
 from engine.models.weights import ExpertWeights, LatentWeights, LayerWeights, Weights
@@ -23,8 +24,9 @@ class Decoder:
     def __init__(self, config: ModelConfig, weights: Weights, make_linear: MakeLinear) -> None:
         self.config = config
         self._embedding = weights.embedding
+        operators = self._operators = operators_for(weights.embedding.device)
         self._layers = [
-            _Layer(config, layer, within(make_linear, f"layers.{index}"))
+            _Layer(config, layer, within(make_linear, f"layers.{index}"), operators)
             for index, layer in enumerate(weights.layers)
         ]
         self._final_norm = weights.final_norm
@@ -52,40 +54,56 @@ class Decoder:
         """
         x = self._embedding.index_select(0, token_ids)
         cos, sin = self._rotary.at(positions, length)
+        delta: Tensor | None = None
         for index, layer in enumerate(self._layers):
-            x = layer(index, x, cos, sin, attend)
+            x, delta = layer(index, x, delta, cos, sin, attend)
         if not rows.shape[0]:
             return x.new_empty((0, self.config.vocab_size), dtype=torch.float32)
-        x = rms_norm(x.index_select(0, rows), self._final_norm, self.config.norm_eps)
-        return self._head(x).float()
+        x, delta = x.index_select(0, rows), None if delta is None else delta.index_select(0, rows)
+        _, normed = self._operators.add_norm(x, delta, self._final_norm, self.config.norm_eps)
+        return self._head(normed).float()
 
 
 class _Layer:
-    def __init__(self, config: ModelConfig, weights: LayerWeights, make_linear: MakeLinear) -> None:
+    """Attention and feed-forward network, each added to the hidden state together with the norm
+    that follows: so a layer takes what the one before has still to add, and leaves its own.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: LayerWeights,
+        make_linear: MakeLinear,
+        operators: Operators,
+    ) -> None:
+        self._operators = operators
         self._eps = config.norm_eps
         self._attention_norm = weights.attention_norm
-        self._attention = _attention(config, weights, make_linear)
+        self._attention = _attention(config, weights, make_linear, operators)
         self._ffn_norm = weights.ffn_norm
-        self._ffn = _feed_forward(config, weights, make_linear)
+        self._ffn = _feed_forward(config, weights, make_linear, operators)
 
-    def __call__(self, index: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        normed = rms_norm(x, self._attention_norm, self._eps)
-        x = x + self._attention(index, normed, cos, sin, attend)
-        return x + self._ffn(rms_norm(x, self._ffn_norm, self._eps))
+    def __call__(
+        self, index: int, x: Tensor, delta: Tensor | None, cos: Tensor, sin: Tensor, attend: Attend
+    ) -> tuple[Tensor, Tensor]:
+        x, normed = self._operators.add_norm(x, delta, self._attention_norm, self._eps)
+        delta = self._attention(index, normed, cos, sin, attend)
+        x, normed = self._operators.add_norm(x, delta, self._ffn_norm, self._eps)
+        return x, self._ffn(normed)
 
 
 def _attention(
-    config: ModelConfig, weights: LayerWeights, make_linear: MakeLinear
+    config: ModelConfig, weights: LayerWeights, make_linear: MakeLinear, operators: Operators
 ) -> SelfAttention | LatentAttention:
     if isinstance(weights.attention, LatentWeights):
-        return LatentAttention(config, weights.attention, make_linear)
-    return SelfAttention(config, weights.attention, make_linear)
+        return LatentAttention(config, weights.attention, make_linear, operators)
+    return SelfAttention(config, weights.attention, make_linear, operators)
 
 
 def _feed_forward(
-    config: ModelConfig, weights: LayerWeights, make_linear: MakeLinear
+    config: ModelConfig, weights: LayerWeights, make_linear: MakeLinear, operators: Operators
 ) -> FeedForward | Experts:
     if isinstance(weights.ffn, ExpertWeights):
         assert config.experts is not None
-        return Experts(config.experts, weights.ffn, make_linear)
-    return FeedForward(weights.ffn, make_linear)
+        return Experts(config.experts, weights.ffn, make_linear, operators)
+    return FeedForward(weights.ffn, make_linear, operators)

@@ -5,8 +5,7 @@ from torch import Tensor
 from engine.attention.step_attention import Attend
 from engine.models.linear import MakeLinear
 from engine.models.model_config import ModelConfig
-from engine.models.norms import rms_norm
-from engine.models.rotary import rotate
+from engine.models.operators import PLAIN, Operators
 from engine.models.weights import AttentionWeights
 
 
@@ -14,8 +13,13 @@ class SelfAttention:
     """MHA, GQA (Ainslie 2023) or MQA (Shazeer 2019) with one fused query-key-value product."""
 
     def __init__(
-        self, config: ModelConfig, weights: AttentionWeights, make_linear: MakeLinear
+        self,
+        config: ModelConfig,
+        weights: AttentionWeights,
+        make_linear: MakeLinear,
+        operators: Operators = PLAIN,
     ) -> None:
+        self._operators = operators
         self._eps = config.norm_eps
         self._head_dim = config.head_dim
         self._heads = (config.heads, config.kv_heads)
@@ -33,7 +37,8 @@ class SelfAttention:
         qkv = flat.view(x.shape[0], -1, self._head_dim)
         unrotated, values = qkv.split_with_sizes(self._qk_v, 1)
         if self._qk_norm is not None:
-            unrotated = rms_norm(unrotated, self._qk_norm, self._eps)
-        queries, keys = rotate(unrotated, cos, sin).split_with_sizes(self._heads, 1)
+            unrotated = self._operators.rms_norm(unrotated, self._qk_norm, self._eps)
+        rotated = self._operators.rotate(unrotated, cos, sin)
+        queries, keys = rotated.split_with_sizes(self._heads, 1)
         out = self._out(attend(layer, queries, keys, values))
         return out if self._out_bias is None else out + self._out_bias

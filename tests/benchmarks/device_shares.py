@@ -126,7 +126,7 @@ class Steps:
             config, computation, layout="paged", kv_tokens=kv_tokens, block_tokens=BLOCK_TOKENS
         )
         self.device = self.runner.store.keys.device
-        graphs = cuda_graphs(computation, self.device)
+        graphs = cuda_graphs(computation, config, self.device)
         if graphs is not None:
             self.runner.capture_decodes(graphs, rows, CONTEXT_TOKENS)
         params = SamplingParams(max_tokens=8)

@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 os.environ.pop("TRITON_INTERPRET", None)  # what is interpreted is not compiled
@@ -18,7 +19,7 @@ SHAPES = [
     (4, 128, 128, "bf16", "bf16"),
     (1, 128, 128, "fp32", "fp32"),
     (4, 128, 128, "bf16", "i8"),
-    (16, 576, 512, "bf16", "bf16"),
+    (16, 576, 576, "bf16", "bf16"),
 ]
 """(group, key width, value width, format of queries, format of what is stored)."""
 
@@ -40,6 +41,19 @@ def decode_kernels() -> Iterator[tuple[Any, Mapping[str, str], Mapping[str, Any]
             constants |= {"key_scales": None, "value_scales": None}
         yield attend_share, pointers, constants
         yield merge_shares, pointers, {**constants, "TILE_SHARES": 32}
+
+
+def operator_kernels() -> Iterator[tuple[Any, Mapping[str, str], Mapping[str, Any]]]:
+    """Return the small operators for heads of 128 and a hidden state of 4,096."""
+    from engine.kernels.programs.operators import gate_rows, norm_rows, rotate_heads
+
+    pointers = ("x", "delta", "weight", "total", "normed", "heads", "cos", "sin", "rotated")
+    types = dict.fromkeys((*pointers, "gate_up", "gated"), "*bf16") | {"eps": "fp32"}
+    for added in (False, True):
+        row = {"ADDED": added, "WIDTH": 4096, "TILE": 4096} | ({} if added else {"delta": None})
+        yield norm_rows, types | {"heads": "i32"}, row
+    yield rotate_heads, types, {"HALF": 64, "TILE_HALF": 64, "TILE_HEADS": 8}
+    yield gate_rows, types, {"TILE": 1024}
 
 
 def compile_one(
@@ -67,7 +81,7 @@ def compile_one(
 def main() -> None:
     """Compile everything for the architecture that is given."""
     warnings.simplefilter("ignore")
-    for kernel, types, constants in decode_kernels():
+    for kernel, types, constants in chain(decode_kernels(), operator_kernels()):
         found = compile_one(kernel, types, constants, int(sys.argv[1]))
         sys.stdout.write(json.dumps(found) + "\n")
 

@@ -1,5 +1,6 @@
 """Graphs of CUDA: on a GPU the same tokens as without, and one wait a step."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from engine.core.runner import TokenState
 from engine.kernels import cuda_graphs as module
 from engine.kernels.cuda_graphs import CudaGraphs, cuda_graphs
 from engine.models.computation import Computation
+from engine.models.expert_config import ExpertConfig
 from policies.batch import Batch, ScheduledSequence
 from policies.protocols import KVLayout
 from tests.engine.core.test_runner import (
@@ -19,7 +21,7 @@ from tests.engine.core.test_runner import (
     run_alone,
     run_together,
 )
-from tests.support.engine_oracle import NEW_TOKENS, PROMPT_TOKENS, PROMPTS
+from tests.support.engine_oracle import CONFIG, NEW_TOKENS, PROMPT_TOKENS, PROMPTS
 from tests.support.triton_device import HAS_CUDA
 
 MOST_TOKENS = PROMPT_TOKENS + NEW_TOKENS
@@ -34,18 +36,24 @@ CUDA = torch.device("cuda")
         ({"attention": "triton"}, "cuda", True),
         ({"attention": "padded"}, "cuda", False),
         ({"graphs": False}, "cuda", False),
+        ({"tensor_parallel": 2}, "cuda", False),
         ({}, "cpu", False),
     ],
 )
 def test_what_can_be_captured(changed: dict[str, Any], device: str, captured: bool) -> None:
     pytest.importorskip("triton")
-    found = cuda_graphs(Computation(**changed), torch.device(device))
+    found = cuda_graphs(Computation(**changed), CONFIG, torch.device(device))
     assert (found is not None) == captured
 
 
 def test_without_triton_nothing_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "has_triton", lambda: False)
-    assert cuda_graphs(Computation(), CUDA) is None
+    assert cuda_graphs(Computation(), CONFIG, CUDA) is None
+
+
+def test_experts_are_not_captured() -> None:
+    mixture = replace(CONFIG, experts=ExpertConfig(4, 2, 64))
+    assert cuda_graphs(Computation(), mixture, CUDA) is None
 
 
 def captured_runner(**options: Any) -> RecordingRunner:

@@ -34,7 +34,9 @@ def test_every_kernel_compiles_for_the_shapes_of_real_models(
     )
     assert done.returncode == 0, done.stderr
     compiled = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {one["kernel"] for one in compiled} >= {"attend_share", "merge_shares"}
+    assert {one["kernel"] for one in compiled} == {
+        "attend_share", "merge_shares", "norm_rows", "rotate_heads", "gate_rows"
+    }  # fmt: skip
     for one in compiled:
         assert one["machine_code_bytes"] > 0, one
         assert one["shared_bytes"] <= SHARED_BYTES[architecture], one
