@@ -20,7 +20,7 @@ class StepRecord:
     time given to the scheduler; ``duration_s`` the time until the step's tokens were known.
     ``hits`` are (request id, cached tokens) of sequences admitted now, ``free_tokens`` what
     was left once the batch had its room. ``idle_before`` says that the server slept before it.
-    ``drafts`` are (request id, drafted tokens, accepted ones) of an engine's passes that verify
+    ``drafts`` are (output id, drafted tokens, accepted ones) of an engine's passes that verify
     drafts, the first entries; one token more than the accepted came out, if so many were asked.
     ``swapped_tokens`` positions moved over the host link before the step.
     """

@@ -291,8 +291,8 @@ class EngineCore:
 
 
 def _drafts(batch: Batch, result: StepResult) -> list[tuple[str, int, int]]:
-    """Return (request id, drafted tokens, accepted ones) of the decodes that verified drafts."""
-    verified = ((entry.seq.request_id) for entry in batch.entries[: batch.drafted])
+    """Return (output id, drafted tokens, accepted ones) of the decodes that verified drafts."""
+    verified = (entry.seq.output_id for entry in batch.entries[: batch.drafted])
     found = ((name, result.tokens[name]) for name in verified if name in result.tokens)
     return [(name, tokens[0].drafted, len(tokens) - 1) for name, tokens in found]
 

@@ -77,7 +77,7 @@ class SpeculativeRunner(Runner):
         return super().describe() | said
 
     def _tokens(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, list[NewToken]]:
-        entries = [(entry, states[entry.seq.request_id]) for entry in batch.entries]
+        entries = [(entry, states[entry.seq.output_id]) for entry in batch.entries]
         passes = [Pass(e.seq, s) for e, s in entries if e.start + e.tokens > len(s.token_ids)]
         prompts = [(e, s) for e, s in entries if e.start + e.tokens <= len(s.token_ids)]
         proposals = self._drafter.draft(passes, prompts)
@@ -89,7 +89,13 @@ class SpeculativeRunner(Runner):
         logits = self._network.logits([*shares, *(_prompt(*prompt) for prompt in prompts)])
         verified, sampled = logits.tensor_split([len(passes) * self._tree.rows])
         found = self._verify(passes, proposals, verified) if passes else {}
-        return found | _first_tokens(prompts, sampled)
+        return found | _first_tokens(prompts, states, sampled)
+
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """Copy keys and values from block to block, those of the draft model too."""
+        super().copy_blocks(copies)
+        if self._drafter.store is not None:
+            self._drafter.store.copy_blocks(copies)
 
     def _verified(self, one: Pass, tokens: list[int]) -> list[Share]:
         """Return the rows of a pass: the last token of its sequence, and the drafted ones."""
@@ -125,7 +131,7 @@ class SpeculativeRunner(Runner):
             if top is not None:
                 rows = [place * self._tree.rows + row for row in path]
                 tokens = _with_logprobs(tokens, raw[rows], top)
-            found[one.seq.request_id] = tokens
+            found[one.seq.output_id] = tokens
         return found
 
     def _drawn(
@@ -210,15 +216,19 @@ def _prompt(entry: ScheduledSequence, state: TokenState) -> Share:
 
 
 def _first_tokens(
-    prompts: list[tuple[ScheduledSequence, TokenState]], logits: Tensor
+    prompts: list[tuple[ScheduledSequence, TokenState]],
+    states: Mapping[str, TokenState],
+    logits: Tensor,
 ) -> dict[str, list[NewToken]]:
-    """Return the first tokens of the prompts that end."""
-    ended = [(entry.seq, state) for entry, state in prompts if entry.samples]
-    if not ended:
+    """Return the first tokens of the prompts that end, of each of their answers."""
+    ended = [entry.seq for entry, _ in prompts if entry.samples]
+    answers = [(place, seq, name) for place, seq in enumerate(ended) for name in seq.output_ids()]
+    if not answers:
         return {}
-    rows = [state.row(len(state.token_ids) - seq.prompt_tokens) for seq, state in ended]
-    tokens = new_tokens(logits, rows)
-    return {seq.request_id: [token] for (seq, _), token in zip(ended, tokens, strict=True)}
+    generated = [len(states[name].token_ids) - seq.prompt_tokens for _, seq, name in answers]
+    rows = [states[name].row(n) for (_, _, name), n in zip(answers, generated, strict=True)]
+    tokens = new_tokens(logits[[place for place, _, _ in answers]], rows)
+    return {name: [token] for (_, _, name), token in zip(answers, tokens, strict=True)}
 
 
 def _with_logprobs(tokens: list[NewToken], logits: Tensor, top: int) -> list[NewToken]:

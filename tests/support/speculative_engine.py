@@ -101,6 +101,16 @@ def said(core: EngineCore, requests: Iterable[TimedRequest]) -> dict[str, list[i
     return outputs
 
 
+def said_by_sample(
+    core: EngineCore, requests: Iterable[TimedRequest]
+) -> dict[tuple[str, int], list[int]]:
+    """The tokens of each answer."""
+    outputs: dict[tuple[str, int], list[int]] = {}
+    for event in run_requests(core, requests):
+        outputs.setdefault((event.request_id, event.sample), []).append(event.token_id)
+    return outputs
+
+
 def acceptance(core: EngineCore) -> float:
     """Accepted tokens per pass."""
     stats = core.stats()

@@ -22,6 +22,7 @@ from tests.support.speculative_engine import (
     engine_core,
     runner_of,
     said,
+    said_by_sample,
     speculative,
 )
 from tests.support.timed_requests import TimedInbox, TimedRequest
@@ -258,3 +259,17 @@ def test_accepted_tokens_have_the_logprobs_of_the_model(temperature: float) -> N
         assert token.logprobs is not None
         assert token.logprobs.chosen == pytest.approx(expected.chosen, abs=1e-4)
         assert [t for t, _ in token.logprobs.top] == [t for t, _ in expected.top]
+
+
+@pytest.mark.parametrize("name", ["the model itself", "a tree of a noisy copy"])
+def test_several_answers_to_a_prompt_share_it_in_both_models(name: str) -> None:
+    """A copy-on-write block is copied for the draft model too, else less would be accepted."""
+    drafts = DRAFTS[name]
+    core = engine_core(speculative(drafts), drafts)
+    request = [(0.0, "a", list(range(300, 311)), SamplingParams(30, n=3, ignore_eos=True))]
+    found = said_by_sample(core, request)
+    plain = said_by_sample(engine_core(PLAIN, Drafts()), request)
+    assert found == plain
+    assert len(found) == 3
+    if name == "the model itself":
+        assert acceptance(core) == 3
