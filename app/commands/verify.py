@@ -15,6 +15,11 @@ from app.commands.calibrate import (
     SETTINGS_OF_A_RECORDED_RUN,
     require_recorded_alone,
 )
+from app.commands.verify_techniques import (
+    finish_effects,
+    require_two_engines,
+    techniques_task,
+)
 from app.scenario.black_box_options import BlackBoxOptions
 from app.scenario.cluster_options import ClusterOptions
 from app.scenario.common_options import Json, Overwriting, Recorded, RunFolder, Seed
@@ -114,7 +119,9 @@ def verify(
 
     The exit code is 0 if the forecast holds, 1 if it is refuted, 3 if the load tests cannot tell.
     An endpoint without a step log that can be read here is calibrated as a black box. With
-    --recorded nothing is sent: a run that was recorded elsewhere judges a profile or layer times.
+    --technique (repeatable), the bundled engine runs without and with it, and the effect that its
+    formula predicts is judged. With --recorded nothing is sent: a run that was recorded elsewhere
+    judges a profile or layer times.
     """
     if recorded is not None:
         given = {"url": url, "trace": trace, "policy": policy, "utilisation": utilisation}
@@ -123,49 +130,69 @@ def verify(
         with overwriting.claimed_if_asked(out) as claim:
             _verify_recorded(recorded, servers, link, settings, seed, why, claim, json)
         return
-    served.check_absent()
     settings.check_live(SETTINGS_OF_A_RECORDED_RUN)
-    from app.twin.verification import (
-        BLACK_BOX_ROUNDS,
-        BLACK_BOX_UTILISATIONS,
-        STEP_LOG_UTILISATIONS,
-        Plan,
-    )
-    from policies.config import PolicyConfig
-    from sim.step_times.profile import load_profile
-
+    engine = replace(engine, model=model or "base", seed=seed)
+    configs = _policies(policy, settings, None if url else engine)
+    judged = _judged(profile)
+    requests = replace(part, path=trace, seed=seed)
+    if served.techniques:
+        alone = {"url": url, "utilisation": utilisation, "policy": policy[1:]}
+        require_two_engines({**alone, "resume": resume, "why": why})
+        task = techniques_task(engine.options(configs[0]), served, repeats, minutes, seed)
+        task = replace(task, trace=requests.read() if trace else None, profile=judged)
+        with overwriting.claimed_if_asked(out) as claim:
+            finish_effects(task.run(), claim.begin() if claim else None, json)
+        return
+    served.check_absent()
     if resume and out is None:
         raise LoadTestError("--resume: say with --out where the forecast is")
-    requests = replace(part, path=trace, seed=seed).read_or_sample()
-    choice = replace(engine, model=model or "base", seed=seed)
-    base = settings.over(PolicyConfig() if url else choice.policies())
-    labels = policy or ("continuous+paged",)
-    configs = [policies_named(label, base, "--policy") for label in labels]
-    judged = load_profile(profile) if profile else None
     _require_loads_of_their_own(utilisation)
+    from app.twin.verification import STEP_LOG_UTILISATIONS, Plan
+
     plan = Plan(utilisation or STEP_LOG_UTILISATIONS, repeats, minutes, seed=seed, why=why)
+    sent = requests.read_or_sample()
     probed = replace(endpoint, model=model).probe_generating(url) if url else None
     with overwriting.claimed_if_asked(out, resume) as claim:
         at = claim.begin() if claim else None
-        task = VerifyTask(requests, plan, at, judged, resume, endpoint.prompt_salt)
+        verified = VerifyTask(sent, plan, at, judged, resume, endpoint.prompt_salt)
         if url is None or probed is None:
-            finish(verify_policies(configs, choice, task), at, json)
+            finish(verify_policies(configs, engine, verified), at, json)
         elif not as_black_box and (live := _with_step_log(url)):
-            finish([_verify_engine(live, task)], at, json)
+            finish([_verify_engine(live, verified)], at, json)
         else:
-            plan = replace(
-                plan, utilisations=utilisation or BLACK_BOX_UTILISATIONS, rounds=BLACK_BOX_ROUNDS
-            )
-            finish([_verify_black_box(probed, limits, replace(task, plan=plan))], at, json)
+            finish([_verify_black_box(probed, limits, verified, utilisation)], at, json)
+
+
+def _policies(
+    labels: Sequence[str], settings: PolicyOptions, engine: EngineChoice | None
+) -> list["PolicyConfig"]:
+    """Return the policies to verify, on a bundled engine or another."""
+    from policies.config import PolicyConfig
+
+    base = settings.over(engine.policies() if engine else PolicyConfig())
+    return [policies_named(label, base, "--policy") for label in labels or ("continuous+paged",)]
+
+
+def _judged(profile: str | None) -> "Profile | None":
+    """Return the profile that is judged instead of a calibration."""
+    from sim.step_times.profile import load_profile
+
+    return load_profile(profile) if profile else None
 
 
 def _verify_black_box(
-    endpoint: "Endpoint", limits: BlackBoxOptions, task: "VerifyTask"
+    endpoint: "Endpoint",
+    limits: BlackBoxOptions,
+    task: "VerifyTask",
+    utilisations: tuple[float, ...],
 ) -> "Verification":
     """Verify an endpoint by what its clients see alone."""
     from app.twin.black_box.burst_sender import Allowance
     from app.twin.black_box.calibration import BlackBoxCalibrator
+    from app.twin.verification import BLACK_BOX_ROUNDS, BLACK_BOX_UTILISATIONS
 
+    shares = utilisations or BLACK_BOX_UTILISATIONS
+    task = replace(task, plan=replace(task.plan, utilisations=shares, rounds=BLACK_BOX_ROUNDS))
     allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
     return task.run(BlackBoxCalibrator(endpoint, allowance, task.plan.seed, report_progress))
 

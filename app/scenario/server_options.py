@@ -277,12 +277,15 @@ class ServerOptions:
             "overheads": self.tables.overheads,
         }
 
-    def check_absent(self) -> None:
-        """Raise ``PolicyError`` for an option that only a recorded run takes, where none is."""
+    def check_absent(self, *allowed: str) -> None:
+        """Raise ``PolicyError`` for an option that only a recorded run takes, but for ``allowed``.
+
+        These are names of options.
+        """
         toggles = {"technique": self.techniques, "without": self.without}
         given = {"hardware": self.hardware, **toggles, **asdict(self.tables)}
         for name, value in given.items():
-            if value not in (None, ()):
+            if value not in (None, ()) and name not in allowed:
                 raise PolicyError(f"--{name}: goes with --recorded")
 
     def _check(self) -> None:

@@ -134,12 +134,20 @@ class StepTimeFit(_StrictModel):
 
     def drawn(self, rng: np.random.Generator) -> LinearStepTime:
         """Return the model of a random bootstrap fit (or the fitted one), times a random drift."""
+        place, drift = self.draw(rng)
+        return self.model_of(place).scaled(drift)
+
+    def draw(self, rng: np.random.Generator) -> tuple[int | None, float]:
+        """Return the place of a random bootstrap fit (None: there are none), and a random drift."""
         drift = max(0.0, 1 + self.drift * rng.standard_normal())
-        if not self.draws:
-            return self.model().scaled(drift)
-        draw = self.draws[rng.integers(len(self.draws))]
-        by_name = dict(zip(self._features_of_draws(), draw, strict=False))
-        return LinearStepTime.of(by_name).scaled(drift)
+        return (int(rng.integers(len(self.draws))) if self.draws else None), drift
+
+    def model_of(self, place: int | None) -> LinearStepTime:
+        """Return the model of a bootstrap fit, or the fitted one."""
+        if place is None:
+            return self.model()
+        by_name = dict(zip(self._features_of_draws(), self.draws[place], strict=False))
+        return LinearStepTime.of(by_name)
 
     def _features_of_draws(self) -> tuple[str, ...]:
         """Return the features of each draw: those of a calibration by its steps, or its own."""

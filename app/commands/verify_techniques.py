@@ -1,0 +1,130 @@
+"""``servetwin verify --technique``: does a technique do on the bundled engine what it should?"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from app.scenario.engine_options import require_engine
+from app.scenario.server_options import ServerOptions
+from app.text.progress import report_progress
+from app.text.saving import saved
+from workloads.errors import LoadTestError
+
+if TYPE_CHECKING:
+    from app.twin.effects.loads import EffectLoads
+    from app.twin.effects.sides import Sides
+    from app.twin.effects.verification import EffectPlan, EffectVerification
+    from engine.serve_options import ServeOptions
+    from sim.step_times.profile import Profile
+    from sim.techniques.technique import Technique
+    from sim.techniques.toggles import Toggles
+    from workloads.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class TechniqueTask:
+    """What is to be verified: techniques, each by itself, on an engine without ``others``.
+
+    ``trace`` is sent instead of the experiment of each technique, ``profile`` judged instead of a
+    calibration of the engine without it.
+    """
+
+    options: "ServeOptions"
+    techniques: tuple["Technique", ...]
+    others: "Toggles"
+    plan: "EffectPlan"
+    trace: "Trace | None" = None
+    profile: "Profile | None" = None
+
+    def run(self) -> Iterator["EffectVerification"]:
+        """Verify each technique on two engines; raise for one that cannot run before any starts."""
+        from app.twin.effects.machine import measured_hardware
+        from app.twin.effects.sides import sides_of
+
+        hardware = measured_hardware(self.options.computation.threads)
+        sides = [sides_of(self.options, one, self.others, hardware) for one in self.techniques]
+        profiles: dict[ServeOptions, Profile] = {}
+        for one in sides:
+            known = self.profile or profiles.get(one.without.options)
+            found = self._verify(one, known)
+            profiles[one.without.options] = found.profile
+            yield found
+
+    def _verify(self, sides: "Sides", known: "Profile | None") -> "EffectVerification":
+        from app.twin.effects.verification import EffectVerifier
+        from app.twin.engines import started_engine
+
+        report_progress(f"{sides.name}: starting the engine ({self.options.model}) twice")
+        loads, options = (
+            self._loads(sides.technique),
+            (sides.without.options, sides.with_it.options),
+        )
+        with started_engine(options[0]) as without, started_engine(options[1]) as with_it:
+            verifier = EffectVerifier(
+                sides, without, with_it, loads, self.plan, report_progress, known
+            )
+            return verifier.run()
+
+    def _loads(self, technique: "Technique") -> "EffectLoads":
+        from app.twin.effects.loads import EffectLoads
+        from sim.techniques.experiment import Experiment
+
+        if self.trace is not None:
+            return EffectLoads.of(self.trace)
+        experiment = technique.experiment or Experiment()
+        longest = self.options.policies.max_model_len
+        return EffectLoads.of_experiment(experiment, self.plan.seed, longest)
+
+
+def finish_effects(
+    verifications: Iterator["EffectVerification"], out: Path | None, json: bool
+) -> None:
+    """Save and print each as it is done, then the summary; exit with the code of the worst."""
+    from app.text.effect_verdict import effect_lines, effects_json, summary_lines
+    from loadtest.report.comparison import EXIT_CODES, worst
+
+    found: list[EffectVerification] = []
+    with ExitStack() as kept:
+        for one in verifications:
+            found.append(one)
+            if out:
+                kept.enter_context(saved(one, out / one.sides.technique.name))
+            if not json:
+                typer.echo("\n".join(effect_lines(one)))
+        typer.echo(effects_json(found) if json else "\n".join(summary_lines(found)))
+        if out:
+            report_progress(f"run folder: {out}")
+        if code := EXIT_CODES[worst(one.outcome for one in found)]:
+            raise typer.Exit(code)
+
+
+def require_two_engines(given: Mapping[str, object]) -> None:
+    """Raise ``LoadTestError`` for an option that has no meaning beside ``--technique``."""
+    for name, value in given.items():
+        if value:
+            raise LoadTestError(
+                f"--{name}: not with --technique, which compares two bundled engines of one policy "
+                "under loads of its own"
+            )
+
+
+def techniques_task(
+    options: "ServeOptions", served: ServerOptions, repeats: int, minutes: float, seed: int
+) -> TechniqueTask:
+    """Return the task of ``--technique`` and ``--without`` on an engine.
+
+    Raises ``PolicyError`` for techniques that are unknown or named twice.
+    """
+    from app.twin.effects.verification import FEWEST_PAIRS, EffectPlan
+    from sim.techniques.registry import find_technique
+    from sim.techniques.toggles import Toggles
+
+    served.check_absent("technique", "without")
+    require_engine()
+    tried = tuple(map(find_technique, served.techniques))
+    plan = EffectPlan(max(repeats, FEWEST_PAIRS), minutes, seed=seed)
+    return TechniqueTask(options, tried, Toggles.of((), served.without), plan)

@@ -1,0 +1,91 @@
+"""Fit a roofline to the step times of a calibrated engine, so that its parts are known.
+
+A calibration knows how long a batch takes, not how much of that reads weights, reads keys and
+values, multiplies, or is overhead. A roofline of the same model on the measured peaks of the
+machine has these parts; what is achieved of the peaks is fitted so that both agree on batches of
+the size that was measured. Each bootstrap draw of the calibration gets a fit of its own, to batches
+drawn anew: where a roofline does not have the form of the engine, the fits differ, and so do the
+effects that are predicted from them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from policies.batch import BatchShape
+from sim.step_times.protocol import FloatArray, StepTime
+from sim.step_times.roofline.deployment import Deployment
+from sim.step_times.roofline.efficiency import Efficiency
+from sim.step_times.roofline.step_time import roofline_step_time
+
+_DECODES = (1, 2, 4, 8, 16, 32)
+_CONTEXTS = (32, 128, 512)
+_CHUNKS = (8, 32, 64, 128, 256, 512)
+_KNEES = (1.0, 8.0)
+_LEAST = 1e-3
+_MOST = 4.0
+"""Of a share of a peak: a cache may read faster than the measured memory."""
+
+
+def fitted_shapes(ranges: Mapping[str, float], max_seqs: int) -> list[BatchShape]:
+    """Return batches of decodes, of a prompt, and of both, within what was measured."""
+    rows = sum(value for name, value in ranges.items() if name.startswith("rows_from_"))
+    context = ranges.get("decode_context_tokens", 0.0)
+    decodes = [
+        BatchShape(n, n * length, n, (), decode_contexts=(length,) * n)
+        for n in _DECODES
+        for length in _CONTEXTS
+        if n <= max_seqs and n * length <= (context or n * length)
+    ]
+    chunks = [n for n in _CHUNKS if n <= (rows or n)]
+    prompts = [BatchShape(0, 0, 0, ((0, n),)) for n in chunks]
+    mixed = [
+        shape._replace(prefill_chunks=((0, n),))
+        for shape in decodes[::3]
+        for n in chunks[::2]
+        if shape.decode_sequences + n <= (rows or n)
+    ]
+    return decodes + prompts + mixed
+
+
+def fit_efficiency(
+    deployment: Deployment,
+    times: StepTime,
+    shapes: Sequence[BatchShape],
+    start: Efficiency | None = None,
+) -> Efficiency:
+    """Return what ``deployment`` must achieve of its peaks to take the ``times`` of a calibration.
+
+    Compute and memory shares, the overhead of a step, and the knee; least absolute relative
+    deviations. ``start`` is a fit nearby, which makes this one quick.
+    """
+    from scipy.optimize import least_squares
+
+    target_s = np.array([float(times.seconds(shape)[0]) for shape in shapes])
+    unit_s = float(target_s.min())
+    first = start or Efficiency(overhead_s=0.3 * unit_s)
+
+    def efficiency(x: FloatArray) -> Efficiency:
+        compute, memory = np.exp(x[:2]).tolist()
+        return replace(
+            first,
+            compute=compute,
+            memory=memory,
+            overhead_s=float(x[2]) * unit_s,
+            knee=float(x[3]),
+        )
+
+    def deviations(x: FloatArray) -> FloatArray:
+        model = roofline_step_time(replace(deployment, efficiency=efficiency(x)))
+        found = np.array([float(model.seconds(shape)[0]) for shape in shapes])
+        return np.asarray(found / target_s - 1)
+
+    bounds = np.log(_LEAST), np.log(_MOST)
+    low, high = [bounds[0], bounds[0], 0.0, _KNEES[0]], [bounds[1], bounds[1], 1.0, _KNEES[1]]
+    began = [np.log(first.compute), np.log(first.memory), first.overhead_s / unit_s, first.knee]
+    within = np.clip(began, np.array(low) + 1e-6, np.array(high) - 1e-6)
+    found = least_squares(
+        deviations, within, bounds=(low, high), loss="soft_l1", f_scale=0.02, max_nfev=40
+    )
+    return replace(efficiency(found.x), compute_spread=0.0, memory_spread=0.0, overhead_spread=0.0)

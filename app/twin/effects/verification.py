@@ -1,0 +1,247 @@
+"""Verify the effect of a technique: predict it, run the engine without and with it, and compare.
+
+The engine without the technique is calibrated; the effect is predicted and written down; then both
+engines get the same loads in turn, A B B A, so that a machine that drifts slows both sides. An
+effect is a ratio, with / without: what lasts for a pair of load tests cancels.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app.twin.calibrator import ReportProgress
+from app.twin.effects.figures import METRICS, Figures, figures_of, most_held_tokens, ratios
+from app.twin.effects.loads import EffectLoads
+from app.twin.effects.prediction import REPLICATIONS, PredictedEffect, predict_effect
+from app.twin.effects.sides import Sides
+from app.twin.engines import LiveEngine
+from app.twin.repeated_tests import require_complete
+from app.twin.step_log_calibration import StepLogCalibrator
+from engine.core.step_log import read_step_log
+from loadtest.endpoint import Endpoint, probe
+from loadtest.report.comparison import MetricComparison, Outcome, compare_metric, verdict
+from loadtest.run.client import run_load_test
+from sim.records.run import Run, machine_facts, save_files
+from sim.records.run_folder import Files
+from sim.step_times.profile import Profile
+from workloads.trace import Trace
+
+EFFECT = "effect.json"
+LIMIT = 0.10
+"""The relative error that a predicted ratio may have."""
+DEAD_BAND = 0.02
+"""A change below this counts as none."""
+FEWEST_PAIRS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class EffectPlan:
+    """How thoroughly to verify: at least ``pairs`` load tests of both sides, at most ``minutes``.
+
+    ``rounds`` rounds of calibration give the profile, ``replications`` simulations an interval.
+    """
+
+    pairs: int = FEWEST_PAIRS
+    minutes: float = 4.0
+    rounds: int = 2
+    replications: int = REPLICATIONS
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MetricEffect:
+    """One metric: the ratio with / without, predicted and measured, and the verdict."""
+
+    comparison: MetricComparison
+
+    @property
+    def measured_interval(self) -> tuple[float, float] | None:
+        """The confidence interval of the measured ratio; None with one pair."""
+        row = self.comparison
+        if row.predicted is None or row.error_low is None or row.error_high is None:
+            return None
+        return row.predicted.value / (1 + row.error_high), row.predicted.value / (1 + row.error_low)
+
+    @property
+    def sign_right(self) -> bool | None:
+        """Whether both ratios are on the same side of 1, or both as good as 1; None: not known.
+
+        It is not known where the measured interval reaches over 1 and beyond the dead band.
+        """
+        row, interval = self.comparison, self.measured_interval
+        if row.predicted is None or row.measured is None or interval is None:
+            return None
+        predicted, measured = _direction(row.predicted.value), _direction(row.measured)
+        if predicted == measured:
+            return True
+        return None if interval[0] <= row.predicted.value <= interval[1] else False
+
+    @property
+    def is_inside(self) -> bool | None:
+        """Whether both intervals, in whole per cent as printed, overlap; None: not known."""
+        row, interval = self.comparison, self.measured_interval
+        if row.predicted is None or interval is None:
+            return None
+        low, high, least, most = (
+            round(ratio, 2) for ratio in (row.predicted.low, row.predicted.high, *interval)
+        )
+        return low <= most and least <= high
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the effect for JSON."""
+        more = {"sign_right": self.sign_right, "inside": self.is_inside}
+        return {
+            **asdict(self.comparison),
+            "measured_interval": self.measured_interval,
+            **more,
+        }
+
+
+def _direction(ratio: float) -> int:
+    return 0 if abs(ratio - 1) < DEAD_BAND else 1 if ratio > 1 else -1
+
+
+@dataclass(frozen=True, slots=True)
+class EffectVerification:
+    """All that was found out about one technique on one engine."""
+
+    sides: Sides
+    profile: Profile
+    predicted: PredictedEffect
+    without: list[Figures]
+    with_it: list[Figures]
+
+    @property
+    def effects(self) -> list[MetricEffect]:
+        """The metrics that either side has."""
+        measured = [ratios(a, b) for a, b in zip(self.without, self.with_it, strict=True)]
+        found = []
+        for metric in METRICS:
+            predicted = self.predicted.ratios.get(metric)
+            values = [pair.get(metric) for pair in measured]
+            if predicted or any(values):
+                found.append(MetricEffect(compare_metric(metric, predicted, values, [], LIMIT)))
+        return found
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst outcome of all metrics."""
+        return verdict([effect.comparison.outcome for effect in self.effects], ())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the verdict and what it rests on, for JSON."""
+        return {
+            "technique": self.sides.name,
+            "formula": self.sides.technique.formula,
+            "outcome": self.outcome,
+            "holds": self.outcome == "holds",
+            "machine": machine_facts(),
+            "engine": self.profile.engine,
+            "policies": {
+                "without": self.sides.without.options.policies.as_dict(),
+                "with": self.sides.with_it.options.policies.as_dict(),
+            },
+            "efficiency": self.predicted.efficiency and asdict(self.predicted.efficiency),
+            "pairs": len(self.without),
+            "effects": [effect.as_dict() for effect in self.effects],
+            "measured": {"without": self.without, "with": self.with_it},
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write the profile and the verdict; raises ``NotSaved`` as ``Run.save`` does."""
+        save_files(folder, self._files)
+
+    def _files(self) -> Files:
+        yield "profile.json", self.profile.as_json().encode()
+        yield EFFECT, (json.dumps(self.as_dict(), indent=1) + "\n").encode()
+
+
+@dataclass(frozen=True, slots=True)
+class EffectVerifier:
+    """Verifies a technique on two engines that run: one without it, one with it."""
+
+    sides: Sides
+    without: LiveEngine
+    with_it: LiveEngine
+    loads: EffectLoads
+    plan: EffectPlan
+    report_progress: ReportProgress
+    profile: Profile | None = None
+    """Of the engine without the technique; None: calibrate it."""
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+    def run(self) -> EffectVerification:
+        """Calibrate, predict, measure and compare.
+
+        Raises ``EngineError`` or ``EndedEarly`` when an engine fails on the way.
+        """
+        profile = self.profile or self._calibrated()
+        plan = self.plan
+        self.report_progress(f"{self.sides.name}: predicting")
+        predicted = predict_effect(
+            self.sides, profile, self.loads, seed=plan.seed, replications=plan.replications
+        )
+        found = EffectVerification(self.sides, profile, predicted, [], [])
+        engines = _Engine.at(self.without), _Engine.at(self.with_it)
+        for engine in engines:
+            engine.measure(self.loads, "warm-up")
+        began_s = self.clock()
+        while not self._is_done(found, self.clock() - began_s):
+            self._measure_pair(found, engines)
+        return found
+
+    def _calibrated(self) -> Profile:
+        calibrator = StepLogCalibrator(self.without, self.plan.seed, self.report_progress)
+        calibrator.identify(self.plan.rounds)
+        return calibrator.profile(f"without {self.sides.technique.name}")
+
+    def _measure_pair(self, found: EffectVerification, engines: "tuple[_Engine, _Engine]") -> None:
+        pair = len(found.without) + 1
+        self.report_progress(f"{self.sides.name}: pair {pair} of load tests, without and with")
+        order = (0, 1) if pair % 2 else (1, 0)
+        figures = {side: engines[side].measure(self.loads, str(pair)) for side in order}
+        found.without.append(figures[0])
+        found.with_it.append(figures[1])
+
+    def _is_done(self, found: EffectVerification, spent_s: float) -> bool:
+        """Return whether every metric is decided, or no time is left for another pair."""
+        pairs = len(found.without)
+        if pairs < self.plan.pairs:
+            return False
+        undecided = [
+            effect for effect in found.effects if effect.comparison.outcome == "cannot tell"
+        ]
+        return not undecided or spent_s * (pairs + 1) / pairs > 60 * self.plan.minutes
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """An engine to send loads to, and its facts."""
+
+    live: LiveEngine
+    endpoint: Endpoint
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def at(cls, live: LiveEngine) -> "_Engine":
+        return cls(live, probe(live.url).salted(), live.header())
+
+    def measure(self, loads: EffectLoads, name: str) -> Figures:
+        """Send both loads, with prompts of their own, and return the figures."""
+        alone = self._send(loads.alone, "alone", name)
+        seen = len(read_step_log(self.live.step_log)[1])
+        saturated = self._send(loads.saturated, "saturated", name)
+        steps = read_step_log(self.live.step_log)[1][seen:]
+        held = most_held_tokens(steps, self.facts["kv_tokens"])
+        runner = self.facts["runner"]
+        kv_bytes = runner.get("kv_bytes", 0) / runner.get("kv_tokens", 1)
+        memory = runner.get("weight_bytes", 0) + held * kv_bytes
+        return figures_of(alone, saturated, memory)
+
+    def _send(self, load: Trace, kind: str, name: str) -> Run:
+        run = run_load_test(self.endpoint.salted(kind, name), load)
+        require_complete(run, None)
+        return run

@@ -1,0 +1,62 @@
+"""The rates of this CPU as torch reaches them: reading memory, multiplying, calling an operator."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+_BYTES = 1 << 28
+"""More than caches hold."""
+_SIDE = 1024
+_REPEATS = 5
+_OPERATORS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRates:
+    """FLOP/s by format (int8 only where torch multiplies it here), bytes/s, seconds of a call."""
+
+    flops_per_s: dict[str, float]
+    read_bytes_per_s: float
+    operator_s: float
+
+
+def machine_rates(threads: int = 1) -> MachineRates:
+    """Measure with so many threads of torch; takes some seconds."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        memory, small = torch.ones(_BYTES // 4), torch.ones(16)
+        return MachineRates(
+            _matrix_rates(),
+            _BYTES / _seconds(lambda: memory.sum()),
+            _seconds(lambda: [small.add(small) for _ in range(_OPERATORS)]) / _OPERATORS,
+        )
+    finally:
+        torch.set_num_threads(before)
+
+
+def _matrix_rates() -> dict[str, float]:
+    work = 2 * _SIDE**3
+    found = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        matrix = torch.ones(_SIDE, _SIDE, dtype=dtype)
+        found[name] = work / _seconds(lambda matrix=matrix: matrix @ matrix)  # type: ignore[misc]
+    rounded = torch.ones(_SIDE, _SIDE, dtype=torch.int8)
+    with suppress(AttributeError, RuntimeError):  # no such product in this torch
+        found["int8"] = work / _seconds(lambda: torch._int_mm(rounded, rounded))
+    return found
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """Return the median time of some repetitions after a first one."""
+    work()
+    times = []
+    for _ in range(_REPEATS):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return median(times)

@@ -1,0 +1,17 @@
+"""The machine as a device."""
+
+import pytest
+
+from app.twin.effects import machine
+from sim.shapes.hardware import Hardware
+
+
+def test_the_rates_that_were_measured_are_the_peaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch_rates = pytest.importorskip("engine.core.machine_rates")
+    found = torch_rates.MachineRates({"fp32": 3e10, "bf16": 9e10}, 2e10, 3e-6)
+    monkeypatch.setattr(torch_rates, "machine_rates", lambda threads: found)
+    hardware = machine.measured_hardware(2)
+    assert isinstance(hardware, Hardware)
+    assert hardware.peak("bf16") == 9e10
+    assert (hardware.memory_bytes_per_s, hardware.kernel_launch_s) == (2e10, 3e-6)
+    assert hardware.compute_units == 2

@@ -1,0 +1,36 @@
+"""The engine on both sides of a technique."""
+
+import pytest
+
+from app.twin.effects.sides import sides_of
+from app.twin.engine_techniques import CannotRun
+from sim.techniques.registry import find_technique
+from sim.techniques.toggles import Toggles
+from tests.support.known_effects import CONFIG, HARDWARE, OPTIONS
+from workloads.errors import PolicyError
+
+
+def test_both_sides_are_those_of_the_technique() -> None:
+    technique = find_technique("dynamic-insertion:slots=4")
+    found = sides_of(OPTIONS, technique, Toggles(), HARDWARE)
+    without, with_it = found.without.options.policies, found.with_it.options.policies
+    assert (without.batching, without.max_seqs) == ("static", 4)
+    assert (with_it.batching, with_it.max_seqs) == ("insertion", 4)
+    assert without.kv_tokens == with_it.kv_tokens == CONFIG.kv_tokens
+    assert found.name == "dynamic-insertion:slots=4"
+    assert not found.changes_step_times
+
+
+def test_other_techniques_are_off_on_both_sides() -> None:
+    others = Toggles.of([], ["paged-attention"])
+    found = sides_of(OPTIONS, find_technique("continuous-batching"), others, HARDWARE)
+    kinds = [side.options.policies for side in (found.without, found.with_it)]
+    assert [config.kv for config in kinds] == ["contiguous", "contiguous"]
+    assert [config.batching for config in kinds] == ["static", "continuous"]
+
+
+def test_what_cannot_run_or_changes_nothing_is_refused() -> None:
+    with pytest.raises(CannotRun, match="technique cascade: the bundled engine cannot run it"):
+        sides_of(OPTIONS, find_technique("cascade:small=tiny"), Toggles(), HARDWARE)
+    with pytest.raises(PolicyError, match="technique tensor-parallel: it changes nothing of this"):
+        sides_of(OPTIONS, find_technique("tensor-parallel:ways=1"), Toggles(), HARDWARE)
