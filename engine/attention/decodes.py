@@ -57,15 +57,14 @@ class PaddedAttention(AttentionBackend):
             row[stop - first :] = row[0]
         device = self.store.keys.device
         beyond = torch.arange(width, device=device) >= to_device(contexts, device)[:, None]
-        mask = additive_mask(beyond, self.store.keys.dtype)[:, None, None]
+        mask = additive_mask(beyond, self.store.dtype)[:, None, None]
         index = to_device(slots.ravel(), device)
 
-        def gather(stored: Tensor) -> Tensor:
-            padded = stored.index_select(0, index)
-            return padded.view(len(mask), -1, *padded.shape[1:]).transpose(1, 2)
+        def padded(rows: Tensor) -> Tensor:
+            return rows.view(len(mask), -1, *rows.shape[1:]).transpose(1, 2)
 
         def attend(layer: int, queries: Tensor) -> Tensor:
-            keys, values = map(gather, self.store.layers[layer])
+            keys, values = map(padded, self.store.read(layer, index))
             return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 
         return attend

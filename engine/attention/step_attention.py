@@ -106,7 +106,10 @@ class _Step:
         if self.write is not None:
             self.write(self.store, layer, keys, values)
         grouped = queries.view(len(queries), keys.shape[1], -1, queries.shape[2])
-        return self.reads[layer](layer, grouped, keys, values)
+        reads = self.reads[layer]
+        if reads.chunks:
+            keys, values = self.store.as_read(keys, values)
+        return reads(layer, grouped, keys, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +190,7 @@ class _Chunk:
         if tree is not None and stop - 1 > root:
             shown = tree[start - root : stop - root, : stop - root]
             hidden[:, root - first :] = shown.logical_not()
-        mask = additive_mask(hidden, store.keys.dtype)
+        mask = additive_mask(hidden, store.dtype)
         return cls(rows, entry.tokens, entry.padding, context, mask)
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

@@ -57,5 +57,5 @@ class _TableStep:
     visible: Visibility
 
     def __call__(self, layer: int, queries: Tensor) -> Tensor:
-        stored = StoredHeads(*self.store.layers[layer])
+        stored = StoredHeads(*self.store.layers[layer], *self.store.scales(layer))
         return self.kernel(queries, stored, self.tables, self.visible)

@@ -18,6 +18,7 @@ from engine.attention.without_cache import WithoutCache
 from engine.core.step_input import StepInput
 from engine.core.step_isolation import ExecutorLost
 from engine.kernels.graph_buckets import GraphBackend, GraphBuckets
+from engine.kv.choose import kv_store
 from engine.kv.kv_store import KVStore
 from engine.models.computation import Computation
 from engine.models.device import choose_device, choose_dtype, device_name, to_device
@@ -77,8 +78,6 @@ class Runner:
         """
         if min(computation.threads, kv_tokens, block_tokens) < 1:
             raise EngineError("threads, kv_tokens and block_tokens must be at least 1")
-        if computation.kv_format != "as-dtype":
-            raise EngineError(f"kv_format {computation.kv_format!r} is not built yet")
         self._config = config
         device = rank.device(computation.device) if rank else computation.device
         self._device = choose_device(device)
@@ -86,7 +85,7 @@ class Runner:
         if self._device.type == "cpu":
             torch.set_num_threads(computation.threads)
         load = load_weights or partial(random_weights, config, seed=seed, std=weight_std)
-        self._weight_format = computation.weight_format
+        self._formats = (computation.weight_format, computation.kv_format)
         self._products = linear_maker(computation)
         make_linear: MakeLinear = self._products
         self._adapter_rows = AdapterRows()
@@ -101,7 +100,10 @@ class Runner:
         self._model = Decoder(config, load(self._dtype, self._device), make_linear)
         self._kv_cache = computation.kv_cache
         slots = kv_tokens if self._kv_cache else 1
-        store = KVStore(config, slots, layout, block_tokens, dtype=self._dtype, device=self._device)
+        store = kv_store(
+            computation.kv_format, config, slots, layout, block_tokens,
+            dtype=self._dtype, device=self._device,
+        )  # fmt: skip
         attention = computation.attention if self._kv_cache else WithoutCache.name
         self._attention = attention_backend(
             attention, store, config.heads // config.kv_heads, config.windows
@@ -225,11 +227,12 @@ class Runner:
             "threads": torch.get_num_threads(),
             "attention": self._attention.name,
             "linear": self._model.linear_backend,
-            "weight_format": self._weight_format,
+            "weight_format": self._formats[0],
             "weight_bytes": self._products.weight_bytes,
             "graph_rows": self._graphs.most_rows if self._graphs else 0,
             "kv_cache": self._kv_cache,
             "kv_tokens": self.store.tokens if self._kv_cache else 0,
+            "kv_format": self._formats[1],
             "kv_bytes": self.store.bytes if self._kv_cache else 0,
             "layout": self.store.layout,
             "block_tokens": self.store.block_tokens,

@@ -77,7 +77,9 @@ class Int4Weight:
 
 
 def round_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return codes -127 to 127 of each row, still as float32, and the scales [rows, 1]."""
-    scales = x.abs().amax(1, keepdim=True).float().div_(_INT8)
+    """Return codes -127 to 127 of each row of the last axis, still as float32, and the scales
+    [..., 1].
+    """
+    scales = x.abs().amax(-1, keepdim=True).float().div_(_INT8)
     scales = scales.clamp_min_(torch.finfo(torch.float32).tiny)
     return (x.float() / scales).round_(), scales

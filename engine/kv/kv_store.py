@@ -40,6 +40,8 @@ class KVStore:
     ) -> None:
         shape = (config.layers, kv_tokens + 1, config.kv_heads, config.key_dim)
         self._one_tensor = config.latent is not None
+        self.dtype = dtype
+        """Of the rows that are written and read."""
         try:  # not filled: on the CPU a page becomes real when it is first written
             self.keys = torch.empty(shape, dtype=dtype, device=device)
             self.values = self.keys if self._one_tensor else torch.empty_like(self.keys)
@@ -130,9 +132,24 @@ class KVStore:
         slots = np.array(copies).T[:, :, None] * self.block_tokens + self._offsets
         self.move(*slots.reshape(2, -1).tolist())
 
+    def read(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Return copies of rows [slots, kv heads, head dim] in the format of the computation."""
+        stored_keys, stored_values = self.layers[layer]
+        keys = stored_keys.index_select(0, slots)
+        return keys, keys if self._one_tensor else stored_values.index_select(0, slots)
+
+    def as_read(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return rows as they would come back from here."""
+        return keys, values
+
+    def scales(self, layer: int) -> tuple[Tensor, ...]:
+        """Return what multiplies the stored keys and the stored values; nothing as a rule."""
+        del layer
+        return ()
+
     def context(self, seq: Sequence, stop: int, start: int = 0) -> ReadContext:
         """Return a reader of positions ``start .. stop - 1``: a view if possible, else a gather."""
-        if self.layout == "contiguous":
+        if self.layout == "contiguous" and self.dtype == self.keys.dtype:
             region = slice(seq.region_start + start, seq.region_start + stop)
             keys, values = (
                 stored[:, region].unsqueeze(2).transpose(1, 3).unbind()
@@ -142,11 +159,9 @@ class KVStore:
         slots = to_device(self.slots(seq, start, stop), self.keys.device)
 
         def gather(layer: int) -> tuple[Tensor, Tensor]:
-            stored_keys, stored_values = self.layers[layer]
-            keys = heads_first(stored_keys.index_select(0, slots))
-            if self._one_tensor:
-                return keys, keys
-            return keys, heads_first(stored_values.index_select(0, slots))
+            keys, values = self.read(layer, slots)
+            first = heads_first(keys)
+            return first, first if values is keys else heads_first(values)
 
         return gather
 

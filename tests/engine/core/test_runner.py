@@ -271,6 +271,7 @@ def test_describe_names_the_resolved_choices() -> None:
         "graph_rows": 0,
         "kv_cache": True,
         "kv_tokens": KV_TOKENS,
+        "kv_format": "as-dtype",
         "kv_bytes": KV_TOKENS * CONFIG.kv_bytes_per_token(4),
         "layout": "paged",
         "block_tokens": BLOCK_TOKENS,
