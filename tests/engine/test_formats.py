@@ -9,7 +9,7 @@ import torch
 from engine.core.runner import Runner, TokenState
 from engine.formats.rounded_weights import Int4Weight, Int8Weight
 from engine.models.computation import Computation
-from engine.models.weights import LayerWeights, Weights
+from engine.models.weights import AttentionWeights, FeedForwardWeights, LayerWeights, Weights
 from engine.sampling.sampling_params import SamplingParams
 from policies.batch import Batch, ScheduledSequence
 from policies.sequence import Sequence
@@ -94,6 +94,8 @@ def restored(weights: Weights, name: str) -> Weights:
         return rounded.restored()
 
     def layer(of: LayerWeights) -> LayerWeights:
+        assert isinstance(of.attention, AttentionWeights)
+        assert isinstance(of.ffn, FeedForwardWeights)
         attention = replace(
             of.attention, qkv=matrix(of.attention.qkv), out=matrix(of.attention.out)
         )
