@@ -42,6 +42,7 @@ def _mixer(model: ModelConfig, layer: int) -> Mixer:
             kv_heads=model.kv_heads,
             head_dim=model.head_dim,
             window_tokens=model.window(layer),
+            kv_sharing=model.kv_sharing,
         )
     return LatentAttention(
         heads=model.heads,
@@ -104,6 +105,7 @@ def _attention_of(mixers: list[Mixer]) -> dict[str, Any]:
         "kv_heads": one.kv_heads,
         "head_dim": one.head_dim,
         "windows": windows if any(windows) else (),
+        "kv_sharing": one.kv_sharing,
         "latent": None,
     }
 
@@ -112,7 +114,6 @@ def _require_plain(mixer: Attention) -> None:
     """Raise ``PolicyError`` for what the engine's attention does not do."""
     lacks = {
         "dilation": mixer.dilation > 1,
-        "kv_sharing": mixer.kv_sharing > 1,
         "budget_tokens": mixer.budget_tokens is not None,
         "rank": mixer.rank is not None,
         "sink_tokens": mixer.sink_tokens > 0,
@@ -128,6 +129,7 @@ def _latent_of(mixer: LatentAttention) -> dict[str, Any]:
         "kv_heads": 1,
         "head_dim": mixer.nope_dim + mixer.rope_dim,
         "windows": (),
+        "kv_sharing": 1,
         "latent": latent,
         "qkv_bias": False,
         "attention_out_bias": False,

@@ -71,6 +71,12 @@ def _model(engine: EngineSetup, setup: Setup) -> EngineSetup:
     return replace(engine, model=model_of(setup.deployment.model, engine.model))
 
 
+def _weight_sharing(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Give neighbouring layers of the engine's model one set of weights."""
+    shared = setup.deployment.weight_sharing
+    return replace(engine, model=replace(engine.model, weight_sharing=shared))
+
+
 def _prediction_only(engine: EngineSetup, setup: Setup) -> EngineSetup:
     """Change nothing: the field says what a formula expects, which the engine shows by itself."""
     del setup
@@ -115,6 +121,7 @@ TRANSLATIONS: dict[str, Translation] = {
     "policies": _policies,
     "deployment.model": _model,
     "deployment.kv_cache": _kv_cache,
+    "deployment.weight_sharing": _weight_sharing,
     "deployment.parallel.tensor": _tensor_parallel,
     "deployment.parallel.link": _prediction_only,
     "deployment.prefill": _weight_format,
@@ -153,6 +160,7 @@ def plain_setup(engine: EngineSetup, hardware: Hardware = _CPU) -> Setup:
         kv_element_bytes=KV_FORMATS[form],
         kernels=Kernels(fused=False),
         kv_cache=engine.computation.kv_cache,
+        weight_sharing=engine.model.weight_sharing,
     )
     return Setup(deployment, engine.policies, kv_tokens=engine.policies.kv_tokens)
 

@@ -18,8 +18,11 @@ from engine.kv.kv_store import KVStore, ReadContext, heads_first
 from engine.models.device import to_device
 from policies.batch import ScheduledSequence
 
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, queries, keys, values), each [rows, heads, head dim], to [rows, heads * head dim]."""
+Attend = Callable[[int, Tensor, Tensor | None, Tensor | None], Tensor]
+"""(layer, queries, keys, values), each [rows, heads, head dim], to [rows, heads * head dim].
+
+Without keys and values, the layer has those that another brought last.
+"""
 Windows = tuple[int | None, ...]
 """How many tokens a query of each layer sees, its own included (None: all); empty: all."""
 DecodeStep = Callable[[int, Tensor], Tensor]
@@ -93,7 +96,7 @@ def first_seen(position: int, window: int | None) -> int:
     return 0 if window is None else max(0, position + 1 - window)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Step:
     """Writes keys and values of the whole batch, then attends: prompts may share new blocks."""
 
@@ -101,10 +104,19 @@ class _Step:
     write: "_Write | None"
     reads: list["_Reads"]
     """Of each layer."""
+    last: tuple[Tensor, Tensor] | None = None
+    """Keys and values of the rows, from the last layer that has its own."""
 
-    def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        if self.write is not None:
-            self.write(self.store, layer, keys, values)
+    def __call__(
+        self, layer: int, queries: Tensor, keys: Tensor | None, values: Tensor | None
+    ) -> Tensor:
+        if keys is None or values is None:
+            assert self.last is not None
+            keys, values = self.last
+        else:
+            self.last = keys, values
+            if self.write is not None:
+                self.write(self.store, layer, keys, values)
         grouped = queries.view(len(queries), keys.shape[1], -1, queries.shape[2])
         reads = self.reads[layer]
         if reads.chunks:

@@ -38,7 +38,7 @@ class KVStore:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        shape = (config.layers, kv_tokens + 1, config.kv_heads, config.key_dim)
+        shape = (config.stored_layers, kv_tokens + 1, config.kv_heads, config.key_dim)
         self._one_tensor = config.latent is not None
         self.dtype = dtype
         """Of the rows that are written and read."""
@@ -51,7 +51,8 @@ class KVStore:
                 f"no room for {kv_tokens} KV tokens ({needed_bytes / 1e9:.1f} GB) on {device}: "
                 "ask for fewer"
             ) from None
-        self.layers = list(zip(self.keys.unbind(), self.values.unbind(), strict=True))
+        self._layers_per_store = config.kv_sharing
+        self.layers = self._by_layer(self.keys, self.values)
         self.layout, self.block_tokens = layout, block_tokens
         self.tokens = self.spare_slot = kv_tokens
         self._offsets = np.arange(block_tokens)
@@ -103,6 +104,11 @@ class KVStore:
         size = self.block_tokens
         return [block * size for block in seq.blocks[start // size : -(-stop // size)]]
 
+    def _by_layer(self, keys: Tensor, values: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return the pair of every layer; neighbours that share have the same one."""
+        pairs = zip(keys.unbind(), values.unbind(), strict=True)
+        return [pair for pair in pairs for _ in range(self._layers_per_store)]
+
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store rows [rows, kv heads, head dim] in ``slots``."""
         stored_keys, stored_values = self.layers[layer]
@@ -152,10 +158,10 @@ class KVStore:
         if self.layout == "contiguous" and self.dtype == self.keys.dtype:
             region = slice(seq.region_start + start, seq.region_start + stop)
             keys, values = (
-                stored[:, region].unsqueeze(2).transpose(1, 3).unbind()
+                stored[:, region].unsqueeze(2).transpose(1, 3)
                 for stored in (self.keys, self.values)
             )
-            return list(zip(keys, values, strict=True)).__getitem__
+            return self._by_layer(keys, values).__getitem__
         slots = to_device(self.slots(seq, start, stop), self.keys.device)
 
         def gather(layer: int) -> tuple[Tensor, Tensor]:

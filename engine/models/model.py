@@ -15,6 +15,7 @@ from engine.models.model_config import ModelConfig
 from engine.models.operators import Operators
 from engine.models.rotary import RotaryTable
 from engine.models.self_attention import SelfAttention
+from engine.models.shared_attention import SharedAttention
 from engine.models.weights import ExpertWeights, LatentWeights, LayerWeights, Weights
 
 
@@ -25,10 +26,11 @@ class Decoder:
         self.config = config
         self._embedding = weights.embedding
         operators = self._operators = operators_for(weights.embedding.device)
-        self._layers = [
-            _Layer(config, layer, within(make_linear, f"layers.{index}"), operators)
-            for index, layer in enumerate(weights.layers)
+        distinct = [
+            _Layer(config, index, layer, within(make_linear, f"layers.{index}"), operators)
+            for index, layer in zip(config.distinct_layers, weights.layers, strict=True)
         ]
+        self._layers = [layer for layer in distinct for _ in range(config.weight_sharing)]
         self._final_norm = weights.final_norm
         self._head = make_linear("head", weights.head)
         self._rotary = RotaryTable(config, weights.embedding.dtype, weights.embedding.device)
@@ -72,6 +74,7 @@ class _Layer:
     def __init__(
         self,
         config: ModelConfig,
+        index: int,
         weights: LayerWeights,
         make_linear: MakeLinear,
         operators: Operators,
@@ -79,7 +82,7 @@ class _Layer:
         self._operators = operators
         self._eps = config.norm_eps
         self._attention_norm = weights.attention_norm
-        self._attention = _attention(config, weights, make_linear, operators)
+        self._attention = _attention(config, index, weights, make_linear, operators)
         self._ffn_norm = weights.ffn_norm
         self._ffn = _feed_forward(config, weights, make_linear, operators)
 
@@ -93,10 +96,16 @@ class _Layer:
 
 
 def _attention(
-    config: ModelConfig, weights: LayerWeights, make_linear: MakeLinear, operators: Operators
-) -> SelfAttention | LatentAttention:
+    config: ModelConfig,
+    index: int,
+    weights: LayerWeights,
+    make_linear: MakeLinear,
+    operators: Operators,
+) -> SelfAttention | SharedAttention | LatentAttention:
     if isinstance(weights.attention, LatentWeights):
         return LatentAttention(config, weights.attention, make_linear, operators)
+    if not config.stores(index):
+        return SharedAttention(config, weights.attention, make_linear, operators)
     return SelfAttention(config, weights.attention, make_linear, operators)
 
 

@@ -40,6 +40,10 @@ class ModelConfig:
     latent: LatentConfig | None = None
     """Multi-head latent attention; then ``kv_heads`` is 1 and ``head_dim`` that of a query."""
     experts: ExpertConfig | None = None
+    kv_sharing: int = 1
+    """Neighbouring layers that have the keys and values of the first of them."""
+    weight_sharing: int = 1
+    """Neighbouring layers that have one set of weights."""
     max_model_len: int = 131_072
     """Longest context, prompt and output together, in tokens."""
 
@@ -54,6 +58,7 @@ class ModelConfig:
             raise self._error("a window must be at least 1 token")
         if self.latent:
             self._check_latent(self.latent)
+        self._check_sharing()
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "ModelConfig":
@@ -84,17 +89,33 @@ class ModelConfig:
         return self.latent.rank + self.latent.rope_dim if self.latent else self.head_dim
 
     @property
+    def distinct_layers(self) -> range:
+        """The layers that have weights of their own."""
+        return range(0, self.layers, self.weight_sharing)
+
+    @property
+    def stored_layers(self) -> int:
+        """How many layers have keys and values of their own."""
+        return self.layers // self.kv_sharing
+
+    def stores(self, layer: int) -> bool:
+        """Return whether the layer has keys and values of its own."""
+        return layer % self.kv_sharing == 0
+
+    @property
     def parameters(self) -> int:
         """Number of weights; a tied embedding counts once."""
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_embeddings else 2)
-        layer = self._attention_parameters() + 2 * self.hidden_size
-        networks = sum(self._ffn_parameters(index) for index in range(self.layers))
-        return embeddings + self.layers * layer + networks + self.hidden_size
+        layers = sum(
+            self._attention_parameters(layer) + self._ffn_parameters(layer) + 2 * self.hidden_size
+            for layer in self.distinct_layers
+        )
+        return embeddings + layers + self.hidden_size
 
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
         """Return the bytes of keys and values of one position over all layers."""
         tensors = 1 if self.latent else 2
-        return tensors * self.layers * self.kv_heads * self.key_dim * dtype_bytes
+        return tensors * self.stored_layers * self.kv_heads * self.key_dim * dtype_bytes
 
     def window(self, layer: int) -> int | None:
         """Return how many tokens a query of the layer sees; None: all."""
@@ -104,17 +125,14 @@ class ModelConfig:
         """Return whether the feed-forward network of the layer is divided into experts."""
         return self.experts is not None and layer not in self.experts.dense_layers
 
-    def _attention_parameters(self) -> int:
+    def _attention_parameters(self, layer: int) -> int:
         if self.latent:
             return self._latent_parameters(self.latent)
-        products = 2 * self.hidden_size * self.head_dim * (self.heads + self.kv_heads)
-        biases = self.head_dim * (self.heads + 2 * self.kv_heads) * self.qkv_bias
-        return (
-            products
-            + biases
-            + self.hidden_size * self.attention_out_bias
-            + 2 * self.head_dim * self.qk_norm
-        )
+        kv_heads = 2 * self.kv_heads if self.stores(layer) else 0
+        products = self.hidden_size * self.head_dim * (2 * self.heads + kv_heads)
+        biases = self.head_dim * (self.heads + kv_heads) * self.qkv_bias
+        norms = self.head_dim * (2 if self.stores(layer) else 1) * self.qk_norm
+        return products + biases + self.hidden_size * self.attention_out_bias + norms
 
     def _latent_parameters(self, latent: LatentConfig) -> int:
         hidden, queries = self.hidden_size, self.heads * self.head_dim
@@ -136,6 +154,14 @@ class ModelConfig:
             raise self._error("latent attention has one kv head, and rope_dim below head_dim")
         if self.qkv_bias or self.attention_out_bias or self.qk_norm:
             raise self._error("latent attention has neither biases nor norms of queries and keys")
+
+    def _check_sharing(self) -> None:
+        for name in ("kv_sharing", "weight_sharing"):
+            shared = getattr(self, name)
+            if shared < 1 or self.layers % shared:
+                raise self._error(f"{name} {shared} does not divide {self.layers} layers")
+        if self.kv_sharing > 1 and (self.latent or self.weight_sharing > 1):
+            raise self._error("layers with one latent or with shared weights share no keys")
 
     def _error(self, what: str) -> EngineError:
         return EngineError(f"model {self.name}: {what}")

@@ -26,7 +26,7 @@ def random_weights(
     """
     draw = _Draw(seed, std, dtype, device)
     embedding = draw(config.vocab_size, config.hidden_size)
-    layers = [_layer(config, index, draw) for index in range(config.layers)]
+    layers = [_layer(config, index, draw) for index in config.distinct_layers]
     final_norm = draw.norm(config.hidden_size)
     tied = config.tie_embeddings
     head = embedding if tied else draw(config.vocab_size, config.hidden_size)
@@ -57,7 +57,7 @@ def _layer(config: ModelConfig, index: int, draw: _Draw) -> LayerWeights:
         attention_norm=draw.norm(config.hidden_size),
         attention=_latent(config, config.latent, draw)
         if config.latent
-        else _attention(config, draw),
+        else _attention(config, index, draw),
         ffn_norm=draw.norm(config.hidden_size),
         ffn=_experts(config, experts, draw)
         if experts
@@ -65,16 +65,17 @@ def _layer(config: ModelConfig, index: int, draw: _Draw) -> LayerWeights:
     )
 
 
-def _attention(config: ModelConfig, draw: _Draw) -> AttentionWeights:
+def _attention(config: ModelConfig, index: int, draw: _Draw) -> AttentionWeights:
     hidden, head_dim, queries = config.hidden_size, config.head_dim, config.heads * config.head_dim
-    rows = queries + 2 * config.kv_heads * head_dim
+    stores = config.stores(index)
+    rows = queries + (2 * config.kv_heads * head_dim if stores else 0)
     return AttentionWeights(
         qkv=draw(rows, hidden),
         out=draw(hidden, queries),
         qkv_bias=draw(rows) if config.qkv_bias else None,
         out_bias=draw(hidden) if config.attention_out_bias else None,
         query_norm=draw.norm(head_dim) if config.qk_norm else None,
-        key_norm=draw.norm(head_dim) if config.qk_norm else None,
+        key_norm=draw.norm(head_dim) if config.qk_norm and stores else None,
     )
 
 

@@ -12,8 +12,8 @@ class AttentionWeights:
     """Attention with keys and values per head; the model says which biases and norms exist."""
 
     qkv: Tensor
-    """Rows of all query heads, then all key heads, then all value heads; of each head that is
-    rotated, the first halves of all pairs, then the second.
+    """Rows of all query heads, then all key heads, then all value heads (where the layer has some
+    of its own); of each head that is rotated, the first halves of all pairs, then the second.
     """
     out: Tensor
     qkv_bias: Tensor | None = None
@@ -85,7 +85,9 @@ class Weights:
 
     embedding: Tensor
     layers: Iterable[LayerWeights]
-    """A checkpoint reads each layer when it is its turn, so that no two copies are in memory."""
+    """Of ``distinct_layers``; a checkpoint reads each when it is its turn, so that no two copies
+    are in memory.
+    """
     final_norm: Tensor
     head: Tensor
 

@@ -18,6 +18,11 @@ def shard_config(config: ModelConfig, ways: int) -> ModelConfig:
                 f"tensor_parallel: {ways} ranks do not divide the {name} {size} of model "
                 f"{config.name}; use a divisor of it"
             )
+    if config.kv_sharing > 1:
+        raise EngineError(
+            f"tensor_parallel: layers of model {config.name} share keys and values, which are not "
+            "divided; use 1 rank"
+        )
     if config.kv_heads % ways and ways % config.kv_heads:
         raise EngineError(
             f"tensor_parallel: {ways} ranks neither divide the {config.kv_heads} kv_heads of model "

@@ -8,7 +8,7 @@ import pytest
 from engine.models.model_config import ModelConfig
 from engine.serve_options import ServeOptions
 from policies.config import PolicyConfig
-from tests.support.model_matrix import MODELS
+from tests.support.model_matrix import ALL_MODELS
 from workloads.errors import EngineError
 
 POLICIES = PolicyConfig(kv_tokens=4096, max_model_len=2048, max_seqs=4)
@@ -23,7 +23,7 @@ def test_options_survive_the_way_to_the_server() -> None:
     assert ServeOptions.from_json(TINY.as_json()) == TINY
 
 
-@pytest.mark.parametrize("shape", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("shape", ALL_MODELS.values(), ids=ALL_MODELS)
 def test_a_model_that_is_no_preset_survives_the_way(shape: ModelConfig) -> None:
     changed = replace(TINY, shape=shape)
     assert ServeOptions.from_json(changed.as_json()) == changed

@@ -49,4 +49,14 @@ MODELS: dict[str, ModelConfig] = {
         ),
     ),
 }
-"""By what sets each apart; ``rope_theta`` is such that no two tokens are nearly as likely."""
+"""Models of folders in Hugging Face layout, by what sets each apart; ``rope_theta`` is such that no
+two tokens are nearly as likely.
+"""
+
+SHARING: dict[str, ModelConfig] = {
+    "shared-weights": replace(CONFIG, layers=4, weight_sharing=2),
+    "shared-keys": replace(CONFIG, layers=4, kv_sharing=2, rope_theta=30_000.0),
+    "shared-keys-qwen3": replace(CONFIG, layers=4, kv_sharing=4, qk_norm=True),
+}
+"""Models of which no such folder knows."""
+ALL_MODELS = MODELS | SHARING

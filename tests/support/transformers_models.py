@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from engine.models.model_config import ModelConfig
 from engine.models.weights import Weights
@@ -22,7 +23,32 @@ def transformers_model(config: ModelConfig, weights: Weights) -> torch.nn.Module
     model.eval()
     state = state_dict(config, weights)
     model.load_state_dict({name: tensor.float().cpu() for name, tensor in state.items()})
+    _share_keys(model, config)
     return model
+
+
+def _share_keys(model: torch.nn.Module, config: ModelConfig) -> None:
+    """Give layers the products of keys and values of the one before them that has its own."""
+    for index in range(config.layers):
+        for name in ("k_proj", "v_proj"):
+            place = "model.layers.{}.self_attn." + name
+            if not config.stores(index):
+                source = model.get_submodule(place.format(index - index % config.kv_sharing))
+                model.set_submodule(place.format(index), _Same(source))
+
+
+class _Same(torch.nn.Module):
+    """Says what ``source`` said last."""
+
+    def __init__(self, source: torch.nn.Module) -> None:
+        super().__init__()
+        source.register_forward_hook(self._note)
+
+    def _note(self, source: torch.nn.Module, inputs: Any, output: Tensor) -> None:
+        self._output = output
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._output
 
 
 def _family(config: ModelConfig) -> str:

@@ -21,8 +21,13 @@ def state_dict(config: ModelConfig, weights: Weights) -> dict[str, Tensor]:
         "model.norm.weight": weights.final_norm,
         "lm_head.weight": weights.head,
     }
-    for index, layer in enumerate(weights.layers):
-        parts = _layer(config, layer)
+    layers = list(weights.layers)
+    for index in range(config.layers):
+        own = index // config.weight_sharing
+        parts = _layer(config, layers[own])
+        if not config.stores(index):  # never used, but the model must have some
+            first = _layer(config, layers[own - own % config.kv_sharing])
+            parts = {**first, **parts}
         state |= {f"model.layers.{index}.{name}": part for name, part in parts.items()}
     return state
 
@@ -47,8 +52,10 @@ def _attention(config: ModelConfig, weights: AttentionWeights) -> dict[str, Tens
     parts = {"o_proj.weight": weights.out}
     for kind, fused in (("weight", weights.qkv), ("bias", weights.qkv_bias)):
         if fused is not None:
-            query, key, value = fused.split_with_sizes([query_rows, kv_rows, kv_rows])
-            parts |= {f"q_proj.{kind}": query, f"k_proj.{kind}": key, f"v_proj.{kind}": value}
+            parts[f"q_proj.{kind}"] = fused[:query_rows]
+            if len(fused) > query_rows:
+                key, value = fused[query_rows:].split_with_sizes([kv_rows, kv_rows])
+                parts |= {f"k_proj.{kind}": key, f"v_proj.{kind}": value}
     optional = {
         "o_proj.bias": weights.out_bias,
         "q_norm.weight": weights.query_norm,

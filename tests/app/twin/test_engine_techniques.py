@@ -129,7 +129,6 @@ def test_off_comes_before_on_and_memory_keeps_its_size() -> None:
     [
         ("cascade:small=tiny", "deployment.cascade"),
         ("prefill-decode-split", "cluster.decode_replicas"),
-        ("weight-sharing", "deployment.weight_sharing"),
         ("pipeline-parallel", "deployment.parallel.pipeline"),
         ("kv-offload", "deployment.offload.resident_kv"),
     ],
@@ -147,6 +146,8 @@ def test_a_field_that_nothing_translates_is_refused(technique: str, field: str) 
     ("technique", "changes"),
     [
         ("multi-query", {"kv_heads": 1}),
+        ("cross-layer:layers=4", {"kv_sharing": 4}),
+        ("weight-sharing", {"weight_sharing": 2}),
         ("grouped-query:kv_heads=1", {"kv_heads": 1}),
         ("sliding-window:window_tokens=64", {"windows": (64,) * 8}),
         (

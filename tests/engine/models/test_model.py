@@ -18,7 +18,7 @@ from tests.support.engine_oracle import (
     ask_transformers,
     draw_weights,
 )
-from tests.support.model_matrix import MODELS
+from tests.support.model_matrix import ALL_MODELS
 from tests.support.recorded_core import run_greedy
 
 MAX_LOGIT_ERROR = 1e-4
@@ -51,7 +51,7 @@ MODES = {
 ONE_OF_A_KIND = ("mqa", "qwen2-window", "mla", "deepseek-v3")
 MATRIX = [
     (model, mode)
-    for model in MODELS
+    for model in ALL_MODELS
     for mode in MODES
     if FULL or model in ONE_OF_A_KIND or mode in ("static-contiguous", "preempted")
 ]
@@ -64,7 +64,7 @@ _oracles: dict[str, Oracle] = {}
 
 def oracle_of(model: str) -> Oracle:
     if model not in _oracles:
-        config = MODELS[model]
+        config = ALL_MODELS[model]
         _oracles[model] = ask_transformers(draw_weights(config=config), config)
     return _oracles[model]
 
@@ -74,7 +74,7 @@ def test_greedy_tokens_are_those_of_transformers(model: str, mode: str) -> None:
     policies = PolicyConfig(**{**SIZES, **MODES[mode].policies})  # type: ignore[arg-type]
     computation = Computation(device="cpu", attention=MODES[mode].attention)
     run = run_greedy(
-        MODELS[model],
+        ALL_MODELS[model],
         policies,
         REPEATED,
         NEW_TOKENS,
@@ -98,7 +98,7 @@ def test_greedy_tokens_are_those_of_transformers(model: str, mode: str) -> None:
         assert not any(run.hit_tokens)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ALL_MODELS)
 def test_each_model_differs_from_the_plain_one_and_is_sure_of_what_it_says(model: str) -> None:
     oracle = oracle_of(model)
     assert not torch.equal(oracle.logits, ask_transformers(draw_weights()).logits)

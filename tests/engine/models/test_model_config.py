@@ -8,7 +8,7 @@ import pytest
 from engine.models.latent_config import LatentConfig
 from engine.models.model_config import PRESETS, ModelConfig, model_preset
 from engine.models.rope_scaling import RopeScaling
-from tests.support.model_matrix import MODELS
+from tests.support.model_matrix import ALL_MODELS
 from workloads.errors import EngineError
 
 
@@ -40,7 +40,7 @@ def test_an_unknown_preset_names_the_nearest() -> None:
 TINY = model_preset("tiny")
 
 
-@pytest.mark.parametrize("config", [TINY, *MODELS.values()], ids=["plain", *MODELS])
+@pytest.mark.parametrize("config", [TINY, *ALL_MODELS.values()], ids=["plain", *ALL_MODELS])
 def test_a_model_survives_json(config: ModelConfig) -> None:
     assert ModelConfig.from_values(json.loads(json.dumps(asdict(config)))) == config
 
@@ -52,6 +52,12 @@ def test_a_model_survives_json(config: ModelConfig) -> None:
         ({"head_dim": 33}, "model tiny: a rotary width of 33 is not even"),
         ({"windows": (8,)}, "model tiny: 1 windows for 2 layers"),
         ({"windows": (8, 0)}, "model tiny: a window must be at least 1 token"),
+        ({"kv_sharing": 3}, "model tiny: kv_sharing 3 does not divide 2 layers"),
+        ({"weight_sharing": 0}, "model tiny: weight_sharing 0 does not divide 2 layers"),
+        (
+            {"weight_sharing": 2, "kv_sharing": 2},
+            "model tiny: layers with one latent or with shared weights share no keys",
+        ),
         (
             {"latent": LatentConfig(8, 8, 8)},
             "model tiny: latent attention has one kv head, and rope_dim below head_dim",

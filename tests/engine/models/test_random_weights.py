@@ -8,7 +8,7 @@ import torch
 from engine.models.model_config import ModelConfig, model_preset
 from engine.models.random_weights import random_weights
 from engine.models.weights import Weights
-from tests.support.model_matrix import MODELS
+from tests.support.model_matrix import ALL_MODELS
 from tests.support.nested_tensors import tensors_of
 
 CPU = torch.device("cpu")
@@ -26,7 +26,7 @@ def tensors(weights: Weights) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("config", [TINY, *MODELS.values()], ids=["plain", *MODELS])
+@pytest.mark.parametrize("config", [TINY, *ALL_MODELS.values()], ids=["plain", *ALL_MODELS])
 def test_weights_are_as_many_as_the_config_says(config: ModelConfig, tied: bool) -> None:
     config = replace(config, tie_embeddings=tied)
     weights = random_weights(config, torch.float32, CPU, seed=0, std=0.02)
