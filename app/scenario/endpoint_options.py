@@ -40,7 +40,8 @@ class PromptChoice(StrEnum):
 
 
 ModelOrPreset = Annotated[
-    str | None, Option(help="Model preset (base), or with --url the served model.")
+    str | None,
+    Option(help="Model preset (base) or folder of a checkpoint, or with --url the served model."),
 ]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.checkpoint.architectures import CONFIG_FILE, read_model_config
 from engine.checkpoint.json_file import JsonObject
-from engine.checkpoint.tensor_check import check_tensors
+from engine.checkpoint.tensor_check import check_tensors, has_same_tensors
 from engine.checkpoint.tensor_files import StoredTensor, stored_tensors
 from engine.models.model_config import PRESETS, ModelConfig, model_preset
 from engine.sampling.sampling_params import EOS_ID
@@ -47,6 +47,11 @@ class FoundModel:
         """
         if self.folder is None:
             return {}
+        if not has_same_tensors(config, self.config):
+            raise EngineError(
+                f"model {self.folder}: a technique changes its shape, and a checkpoint has no "
+                "weights of another; use a preset"
+            )
         stored = stored_tensors(self.folder)
         check_tensors(config, stored, str(self.folder))
         return stored

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from engine.checkpoint.tensor_files import DTYPE_BYTES, StoredTensor
-from engine.checkpoint.tensor_layout import HEAD, Part, all_parts, expert_names
+from engine.checkpoint.tensor_layout import HEAD, ExpertNames, Part, all_parts, expert_names
 from engine.models.model_config import ModelConfig
 from workloads.errors import EngineError
 
@@ -30,6 +30,12 @@ def check_tensors(model: ModelConfig, stored: Mapping[str, StoredTensor], where:
         )
     for part in expected.values():
         _check(part, stored[part.name])
+
+
+def has_same_tensors(model: ModelConfig, other: ModelConfig) -> bool:
+    """Return whether the weights of one model are as many and as large as those of the other."""
+    names = ExpertNames()
+    return [*all_parts(model, names)] == [*all_parts(other, names)]
 
 
 def _check(part: Part, stored: StoredTensor) -> None:

@@ -1,5 +1,6 @@
 """A preset by its name, a checkpoint by its folder, and where outputs end."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,12 @@ def test_a_model_that_is_not_there(name: str, message: str) -> None:
     with pytest.raises(EngineError) as refused:
         find_model(name)
     assert str(refused.value).startswith(message)
+
+
+def test_a_technique_may_change_what_weights_do_not_know(folder: Path) -> None:
+    found = find_model(str(folder))
+    windowed = replace(found.config, windows=(16, None))
+    assert found.stored(windowed) == found.stored(found.config)
+    fewer = replace(found.config, name="mine with 1 kv head", kv_heads=1)
+    with pytest.raises(EngineError, match="a technique changes its shape, and a checkpoint"):
+        found.stored(fewer)
