@@ -20,8 +20,10 @@ from engine.sampling.new_token import NewToken
 from policies.batch import Batch, ScheduledSequence
 from policies.protocols import CachingMemory, KVMemory, Scheduler
 from policies.sequence import Sequence
+from workloads.errors import EngineError
 
 _LOG = logging.getLogger(__name__)
+NO_ROOM = EngineError("memory ran out in its step, even for one row of it alone")
 
 
 class ExecutorLost(Exception):
@@ -149,7 +151,7 @@ class StepIsolation:
                 if entry.seq.request_id not in result.failures:
                     self._run([part], states, result)
             return
-        self._fail(entry, error, result)
+        self._fail(entry, NO_ROOM if has_no_room else error, result)
 
     def _fail(self, entry: ScheduledSequence, error: Exception, result: StepResult) -> None:
         trace = "".join(format_exception(error, chain=False)).rstrip()

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence as Listed
 
+import torch
+
 from engine.kv.kv_mover import KVMover
 from engine.kv.kv_store import KVStore
 from engine.kv.prefix_tier import PrefixTier
+from engine.kv.room import require_room
 from engine.kv.swap_space import SwapSpace
 from policies.config import PolicyConfig
 from policies.kv.paged import PagedKV
@@ -17,6 +20,10 @@ def kv_movers(policies: PolicyConfig, memory: KVMemory, stores: Listed[KVStore])
     The first store is the model's; a draft model has no prefixes on the host.
     """
     movers: list[KVMover] = []
+    token_bytes = sum(store.bytes // store.tokens for store in stores)
+    swapped = policies.host_kv_tokens if policies.preemption == "swap" else 0
+    tokens = swapped + policies.host_cache_tokens
+    require_room("tokens in host memory", tokens, token_bytes, torch.device("cpu"))
     if policies.host_cache_tokens and isinstance(memory, PagedKV):
         moves = memory.watch_host()
         if moves is not None:

@@ -7,11 +7,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.kv.room import no_room, require_room
 from engine.models.device import to_device, to_host
 from engine.models.model_config import ModelConfig
 from policies.protocols import KVLayout
 from policies.sequence import Sequence
-from workloads.errors import EngineError
 
 ReadContext = Callable[[int], tuple[Tensor, Tensor]]
 """Layer to keys and values of one sequence, each [kv heads, 1, context, head dim]."""
@@ -42,15 +42,13 @@ class KVStore:
         self._one_tensor = config.latent is not None
         self.dtype = dtype
         """Of the rows that are written and read."""
+        token_bytes = config.kv_bytes_per_token(dtype.itemsize)
+        require_room("KV tokens", kv_tokens, token_bytes, device)
         try:  # not filled: on the CPU a page becomes real when it is first written
             self.keys = torch.empty(shape, dtype=dtype, device=device)
             self.values = self.keys if self._one_tensor else torch.empty_like(self.keys)
         except RuntimeError:
-            needed_bytes = kv_tokens * config.kv_bytes_per_token(dtype.itemsize)
-            raise EngineError(
-                f"no room for {kv_tokens} KV tokens ({needed_bytes / 1e9:.1f} GB) on {device}: "
-                "ask for fewer"
-            ) from None
+            raise no_room("KV tokens", kv_tokens, token_bytes, device) from None
         self._layers_per_store = config.kv_sharing
         self.layers = self._by_layer(self.keys, self.values)
         self.layout, self.block_tokens = layout, block_tokens

@@ -82,8 +82,12 @@ class CountingRunner(Runner):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.computed_rows: list[int] = []
+        self.most_rows = 1 << 30
+        """Rows for which there is memory."""
 
     def compute(self, step: StepInput) -> torch.Tensor:
+        if len(step.positions) > self.most_rows:
+            torch.empty(1 << 60)
         self.computed_rows.append(len(step.positions))
         return super().compute(step)
 
@@ -131,6 +135,7 @@ def serve(
     config: PolicyConfig,
     script: Script,
     computation: Computation = Computation(),  # noqa: B008, it is frozen
+    most_rows: int = 1 << 30,
 ) -> Served:
     """Run a script of messages on a core whose free blocks are poisoned."""
     scheduler, clock, log = build_scheduler(config), FakeClock(), MemoryStepLog()
@@ -143,6 +148,7 @@ def serve(
         block_tokens=memory.block_tokens,
         weight_std=0.06,
     )
+    runner.most_rows = most_rows
     for stored in runner.store.tensors:
         stored.fill_(torch.nan)
     movers: list[Any] = kv_movers(config, memory, runner.stores)
