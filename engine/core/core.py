@@ -109,7 +109,8 @@ class EngineCore:
         forked = params.n if self._forks_samples else 1
         block_tokens = self.scheduler.memory.block_tokens
         salt = params.adapter or ""
-        keys = token_keys(token_ids, block_tokens, salt) if self.prefix_cache else []
+        cached = self.prefix_cache and params.prompt_logprobs is None
+        keys = token_keys(token_ids, block_tokens, salt) if cached else []
         size = len(token_ids), params.max_tokens
         seqs = [
             Sequence(name, received_s, *size, keys, samples=forked)
@@ -265,9 +266,8 @@ class EngineCore:
             seq.ended_samples += (sample,)
         at_limit: FinishReason | None = "length" if generated >= params.max_tokens else None
         reason = "stop" if ends else at_limit
-        return TokenEvent(
-            request_id, token.token_id, reason, seq.cached_tokens, "", sample, token.logprobs
-        )
+        said = token.logprobs, token.prompt_logprobs
+        return TokenEvent(request_id, token.token_id, reason, seq.cached_tokens, "", sample, *said)
 
     def _fail(self, request_id: str, error: Exception) -> RequestFailed:
         """End a request of which a step raised; it may have had its last step, as it seems."""

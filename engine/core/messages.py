@@ -48,6 +48,8 @@ class TokenEvent(NamedTuple):
     """Which of several answers to the prompt it belongs to."""
     logprobs: TokenLogprobs | None = None
     """Where the request wants them."""
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+    """Of the prompt's tokens, with the first token of each answer where the request wants them."""
 
 
 class Refused(NamedTuple):

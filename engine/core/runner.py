@@ -1,7 +1,7 @@
 """Runs a batch: the policies' decision in, one new token per sampling sequence out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from engine.attention.choose import attention_backend
 from engine.attention.decode_rows import DecodeRows, pack_rows
 from engine.attention.table_attention import TableAttention
 from engine.attention.without_cache import WithoutCache
+from engine.core.prompt_logprobs import keep_prompt_logprobs, prompt_spans, say_prompt_logprobs
 from engine.core.step_input import StepInput
 from engine.core.step_isolation import ExecutorLost
 from engine.kernels.graph_buckets import GraphBackend, GraphBuckets
@@ -27,7 +28,7 @@ from engine.models.model import Decoder
 from engine.models.model_config import ModelConfig
 from engine.models.random_weights import random_weights
 from engine.models.weights import LoadWeights
-from engine.sampling.new_token import NewToken
+from engine.sampling.new_token import NewToken, TokenLogprobs
 from engine.sampling.sampled_row import SampledRow
 from engine.sampling.sampler import new_tokens
 from engine.sampling.sampling_params import SamplingParams
@@ -50,6 +51,8 @@ class TokenState:
     """Its own, where ``params`` has none."""
     seen: SeenTokens | None = None
     """What penalties count; None without them."""
+    prompt_logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
+    """By position, where they are wanted."""
 
     def row(self, generated_tokens: int) -> SampledRow:
         """Return how the next token is chosen, after so many of the output."""
@@ -141,8 +144,8 @@ class Runner:
 
     @torch.inference_mode()
     def execute(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, list[NewToken]]:
-        """Return the new tokens of every entry that samples, by output id; ``states`` do not
-        change.
+        """Return the new tokens of every entry that samples, by output id; of ``states`` only
+        the logprobs of prompts change.
 
         Returns when the step is done: on CUDA the host waits once, for the tokens. Raises
         ``ExecutorLost`` where the device has been lost to an error.
@@ -169,7 +172,10 @@ class Runner:
         if len(rows) > len(sampled):
             logits = logits.index_select(0, to_device(places, self._device))
         tokens = new_tokens(logits, rows)
-        return {name: [token] for name, token in zip(names, tokens, strict=True)}
+        found = {name: [token] for name, token in zip(names, tokens, strict=True)}
+        for seq in sampled:
+            say_prompt_logprobs(seq, states[seq.output_id], found)
+        return found
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """Copy keys and values from block to block, all at once, before the next step."""
@@ -187,11 +193,21 @@ class Runner:
 
     @torch.inference_mode()
     def logits(self, batch: Batch, states: Mapping[str, TokenState]) -> Tensor:
-        """Compute the batch; float32 logits [entries that sample, vocabulary], in batch order."""
+        """Compute the batch; float32 logits [entries that sample, vocabulary], in batch order.
+
+        Prompts of which logprobs are wanted get them on the way.
+        """
         step = StepInput.of(batch, states, self._kv_cache)
         if self._adapters:
             self._adapter_rows.plan(_adapters_of_rows(step, states), self._device)
-        return self.compute(step)
+        spans = prompt_spans(step.entries, states)
+        if not spans:
+            return self.compute(step)
+        sampled = len(step.sampled_rows)
+        told = [row for span in spans for row in range(span.row, span.row + span.positions)]
+        logits = self.compute(replace(step, sampled_rows=step.sampled_rows + told))
+        keep_prompt_logprobs(logits[sampled:], spans)
+        return logits[:sampled]
 
     @torch.inference_mode()
     def compute(self, step: StepInput) -> Tensor:
@@ -213,7 +229,7 @@ class Runner:
         if not self._graphs.fits(matrix):
             return None
         logits = self._graphs.logits(matrix)
-        if len(step.sampled_rows) == len(logits):
+        if step.sampled_rows == list(range(len(logits))):
             return logits
         return logits.index_select(0, to_device(step.sampled_rows, self._device))
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.core.messages import TokenEvent
-from engine.http.logprobs import chat_logprobs, completion_logprobs
+from engine.core.messages import FinishReason, TokenEvent
+from engine.http.logprobs import Token, chat_logprobs, completion_logprobs
 from engine.text.token_texts import TokenTexts
 
 DONE = "data: [DONE]\n\n"
@@ -38,13 +38,12 @@ class Answer:
         model: str,
         token_ids: bool,
         index: int = 0,
-        *,
         texts: TokenTexts | None = None,
     ) -> None:
         """``texts`` are those of the tokens, for logprobs; None: these are not wanted."""
         self._dialect = dialect
         self._texts = texts
-        self._offset = 0
+        self.offset = 0
         """Length of the text whose logprobs have been said."""
         self._with_token_ids = token_ids
         self._head = {"id": request_id, "created": int(time.time()), "model": model}
@@ -63,13 +62,18 @@ class Answer:
 
     def chunk(self, event: TokenEvent) -> str:
         """Return the chunk of one token."""
-        reason = f'"{event.finish_reason}"' if event.finish_reason else "null"
         ids = f',"token_ids":[{event.token_id}]' if self._with_token_ids else ""
-        text, said = json.dumps(event.text), "null"
-        if self._texts is not None:
-            said = _dumps(self._logprobs([event], self._texts))
-        after = f'{self._after_text}{said},"finish_reason":{reason}{ids}'
-        return f"{self._before_text}{text}{after}}}]}}\n\n"
+        tokens = ((event.token_id, event.logprobs),)
+        return self.text_chunk(event.text, tokens, event.finish_reason, ids)
+
+    def text_chunk(
+        self, text: str, tokens: Sequence[Token], reason: FinishReason | None, ids: str = ""
+    ) -> str:
+        """Return the chunk of some text and of the tokens that are told of."""
+        said = "null" if self._texts is None else _dumps(self._logprobs(tokens, self._texts))
+        ends = f'"{reason}"' if reason else "null"
+        after = f'{self._after_text}{said},"finish_reason":{ends}{ids}'
+        return f"{self._before_text}{json.dumps(text)}{after}}}]}}\n\n"
 
     def usage_chunk(self, usage: dict[str, Any]) -> str:
         """Return the chunk with the token counts, after the last token."""
@@ -78,38 +82,43 @@ class Answer:
     def choice(self, events: Sequence[TokenEvent]) -> dict[str, Any]:
         """Return the output of an answer that is not streamed."""
         text = "".join(event.text for event in events)
+        tokens = [(event.token_id, event.logprobs) for event in events]
+        ids = [event.token_id for event in events]
+        return self.text_choice(text, tokens, events[-1].finish_reason, ids)
+
+    def text_choice(
+        self, text: str, tokens: Sequence[Token], reason: FinishReason | None, ids: list[int]
+    ) -> dict[str, Any]:
+        """Return a choice with some text and the tokens that are told of."""
         choice: dict[str, Any] = {"index": self._index}
         if self._dialect is CHAT:
             choice["message"] = {"role": "assistant", "content": text}
         else:
             choice["text"] = text
-        said = None if self._texts is None else self._logprobs(events, self._texts)
-        choice |= {"logprobs": said, "finish_reason": events[-1].finish_reason}
-        if self._with_token_ids:
-            choice["token_ids"] = [event.token_id for event in events]
-        return choice
+        said = None if self._texts is None else self._logprobs(tokens, self._texts)
+        choice |= {"logprobs": said, "finish_reason": reason}
+        return choice | {"token_ids": ids} if self._with_token_ids else choice
+
+    def output_tokens(self, events: Sequence[TokenEvent]) -> int:
+        """Return how many tokens the output has."""
+        return len(events)
 
     def whole(self, choices: list[dict[str, Any]], usage: dict[str, Any]) -> dict[str, Any]:
         """Return the body of an answer that is not streamed: the outputs of all its prompts."""
         head = {"object": self._dialect.answer_object, **self._head}
         return head | {"choices": choices, "usage": usage}
 
-    def _logprobs(self, events: Sequence[TokenEvent], texts: TokenTexts) -> dict[str, Any]:
-        tokens = [(event.token_id, event.logprobs) for event in events]
+    def _logprobs(self, tokens: Sequence[Token], texts: TokenTexts) -> dict[str, Any]:
         if self._dialect is CHAT:
             return chat_logprobs(tokens, texts)
-        offset = self._offset
-        self._offset += sum(len(texts.of(event.token_id)) for event in events)
+        offset = self.offset
+        self.offset += sum(len(texts.of(token_id)) for token_id, _ in tokens)
         return completion_logprobs(tokens, texts, offset)
 
 
-def usage(outputs: Iterable[tuple[int, Sequence[TokenEvent]]]) -> dict[str, Any]:
-    """Return OpenAI's usage object for (prompt tokens, output); 0 of them: counted by another."""
-    prompt_tokens = completion_tokens = cached_tokens = 0
-    for prompt, tokens in outputs:
-        prompt_tokens += prompt
-        completion_tokens += len(tokens)
-        cached_tokens += tokens[-1].cached_tokens if prompt else 0
+def usage(outputs: Iterable[tuple[int, int, int]]) -> dict[str, Any]:
+    """Return OpenAI's usage object for (prompt tokens, output tokens, cached tokens) of each."""
+    prompt_tokens, completion_tokens, cached_tokens = map(sum, zip(*outputs, strict=True))
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,

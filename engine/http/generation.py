@@ -14,6 +14,7 @@ from engine.http.answers import Answer, Dialect, error_chunk
 from engine.http.api_errors import ApiError
 from engine.http.body_parser import BodyParser
 from engine.http.body_reader import BodyReader
+from engine.http.echo import EchoedAnswer
 from engine.http.generation_request import GenerationRequest, ModelLimits
 from engine.http.health import check_ready
 from engine.http.outputs import Disconnected, Output, stream, whole
@@ -61,19 +62,15 @@ class GenerationRoute:
     ) -> None:
         """Send the answer once the core has accepted every prompt."""
         request_id = requests[0].request_id
-        sources = [output for request in requests for output in request.outputs]
-        answers = (
-            Answer(
-                self.dialect,
-                request_id,
-                asked.model,
-                asked.return_token_ids,
-                index,
-                texts=self.core.token_texts if asked.logprobs else None,
-            )
-            for index in range(len(sources))
-        )
-        outputs = [Output(*both) for both in zip(sources, answers, strict=True)]
+        texts = self.core.token_texts if asked.logprobs else None
+        common = self.dialect, request_id, asked.model, asked.return_token_ids
+        outputs: list[Output] = []
+        for place, request in enumerate(requests):
+            for source in request.outputs:
+                own = *common, len(outputs), texts
+                echo = asked.echoes[place] if asked.echoes else None
+                answer = EchoedAnswer(echo, *own) if echo else Answer(*own)
+                outputs.append(Output(source, answer))
         for output in outputs:
             await output.begin()
         if asked.stream:

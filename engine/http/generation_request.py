@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from engine.http.api_errors import ApiError, unknown_model
+from engine.http.echo import Echo
 from engine.http.protocol import GenerationBody, parse_body
 from engine.sampling.sampling_params import SamplingParams
 from engine.text.byte_tokenizer import ByteTokenizer
@@ -39,6 +40,8 @@ class GenerationRequest:
     logprobs: bool
     model: str
     """As the request names it: the model, or an adapter."""
+    echoes: list[Echo]
+    """What the answers to each prompt begin with; empty if they do not echo."""
 
 
 def read_request(
@@ -67,6 +70,7 @@ def read_request(
         body.return_token_ids,
         body.logprob_count() is not None,
         model,
+        body.echoes(limits.tokenizer, prompts),
     )
 
 

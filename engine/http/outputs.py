@@ -93,7 +93,17 @@ async def _merged(outputs: Sequence[Output]) -> AsyncIterator[str]:
 
 
 def _usage(outputs: Sequence[Output]) -> dict[str, Any]:
-    return usage((output.source.timing.prompt_tokens, output.tokens) for output in outputs)
+    return usage(map(_counts, outputs))
+
+
+def _counts(output: Output) -> tuple[int, int, int]:
+    """Return the prompt's tokens, the output's and the cached ones.
+
+    The prompt of several answers is counted with the first.
+    """
+    prompt = output.source.timing.prompt_tokens
+    cached = output.tokens[-1].cached_tokens if prompt else 0
+    return prompt, output.answer.output_tokens(output.tokens), cached
 
 
 def _token(event: Event) -> TokenEvent:

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from engine.http.api_errors import ApiError
+from engine.http.echo import Echo
 from engine.http.sampling_fields import (
     EXPECTED,
     MAX_LOGPROBS,
@@ -20,7 +21,7 @@ from engine.http.sampling_fields import (
     TokenIds,
 )
 from engine.http.unsupported_fields import check_supported
-from engine.text.tokenizer import Chat, ChatError, Tokenizer
+from engine.text.tokenizer import Chat, ChatError, Tokenizer, decoded
 
 _EXPECTED = {
     "prompt": "must be a string, a list of token ids, or a list of either",
@@ -54,6 +55,10 @@ class GenerationBody(SamplingFields, ABC):
         Raises ``ApiError`` for a prompt that the model cannot take.
         """
 
+    def echoes(self, tokenizer: Tokenizer, prompts: list[list[int]]) -> list[Echo]:
+        """Return what the answers to each prompt begin with; nothing if they do not echo."""
+        return []
+
     @abstractmethod
     def default_max_tokens(self, left: int) -> int:
         """Return the length of an output without ``max_tokens``; ``left`` tokens would fit."""
@@ -78,6 +83,17 @@ class CompletionBody(GenerationBody):
         for ids in found:
             _check_ids(ids, vocab_size)
         return found
+
+    def echoes(self, tokenizer: Tokenizer, prompts: list[list[int]]) -> list[Echo]:
+        """Return each prompt with its text, as far as tokens have one."""
+        if not self.echo:
+            return []
+        given = zip(_each(self.prompt), prompts, strict=True)
+        alone = self.asked_tokens() == 0
+        return [
+            Echo(one if isinstance(one, str) else decoded(tokenizer, ids), ids, alone)
+            for one, ids in given
+        ]
 
     def logprob_count(self) -> int | None:
         """Return ``logprobs``."""
@@ -127,6 +143,7 @@ class ChatBody(GenerationBody):
     tool_choice: Literal["none", "auto"] = "auto"
     chat_template_kwargs: dict[str, Any] = Field({})
     """Variables of this model's template, such as ``enable_thinking``."""
+    echo: Literal[False] = False
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=MAX_LOGPROBS)
 

@@ -31,6 +31,7 @@ EXPECTED = {
     "repetition_penalty": "must be above 0 and at most 2",
     "logit_bias": f"must be an object of at most {MAX_BIASES} token ids, each with -100 .. 100",
     "stop_token_ids": f"must be a list of at most {MAX_BIASES} token ids",
+    "echo": "must be true or false; a chat cannot echo",
     "logprobs": f"must lie in 0 .. {MAX_LOGPROBS}; in a chat it is true or false",
     "top_logprobs": f"must lie in 0 .. {MAX_LOGPROBS}",
     "allowed_token_ids": f"must be a list of 1 to {MAX_BIASES} token ids",
@@ -47,8 +48,9 @@ class JsonObject(BaseModel):
 class SamplingFields(JsonObject, ABC):
     """OpenAI's parameters, and vLLM's where OpenAI has none."""
 
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(None, ge=0)
+    max_completion_tokens: int | None = Field(None, ge=0)
+    echo: bool = False
     min_tokens: int = Field(0, ge=0)
     n: int = Field(1, ge=1, le=MAX_SAMPLES)
     best_of: int | None = None
@@ -76,6 +78,17 @@ class SamplingFields(JsonObject, ABC):
         Raises ``ApiError`` where fields contradict each other.
         """
 
+    def asked_tokens(self) -> int | None:
+        """Return the length that the body asks for; 0 is possible for an echo alone."""
+        for name in ("max_completion_tokens", "max_tokens"):
+            asked: int | None = getattr(self, name)
+            if asked == 0 and not self.echo:
+                message = f"{name}: Input should be greater than or equal to 1; 0 needs echo"
+                raise ApiError(400, message, param=name)
+            if asked is not None:
+                return asked
+        return None
+
     def sampling(
         self, default_max_tokens: int, vocab_size: int, eos_ids: tuple[int, ...]
     ) -> SamplingParams:
@@ -83,7 +96,8 @@ class SamplingFields(JsonObject, ABC):
 
         Raises ``ApiError`` where they contradict each other, or name what is no token.
         """
-        max_tokens = self.max_completion_tokens or self.max_tokens or default_max_tokens
+        asked_tokens = self.asked_tokens()
+        max_tokens = default_max_tokens if asked_tokens is None else asked_tokens
         if self.min_tokens > max_tokens:
             message = f"min_tokens: {self.min_tokens} is more than max_tokens, {max_tokens}"
             raise ApiError(400, message, param="min_tokens")
@@ -96,7 +110,7 @@ class SamplingFields(JsonObject, ABC):
         _check_tokens("stop_token_ids", self.stop_token_ids, vocab_size)
         _check_tokens("allowed_token_ids", allowed, vocab_size)
         return SamplingParams(
-            max_tokens=max_tokens,
+            max_tokens=max(1, max_tokens),
             min_tokens=self.min_tokens,
             temperature=self.temperature,
             seed=self.seed,
@@ -114,6 +128,7 @@ class SamplingFields(JsonObject, ABC):
             allowed_token_ids=tuple(allowed),
             n=self.n,
             logprobs=self.logprob_count(),
+            prompt_logprobs=self.logprob_count() if self.echo else None,
         )
 
     def _biases(self, vocab_size: int) -> tuple[tuple[int, float], ...]:

@@ -10,7 +10,7 @@ from engine.http.api_errors import ApiError
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("typical_p", "length_penalty", "num_beams"), (1,)),
-    **dict.fromkeys(("echo", "use_beam_search", "early_stopping"), (False,)),
+    **dict.fromkeys(("use_beam_search", "early_stopping"), (False,)),
     **dict.fromkeys(("include_stop_str_in_output", "continue_final_message"), (False,)),
     **dict.fromkeys(("skip_special_tokens", "add_generation_prompt"), (True,)),
     **dict.fromkeys(("tools", "functions", "bad_words", "documents"), ([],)),

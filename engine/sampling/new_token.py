@@ -20,3 +20,5 @@ class NewToken(NamedTuple):
     """Tokens that were drafted for the pass of which this is the first token."""
     logprobs: TokenLogprobs | None = None
     """Where the request wants them."""
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+    """Of the tokens of the prompt, with the first token where the request wants them."""

@@ -61,6 +61,8 @@ class SamplingParams:
     """The LoRA adapter that changes the model for this output."""
     logprobs: int | None = None
     """With each token its logprob and those of so many of the likeliest; None: nothing of this."""
+    prompt_logprobs: int | None = None
+    """The same for the tokens of the prompt, which is then computed whole, without cached parts."""
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:

@@ -1,6 +1,6 @@
 """The text of single tokens, as logprobs name them."""
 
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer, decoded
 
 
 class TokenTexts:
@@ -14,6 +14,5 @@ class TokenTexts:
         """Return the text of a token without what stands before it."""
         text = self._texts.get(token_id)
         if text is None:
-            decoder = self._tokenizer.decoder()
-            text = self._texts[token_id] = decoder.push(token_id) + decoder.flush()
+            text = self._texts[token_id] = decoded(self._tokenizer, [token_id])
         return text

@@ -53,3 +53,9 @@ class Tokenizer(Protocol):
 
     def decoder(self) -> TextDecoder:
         """Return the decoder of a new output."""
+
+
+def decoded(tokenizer: Tokenizer, token_ids: Sequence[int]) -> str:
+    """Return the text of some tokens."""
+    decoder = tokenizer.decoder()
+    return "".join(map(decoder.push, token_ids)) + decoder.flush()

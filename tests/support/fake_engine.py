@@ -60,7 +60,11 @@ def _new_token(state: FakeState) -> NewToken:
     if top is None:
         return NewToken(token_id)
     likely = tuple((token_id + place, -0.5 - place) for place in range(top))
-    return NewToken(token_id, logprobs=TokenLogprobs(-0.5, likely))
+    said = TokenLogprobs(-0.5, likely)
+    if state.params.prompt_logprobs is None:
+        return NewToken(token_id, logprobs=said)
+    prompt = (None, *(TokenLogprobs(-0.25, ((one, -0.25),)) for one in state.token_ids[1:]))
+    return NewToken(token_id, logprobs=said, prompt_logprobs=prompt)
 
 
 def _next(token_id: int) -> int:

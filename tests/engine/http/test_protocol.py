@@ -64,7 +64,9 @@ BAD_COMPLETIONS: list[tuple[dict[str, Any], str]] = [
     ({"logprobs": 21}, "logprobs: must lie in 0 .. 20; in a chat it is true or false"),
     ({"logprobs": -1}, "logprobs: must lie in 0 .. 20; in a chat it is true or false"),
     ({"logprobs": True}, "logprobs: must lie in 0 .. 20; in a chat it is true or false"),
-    ({"echo": True}, "echo: this server supports only False"),
+    ({"echo": 1}, "echo: must be true or false; a chat cannot echo"),
+    ({"max_completion_tokens": 0}, "max_completion_tokens: Input should be greater"),
+    ({"echo": True, "max_tokens": 0, "min_tokens": 1}, "min_tokens: 1 is more than max_tokens, 0"),
     ({"suffix": "x"}, "suffix: this server supports only ''"),
     ({"top_p": 0}, "top_p: must be above 0 and at most 1"),
     ({"top_p": 1.01}, "top_p: must be above 0 and at most 1"),
@@ -116,6 +118,10 @@ BAD_CHATS = [
     (
         with_messages({"role": "user", "content": "a"}) | {"top_logprobs": 1},
         'top_logprobs: needs "logprobs": true',
+    ),
+    (
+        with_messages({"role": "user", "content": "a"}) | {"echo": True},
+        "echo: must be true or false; a chat cannot echo",
     ),
     ({}, "messages: is required"),
     (with_messages(), MESSAGES),
