@@ -64,8 +64,9 @@ class _Decodes:
         keys, values = self._store.layers[layer]
         queries = queries.contiguous()
         output = torch.empty_like(queries)
-        tensors = (queries, keys, values, output)
-        self._kernel(*(tensor.data_ptr() for tensor in tensors), *self._arguments)
+        scales = [scale.data_ptr() for scale in self._store.scales(layer)] or (None, None)
+        stored = (queries.data_ptr(), keys.data_ptr(), values.data_ptr(), *scales)
+        self._kernel(*stored, output.data_ptr(), *self._arguments)
         return output
 
 
@@ -75,11 +76,14 @@ def native_kernel(store: KVStore, group: int) -> Kernel | None:
     None where no compiler is there, or where the kernel does not read such keys and values.
     """
     keys, values = store.keys, store.values
-    if keys.device.type != "cpu" or keys.dtype not in _FORMATS or keys.shape != values.shape:
+    formats = _FORMATS.get(store.dtype)
+    if keys.device.type != "cpu" or formats is None or keys.shape != values.shape:
         return None
+    if keys.dtype == torch.int8:
+        formats = formats | {"INT8": 1}
     _, _, kv_heads, head_dim = keys.shape
     defines = {"KV_HEADS": kv_heads, "GROUP": group, "HEAD_DIM": head_dim}
-    return _compiled(tuple((defines | _FORMATS[keys.dtype]).items()))
+    return _compiled(tuple((defines | formats).items()))
 
 
 @cache
@@ -87,7 +91,7 @@ def _compiled(defines: tuple[tuple[str, int], ...]) -> Kernel | None:
     library = load_compiled(_SOURCE, dict(defines))
     if library is None:
         return None
-    library.decode_attention.argtypes = [*[c_void_p] * 8, c_int64, c_int, c_float, c_int]
+    library.decode_attention.argtypes = [*[c_void_p] * 10, c_int64, c_int, c_float, c_int]
     library.decode_attention.restype = None
     kernel: Kernel = library.decode_attention
     return kernel

@@ -5,7 +5,8 @@
    hidden slots (a window has left them), of the last one what is left of its context. Softmax is computed in tiles with a running maximum (Milakov and Gimelshein, arXiv
    1805.02867), all sums in float32; a row depends on nothing else in the batch.
 
-   The compiler gets the shape: -DKV_HEADS, -DGROUP, -DHEAD_DIM, and -DBFLOAT16 or not. */
+   The compiler gets the shape, -DKV_HEADS, -DGROUP and -DHEAD_DIM, and the formats: -DBFLOAT16 and
+   -DINT8 or not. */
 
 #include <math.h>
 #include <stdint.h>
@@ -16,24 +17,39 @@
 #define STRIDE (KV_HEADS * HEAD_DIM)
 #define LOWEST -1e30f
 
-#ifdef BFLOAT16
-typedef uint16_t stored;
+#ifdef BFLOAT16 /* queries and the result; keys and values as well, but for INT8 */
+typedef uint16_t number;
 
-static inline float widen(stored bits) {
+static inline float widen(number bits) {
     union { uint32_t bits; float value; } wide = {(uint32_t)bits << 16};
     return wide.value;
 }
 
-static inline stored narrow(float value) { /* to the nearest, ties to even */
+static inline number narrow(float value) { /* to the nearest, ties to even */
     union { float value; uint32_t bits; } wide = {value};
-    return (stored)((wide.bits + 0x7fff + ((wide.bits >> 16) & 1)) >> 16);
+    return (number)((wide.bits + 0x7fff + ((wide.bits >> 16) & 1)) >> 16);
 }
 #else
-typedef float stored;
+typedef float number;
 
-static inline float widen(stored value) { return value; }
-static inline stored narrow(float value) { return value; }
+static inline float widen(number value) { return value; }
+static inline number narrow(float value) { return value; }
 #endif
+#ifdef INT8 /* keys and values, each head of a slot with its scale */
+typedef int8_t stored;
+
+static inline float widen_stored(stored code) { return code; }
+#define TIMES_SCALE(scales, t) *(scales)[(t) * KV_HEADS]
+#else
+typedef number stored;
+#define widen_stored widen
+#define TIMES_SCALE(scales, t)
+#endif
+
+typedef struct {
+    const stored *keys, *values;
+    const float *key_scales, *value_scales; /* [slots, KV_HEADS], of INT8 */
+} Slots;
 
 typedef struct {
     float query[ROWS][HEAD_DIM], sums[ROWS][HEAD_DIM], largest[ROWS], total[ROWS];
@@ -68,14 +84,21 @@ static inline void fetch(const stored *row) {
 
 /* Add a tile of one kv head to the sums of its query heads. */
 static void add_tile(
-    Work *work, int head, const stored *keys, const stored *values, int tokens, int64_t ahead
+    Work *work, int head, const Slots *slots, int64_t slot, int tokens, int64_t ahead
 ) {
+    const stored *keys = slots->keys + slot * STRIDE + head * HEAD_DIM;
+    const stored *values = slots->values + slot * STRIDE + head * HEAD_DIM;
+#ifdef INT8
+    const float *key_scales = slots->key_scales + slot * KV_HEADS + head;
+    const float *value_scales = slots->value_scales + slot * KV_HEADS + head;
+#endif
     float scores[GROUP][TILE], wide[HEAD_DIM];
     int first = head * GROUP;
     for (int t = 0; t < tokens; t++) {
         fetch(keys + ahead + t * STRIDE);
-        for (int d = 0; d < HEAD_DIM; d++) wide[d] = widen(keys[t * STRIDE + d]);
-        for (int g = 0; g < GROUP; g++) scores[g][t] = dot(work->query[first + g], wide);
+        for (int d = 0; d < HEAD_DIM; d++) wide[d] = widen_stored(keys[t * STRIDE + d]);
+        for (int g = 0; g < GROUP; g++)
+            scores[g][t] = dot(work->query[first + g], wide) TIMES_SCALE(key_scales, t);
     }
     for (int g = 0; g < GROUP; g++)
         for (int t = tokens; t < TILE; t++) scores[g][t] = LOWEST;
@@ -91,15 +114,17 @@ static void add_tile(
     }
     for (int t = 0; t < tokens; t++) {
         fetch(values + ahead + t * STRIDE);
-        for (int d = 0; d < HEAD_DIM; d++) wide[d] = widen(values[t * STRIDE + d]);
-        for (int g = 0; g < GROUP; g++)
-            for (int d = 0; d < HEAD_DIM; d++) work->sums[first + g][d] += scores[g][t] * wide[d];
+        for (int d = 0; d < HEAD_DIM; d++) wide[d] = widen_stored(values[t * STRIDE + d]);
+        for (int g = 0; g < GROUP; g++) {
+            float share = scores[g][t] TIMES_SCALE(value_scales, t);
+            for (int d = 0; d < HEAD_DIM; d++) work->sums[first + g][d] += share * wide[d];
+        }
     }
 }
 
 static void attend(
-    Work *work, const stored *queries, const stored *keys, const stored *values, stored *out,
-    const int64_t *starts, int64_t hidden, int64_t context, int64_t span_tokens, float scale
+    Work *work, const number *queries, const Slots *slots, number *out, const int64_t *starts,
+    int64_t hidden, int64_t context, int64_t span_tokens, float scale
 ) {
     memset(work, 0, sizeof *work);
     for (int r = 0; r < ROWS; r++) {
@@ -111,11 +136,9 @@ static void attend(
         int64_t end = left < span_tokens ? left : span_tokens;
         for (int64_t t = hidden; t < end; t += TILE) {
             int tokens = end - t < TILE ? (int)(end - t) : TILE;
-            int64_t place = (*starts + t) * STRIDE;
             int64_t ahead = left > span_tokens ? (starts[1] - *starts) * STRIDE : 0;
             for (int head = 0; head < KV_HEADS; head++)
-                add_tile(work, head, keys + place + head * HEAD_DIM,
-                         values + place + head * HEAD_DIM, tokens, ahead);
+                add_tile(work, head, slots, *starts + t, tokens, ahead);
         }
     }
     for (int r = 0; r < ROWS; r++)
@@ -124,15 +147,16 @@ static void attend(
 }
 
 void decode_attention(
-    const stored *queries, const stored *keys, const stored *values, stored *out,
-    const int64_t *starts, const int64_t *first_start, const int64_t *hidden, const int64_t *contexts,
-    int64_t span_tokens, int sequences, float scale, int threads
+    const number *queries, const stored *keys, const stored *values, const float *key_scales,
+    const float *value_scales, number *out, const int64_t *starts, const int64_t *first_start,
+    const int64_t *hidden, const int64_t *contexts, int64_t span_tokens, int sequences, float scale, int threads
 ) {
+    Slots slots = {keys, values, key_scales, value_scales};
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
     for (int s = 0; s < sequences; s++) {
         Work work;
         int64_t row = (int64_t)s * ROWS * HEAD_DIM;
-        attend(&work, queries + row, keys, values, out + row, starts + first_start[s], hidden[s],
+        attend(&work, queries + row, &slots, out + row, starts + first_start[s], hidden[s],
                contexts[s], span_tokens, scale);
     }
 }

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.attention.choose import attention_backend
 from engine.attention.native import NativeAttention
+from engine.kv.choose import kv_store
 from engine.kv.kv_store import KVStore
 from engine.models.model_config import model_preset
 from policies.batch import ScheduledSequence
@@ -110,6 +111,25 @@ def test_a_window_reads_the_last_tokens_only(
     for entry, query, row in zip(entries, queries, output, strict=True):
         expected = exact(store, 1, entry, query, window)
         torch.testing.assert_close(row.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layout", ["paged", "contiguous"])
+def test_int8_is_read_with_its_scales(layout: KVLayout, dtype: torch.dtype) -> None:
+    config, device = replace(TINY, kv_heads=2, head_dim=32), torch.device("cpu")
+    store = kv_store("int8", config, SLOTS, layout, 16, dtype=dtype, device=device)
+    entries = decodes(filled_store(2, 32, 16, layout, dtype), [40, 3, 77])
+    for entry in entries:
+        slots = torch.from_numpy(store.slots(entry.seq, 0, entry.start + 1))
+        keys, values = (torch.randn(2, len(slots), 2, 32) * 2).to(dtype)
+        store.write(1, slots, keys, values)
+    queries = torch.randn(3, 2, 4, 32).to(dtype)
+    native, plain = (
+        attention_backend(name, store, 4).plan_decodes(entries, None)(1, queries)
+        for name in ("native", "per-sequence")
+    )
+    error = 1e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(native, plain, rtol=error, atol=error)
 
 
 def test_scores_of_any_size_do_not_overflow() -> None:
