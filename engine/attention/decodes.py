@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.attention.chunk_kernels import additive_mask
 from engine.attention.step_attention import (
     AttentionBackend,
     DecodeStep,
-    additive_mask,
     first_seen,
 )
 from engine.models.device import to_device

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.attention.chunk_kernels import ChunkKernel, additive_mask, chunk_kernel
 from engine.kv.kv_store import KVStore, ReadContext, heads_first
 from engine.models.device import to_device
 from policies.batch import ScheduledSequence
@@ -43,6 +44,7 @@ class AttentionBackend(ABC):
         self.store = store
         self.tree: Tensor | None = None
         """Which rows of a tree of drafts each of them sees [rows, rows]; None: all before it."""
+        self._chunks = chunk_kernel(store.keys.device)
         self._windows = windows or (None,) * len(store.layers)
 
     def plan(self, entries: list[ScheduledSequence], decodes: int | None = None) -> Attend:
@@ -80,7 +82,7 @@ class AttentionBackend(ABC):
     ) -> "_Reads":
         ends = list(accumulate((entry.rows for entry in chunks), initial=len(decodes)))
         plans = [
-            _Chunk.plan(self.store, entry, slice(first, end), window, self.tree)
+            _Chunk.plan(self.store, entry, slice(first, end), window, self.tree, self._chunks)
             for entry, first, end in zip(chunks, ends, ends[1:], strict=False)
         ]
         attend_decodes = self.plan_decodes(decodes, window) if decodes else None
@@ -182,6 +184,7 @@ class _Chunk:
     """None: the chunk starts its sequence, so its own rows are the whole context."""
     mask: Tensor | None
     """None: causal, and nothing is stored before the chunk."""
+    kernel: ChunkKernel
 
     @classmethod
     def plan(
@@ -191,19 +194,24 @@ class _Chunk:
         rows: slice,
         window: int | None,
         tree: Tensor | None,
+        kernel: ChunkKernel,
     ) -> "_Chunk":
         start, stop = entry.start, entry.start + entry.tokens
         first = first_seen(start, window)
         context = store.context(entry.seq, stop, first) if start else None
         if context is None and (window is None or entry.rows <= window):
-            return cls(rows, entry.tokens, entry.padding, None, None)
-        hidden = _hidden(entry.rows, start - first, window, store.keys.device)
+            return cls(rows, entry.tokens, entry.padding, None, None, kernel)
         root = entry.seq.total_tokens - 1
-        if tree is not None and stop - 1 > root:
+        drafted = tree is not None and stop - 1 > root
+        if window is None and not drafted:
+            mask = kernel.causal(entry.rows, start, store.dtype)
+            return cls(rows, entry.tokens, entry.padding, context, mask, kernel)
+        hidden = _hidden(entry.rows, start - first, window, store.keys.device)
+        if tree is not None and drafted:
             shown = tree[start - root : stop - root, : stop - root]
             hidden[:, root - first :] = shown.logical_not()
         mask = additive_mask(hidden, store.dtype)
-        return cls(rows, entry.tokens, entry.padding, context, mask)
+        return cls(rows, entry.tokens, entry.padding, context, mask, kernel)
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Attend: queries [rows, kv heads, group, head dim], keys and values [rows, kv heads, head
@@ -212,8 +220,8 @@ class _Chunk:
         all_keys, all_values = self._context(layer, heads_first(keys), heads_first(values))
         output = F.scaled_dot_product_attention(
             queries.permute(1, 2, 0, 3),
-            _repeat(all_keys, queries.shape[2]),
-            _repeat(all_values, queries.shape[2]),
+            self.kernel.repeat(all_keys, queries.shape[2]),
+            self.kernel.repeat(all_values, queries.shape[2]),
             attn_mask=self.mask,
             is_causal=self.mask is None,
         )
@@ -236,16 +244,3 @@ def _hidden(rows: int, before: int, window: int | None, device: torch.device) ->
     every = torch.ones(rows, before + rows, dtype=torch.bool, device=device)
     later = every.triu(before + 1)
     return later if window is None else later.logical_or_(every.tril(before - window))
-
-
-def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a boolean mask (True: hidden) as numbers to add to the scores."""
-    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(
-        hidden, -torch.inf
-    )
-
-
-def _repeat(heads: Tensor, group: int) -> Tensor:
-    """Repeat each key head for its query heads, without a copy where the kernel allows it."""
-    repeated = heads.expand(-1, group, -1, -1)
-    return repeated.contiguous() if heads.is_cuda else repeated

@@ -1,0 +1,71 @@
+"""Chunks attend alike on every device: what CUDA is given says the same to a CPU."""
+
+from itertools import product
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from engine.attention import step_attention
+from engine.attention.chunk_kernels import ChunkKernel, DeviceChunks, HostChunks, chunk_kernel
+from tests.engine.core.test_runner import (
+    MAX_LOGIT_ERROR,
+    Driver,
+    RecordingRunner,
+    run_alone,
+    run_together,
+)
+from tests.support.engine_oracle import Oracle, ask_transformers, draw_weights
+from tests.support.triton_device import HAS_CUDA
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Oracle:
+    return ask_transformers(draw_weights())
+
+
+def attend(kernel: ChunkKernel, rows: int, before: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    queries = torch.randn(2, 3, rows, 16, generator=generator)
+    keys = torch.randn(2, 1, before + rows, 16, generator=generator)
+    mask = kernel.causal(rows, before, torch.float32)
+    repeated = kernel.repeat(keys, 3)
+    return F.scaled_dot_product_attention(queries, repeated, repeated, attn_mask=mask)
+
+
+@pytest.mark.parametrize(("rows", "before"), [(1, 0), (5, 0), (5, 1), (3, 40)])
+def test_a_row_sees_what_is_before_it_and_itself(rows: int, before: int) -> None:
+    expected = attend(HostChunks(), rows, before)
+    torch.testing.assert_close(attend(DeviceChunks(), rows, before), expected)
+
+
+def test_the_device_of_the_store_decides() -> None:
+    assert isinstance(chunk_kernel(torch.device("cpu")), HostChunks)
+    assert isinstance(chunk_kernel(torch.device("cuda")), DeviceChunks)
+
+
+def test_prompts_in_chunks_as_cuda_has_them_say_what_transformers_says(
+    oracle: Oracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_attention, "chunk_kernel", lambda device: DeviceChunks())
+    runner = RecordingRunner(attention="per-sequence")
+    for padding, run in product([0, 3], [run_alone, run_together]):
+        tokens, logits = run(Driver(runner, 7, padding))
+        assert tokens == oracle.tokens, (padding, run.__name__)
+        assert (logits - oracle.logits).abs().max() <= MAX_LOGIT_ERROR
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_CUDA, reason="needs a CUDA device")
+@pytest.mark.parametrize(("rows", "before"), [(128, 0), (128, 77), (2048, 2048)])
+def test_a_gpu_attends_like_a_cpu(rows: int, before: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries = torch.randn(8, 4, rows, 128, generator=generator)
+    keys = torch.randn(8, 1, before + rows, 128, generator=generator)
+    found = []
+    for kernel, device in ((HostChunks(), "cpu"), (DeviceChunks(), "cuda")):
+        q, k = queries.to(device, torch.bfloat16), keys.to(device, torch.bfloat16)
+        mask = kernel.causal(rows, before, torch.bfloat16)
+        k = kernel.repeat(k, 4)
+        found.append(F.scaled_dot_product_attention(q, k, k, attn_mask=mask).float().cpu())
+    assert (found[0] - found[1]).abs().max() <= 3e-2
