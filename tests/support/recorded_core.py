@@ -18,6 +18,7 @@ from engine.sampling.sampling_params import SamplingParams
 from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.registry import build_scheduler
+from policies.sequence import output_id
 from tests.support.engine_oracle import STD
 from tests.support.memory_step_log import MemoryStepLog
 
@@ -49,6 +50,8 @@ class RecordedRun:
     preemptions: int
     hit_tokens: list[int]
     """Prompt tokens of each request whose keys and values were there."""
+    further: list[list[int]]
+    """Tokens of the second answer to each prompt and so on, prompt by prompt."""
 
 
 def run_greedy(
@@ -59,6 +62,7 @@ def run_greedy(
     *,
     joins: Sequence[int] = (),
     aborts: Mapping[int, int] = {},
+    answers: int = 1,
     computation: Computation = Computation(device="cpu"),  # noqa: B008, it is frozen
     load_weights: LoadWeights | None = None,
 ) -> RecordedRun:
@@ -77,7 +81,7 @@ def run_greedy(
     )
     log = MemoryStepLog()
     core = EngineCore(scheduler, runner, token_state, prefix_cache=policies.prefix_cache, log=log)
-    params = SamplingParams(new_tokens, ignore_eos=True)
+    params = SamplingParams(new_tokens, ignore_eos=True, n=answers)
     waiting = dict(enumerate(joins or [0] * len(prompts)))
     tokens: dict[str, list[int]] = defaultdict(list)
     step = 0
@@ -89,7 +93,7 @@ def run_greedy(
             core.abort(str(index))
         for event in core.step(core.clock()) or []:
             assert isinstance(event, TokenEvent), event
-            tokens[event.request_id].append(event.token_id)
+            tokens[output_id(event.request_id, event.sample)].append(event.token_id)
         step += 1
     names = [str(index) for index in range(len(prompts))]
     hits = {request_id: tokens for record in log.records for request_id, tokens in record.hits}
@@ -99,4 +103,5 @@ def run_greedy(
         core.stats(),
         sum(len(record.preempted) for record in log.records),
         [hits.get(name, 0) for name in names],
+        [tokens[output_id(name, answer)] for name in names for answer in range(1, answers)],
     )

@@ -98,6 +98,14 @@ def test_greedy_tokens_are_those_of_transformers(model: str, mode: str) -> None:
         assert not any(run.hit_tokens)
 
 
+@pytest.mark.parametrize("model", ONE_OF_A_KIND)
+def test_several_answers_to_a_prompt_are_those_of_transformers(model: str) -> None:
+    policies = PolicyConfig(**{**SIZES, **MODES["preempted"].policies, "kv_tokens": 256})  # type: ignore[arg-type]
+    run = run_greedy(ALL_MODELS[model], policies, PROMPTS, NEW_TOKENS, answers=2)
+    assert run.tokens == run.further == oracle_of(model).tokens
+    assert run.preemptions > 0
+
+
 @pytest.mark.parametrize("model", ALL_MODELS)
 def test_each_model_differs_from_the_plain_one_and_is_sure_of_what_it_says(model: str) -> None:
     oracle = oracle_of(model)
