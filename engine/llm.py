@@ -1,6 +1,7 @@
 """The engine as a Python object, without a server: prompts in, outputs back."""
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 from engine.checkpoint.find_model import find_model
 from engine.core.messages import FinishReason, Refused, RequestFailed, TokenEvent
 from engine.models.computation import Computation
+from engine.sampling.new_token import TokenLogprobs
 from engine.sampling.sampling_params import SamplingParams
 from engine.serve_options import ServeOptions
 from engine.text.text_stream import OutputText
@@ -25,32 +27,36 @@ class Generated(NamedTuple):
     text: str
     token_ids: list[int]
     finish_reason: FinishReason
+    logprobs: list[TokenLogprobs] | None = None
+    """Of each token, where ``SamplingParams.logprobs`` asks for them."""
 
 
 class LLM:
     """A model that answers prompts, in batches as its policies decide.
 
     ``model`` is a preset's name or the folder of a checkpoint; ``policies`` are those of the server
-    by default, with contexts no longer than the model's. Raises ``ServetwinError`` for a model,
-    policies or a device that do not exist or do not fit.
+    by default, with contexts no longer than the model's; ``computation`` are fields of
+    ``Computation``, such as ``device``, ``dtype``, ``threads`` or ``weight_format``. Raises
+    ``ServetwinError`` for a model, policies or a device that do not exist or do not fit.
     """
 
     def __init__(
         self,
         model: str = "base",
         *,
-        device: str = "auto",
-        dtype: str = "auto",
-        threads: int = 1,
-        seed: int = 0,
         policies: PolicyConfig | None = None,
+        seed: int = 0,
+        **computation: Any,
     ) -> None:
         from engine.core.build import build_core  # torch is imported here
 
         found = find_model(model)
-        computation = Computation(device, dtype, threads)
-        chosen = policies or found.policies()
-        options = ServeOptions(model, chosen, computation=computation, seed=seed)
+        options = ServeOptions(
+            model,
+            policies or found.policies(),
+            computation=Computation(**computation),
+            seed=seed,
+        )
         self._core, self.facts = build_core(options)
         self._tokenizer = found.tokenizer()
 
@@ -61,8 +67,8 @@ class LLM:
     ) -> list[Generated]:
         """Return the output of each prompt, with the same parameters or each with its own.
 
-        Raises ``EngineError`` for a prompt that the model or its memory cannot take; then none is
-        answered.
+        Where they want ``n`` answers, these follow each other. Raises ``EngineError`` for a prompt
+        that the model or its memory cannot take; then none is answered.
         """
         requests = self._requests(prompts, sampling_params)
         try:
@@ -74,7 +80,11 @@ class LLM:
         finally:
             for request_id in requests:
                 self._core.abort(request_id)
-        return [self._read(tokens[name], params) for name, (_, params) in requests.items()]
+        return [
+            self._read(tokens[name, sample], params)
+            for name, (_, params) in requests.items()
+            for sample in range(params.n)
+        ]
 
     def chat(
         self,
@@ -95,9 +105,8 @@ class LLM:
         each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
         if len(each) != len(prompts):
             raise EngineError(f"{len(each)} sampling parameters for {len(prompts)} prompts")
-        eos_ids = self._tokenizer.eos_ids
         return {
-            str(place): (self._token_ids(place, prompt), replace(one, eos_ids=eos_ids))
+            str(place): (self._token_ids(place, prompt), self._for_model(place, one))
             for place, (prompt, one) in enumerate(zip(prompts, each, strict=True))
         }
 
@@ -105,23 +114,34 @@ class LLM:
         ids = self._tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not ids:
             raise EngineError(f"prompt {place}: is empty")
+        self._check_tokens(place, ids)
+        return ids
+
+    def _for_model(self, place: int, params: SamplingParams) -> SamplingParams:
+        """Return the parameters with the model's ends of sequence."""
+        biased = [token for token, _ in params.logit_bias]
+        self._check_tokens(place, (*params.stop_token_ids, *params.allowed_token_ids, *biased))
+        if params.adapter is not None and params.adapter not in self.facts["adapters"]:
+            raise EngineError(f"prompt {place}: there is no adapter {params.adapter!r}")
+        return replace(params, eos_ids=self._tokenizer.eos_ids)
+
+    def _check_tokens(self, place: int, ids: Sequence[int]) -> None:
         last = self.facts["vocab_size"] - 1
         for token in ids:
             if not 0 <= token <= last:
                 raise EngineError(f"prompt {place}: token {token} is not in 0 .. {last}")
-        return ids
 
-    def _run(self, requests: Mapping[str, object]) -> dict[str, list[TokenEvent]]:
-        """Run steps until all have ended; return the tokens of each."""
+    def _run(self, requests: Mapping[str, object]) -> dict[tuple[str, int], list[TokenEvent]]:
+        """Run steps until all have ended; return the tokens of each answer."""
         core = self._core
-        tokens: dict[str, list[TokenEvent]] = {name: [] for name in requests}
+        tokens = defaultdict[tuple[str, int], list[TokenEvent]](list)
         while core.unfinished:
             now_s = core.clock()
             events = core.step(now_s)
             for event in (*core.refusals(), *(events or ())):
                 if isinstance(event, Refused | RequestFailed):
                     raise EngineError(f"prompt {event.request_id}: {event.reason}")
-                tokens[event.request_id].append(event)
+                tokens[event.request_id, event.sample].append(event)
             if events is None:
                 wake_s = core.scheduler.wake_s()
                 time.sleep(max(0.0, (wake_s or now_s) - core.clock()))
@@ -132,4 +152,6 @@ class LLM:
         pieces = [text.read(one.token_id, one.finish_reason is not None) for one in tokens]
         reason = tokens[-1].finish_reason
         assert reason is not None
-        return Generated("".join(pieces), [one.token_id for one in tokens], reason)
+        logprobs = [one.logprobs for one in tokens if one.logprobs is not None]
+        ids = [one.token_id for one in tokens]
+        return Generated("".join(pieces), ids, reason, logprobs or None)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from engine import LLM, SamplingParams
+from engine.drafting.drafts import Drafts
+from engine.parallel.parallel_runner import ParallelRunner
 from policies.config import PolicyConfig
 from tests.support.checkpoints import edit_json, write_checkpoint
 from tests.support.text_tokenizers import byte_level
@@ -73,6 +75,53 @@ def test_an_output_ends_at_the_ends_of_the_checkpoint(folder: Path, llm: LLM) ->
     assert cut.finish_reason == "stop"
 
 
+def test_several_answers_follow_each_other_and_logprobs_are_of_each_token(llm: LLM) -> None:
+    params = SamplingParams(5, temperature=1.0, seed=3, n=2, logprobs=1, ignore_eos=True)
+    outputs = llm.generate(PROMPTS[:2], params)
+    alone = [llm.generate([prompt], params) for prompt in PROMPTS[:2]]
+    assert outputs == [*alone[0], *alone[1]]
+    assert len({tuple(output.token_ids) for output in outputs}) == 4
+    assert [len(output.logprobs or ()) for output in outputs] == [5] * 4
+    assert llm.generate(PROMPTS[:1], SamplingParams(2))[0].logprobs is None
+
+
+LOSSLESS: dict[str, dict[str, Any]] = {
+    "no-cache": {"kv_cache": False},
+    "padded": {"attention": "padded", "prepack": False},
+    "two-ranks": {"tensor_parallel": 2},
+}
+
+
+@pytest.mark.parametrize("computation", LOSSLESS.values(), ids=LOSSLESS)
+def test_every_lossless_mode_reads_a_checkpoint(
+    llm: LLM, folder: Path, computation: dict[str, Any]
+) -> None:
+    params = SamplingParams(24, ignore_eos=True)
+    other = LLM(str(folder), policies=POLICIES, device="cpu", **computation)
+    assert other.generate(PROMPTS, params) == llm.generate(PROMPTS, params)
+    if isinstance(other._core.executor, ParallelRunner):
+        other._core.executor.close()
+
+
+def test_a_checkpoint_drafts_for_a_checkpoint(llm: LLM, folder: Path) -> None:
+    drafts = Drafts("model", (1, 1, 1), str(folder))
+    policies = replace(POLICIES, batching="speculative", draft_rows=3)
+    other = LLM(str(folder), policies=policies, device="cpu", drafts=drafts)
+    params = SamplingParams(24, ignore_eos=True)
+    assert other.generate(PROMPTS, params) == llm.generate(PROMPTS, params)
+    stats = other._core.stats()
+    assert stats.accepted_tokens == stats.drafted_tokens > 0
+
+
+@pytest.mark.parametrize("weight_format", ["int8", "int4", "w8a8"])
+def test_a_checkpoint_is_rounded_to_fewer_bits(llm: LLM, folder: Path, weight_format: str) -> None:
+    rounded = LLM(
+        str(folder), policies=POLICIES, device="cpu", weight_format=weight_format, weight_group=64
+    )
+    params = SamplingParams(24, ignore_eos=True)
+    assert rounded.generate(PROMPTS, params) != llm.generate(PROMPTS, params)
+
+
 @pytest.mark.parametrize(
     ("prompts", "params", "message"),
     [
@@ -80,6 +129,9 @@ def test_an_output_ends_at_the_ends_of_the_checkpoint(folder: Path, llm: LLM) ->
         ([[5] * 120], SamplingParams(9), "prompt 0: "),
         (["a", [5, 512]], SamplingParams(1), "prompt 1: token 512 is not in 0 .. 511"),
         (["a", []], SamplingParams(1), "prompt 1: is empty"),
+        (["a"], SamplingParams(1, adapter="x"), "prompt 0: there is no adapter 'x'"),
+        (["a"], SamplingParams(1, stop_token_ids=(512,)), "prompt 0: token 512 is not in"),
+        (["a"], SamplingParams(1, logit_bias=((-1, 1.0),)), "prompt 0: token -1 is not in"),
         ("a", SamplingParams(1), "prompts: must be a list; put the one prompt in brackets"),
         (["a"], [SamplingParams(1)] * 2, "2 sampling parameters for 1 prompts"),
     ],
