@@ -22,13 +22,15 @@ Prompt = str | Sequence[int]
 
 
 class Generated(NamedTuple):
-    """The output of one prompt."""
+    """An output of a prompt."""
 
     text: str
     token_ids: list[int]
     finish_reason: FinishReason
     logprobs: list[TokenLogprobs] | None = None
     """Of each token, where ``SamplingParams.logprobs`` asks for them."""
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
+    """Of each token of the prompt, likewise; the first has none."""
 
 
 class LLM:
@@ -93,6 +95,8 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> Generated:
         """Return the assistant's answer to ``messages``, put by the model's chat template."""
+        if sampling_params.n > 1:
+            raise EngineError("n: a chat has one answer here; use generate for several")
         ids = self._tokenizer.chat_ids(Chat(messages, tools))
         return self.generate([ids], sampling_params)[0]
 
@@ -154,4 +158,5 @@ class LLM:
         assert reason is not None
         logprobs = [one.logprobs for one in tokens if one.logprobs is not None]
         ids = [one.token_id for one in tokens]
-        return Generated("".join(pieces), ids, reason, logprobs or None)
+        prompt = list(tokens[0].prompt_logprobs) if tokens[0].prompt_logprobs else None
+        return Generated("".join(pieces), ids, reason, logprobs or None, prompt)

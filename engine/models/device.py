@@ -56,7 +56,9 @@ def to_device(values: NDArray[np.int64] | list[int], device: torch.device) -> to
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-def floats_to_device(values: list[float], device: torch.device) -> torch.Tensor:
+def floats_to_device(
+    values: list[float] | NDArray[np.float32], device: torch.device
+) -> torch.Tensor:
     """Return a float32 tensor of ``values``; on CUDA the copy does not block the host."""
     tensor = torch.tensor(values, dtype=torch.float32)
     if device.type != "cuda":

@@ -6,6 +6,7 @@ In vLLM's order: allowed tokens, biases, bans until ``min_tokens``, penalties.
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +27,7 @@ def adjust(logits: Tensor, rows: Sequence[SampledRow]) -> None:
             [_ends(row.params) if waits else () for row, waits in zip(rows, early, strict=True)],
             logits.device,
         )
-        logits.index_put_(index, logits.new_tensor(-math.inf))
+        logits.index_put_(index, logits.new_full((), -math.inf))
     if any(row.seen for row in rows):
         _penalise(logits, rows)
 
@@ -52,27 +53,30 @@ def _add_biases(logits: Tensor, rows: Sequence[SampledRow]) -> None:
 
 def _penalise(logits: Tensor, rows: Sequence[SampledRow]) -> None:
     """Make tokens that were seen less likely: repetition (of prompt and output) divides, then
-    frequency and presence (of the output) subtract.
+    frequency and presence (of the output) subtract. Only these tokens are touched.
     """
-    device, vocabulary = logits.device, logits.shape[1]
-    places = [place for place, row in enumerate(rows) if row.seen]
-    chosen = [rows[place] for place in places]
-    index = to_device(places, device)
-    seen = torch.stack([row.seen.counts(vocabulary, device) for row in chosen if row.seen])
-    if any(row.drafted for row in chosen):
-        drafted = _pairs([row.drafted for row in chosen], device)
-        seen.index_put_(drafted, seen.new_tensor(2), accumulate=True)
-    own = logits.index_select(0, index)
+    device = logits.device
+    chosen = [
+        (row.params, place, *row.seen.marks(row.drafted))
+        for place, row in enumerate(rows)
+        if row.seen
+    ]
+    sizes = [len(ids) for _, _, ids, _ in chosen]
 
-    def column(value: Callable[[SamplingParams], float]) -> Tensor:
-        return floats_to_device([value(row.params) for row in chosen], device)[:, None]
+    def each(value: Callable[[SamplingParams], float]) -> Tensor:
+        values = np.array([value(params) for params, *_ in chosen], dtype=np.float32)
+        return floats_to_device(np.repeat(values, sizes), device)
 
-    repetition = column(lambda params: params.repetition_penalty)
-    own = torch.where(seen > 0, torch.where(own > 0, own / repetition, own * repetition), own)
-    generated = seen >> 1
-    own -= column(lambda params: params.frequency_penalty) * generated
-    own -= column(lambda params: params.presence_penalty) * (generated > 0)
-    logits.index_copy_(0, index, own)
+    places = np.repeat([place for _, place, _, _ in chosen], sizes)
+    columns = np.concatenate([ids for _, _, ids, _ in chosen])
+    marks = to_device(np.concatenate([own for _, _, _, own in chosen]), device)
+    index = to_device(places, device), to_device(columns, device)
+    own, generated = logits[index], marks >> 1
+    repetition = each(lambda params: params.repetition_penalty)
+    own = torch.where(own > 0, own / repetition, own * repetition)
+    own -= each(lambda params: params.frequency_penalty) * generated
+    own -= each(lambda params: params.presence_penalty) * (generated > 0)
+    logits.index_put_(index, own)
 
 
 def _pairs(ids: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.models.device import to_device
+
 _GOLDEN = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio: multiples of it spread evenly."""
 _WORD = (1 << 64) - 1
@@ -36,7 +38,7 @@ def exponentials(bits: NDArray[np.uint64], vocabulary: int, device: torch.device
 
     The sign saves a pass over the numbers. Each lies in -16.7 .. -2**-33.
     """
-    keys = torch.from_numpy(bits.view(np.int32).reshape(-1, 2)).to(device, non_blocking=True)
+    keys = to_device(bits.view(np.int64), device).view(torch.int32).view(-1, 2)
     x = _token_words(vocabulary, device) + keys[:, :1]
     x ^= (x >> 16) & 0xFFFF
     x *= -2048144789

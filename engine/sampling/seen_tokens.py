@@ -1,35 +1,48 @@
-"""Which tokens a sequence has seen, and how often, kept on the device between steps."""
+"""Which tokens a sequence has seen, and how often, kept between steps."""
 
-import torch
-from torch import Tensor
+from collections.abc import Iterable
 
-from engine.models.device import to_device
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
 
 
 class SeenTokens:
-    """Counts of a sequence's tokens, for penalties; only the tokens since the last call are read.
+    """Marks of the different tokens of a sequence, for penalties.
 
-    ``token_ids``, of which the first ``prompt_tokens`` are the prompt, belongs to the sequence and
-    only grows.
+    A mark is twice how often the token was generated, plus 1 if it is in the prompt. Only the
+    tokens since the last call are read. ``token_ids``, of which the first ``prompt_tokens`` are the
+    prompt, belongs to the sequence and only grows.
     """
 
     def __init__(self, token_ids: list[int], prompt_tokens: int) -> None:
         self._token_ids = token_ids
-        self._prompt_tokens = prompt_tokens
-        self._counted = 0
-        self._counts: Tensor | None = None
+        self._read = prompt_tokens
+        self._ids: Ints = np.unique(np.array(token_ids[:prompt_tokens], dtype=np.int64))
+        self._marks: Ints = np.ones_like(self._ids)
+        self._places = {token: place for place, token in enumerate(self._ids.tolist())}
 
-    def counts(self, vocabulary: int, device: torch.device) -> Tensor:
-        """Return int32 [vocabulary]: twice how often a token was generated, plus 1 if it is in the
-        prompt.
-        """
-        if self._counts is None:
-            self._counts = torch.zeros(vocabulary, dtype=torch.int32, device=device)
-            prompt = to_device(self._token_ids[: self._prompt_tokens], device)
-            self._counts.index_fill_(0, prompt, 1)
-            self._counted = self._prompt_tokens
-        if len(self._token_ids) > self._counted:
-            fresh = to_device(self._token_ids[self._counted :], device)
-            self._counts.index_add_(0, fresh, torch.full_like(fresh, 2, dtype=torch.int32))
-            self._counted = len(self._token_ids)
-        return self._counts
+    def marks(self, drafted: Iterable[int] = ()) -> tuple[Ints, Ints]:
+        """Return the token ids and their marks, as if the drafted tokens were generated too."""
+        fresh, self._read = self._token_ids[self._read :], len(self._token_ids)
+        for token in fresh:
+            place = self._place(token)  # which may make room
+            self._marks[place] += 2
+        size = len(self._places)
+        ids, marks = self._ids[:size], self._marks[:size]
+        if not drafted:
+            return ids, marks
+        copy = SeenTokens([], 0)
+        copy._ids, copy._marks, copy._places = ids.copy(), marks.copy(), dict(self._places)
+        copy._token_ids = list(drafted)
+        return copy.marks()
+
+    def _place(self, token: int) -> int:
+        place = self._places.setdefault(token, len(self._places))
+        if place == len(self._ids):
+            room = np.zeros(max(16, place), dtype=np.int64)
+            self._ids = np.concatenate((self._ids, room))
+            self._marks = np.concatenate((self._marks, room))
+        self._ids[place] = token
+        return place

@@ -1,6 +1,7 @@
 """Law 5: given the engine's own times, the simulator decides exactly what the engine decided."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,6 +156,15 @@ def test_a_different_policy_does_not_reproduce_the_log() -> None:
     ).identical
 
 
+VARIED: list[dict[str, Any]] = [
+    {},
+    {"top_p": 0.8, "top_k": 40},
+    {"repetition_penalty": 1.5, "logit_bias": ((300, 2.0),)},
+    {"presence_penalty": 1.0, "frequency_penalty": 0.5},
+    {"min_tokens": 9, "allowed_token_ids": tuple(range(300, 360)), "presence_penalty": 2.0},
+    {"min_p": 0.02, "logprobs": 2},
+]
+"""How each of six requests wants its tokens."""
 MODES = [
     policy(batching="static", kv="contiguous"),
     policy(batching="static", kv="paged", prefix_cache=True),
@@ -190,6 +200,7 @@ def _outputs_of(config: PolicyConfig) -> dict[str, list[int]]:
     requests: list[TimedRequest] = []
     for index in range(6):  # every other one is greedy
         params = SamplingParams(14, temperature=index % 2, seed=index, ignore_eos=True)
+        params = replace(params, **VARIED[index])
         requests.append((0.0, f"r{index}", [*shared, 400 + index], params))
     outputs: dict[str, list[int]] = {}
     for event in run_requests(core, requests):

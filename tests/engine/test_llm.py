@@ -168,3 +168,21 @@ def test_presets_and_batches_that_wait_work_too() -> None:
 def test_the_package_is_imported_without_torch() -> None:
     code = "import engine, sys; engine.SamplingParams(1); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=python_environment())
+
+
+def test_several_answers_to_a_prompt_stand_together_with_their_logprobs(llm: LLM) -> None:
+    params = SamplingParams(
+        5, temperature=1.0, seed=3, n=2, ignore_eos=True, logprobs=1, prompt_logprobs=0
+    )
+    outputs = llm.generate([PROMPTS[0], PROMPTS[1]], [params, replace(params, n=1)])
+    assert len(outputs) == 3
+    single = llm.generate([PROMPTS[0]], replace(params, n=1, prompt_logprobs=None))[0]
+    assert outputs[0].token_ids == single.token_ids != outputs[1].token_ids
+    for output in outputs:
+        assert output.logprobs is not None
+        assert output.prompt_logprobs is not None
+        assert len(output.logprobs) == 5
+        assert output.prompt_logprobs[0] is None
+    assert single.prompt_logprobs is None
+    with pytest.raises(EngineError, match=r"^n: a chat has one answer here"):
+        llm.chat([{"role": "user", "content": "hi"}], params)
