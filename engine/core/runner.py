@@ -27,6 +27,7 @@ from engine.models.linear import MakeLinear, linear_maker
 from engine.models.model import Decoder
 from engine.models.model_config import ModelConfig
 from engine.models.random_weights import random_weights
+from engine.models.row_padding import choose_paddings
 from engine.models.weights import LoadWeights
 from engine.sampling.new_token import NewToken, TokenLogprobs
 from engine.sampling.sampled_row import SampledRow
@@ -101,6 +102,7 @@ class Runner:
             load, make_linear = rank.loader(load, config), rank.maker(make_linear)
             config = rank.config(config)
         self._model = Decoder(config, load(self._dtype, self._device), make_linear)
+        choose_paddings(self._products.prepacked, self._dtype)
         self._kv_cache = computation.kv_cache
         slots = kv_tokens if self._kv_cache else 1
         store = kv_store(

@@ -15,8 +15,10 @@ from engine.native.linear import NativeLinear
 PREPACKED = "onednn-prepacked"
 PLAIN = "plain"
 
-_MIN_ROWS = 4
-"""oneDNN takes 1 to 3 rows in another kernel, on AVX-512 a third slower than its one for 4."""
+DEFAULT_PADDING = 4
+"""oneDNN takes 1 to 3 rows in other kernels: a third slower than its one for 4 on some processors,
+faster on others.
+"""
 
 
 class LinearMap(Protocol):
@@ -41,6 +43,8 @@ class Products:
     def __init__(self, computation: Computation) -> None:
         check_weight_format(computation.weight_format, computation.weight_group)
         self._computation = computation
+        self.prepacked: list[Linear] = []
+        """Those that may pad their rows."""
         self.weight_bytes = 0
         """Of all products made so far, as they are kept: rounded weights with their scales."""
 
@@ -56,7 +60,10 @@ class Products:
         self.weight_bytes += weight.nbytes
         if prepack and NativeLinear.can_multiply(weight):
             return NativeLinear(weight)
-        return Linear(weight, prepack=prepack)
+        product = Linear(weight, prepack=prepack)
+        if product.backend == PREPACKED:
+            self.prepacked.append(product)
+        return product
 
 
 def linear_maker(computation: Computation) -> Products:
@@ -80,17 +87,23 @@ class Linear:
     reorders the weight in every call. The operators are private to torch, hence the fallback.
     """
 
-    __slots__ = ("_kernel", "_weight", "backend")
+    __slots__ = ("_kernel", "_weight", "backend", "padding", "shape")
 
     def __init__(self, weight: Tensor, *, prepack: bool = True) -> None:
         packed = _prepacked(weight) if prepack and weight.device.type == "cpu" else None
         self._weight = weight if packed is None else packed
         self._kernel = F.linear if packed is None else _prepacked_linear
         self.backend = PLAIN if packed is None else PREPACKED
+        self.shape = weight.shape
+        self.padding = 1 if packed is None else DEFAULT_PADDING
+        """Fewer rows are padded to so many."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, input size] to [rows, output size]."""
-        return self._kernel(x, self._weight)
+        rows = x.shape[0]
+        if rows >= self.padding:
+            return self._kernel(x, self._weight)
+        return self._kernel(torch.cat([x] * -(-self.padding // rows)), self._weight)[:rows]
 
 
 def _prepacked(weight: Tensor) -> Tensor | None:
@@ -104,8 +117,5 @@ def _prepacked(weight: Tensor) -> Tensor | None:
 
 
 def _prepacked_linear(x: Tensor, packed: Tensor) -> Tensor:
-    rows = x.shape[0]
-    if rows < _MIN_ROWS:
-        x = torch.cat([x] * -(-_MIN_ROWS // rows))
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
-    return product[:rows]
+    return product
