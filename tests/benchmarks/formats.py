@@ -1,8 +1,9 @@
 """Decode steps by number format beside float32: ``python -m tests.benchmarks.formats``.
 
 One model, random weights, one thread, sequences of the same length. Every round runs one step of
-each format at each batch, and a plain read of memory, one after the other, and the fastest quarter of
-the rounds counts: what else the machine does comes and goes. The share is that of the bytes of weights, keys and values in the read rate of memory.
+each format at each batch, and a plain read of memory, one after the other. The fastest quarter of
+the rounds counts: what else the machine does comes and goes. The share is that of the bytes of
+weights, keys and values in the read rate of memory.
 """
 
 import argparse
