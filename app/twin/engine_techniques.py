@@ -98,6 +98,13 @@ def _kv_cache(engine: EngineSetup, setup: Setup) -> EngineSetup:
     return replace(engine, computation=computation, policies=policies)
 
 
+def _exits(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Let decodes leave the layers where the setup says, as often."""
+    exits = setup.deployment.early_exit
+    assert exits is not None
+    return replace(engine, computation=replace(engine.computation, exits=exits.exits))
+
+
 def _tensor_parallel(engine: EngineSetup, setup: Setup) -> EngineSetup:
     """Divide the model over as many processes."""
     ways = setup.deployment.parallel.tensor
@@ -118,6 +125,7 @@ def _kv_format(engine: EngineSetup, setup: Setup) -> EngineSetup:
 TRANSLATIONS: dict[str, Translation] = {
     "acceptance": _drafts,
     "deployment.drafting": _drafts,
+    "deployment.early_exit": _exits,
     "policies": _policies,
     "deployment.model": _model,
     "deployment.kv_cache": _kv_cache,

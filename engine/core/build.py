@@ -6,6 +6,7 @@ from typing import Any
 from engine.checkpoint.find_model import find_model
 from engine.core.clock import CoreClock
 from engine.core.core import EngineCore
+from engine.core.early_exit_runner import EarlyExitRunner
 from engine.core.facts import core_facts
 from engine.core.runner import Runner, TokenState
 from engine.core.step_log import StepLogFile
@@ -42,6 +43,7 @@ def build_core(
     memory = scheduler.memory
     _check_policies(policies, options.computation)
     _check_ranks(options, policies)
+    _check_exits(options.computation)
     require_fit(options.computation.drafts, policies)
     _check_lengths(model, policies, memory)
     runner = _runner(options, model, memory, found.load_weights(model))
@@ -85,6 +87,8 @@ def _runner(
     }
     if computation.drafts.drafter != "none":
         return SpeculativeRunner(model, computation, **_draft_model(computation.drafts), **sizes)
+    if computation.exits:
+        return EarlyExitRunner(model, computation, **sizes)
     if computation.tensor_parallel == 1:
         return Runner(model, computation, **sizes)
     from engine.parallel.parallel_runner import ParallelRunner  # torch.distributed takes a while
@@ -127,6 +131,18 @@ def _check_policies(policies: PolicyConfig, computation: Computation) -> None:
             "kv 'windowed' is simulated only; the bundled engine's models keep every token, "
             "use kv: paged"
         )
+
+
+def _check_exits(computation: Computation) -> None:
+    others = {
+        "drafts": computation.drafts.drafter != "none",
+        "adapters": bool(computation.adapters),
+        "tensor_parallel": computation.tensor_parallel > 1,
+        "a server without a KV cache": not computation.kv_cache,
+    }
+    found = [name for name, given in others.items() if given]
+    if computation.exits and found:
+        raise EngineError(f"early exit does not go together with {' or '.join(found)}")
 
 
 def _check_ranks(options: ServeOptions, policies: PolicyConfig) -> None:

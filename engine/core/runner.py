@@ -1,6 +1,6 @@
 """Runs a batch: the policies' decision in, one new token per sampling sequence out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from engine.models.model import Decoder
 from engine.models.model_config import ModelConfig
 from engine.models.random_weights import random_weights
 from engine.models.row_padding import choose_paddings
-from engine.models.weights import LoadWeights
+from engine.models.weights import LoadWeights, Weights
 from engine.sampling.new_token import NewToken, TokenLogprobs
 from engine.sampling.sampled_row import SampledRow
 from engine.sampling.sampler import new_tokens
@@ -62,6 +62,8 @@ class TokenState:
 
 class Runner:
     """A decoder and its KV memory, on one device."""
+
+    make_decoder: Callable[[ModelConfig, Weights, MakeLinear], Decoder] = Decoder
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class Runner:
         if rank is not None:
             load, make_linear = rank.loader(load, config), rank.maker(make_linear)
             config = rank.config(config)
-        self._model = Decoder(config, load(self._dtype, self._device), make_linear)
+        self._model = type(self).make_decoder(config, load(self._dtype, self._device), make_linear)
         choose_paddings(self._products.prepacked, self._dtype)
         self._kv_cache = computation.kv_cache
         slots = kv_tokens if self._kv_cache else 1

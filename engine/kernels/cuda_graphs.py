@@ -42,12 +42,12 @@ def cuda_graphs(
 ) -> CudaGraphs | None:
     """Return what captures the decodes of ``computation``; None where nothing can.
 
-    The host has a part in steps with experts (it counts their rows), adapters, drafts and several
-    processes.
+    The host has a part in steps with experts (it counts their rows), adapters, drafts, early
+    exit and several processes.
     """
     reads_tables = computation.attention in ("auto", TableAttention.name) and has_triton()
     drafts = computation.drafts.drafter != "none"
-    host_steps = config.experts or computation.adapters or drafts
+    host_steps = config.experts or computation.adapters or drafts or computation.exits
     one_device = computation.tensor_parallel == 1
     captured = reads_tables and computation.kv_cache and one_device and not host_steps
     return CudaGraphs() if device.type == "cuda" and computation.graphs and captured else None

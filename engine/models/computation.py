@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.drafting.drafts import Drafts
+from workloads.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,25 @@ class Computation:
     """Processes that share the model, each with a slice of every weight."""
     adapters: tuple[tuple[str, str], ...] = ()
     """(name, folder) of each LoRA adapter that requests may name as their model."""
+    exits: tuple[tuple[float, float], ...] = ()
+    """(share of the layers, probability) with which a decode leaves there; empty: none leaves."""
     drafts: Drafts = Drafts()  # noqa: RUF009, it is frozen
     """What drafts tokens that decodes verify (``batching: speculative``)."""
+
+    def __post_init__(self) -> None:
+        if not self.exits:
+            return
+        depths, shares = zip(*self.exits, strict=True)
+        if min(depths) <= 0 or max(depths) > 1 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:
+            raise EngineError(
+                f"exits {self.exits}: depths must be above 0 and at most 1, and their "
+                "probabilities from 0 on and 1 in all"
+            )
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "Computation":
         """Return the computation of plain values, as ``dataclasses.asdict`` and JSON give them."""
         adapters = tuple((name, folder) for name, folder in values["adapters"])
         drafts = Drafts.from_dict(values["drafts"])
-        return cls(**{**values, "adapters": adapters, "drafts": drafts})
+        exits = tuple((depth, share) for depth, share in values["exits"])
+        return cls(**{**values, "adapters": adapters, "exits": exits, "drafts": drafts})

@@ -118,6 +118,13 @@ def test_without_a_kv_cache_no_request_waits_for_memory() -> None:
     assert started_with("kv-cache") == SMALL
 
 
+def test_exits_are_the_techniques() -> None:
+    found = started_with("early-exit:depths=0.25x1,shares=0.5x0.5")
+    assert found == replace(SMALL, computation=Computation(exits=((0.25, 0.5), (1.0, 0.5))))
+    assert ServeOptions.from_json(found.as_json()) == found
+    assert "early-exit" in runnable_techniques()
+
+
 def test_off_comes_before_on_and_memory_keeps_its_size() -> None:
     found = started_with("prefix-cache", without=("continuous-batching:static_batch=2",))
     assert (found.policies.batching, found.policies.max_seqs) == ("static", 2)

@@ -67,6 +67,18 @@ def test_a_core_that_cannot_be_built_says_why(changes: dict[str, Any], message: 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"tensor_parallel": 2}, {"kv_cache": False}, {"adapters": (("a", "/nowhere"),)}],
+)
+def test_early_exit_beside_what_it_does_not_go_with_is_refused(changes: dict[str, Any]) -> None:
+    from engine.core.build import build_core
+
+    computation = Computation(exits=((0.5, 1.0),), **changes)
+    with pytest.raises(ServetwinError, match=r"^early exit does not go together with "):
+        build_core(replace(TINY, computation=computation))
+
+
 DRAFTED = replace(
     TINY,
     policies=replace(POLICIES, batching="speculative", draft_rows=2),
