@@ -62,8 +62,10 @@ class EarlyExitRunner(Runner):
 
     def _leaves(self, step: StepInput) -> list[int]:
         """Return after how many layers each entry leaves."""
-        count = len(step.entries)  # decodes come first, one row each
-        drawn = uniforms(row_bits(step.token_ids[:count], step.positions[:count], _STREAM))
+        starts = np.cumsum([0, *(entry.rows for entry in step.entries)])[:-1]
+        token_ids, positions = np.array(step.token_ids), np.array(step.positions)
+        bits = row_bits(token_ids[starts].tolist(), positions[starts].tolist(), _STREAM)
+        drawn = uniforms(bits)
         found = self._until.searchsorted(drawn, side="right")
         last = self._config.layers
         return [

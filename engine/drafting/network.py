@@ -18,7 +18,7 @@ class Share:
     entry: ScheduledSequence
     token_ids: list[int]
     positions: range | list[int]
-    sampled: range
+    sampled: range | list[int]
 
     def single_rows(self) -> list["Share"]:
         """Return each row as a decode of its own: of a chain, each sees all before it."""

@@ -12,6 +12,12 @@ import torch
 from torch import Tensor
 
 from engine.attention.choose import attention_backend
+from engine.core.prompt_logprobs import (
+    PromptSpan,
+    keep_prompt_logprobs,
+    prompt_spans,
+    say_prompt_logprobs,
+)
 from engine.core.runner import Runner, TokenState
 from engine.drafting.drafts import Drafts
 from engine.drafting.model_drafter import ModelDrafter
@@ -19,6 +25,7 @@ from engine.drafting.n_gram import NGramDrafter
 from engine.drafting.network import Network, Share, see_ancestors
 from engine.drafting.proposals import Drafter, Pass, Proposals, decisions
 from engine.drafting.rejection import greedy_walk, walk
+from engine.kv.choose import kv_store
 from engine.kv.kv_store import KVStore
 from engine.models.computation import Computation
 from engine.models.linear import linear_maker
@@ -86,10 +93,15 @@ class SpeculativeRunner(Runner):
             for one, tokens in zip(passes, proposals.tokens, strict=True)
             for share in self._verified(one, tokens)
         ]
-        logits = self._network.logits([*shares, *(_prompt(*prompt) for prompt in prompts)])
-        verified, sampled = logits.tensor_split([len(passes) * self._tree.rows])
+        spans = prompt_spans([entry for entry, _ in prompts], states)
+        told = {id(span.state): span.positions for span in spans}
+        shares += [_prompt(entry, state, told.get(id(state), 0)) for entry, state in prompts]
+        logits = self._network.logits(shares)
+        verified, of_prompts = logits.tensor_split([len(passes) * self._tree.rows])
+        if told:
+            of_prompts = _keep_told(of_prompts, prompts, spans)
         found = self._verify(passes, proposals, verified) if passes else {}
-        return found | _first_tokens(prompts, states, sampled)
+        return found | _first_tokens(prompts, states, of_prompts)
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """Copy keys and values from block to block, those of the draft model too."""
@@ -193,7 +205,8 @@ class SpeculativeRunner(Runner):
         """Return the draft model with keys and values in slots of the same numbers."""
         model = Decoder(small, load(self._dtype, self._device), linear_maker(computation))
         own = self.store
-        store = KVStore(
+        store = kv_store(
+            computation.kv_format,
             small,
             own.tokens,
             own.layout,
@@ -208,11 +221,29 @@ class SpeculativeRunner(Runner):
         return Network(model, attention)
 
 
-def _prompt(entry: ScheduledSequence, state: TokenState) -> Share:
+def _prompt(entry: ScheduledSequence, state: TokenState, told: int) -> Share:
+    """Return a chunk of a prompt, of whose first ``told`` rows logprobs are wanted."""
     start, tokens = entry.start, entry.tokens
     ids = state.token_ids[start : start + tokens]
-    sampled = range(tokens - 1, tokens) if entry.samples else range(0)
+    sampled = [*range(told), *range(tokens - 1 if entry.samples else tokens, tokens)]
     return Share(entry, ids, range(start, start + tokens), sampled)
+
+
+def _keep_told(
+    logits: Tensor, prompts: list[tuple[ScheduledSequence, TokenState]], spans: list[PromptSpan]
+) -> Tensor:
+    """Keep the logprobs of prompts; return the logits of their last rows alone."""
+    told = {id(span.state): span.positions for span in spans}
+    told_rows: list[int] = []
+    last_rows: list[int] = []
+    row = 0
+    for entry, state in prompts:
+        stop = row + told.get(id(state), 0)
+        told_rows += range(row, stop)
+        row = stop + entry.samples
+        last_rows += range(stop, row)
+    keep_prompt_logprobs(logits[told_rows], spans)
+    return logits[last_rows]
 
 
 def _first_tokens(
@@ -228,7 +259,10 @@ def _first_tokens(
     generated = [len(states[name].token_ids) - seq.prompt_tokens for _, seq, name in answers]
     rows = [states[name].row(n) for (_, _, name), n in zip(answers, generated, strict=True)]
     tokens = new_tokens(logits[[place for place, _, _ in answers]], rows)
-    return {name: [token] for (_, _, name), token in zip(answers, tokens, strict=True)}
+    found = {name: [token] for (_, _, name), token in zip(answers, tokens, strict=True)}
+    for seq in ended:
+        say_prompt_logprobs(seq, states[seq.output_id], found)
+    return found
 
 
 def _with_logprobs(tokens: list[NewToken], logits: Tensor, top: int) -> list[NewToken]:

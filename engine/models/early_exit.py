@@ -37,7 +37,7 @@ class ExitingDecoder(Decoder):
     """A decoder of which rows may leave early."""
 
     def __init__(self, config: ModelConfig, weights: Weights, make_linear: MakeLinear) -> None:
-        self._skipped: list[_SkippedLayer] = []
+        self._skipped: list[_SkippedLayer | None] = []
         layers = self._noticing(config, weights, make_linear)
         super().__init__(config, replace(weights, layers=layers), make_linear)
 
@@ -70,8 +70,9 @@ class ExitingDecoder(Decoder):
                 attend = stage.attend
             if attend is not None:
                 x, delta = layer(index, x, delta, cos, sin, attend)
-            if len(slots):
-                store.write(index, slots, *self._skipped[index](*gone))
+            skipped = self._skipped[index]
+            if skipped is not None and len(slots):
+                store.write(index, slots, *skipped(*gone))
         x = x if delta is None else x + delta
         x = torch.cat((x, gone[0])).index_select(0, rows)
         normed = self._operators.rms_norm(x, self._final_norm, self.config.norm_eps)
@@ -84,7 +85,9 @@ class ExitingDecoder(Decoder):
         operators = operators_for(weights.embedding.device)
         for index, layer in enumerate(weights.layers):
             made = within(make_linear, f"layers.{index}")
-            self._skipped.append(_SkippedLayer(config, layer, made, operators))
+            stores = config.stores(index)
+            skipped = _SkippedLayer(config, layer, made, operators) if stores else None
+            self._skipped.append(skipped)
             yield layer
 
 

@@ -55,17 +55,18 @@ def runner_of(
     layout: KVLayout = "paged",
     kv_tokens: int = 1024,
     block_tokens: int = 8,
-    attention: str = "auto",
     std: float = STD,
+    attention: str = "auto",
+    kv_format: str = "as-dtype",
 ) -> Runner:
     """A runner with these drafts, if there are any."""
-    computation = Computation(device="cpu", drafts=drafts, attention=attention)
+    computed = Computation("cpu", attention=attention, kv_format=kv_format, drafts=drafts)
     sizes = {"layout": layout, "kv_tokens": kv_tokens, "block_tokens": block_tokens}
     if drafts.drafter == "none":
-        return Runner(config, computation, **sizes, weight_std=std)  # type: ignore[arg-type]
+        return Runner(config, computed, **sizes, weight_std=std)  # type: ignore[arg-type]
     return SpeculativeRunner(
         config,
-        computation,
+        computed,
         **sizes,
         weight_std=std,
         draft_config=_draft_config(config, drafts.seed),
@@ -73,7 +74,9 @@ def runner_of(
     )
 
 
-def engine_core(policies: PolicyConfig, drafts: Drafts, attention: str = "auto") -> EngineCore:
+def engine_core(
+    policies: PolicyConfig, drafts: Drafts, attention: str = "auto", kv_format: str = "as-dtype"
+) -> EngineCore:
     """An engine with these drafts; ``Drafts()`` are none."""
     scheduler = build_scheduler(policies)
     memory = scheduler.memory
@@ -83,6 +86,7 @@ def engine_core(policies: PolicyConfig, drafts: Drafts, attention: str = "auto")
         kv_tokens=memory.capacity_tokens,
         block_tokens=memory.block_tokens,
         attention=attention,
+        kv_format=kv_format,
     )
     cached = policies.prefix_cache
     return EngineCore(scheduler, runner, token_state, prefix_cache=cached, log=MemoryStepLog())

@@ -25,7 +25,7 @@ from tests.support.speculative_engine import (
     said_by_sample,
     speculative,
 )
-from tests.support.timed_requests import TimedInbox, TimedRequest
+from tests.support.timed_requests import TimedInbox, TimedRequest, run_requests
 from workloads.errors import EngineError
 
 OUTPUT = 64
@@ -73,7 +73,7 @@ def test_neither_attention_nor_layout_changes_an_answer(
 ) -> None:
     drafts = DRAFTS[name]
     policies = replace(speculative(drafts), kv="contiguous", reservation="exact")
-    assert said(engine_core(policies, drafts, attention), requests_of()) == greedy
+    assert said(engine_core(policies, drafts, attention=attention), requests_of()) == greedy
 
 
 def test_a_draft_of_the_same_weights_is_always_accepted() -> None:
@@ -273,3 +273,30 @@ def test_several_answers_to_a_prompt_share_it_in_both_models(name: str) -> None:
     assert len(found) == 3
     if name == "the model itself":
         assert acceptance(core) == 3
+
+
+def test_a_prompt_has_its_logprobs_beside_passes_of_others() -> None:
+    drafts = DRAFTS["a tree of a noisy copy"]
+    wanted = SamplingParams(6, ignore_eos=True, prompt_logprobs=1)
+    requests = [*requests_of(20)[:3], (0.03, "told", list(range(300, 340)), wanted)]
+    found = {}
+    for name, core in (
+        ("drafts", engine_core(replace(speculative(drafts), max_seqs=4, token_budget=70), drafts)),
+        ("plain", engine_core(PLAIN, Drafts())),
+    ):
+        events = run_requests(core, requests)
+        (first, *_) = [event for event in events if event.request_id == "told"]
+        assert first.prompt_logprobs is not None
+        found[name] = [said.chosen for said in first.prompt_logprobs if said is not None]
+    assert len(found["plain"]) == 39
+    assert found["drafts"] == pytest.approx(found["plain"], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["a noisy copy", "a tree of layers"])
+def test_keys_in_int8_are_moved_with_their_scales(name: str) -> None:
+    """The drafts change nothing there either: a pass reads what plain decodes would read."""
+    drafts = DRAFTS[name]
+    found = []
+    for own, policies in ((drafts, speculative(drafts)), (Drafts(), PLAIN)):
+        found.append(said(engine_core(policies, own, kv_format="int8"), requests_of()))
+    assert found[0] == found[1]
