@@ -1,4 +1,4 @@
-"""Parse bodies: small ones at once, large ones in a process of their own.
+"""Parse bodies: small ones at once, long texts in a thread, large ones in a process of their own.
 
 A body of some megabytes keeps an interpreter busy for a good part of a second, whatever thread it
 is parsed in. What comes back is small: a prompt that fits the model, or an error.
@@ -19,6 +19,8 @@ from engine.http.protocol import GenerationBody
 
 _NICENESS = 5
 """So that parsing gives way to the event loop and the core."""
+SMALL_BODY_BYTES = 4096
+"""Larger bodies are read in a thread where the tokenizer is slow."""
 PARSE_LIMIT_S = 20.0
 """After so long the process is ended and the body refused."""
 
@@ -40,8 +42,10 @@ class BodyParser:
         self, kind: type[GenerationBody], raw: bytearray, limits: ModelLimits
     ) -> GenerationRequest:
         """Return what a body asks for. Raises ``ApiError`` (400, 404) for what is wrong with it."""
-        if len(raw) <= LARGE_BODY_BYTES:
+        if len(raw) <= (SMALL_BODY_BYTES if limits.tokenizer.is_slow else LARGE_BODY_BYTES):
             return read_request(kind, raw, limits)
+        if len(raw) <= LARGE_BODY_BYTES:
+            return await asyncio.to_thread(read_request, kind, raw, limits)
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(self._caller, self._call, kind, raw, limits)
         if isinstance(answer, GenerationRequest):

@@ -23,6 +23,7 @@ class ByteTokenizer:
 
     eos_ids: tuple[int, ...] = (EOS_ID,)
     has_template = False
+    is_slow = False
 
     def encode(self, text: str) -> list[int]:
         """Return one token per byte of UTF-8."""

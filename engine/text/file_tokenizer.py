@@ -19,6 +19,8 @@ _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_toke
 class FileTokenizer:
     """The ``Tokenizer`` of the folder of a checkpoint."""
 
+    is_slow = True
+
     def __init__(self, folder: Path, eos_ids: tuple[int, ...]) -> None:
         """Read the files.
 

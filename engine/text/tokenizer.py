@@ -42,6 +42,10 @@ class Tokenizer(Protocol):
     def has_template(self) -> bool:
         """Whether chats have a template of the model's own, which knows tools and variables."""
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether a page of text takes milliseconds; the interpreter is free in the meantime."""
+
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a prompt."""
 

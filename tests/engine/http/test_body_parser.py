@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 
 from engine.http import body_parser
 from engine.http.api_errors import ApiError
-from engine.http.body_parser import BodyParser
+from engine.http.body_parser import SMALL_BODY_BYTES, BodyParser
 from engine.http.body_reader import LARGE_BODY_BYTES
 from engine.http.generation_request import GenerationRequest, ModelLimits
 from engine.http.protocol import ChatBody, CompletionBody, GenerationBody
+from engine.text.byte_tokenizer import ByteTokenizer
 
 LIMITS = ModelLimits("fake", 1000, 300_000)
 CASES: list[tuple[type[GenerationBody], dict[str, Any]]] = [
@@ -42,6 +44,30 @@ def parsed(parser: BodyParser, kind: type[GenerationBody], raw: bytes) -> object
         return asyncio.run(parser.parse(kind, bytearray(raw), LIMITS))
     except ApiError as error:
         return error.status, error.message, error.param, error.code
+
+
+class RecordingTokenizer(ByteTokenizer):
+    """Says in which thread it worked."""
+
+    is_slow = True
+
+    def encode(self, text: str) -> list[int]:
+        threads.append(threading.current_thread())
+        return super().encode(text)
+
+
+threads: list[threading.Thread] = []
+
+
+@pytest.mark.parametrize("size", [100, 5000])
+def test_a_slow_tokenizer_keeps_long_texts_out_of_the_event_loop(size: int) -> None:
+    limits = ModelLimits("fake", 1000, 300_000, RecordingTokenizer())
+    body = bytearray(json.dumps({"prompt": "a" * size}).encode())
+    with closing(BodyParser()) as parser:
+        asked = asyncio.run(parser.parse(CompletionBody, body, limits))
+        assert parser.process_id is None
+    assert len(asked.prompts[0][0]) == size
+    assert (threads[-1] is threading.main_thread()) == (size < SMALL_BODY_BYTES)
 
 
 @pytest.mark.parametrize(("kind", "body"), CASES)
