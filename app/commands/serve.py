@@ -36,7 +36,9 @@ def serve(
     mock: MockOptions,
     servers: Annotated[ServerOptions, Only("hardware", "techniques", "without", "efficiency")],
     policy: PolicyOptions,
-    engine: Annotated[EngineChoice, Only("device", "dtype", "threads", "adapter")],
+    engine: Annotated[
+        EngineChoice, Only("device", "dtype", "threads", "adapter", "kv_memory_share")
+    ],
     http: HttpOptions,
     model: Annotated[
         str | None,
@@ -108,7 +110,8 @@ def _simulated(
 
     if choice != EngineChoice(choice.model, seed=choice.seed):
         raise EngineError(
-            "--device, --dtype, --threads: say how torch computes, and a simulated server has none"
+            "--device, --dtype, --threads, --adapter, --kv-memory-share: say how torch computes, "
+            "and a simulated server has none"
         )
     engine = simulated_engine(servers, policy, seed=choice.seed, step_log=step_log)
     for note in policy.laid_on(servers.servers()).notes():

@@ -33,6 +33,8 @@ class EngineChoice:
     """Torch threads."""
     adapter: Annotated[tuple[str, ...], Option(metavar="NAME=FOLDER")] = ()
     """A LoRA adapter that requests may name as their model; repeatable."""
+    kv_memory_share: Annotated[float, Option(min=0, max=1)] = 0.0
+    """Keep as many KV tokens as fit into this share of the GPU's memory; 0: as many as set."""
     seed: int = 0
 
     def policies(self) -> "PolicyConfig":
@@ -48,7 +50,13 @@ class EngineChoice:
         """Return how the engine computes."""
         from engine.models.computation import Computation
 
-        return Computation(self.device, self.dtype, self.threads, adapters=self._adapters())
+        return Computation(
+            self.device,
+            self.dtype,
+            self.threads,
+            adapters=self._adapters(),
+            kv_memory_share=self.kv_memory_share,
+        )
 
     def _adapters(self) -> tuple[tuple[str, str], ...]:
         """Return (name, folder) of each adapter."""

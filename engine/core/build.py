@@ -1,5 +1,6 @@
 """Build the core with the bundled runner. Of the serving half, only this module needs torch."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,6 +9,7 @@ from engine.core.clock import CoreClock
 from engine.core.core import EngineCore
 from engine.core.early_exit_runner import EarlyExitRunner
 from engine.core.facts import core_facts
+from engine.core.kv_sizing import CudaMemory, kv_tokens_that_fit
 from engine.core.runner import Runner, TokenState
 from engine.core.step_log import StepLogFile
 from engine.drafting.drafts import Drafts, require_fit
@@ -47,6 +49,10 @@ def build_core(
     require_fit(options.computation.drafts, policies)
     _check_lengths(model, policies, memory)
     runner = _runner(options, model, memory, found.load_weights(model))
+    if options.computation.kv_memory_share:
+        policies = _fitted(runner, policies, options.computation.kv_memory_share)
+        scheduler = build_scheduler(policies)
+        memory = scheduler.memory
     drafts = isinstance(runner, SpeculativeRunner)
     _warm_up(runner, memory, 1 + (policies.draft_rows if drafts else 0))
     graphs = cuda_graphs(options.computation, model, runner.store.keys.device)
@@ -69,6 +75,20 @@ def build_core(
         movers=kv_movers(policies, memory, runner.stores),
     )
     return core, facts
+
+
+def _fitted(runner: Runner, policies: PolicyConfig, share: float) -> PolicyConfig:
+    """Return the policies with as much KV memory as fits; the runner has it too."""
+    device = runner.store.keys.device
+    if device.type != "cuda" or type(runner) is not Runner:
+        raise EngineError(
+            "kv_memory_share: is for one CUDA device without drafts; give kv_tokens instead"
+        )
+    fitted = replace(
+        policies, kv_tokens=kv_tokens_that_fit(runner, policies, share, CudaMemory(device))
+    )
+    runner.resize(build_scheduler(fitted).memory.capacity_tokens)
+    return fitted
 
 
 def _runner(

@@ -13,6 +13,7 @@ from engine.adapters.adapted_linear import AdapterRows, adapted_maker
 from engine.adapters.adapter_folder import read_adapter
 from engine.attention.choose import attention_backend
 from engine.attention.decode_rows import DecodeRows, pack_rows
+from engine.attention.step_attention import AttentionBackend
 from engine.attention.table_attention import TableAttention
 from engine.attention.without_cache import WithoutCache
 from engine.core.prompt_logprobs import keep_prompt_logprobs, prompt_spans, say_prompt_logprobs
@@ -106,17 +107,25 @@ class Runner:
         self._model = type(self).make_decoder(config, load(self._dtype, self._device), make_linear)
         choose_paddings(self._products.prepacked, self._dtype)
         self._kv_cache = computation.kv_cache
-        slots = kv_tokens if self._kv_cache else 1
-        store = kv_store(
-            computation.kv_format, config, slots, layout, block_tokens,
-            dtype=self._dtype, device=self._device,
-        )  # fmt: skip
         attention = computation.attention if self._kv_cache else WithoutCache.name
-        self._attention = attention_backend(
-            attention, store, config.heads // config.kv_heads, config.windows
-        )
+        group = config.heads // config.kv_heads
 
+        def make_attention(slots: int) -> AttentionBackend:
+            store = kv_store(
+                computation.kv_format, config, slots, layout, block_tokens,
+                dtype=self._dtype, device=self._device,
+            )  # fmt: skip
+            return attention_backend(attention, store, group, config.windows)
+
+        self._make_attention = make_attention
+        self._attention = make_attention(kv_tokens if self._kv_cache else 1)
         self._graphs: GraphBuckets | None = None
+
+    def resize(self, kv_tokens: int) -> None:
+        """Allocate other slots; what was stored and captured is lost."""
+        self._graphs = None
+        del self._attention  # its memory is free before the new one is taken
+        self._attention = self._make_attention(kv_tokens if self._kv_cache else 1)
 
     @torch.inference_mode()
     def capture_decodes(self, backend: GraphBackend, most_rows: int, most_tokens: int) -> None:
