@@ -44,7 +44,7 @@ def prompt_spans(
         positions = min(entry.tokens, entry.seq.prompt_tokens - 1 - entry.start)
         if positions > 0:
             state = states[entry.seq.output_id]
-            if state.params.prompt_logprobs is not None and not _answered(state, entry.seq):
+            if _is_wanted(state, entry.seq):
                 spans.append(PromptSpan(state, entry.start, row, positions))
         row += entry.rows
     return spans
@@ -71,7 +71,7 @@ def say_prompt_logprobs(
     seq: Sequence, state: PromptState, found: dict[str, list[NewToken]]
 ) -> None:
     """Add what is known of a prompt to the first tokens of its answers, where it is wanted."""
-    if state.params.prompt_logprobs is None or _answered(state, seq):
+    if not _is_wanted(state, seq):
         return
     known = (None, *(state.prompt_logprobs[place] for place in range(1, seq.prompt_tokens)))
     for name in seq.output_ids():
@@ -79,6 +79,6 @@ def say_prompt_logprobs(
         found[name] = [first._replace(prompt_logprobs=known), *others]
 
 
-def _answered(state: PromptState, seq: Sequence) -> bool:
-    """Return whether the first token is out; then a prompt is only computed anew."""
-    return len(state.token_ids) > seq.prompt_tokens
+def _is_wanted(state: PromptState, seq: Sequence) -> bool:
+    """Return whether they are wanted, and not told: a prompt may be computed anew later."""
+    return state.params.prompt_logprobs is not None and len(state.token_ids) <= seq.prompt_tokens

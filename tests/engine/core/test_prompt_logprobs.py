@@ -6,6 +6,7 @@ import pytest
 
 from engine.core.core import EngineCore
 from engine.core.messages import TokenEvent
+from engine.sampling.new_token import TokenLogprobs
 from engine.sampling.sampling_params import SamplingParams
 from policies.batch import Batch, ScheduledSequence
 from policies.config import PolicyConfig
@@ -18,7 +19,9 @@ import torch
 
 from engine.core.build import token_state
 from engine.core.runner import Runner
+from engine.drafting.drafts import Drafts
 from engine.models.model_config import model_preset
+from tests.support.speculative_engine import DRAFTS, POLICIES, engine_core, speculative
 
 PROMPT = list(range(300, 317))
 PARAMS = SamplingParams(6, ignore_eos=True, logprobs=2, prompt_logprobs=2)
@@ -90,3 +93,30 @@ def test_every_token_of_a_prompt_has_the_log_softmax_before_it(mode: str) -> Non
     assert all(event.cached_tokens == 0 for event in events if event.request_id != "before"), (
         "a part of the prompt was not computed"
     )
+
+
+@pytest.mark.parametrize("drafts", ["n-grams", "a tree of a noisy copy"])
+def test_drafts_change_none(drafts: str) -> None:
+    plain = _first_of(replace(POLICIES, batching="chunked", token_budget=16), Drafts())
+    drafted = _first_of(replace(speculative(DRAFTS[drafts]), token_budget=100), DRAFTS[drafts])
+    assert len(plain) == len(drafted) == len(PROMPT)
+    for one, other in zip(plain[1:], drafted[1:], strict=True):
+        assert one is not None
+        assert other is not None
+        assert one.chosen == pytest.approx(other.chosen, abs=1e-4)
+
+
+def _first_of(policies: PolicyConfig, drafts: Drafts) -> tuple[TokenLogprobs | None, ...]:
+    """The logprobs of a prompt beside another one."""
+    core = engine_core(policies, drafts)
+    params = SamplingParams(12, ignore_eos=True, prompt_logprobs=1)
+    for name in ("a", "b"):
+        assert core.add(name, PROMPT, params, 0.0) is None
+    first: tuple[TokenLogprobs | None, ...] | None = None
+    while core.unfinished:
+        for event in core.step(0.0) or ():
+            assert isinstance(event, TokenEvent)
+            if event.request_id == "b" and first is None:
+                first = event.prompt_logprobs
+    assert first is not None
+    return first
