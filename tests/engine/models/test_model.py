@@ -53,7 +53,7 @@ MATRIX = [
     (model, mode)
     for model in ALL_MODELS
     for mode in MODES
-    if FULL or model in ONE_OF_A_KIND or mode in ("static-contiguous", "preempted")
+    if FULL or model in ONE_OF_A_KIND or mode == "preempted"
 ]
 REPEATED, JOINS = [*PROMPTS, PROMPTS[0]], [0, 0, 0, 2, 9]
 """The last prompt comes when all blocks of the first one are known."""
