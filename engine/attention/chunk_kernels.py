@@ -4,7 +4,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.attention.bias import causal_lower_right
 
 
 class ChunkKernel(Protocol):
@@ -38,6 +37,8 @@ class DeviceChunks:
 
     def causal(self, rows: int, before: int, dtype: torch.dtype) -> Tensor:
         """Return the mask of rows that see ``before`` keys and those up to their own."""
+        from torch.nn.attention.bias import causal_lower_right  # brings torch's compiler: seconds
+
         mask: Tensor = causal_lower_right(rows, before + rows)
         return mask
 

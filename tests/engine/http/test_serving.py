@@ -243,3 +243,10 @@ def test_the_http_process_needs_no_torch() -> None:
     imports = "import sys, engine.http.serving, engine.core.core_process"
     code = f"{imports}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_the_core_starts_without_the_compiler_of_torch() -> None:
+    """Its import takes longer than all others together."""
+    imports = "import sys, engine.core.build"
+    code = f"{imports}; sys.exit(bool({{'torch._dynamo', 'triton'}} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
