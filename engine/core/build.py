@@ -15,6 +15,7 @@ from engine.core.step_log import StepLogFile
 from engine.drafting.drafts import Drafts, require_fit
 from engine.drafting.speculative_runner import SpeculativeRunner
 from engine.kernels.cuda_graphs import cuda_graphs
+from engine.kv.forgetting import kept_tokens
 from engine.kv.host_memory import kv_movers
 from engine.models.computation import Computation
 from engine.models.model_config import ModelConfig
@@ -56,7 +57,7 @@ def build_core(
     drafts = isinstance(runner, SpeculativeRunner)
     _warm_up(runner, memory, 1 + (policies.draft_rows if drafts else 0))
     graphs = cuda_graphs(options.computation, model, runner.store.keys.device)
-    if graphs is not None:
+    if graphs is not None and policies.kv != "windowed":
         runner.capture_decodes(graphs, policies.max_seqs, policies.max_model_len)
     clock = clock or CoreClock()
     facts = core_facts(
@@ -105,6 +106,8 @@ def _runner(
         "seed": options.seed,
         "load_weights": load_weights,
     }
+    if kept := kept_tokens(model, options.policies, computation):
+        return Runner(model, computation, **sizes, kept=kept)
     if computation.drafts.drafter != "none":
         return SpeculativeRunner(model, computation, **_draft_model(computation.drafts), **sizes)
     if computation.exits:
@@ -145,11 +148,6 @@ def _check_policies(policies: PolicyConfig, computation: Computation) -> None:
         raise EngineError(
             "drafts are verified against stored keys and values; turn the KV cache on, or do not "
             "draft"
-        )
-    if policies.kv == "windowed":
-        raise EngineError(
-            "kv 'windowed' is simulated only; the bundled engine's models keep every token, "
-            "use kv: paged"
         )
 
 

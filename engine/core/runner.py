@@ -13,6 +13,7 @@ from engine.adapters.adapted_linear import AdapterRows, adapted_maker
 from engine.adapters.adapter_folder import read_adapter
 from engine.attention.choose import attention_backend
 from engine.attention.decode_rows import DecodeRows, pack_rows
+from engine.attention.rolling import RollingAttention
 from engine.attention.step_attention import AttentionBackend
 from engine.attention.table_attention import TableAttention
 from engine.attention.without_cache import WithoutCache
@@ -21,6 +22,7 @@ from engine.core.step_input import StepInput
 from engine.core.step_isolation import ExecutorLost
 from engine.kernels.graph_buckets import GraphBackend, GraphBuckets
 from engine.kv.choose import kv_store
+from engine.kv.kept_tokens import KeptTokens
 from engine.kv.kv_store import KVStore
 from engine.models.computation import Computation
 from engine.models.device import choose_device, choose_dtype, device_name, to_device
@@ -28,6 +30,7 @@ from engine.models.linear import MakeLinear, linear_maker
 from engine.models.model import Decoder
 from engine.models.model_config import ModelConfig
 from engine.models.random_weights import random_weights
+from engine.models.rotary import rotary_frequencies
 from engine.models.row_padding import choose_paddings
 from engine.models.weights import LoadWeights, Weights
 from engine.sampling.new_token import NewToken, TokenLogprobs
@@ -78,10 +81,12 @@ class Runner:
         weight_std: float = 0.02,
         load_weights: LoadWeights | None = None,
         rank: "TensorRank | None" = None,
+        kept: KeptTokens | None = None,
     ) -> None:
         """Load the weights, or draw them at random, and allocate ``kv_tokens`` slots.
 
-        With a ``rank`` it is a slice of the model, which computes its part of every step.
+        With a ``rank`` it is a slice of the model, which computes its part of every step. ``kept``
+        is what the memory keeps of a sequence, where it forgets.
         """
         if min(computation.threads, kv_tokens, block_tokens) < 1:
             raise EngineError("threads, kv_tokens and block_tokens must be at least 1")
@@ -108,14 +113,17 @@ class Runner:
         choose_paddings(self._products.prepacked, self._dtype)
         self._kv_cache = computation.kv_cache
         attention = computation.attention if self._kv_cache else WithoutCache.name
-        group = config.heads // config.kv_heads
+        group, windows = config.heads // config.kv_heads, () if kept else config.windows
 
         def make_attention(slots: int) -> AttentionBackend:
             store = kv_store(
                 computation.kv_format, config, slots, layout, block_tokens,
                 dtype=self._dtype, device=self._device,
             )  # fmt: skip
-            return attention_backend(attention, store, group, config.windows)
+            backend = attention_backend(attention, store, group, windows)
+            if kept is None or not self._kv_cache:
+                return backend
+            return RollingAttention(backend, kept, rotary_frequencies(config, self._device))
 
         self._make_attention = make_attention
         self._attention = make_attention(kv_tokens if self._kv_cache else 1)

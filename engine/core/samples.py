@@ -64,5 +64,5 @@ class Forks:
 
 
 def _copied(blocks: list[int], child: Sequence, scheduler: Scheduler) -> BlockCopies:
-    own = scheduler.memory.table(child, child.computed_tokens)
-    return [pair for pair in zip(blocks, own, strict=False) if pair[0] != pair[1]]
+    scheduler.memory.table(child, child.computed_tokens)
+    return [pair for pair in zip(blocks, child.blocks, strict=False) if pair[0] != pair[1]]

@@ -37,6 +37,9 @@ class ModelConfig:
     """Whether the queries and keys of each head are normed before they are rotated (Qwen3)."""
     windows: tuple[int | None, ...] = ()
     """How many tokens a query of each layer sees, its own included (None: all); empty: all."""
+    sink_tokens: int = 0
+    """First tokens that every query sees beside the window of its layer, each as if it stood right
+    before it (StreamingLLM)."""
     latent: LatentConfig | None = None
     """Multi-head latent attention; then ``kv_heads`` is 1 and ``head_dim`` that of a query."""
     experts: ExpertConfig | None = None

@@ -52,8 +52,9 @@ class Residency:
 class WindowedKV:
     """A pool of blocks, of which a sequence holds as many as its ``Residency`` needs.
 
-    Blocks are counted, not named: which layer's tokens lie where is left open. A step's own tokens
-    need no room beside the window: what is held is what is kept when the step has ended.
+    Blocks are counted; they have numbers where all layers keep the same tokens, else it is left
+    open which layer's tokens lie where. A step's own tokens need no room beside the window: what is
+    held is what is kept when the step has ended.
     """
 
     layout: KVLayout = "paged"
@@ -65,6 +66,10 @@ class WindowedKV:
         self.capacity_tokens = self.total_blocks * self.block_tokens
         self._residency = Residency(config)
         self._free = self.total_blocks
+        self._has_numbers = config.kv_window_share == 1 and not config.kv_state_tokens
+        """Whether all that a sequence keeps are tokens of all layers."""
+        self._untouched = 0  # blocks from here on were never handed out
+        self._returned: list[int] = []
         self._watermark = config.watermark_of(self.total_blocks)
         self._watermark_alone = self._watermark if config.watermark_alone else 0
         self._spare_block = config.decode_needs_free_block
@@ -162,15 +167,22 @@ class WindowedKV:
         """Give back every block; the sequence does not decode any more."""
         self._free += self._held(seq)
         seq.held_blocks = 0
+        if seq.blocks:
+            self._returned += reversed(seq.blocks)
+            seq.blocks = []
 
     def table(self, seq: Sequence, tokens: int) -> list[int]:
         """As many blocks, all nowhere, as ``tokens`` positions have; none if it has no such room.
 
         It says that the positions were granted, by ``reserve``, ``grow`` or the promise of
-        ``repeatable_steps``. An executor cannot use it: every kind of layer keeps its own tokens.
+        ``repeatable_steps``. What is kept of them lies in ``seq.blocks`` then, if blocks have
+        numbers: which position where in them is the executor's choice.
         """
-        if self._blocks(tokens) - self._held(seq) > self._free:
+        blocks = self._blocks(tokens)
+        if blocks - self._held(seq) > self._free:
             return []
+        if self._has_numbers:
+            seq.blocks += self._take(blocks - len(seq.blocks))
         return [_NOWHERE] * -(-tokens // self.block_tokens)
 
     def free_tokens(self) -> int:
@@ -192,6 +204,17 @@ class WindowedKV:
         held = sum(self._held(seq) for seq in seqs)
         assert self._free + held == self.total_blocks, "blocks leak"
         assert self._free >= 0, "more blocks are held than there are"
+
+    def _take(self, blocks: int) -> list[int]:
+        """Give out numbers: first the ones never used, then the last that came back."""
+        taken = []
+        for _ in range(blocks):
+            if self._untouched < self.total_blocks:
+                taken.append(self._untouched)
+                self._untouched += 1
+            else:
+                taken.append(self._returned.pop())
+        return taken
 
     def _blocks(self, positions: int) -> int:
         return self._residency.pieces(positions, self.block_tokens)

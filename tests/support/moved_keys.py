@@ -13,15 +13,18 @@ from engine.core.core_loop import CoreLoop
 from engine.core.messages import Add, Message, RequestFailed, Stop, TokenEvent, Update
 from engine.core.runner import Runner
 from engine.core.step_input import StepInput
+from engine.kv.forgetting import kept_tokens
 from engine.kv.host_memory import kv_movers
+from engine.kv.kv_mover import KVMover
 from engine.kv.kv_store import KVStore
 from engine.models.computation import Computation
-from engine.models.model_config import model_preset
+from engine.models.model_config import ModelConfig, model_preset
 from engine.sampling.new_token import NewToken
 from engine.sampling.sampling_params import SamplingParams
 from policies.batch import Batch
 from policies.config import PolicyConfig
 from policies.kv.paged import PagedKV
+from policies.kv.windowed import WindowedKV
 from policies.registry import build_scheduler
 from policies.sequence import output_id
 from sim.experiments.decision_check import DecisionCheck, check_decisions
@@ -39,7 +42,7 @@ _PLAIN: dict[str, dict[str, list[int]]] = {}
 class Poisoner:
     """Fills the blocks that nothing holds, and no prefix cache keeps, after all have moved."""
 
-    def __init__(self, memory: PagedKV, store: KVStore) -> None:
+    def __init__(self, memory: PagedKV | WindowedKV, store: KVStore) -> None:
         self._memory, self._store = memory, store
 
     def before(self, batch: Batch) -> dict[str, Exception]:
@@ -136,23 +139,27 @@ def serve(
     script: Script,
     computation: Computation = Computation(),  # noqa: B008, it is frozen
     most_rows: int = 1 << 30,
+    model: ModelConfig = MODEL,
 ) -> Served:
     """Run a script of messages on a core whose free blocks are poisoned."""
     scheduler, clock, log = build_scheduler(config), FakeClock(), MemoryStepLog()
     memory = scheduler.memory
     runner = CountingRunner(
-        MODEL,
+        model,
         computation,
         layout=memory.layout,
         kv_tokens=memory.capacity_tokens,
         block_tokens=memory.block_tokens,
         weight_std=0.06,
+        kept=kept_tokens(model, config, computation),
     )
     runner.most_rows = most_rows
     for stored in runner.store.tensors:
         stored.fill_(torch.nan)
     movers: list[Any] = kv_movers(config, memory, runner.stores)
-    poisoner = [Poisoner(memory, runner.store)] if isinstance(memory, PagedKV) else []
+    poisoner: list[KVMover] = []
+    if isinstance(memory, PagedKV | WindowedKV):
+        poisoner.append(Poisoner(memory, runner.store))
     core = EngineCore(
         scheduler,
         ClockedRunner(runner, clock),
@@ -168,13 +175,16 @@ def serve(
     return served
 
 
-def plain_tokens(requests: Iterable[tuple[float, Message]]) -> dict[str, list[int]]:
+def plain_tokens(
+    requests: Iterable[tuple[float, Message]], model: ModelConfig = MODEL
+) -> dict[str, list[int]]:
     """What the requests get one after the other, with memory for all and without any sharing."""
     messages = [message for _, message in requests]
-    key = repr(messages)
+    key = repr((messages, model))
     if key not in _PLAIN:
         roomy = replace(SMALL, kv_tokens=8192, max_seqs=1, token_budget=64)
-        _PLAIN[key] = serve(roomy, [(0.0, message) for message in messages]).tokens
+        script = [(0.0, message) for message in messages]
+        _PLAIN[key] = serve(roomy, script, model=model).tokens
     return _PLAIN[key]
 
 

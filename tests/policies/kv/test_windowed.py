@@ -26,7 +26,7 @@ from sim.step_times.step_time import LinearStepTime
 from tests.support.checked import CheckedScheduler, request
 from tests.support.effort import examples
 from tests.support.random_runs import Clock, every_scheduler, policies, run_checked, workloads
-from workloads.errors import EngineError, PolicyError
+from workloads.errors import PolicyError
 from workloads.request import Request
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
@@ -319,11 +319,25 @@ def test_impossible_settings_are_named(wrong: dict[str, Any], message: str) -> N
     assert str(caught.value) == message
 
 
-@pytest.mark.slow
-def test_the_bundled_engine_refuses_it_by_name() -> None:
-    pytest.importorskip("torch")
-    from engine.core.build import build_core
-    from engine.serve_options import ServeOptions
-
-    with pytest.raises(EngineError, match=r"kv 'windowed' is simulated only.*use kv: paged"):
-        build_core(ServeOptions(model="tiny", policies=WINDOWED))
+def test_blocks_have_numbers_where_all_layers_keep_the_same_tokens() -> None:
+    config = replace(
+        WINDOWED, kv_window_share=1.0, kv_window_tokens=8, block_tokens=4, kv_tokens=16
+    )
+    memory = WindowedKV(config)
+    first, second = Sequence("a", 0.0, 20, 4), Sequence("b", 0.0, 5, 1)
+    assert memory.reserve(first, 20)
+    assert memory.reserve(second, 5)
+    memory.table(first, 5)
+    memory.table(second, 5)
+    memory.table(first, 20)
+    assert (first.blocks, second.blocks) == ([0, 1], [2, 3])
+    memory.release(first)
+    assert first.blocks == []
+    assert memory.reserve(first, 20)
+    memory.table(first, 20)
+    assert sorted(first.blocks) == [0, 1]
+    hybrid = WindowedKV(replace(config, kv_window_share=0.5, kv_tokens=64))
+    assert hybrid.reserve(second, 5)
+    second.blocks = []
+    hybrid.table(second, 5)
+    assert second.blocks == []

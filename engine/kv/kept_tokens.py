@@ -1,0 +1,37 @@
+"""Which positions a windowed KV memory keeps, and where. Free of torch."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTokens:
+    """The first ``sinks`` positions and the last ``window`` ones, of which each takes the place of
+    the one that leaves the window.
+    """
+
+    window: int
+    sinks: int = 0
+
+    @property
+    def total(self) -> int:
+        """The most positions that are kept of a sequence."""
+        return self.sinks + self.window
+
+    def positions(self, computed_tokens: int) -> NDArray[np.int64]:
+        """Return the positions that are kept of so many, in order."""
+        first = max(self.sinks, computed_tokens - self.window)
+        sinks = np.arange(min(self.sinks, computed_tokens))
+        return np.concatenate([sinks, np.arange(first, computed_tokens)])
+
+    def slots(
+        self, blocks: list[int], positions: NDArray[np.int64], block_tokens: int
+    ) -> NDArray[np.int64]:
+        """Return where positions lie in the blocks of a sequence."""
+        around = self.sinks + (positions - self.sinks) % self.window
+        place = np.where(positions < self.sinks, positions, around)
+        table = np.array(blocks, dtype=np.int64)
+        found: NDArray[np.int64] = table[place // block_tokens] * block_tokens
+        return found + place % block_tokens
