@@ -1,0 +1,72 @@
+"""Which windowed memories the bundled engine has, and why not the others."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine.drafting.drafts import Drafts
+from engine.kv.forgetting import kept_tokens
+from engine.kv.kept_tokens import KeptTokens
+from engine.models.computation import Computation
+from engine.models.latent_config import LatentConfig
+from engine.models.model_config import model_preset
+from policies.config import PolicyConfig
+from workloads.errors import EngineError
+
+MODEL, PLAIN = model_preset("tiny"), Computation()
+WINDOWED = PolicyConfig(kv="windowed", kv_window_tokens=12)
+
+
+def test_memory_keeps_the_window_and_the_sinks() -> None:
+    assert kept_tokens(MODEL, PolicyConfig(), PLAIN) is None
+    assert kept_tokens(MODEL, PolicyConfig(kv="windowed"), PLAIN) is None
+    assert kept_tokens(MODEL, WINDOWED, PLAIN) == KeptTokens(12)
+    assert kept_tokens(replace(MODEL, sink_tokens=4), WINDOWED, PLAIN) == KeptTokens(8, 4)
+    every = replace(MODEL, windows=(12,) * MODEL.layers)
+    assert kept_tokens(every, WINDOWED, PLAIN) == KeptTokens(12)
+
+
+@pytest.mark.parametrize(
+    ("model", "policies", "computation", "message"),
+    [
+        ({}, {"kv_window_share": 0.5}, {}, "kv 'windowed' with kv_window_share below 1 or kv_st"),
+        ({}, {"kv_state_tokens": 3}, {}, "kv 'windowed' with kv_window_share below 1 or kv_state"),
+        (
+            {"sink_tokens": 12},
+            {},
+            {},
+            "kv_window_tokens: 12 leaves no window beside 12 sinks; give more",
+        ),
+        (
+            {"windows": (None,) + (8,) * (MODEL.layers - 1)},
+            {},
+            {},
+            "kv_window_tokens: 12 with 0 sinks keeps a window of 12 in every layer; those of model "
+            "tiny are 8, none, use kv: paged",
+        ),
+        (
+            {"sink_tokens": 4},
+            {"kv": "paged"},
+            {},
+            "sinks: 4 of model tiny have places within a cache that forgets; use kv: windowed",
+        ),
+        ({}, {}, {"kv_cache": False}, "kv 'windowed': without a KV cache there is nothing to forg"),
+        ({}, {}, {"tensor_parallel": 2}, "kv 'windowed': ranks keep every token; use kv: paged"),
+        ({}, {}, {"drafts": Drafts("n-gram", (1,))}, "kv 'windowed': rejected drafts would take"),
+        (
+            {"kv_heads": 1, "head_dim": 24, "latent": LatentConfig(20, 8, 16)},
+            {},
+            {},
+            "kv 'windowed': latents, and keys that layers share, are kept whole; use kv: paged",
+        ),
+    ],
+)
+def test_what_it_does_not_forget_is_refused_with_the_reason(
+    model: dict[str, Any], policies: dict[str, Any], computation: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(EngineError) as refused:
+        kept_tokens(
+            replace(MODEL, **model), replace(WINDOWED, **policies), replace(PLAIN, **computation)
+        )
+    assert str(refused.value).startswith(message)
