@@ -11,14 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.attention.step_attention import (
-    Attend,
-    AttentionBackend,
-    DecodeStep,
-    additive_mask,
-)
+from engine.attention.chunk_kernels import additive_mask
+from engine.attention.step_attention import Attend, AttentionBackend, DecodeStep
 from engine.kv.kept_tokens import KeptTokens
 from engine.kv.kv_store import KVStore, heads_first
 from engine.models.device import to_device
@@ -73,7 +70,7 @@ class RollingAttention(AttentionBackend):
         device = self.store.keys.device
         return to_device(rows, device), to_device(slots, device)
 
-    def _slots(self, entry: ScheduledSequence, positions: np.ndarray) -> np.ndarray:
+    def _slots(self, entry: ScheduledSequence, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._kept.slots(entry.seq.blocks, positions, self.store.block_tokens)
 
     def _chunk(self, entry: ScheduledSequence, row: int) -> "_RollingChunk":
@@ -108,7 +105,11 @@ class _RollingStep:
     attend_decodes: DecodeStep | None
     chunks: list["_RollingChunk"]
 
-    def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def __call__(
+        self, layer: int, queries: Tensor, keys: Tensor | None, values: Tensor | None
+    ) -> Tensor:
+        assert keys is not None
+        assert values is not None
         before = [self.store.read(layer, chunk.before) for chunk in self.chunks]
         kept_rows = keys.index_select(0, self.rows), values.index_select(0, self.rows)
         self.store.write(layer, self.slots, *kept_rows)

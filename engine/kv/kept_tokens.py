@@ -32,6 +32,6 @@ class KeptTokens:
         """Return where positions lie in the blocks of a sequence."""
         around = self.sinks + (positions - self.sinks) % self.window
         place = np.where(positions < self.sinks, positions, around)
-        table = np.array(blocks, dtype=np.int64)
-        found: NDArray[np.int64] = table[place // block_tokens] * block_tokens
-        return found + place % block_tokens
+        first_slots = np.array(blocks, dtype=np.int64) * block_tokens
+        found: NDArray[np.int64] = first_slots[place // block_tokens] + place % block_tokens
+        return found
