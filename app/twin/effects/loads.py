@@ -13,7 +13,7 @@ from workloads.trace import Trace
 
 SMALLER = 4
 """Tokens of the experiments are made for a GPU; a CPU gets one part in so many."""
-_ALONE, _SATURATED = 6, 24
+_ALONE, _SATURATED = 4, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class EffectLoads:
         smaller = replace(
             experiment,
             prompt_tokens=max(8, experiment.prompt_tokens // SMALLER),
-            output_tokens=max(8, min(48, experiment.output_tokens // SMALLER)),
+            output_tokens=max(8, min(32, experiment.output_tokens // SMALLER)),
             shared_tokens=experiment.shared_tokens // SMALLER,
             longest_tokens=min(experiment.longest_tokens, longest_tokens) // 2,
             saturated=_SATURATED,

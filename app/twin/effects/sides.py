@@ -1,10 +1,11 @@
 """The bundled engine without a technique and with it, as the simulator and the engine have it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.twin.engine_techniques import EngineSetup, plain_setup, translated
 from engine.serve_options import ServeOptions
-from sim.shapes.hardware import Hardware
+from sim.shapes.hardware import Hardware, Precision
+from sim.step_times.roofline.formats import BF16, Format
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Technique
 from sim.techniques.toggles import Toggles
@@ -55,11 +56,26 @@ def sides_of(
     off, on = technique.sides(setup)
     if off == on:
         raise PolicyError(f"technique {technique.name}: it changes nothing of this engine")
+    own = base.deployment.decode.compute
     without, with_it = (
-        Side(side, translated(technique.name, engine, base, side).over(options))
+        Side(_computed_in(side, own), translated(technique.name, engine, base, side).over(options))
         for side in (off, on)
     )
     return Sides(technique, without, with_it)
+
+
+def _computed_in(setup: Setup, own: Precision) -> Setup:
+    """Return ``setup`` with the products of weight-only formats in the engine's ``own`` precision.
+
+    Formulas say bf16 there, that of their other side: such a format changes bytes, not products.
+    """
+
+    def same_products(form: Format) -> Format:
+        return replace(form, compute=own) if form.activation_bits >= BF16.activation_bits else form
+
+    deployment = setup.deployment
+    prefill, decode = same_products(deployment.prefill), same_products(deployment.decode)
+    return setup.with_deployment(prefill=prefill, decode=decode)
 
 
 def _text(value: object) -> str:

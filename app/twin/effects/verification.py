@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.twin.calibrator import ReportProgress
+from app.twin.effects.acceptance import with_measured_acceptance
 from app.twin.effects.figures import METRICS, Figures, figures_of, most_held_tokens, ratios
 from app.twin.effects.loads import EffectLoads
 from app.twin.effects.prediction import REPLICATIONS, PredictedEffect, predict_effect
@@ -24,6 +25,7 @@ from engine.core.step_log import read_step_log
 from loadtest.endpoint import Endpoint, probe
 from loadtest.report.comparison import MetricComparison, Outcome, compare_metric, verdict
 from loadtest.run.client import run_load_test
+from policies.step_record import StepRecord
 from sim.records.run import Run, machine_facts, save_files
 from sim.records.run_folder import Files
 from sim.step_times.profile import Profile
@@ -144,6 +146,7 @@ class EffectVerification:
                 "without": self.sides.without.options.policies.as_dict(),
                 "with": self.sides.with_it.options.policies.as_dict(),
             },
+            "acceptance": repr(self.sides.with_it.setup.acceptance),
             "efficiency": self.predicted.efficiency and asdict(self.predicted.efficiency),
             "pairs": len(self.without),
             "effects": [effect.as_dict() for effect in self.effects],
@@ -179,15 +182,16 @@ class EffectVerifier:
         Raises ``EngineError`` or ``EndedEarly`` when an engine fails on the way.
         """
         profile = self.profile or self._calibrated()
-        plan = self.plan
-        self.report_progress(f"{self.sides.name}: predicting")
-        predicted = predict_effect(
-            self.sides, profile, self.loads, seed=plan.seed, replications=plan.replications
-        )
-        found = EffectVerification(self.sides, profile, predicted, [], [])
         engines = _Engine.at(self.without), _Engine.at(self.with_it)
         for engine in engines:
             engine.measure(self.loads, "warm-up")
+        sides = with_measured_acceptance(self.sides, engines[1].steps())
+        self.report_progress(f"{sides.name}: predicting")
+        plan = self.plan
+        predicted = predict_effect(
+            sides, profile, self.loads, seed=plan.seed, replications=plan.replications
+        )
+        found = EffectVerification(sides, profile, predicted, [], [])
         began_s = self.clock()
         while not self._is_done(found, self.clock() - began_s):
             self._measure_pair(found, engines)
@@ -229,13 +233,16 @@ class _Engine:
     def at(cls, live: LiveEngine) -> "_Engine":
         return cls(live, probe(live.url).salted(), live.header())
 
+    def steps(self) -> list[StepRecord]:
+        """Return the steps so far."""
+        return read_step_log(self.live.step_log)[1]
+
     def measure(self, loads: EffectLoads, name: str) -> Figures:
         """Send both loads, with prompts of their own, and return the figures."""
         alone = self._send(loads.alone, "alone", name)
-        seen = len(read_step_log(self.live.step_log)[1])
+        seen = len(self.steps())
         saturated = self._send(loads.saturated, "saturated", name)
-        steps = read_step_log(self.live.step_log)[1][seen:]
-        held = most_held_tokens(steps, self.facts["kv_tokens"])
+        held = most_held_tokens(self.steps()[seen:], self.facts["kv_tokens"])
         runner = self.facts["runner"]
         kv_bytes = runner.get("kv_bytes", 0) / runner.get("kv_tokens", 1)
         memory = runner.get("weight_bytes", 0) + held * kv_bytes

@@ -9,15 +9,15 @@ from workloads.trace import Trace
 def test_a_trace_is_sent_one_after_the_other_and_all_at_once() -> None:
     trace = Trace(tuple(Request(str(i), 3.0 * i, 8 + i, 4) for i in range(9)), "nine")
     loads = EffectLoads.of(trace)
-    assert [r.parent_id for r in loads.alone] == [None, "0", "1", "2", "3", "4"]
-    assert [r.delay_s for r in loads.alone] == [None, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert [r.parent_id for r in loads.alone] == [None, "0", "1", "2"]
+    assert [r.delay_s for r in loads.alone] == [None, 0.0, 0.0, 0.0]
     assert {r.arrival_s for r in loads.saturated} == {0.0}
     assert [r.prompt_tokens for r in loads.saturated] == list(range(8, 17))
 
 
 def test_experiments_are_made_smaller_and_fit_the_context() -> None:
     loads = EffectLoads.of_experiment(Experiment(512, 4096, shared_tokens=512), 1, 400)
-    assert len(loads.saturated) == 24
+    assert len(loads.saturated) == 16
     prompts = [r.prompt_tokens for r in loads.saturated]
     assert min(prompts) > 128
     assert max(prompts) <= 128 + 200

@@ -34,3 +34,14 @@ def test_what_cannot_run_or_changes_nothing_is_refused() -> None:
         sides_of(OPTIONS, find_technique("cascade:small=tiny"), Toggles(), HARDWARE)
     with pytest.raises(PolicyError, match="technique tensor-parallel: it changes nothing of this"):
         sides_of(OPTIONS, find_technique("tensor-parallel:ways=1"), Toggles(), HARDWARE)
+
+
+@pytest.mark.parametrize(
+    ("technique", "compute"), [("weight-int8", "fp32"), ("smooth-quant:scales=dynamic", "int8")]
+)
+def test_weight_only_formats_change_bytes_and_not_products(technique: str, compute: str) -> None:
+    found = sides_of(OPTIONS, find_technique(technique), Toggles(), HARDWARE)
+    before, after = (side.setup.deployment.decode for side in (found.without, found.with_it))
+    assert (before.compute, after.compute) == ("fp32", compute)
+    assert after.weight_bytes == 1
+    assert found.with_it.options.computation.weight_format != OPTIONS.computation.weight_format
