@@ -71,7 +71,7 @@ class MetricEffect:
     def sign_right(self) -> bool | None:
         """Whether both ratios are on the same side of 1, or both as good as 1; None: not known.
 
-        It is not known where the measured interval reaches over 1 and beyond the dead band.
+        A sign is wrong where the measured interval is on the other side, or as good as 1.
         """
         row, interval = self.comparison, self.measured_interval
         if row.predicted is None or row.measured is None or interval is None:
@@ -79,7 +79,8 @@ class MetricEffect:
         predicted, measured = _direction(row.predicted.value), _direction(row.measured)
         if predicted == measured:
             return True
-        return None if interval[0] <= row.predicted.value <= interval[1] else False
+        known = {_direction(bound) for bound in interval}
+        return False if len(known) == 1 and predicted not in known else None
 
     @property
     def is_inside(self) -> bool | None:

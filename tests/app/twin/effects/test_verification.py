@@ -123,6 +123,7 @@ def effect_of(predicted: Interval, *measured: float) -> MetricEffect:
         (1.0, (1.01, 1.0, 0.99), True, True),
         (1.0, (1.5, 1.1, 0.7), None, True),
         (1.3, (1.0, 1.001, 0.999), False, False),
+        (0.5, (1.8, 1.1, 0.6), None, True),
     ],
 )
 def test_sign_and_size(

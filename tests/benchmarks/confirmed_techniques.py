@@ -1,0 +1,101 @@
+"""Write the table of docs/techniques/confirmed.md from a run folder of ``verify --technique``.
+
+    python -m tests.benchmarks.confirmed_techniques FOLDER
+
+The figures are kept beside the page, in confirmed.json; without a folder the table is written anew
+from them. A technique that the folder has replaces the one of that name.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from app.twin.effects.figures import METRICS
+from tests.support.paths import ROOT
+
+PAGE = ROOT / "docs/techniques/confirmed.md"
+KEPT = ROOT / "docs/techniques/confirmed.json"
+BEGIN, END = "<!-- table -->", "<!-- end of the table -->"
+
+
+def main(folders: list[str]) -> None:
+    """Add the techniques of the folders to the kept figures, and write the table."""
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    for folder in folders:
+        for path in sorted(Path(folder).glob("*/effect.json")):
+            record = json.loads(path.read_text())
+            when = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+            kept[path.parent.name] = condensed(record, f"{when:%Y-%m-%d}")
+    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    page = PAGE.read_text()
+    before, rest = page.split(BEGIN)
+    after = rest.split(END)[1]
+    PAGE.write_text(f"{before}{BEGIN}\n\n{'\n'.join(lines(kept))}\n\n{END}{after}")
+
+
+def condensed(record: dict[str, Any], date: str) -> dict[str, Any]:
+    """Return what the page needs of a verdict."""
+    return {
+        "technique": record["technique"],
+        "date": date,
+        "machine": record["machine"].get("processor"),
+        "model": record["engine"]["model"],
+        "pairs": record["pairs"],
+        "outcome": record["outcome"],
+        "effects": [
+            {
+                "metric": effect["metric"],
+                "predicted": [effect["predicted"][key] for key in ("value", "low", "high")],
+                "measured": [effect["measured"], *effect["measured_interval"]],
+                "sign_right": effect["sign_right"],
+                "inside": effect["inside"],
+                "outcome": effect["outcome"],
+            }
+            for effect in record["effects"]
+            if effect["predicted"] and effect["measured_interval"]
+        ],
+    }
+
+
+def lines(kept: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of the table, then how many signs and sizes are right."""
+    yield "| technique | metric | predicted, % | measured, % | sign | size inside |"
+    yield "|---|---|---|---|---|---|"
+    effects = []
+    for record in kept.values():
+        for place, effect in enumerate(record["effects"]):
+            effects.append(effect)
+            name = f"`{record['technique']}`" if place == 0 else ""
+            yield (
+                f"| {name} | {METRICS[effect['metric']]} | {change(effect['predicted'])} | "
+                f"{change(effect['measured'])} | {word(effect['sign_right'], 'right', 'wrong')} | "
+                f"{word(effect['inside'], 'yes', 'no')} |"
+            )
+    signs = [effect["sign_right"] for effect in effects]
+    sizes = [effect["inside"] for effect in effects]
+    first = next(iter(kept.values()))
+    yield ""
+    yield (
+        f"{len(kept)} techniques, {len(effects)} effects: the sign is right in "
+        f"{signs.count(True)}, wrong in {signs.count(False)}, not known in {signs.count(None)}; the "
+        f"size is inside in {sizes.count(True)} ({sizes.count(True) / len(sizes):.0%}). Measured on "
+        f"{first['machine']}, {first['date']}."
+    )
+
+
+def change(triple: list[float]) -> str:
+    """Return a ratio and its interval as changes in per cent."""
+    value, low, high = (f"{100 * (ratio - 1):+.0f}" for ratio in triple)
+    return f"{value} [{low}, {high}]"
+
+
+def word(known: bool | None, yes: str, no: str) -> str:
+    """Return the word of a finding that may not be known."""
+    return "not known" if known is None else yes if known else no
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
