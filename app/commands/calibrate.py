@@ -77,14 +77,15 @@ def calibrate(
         with overwriting.claimed_profile(out):
             _recorded(recorded, until, servers, link, policy, out, name or out.stem, seed, json)
         return
-    served.check_absent()
+    served.check_absent(*(() if url else ("technique", "without")))
     policy.check_live(SETTINGS_OF_A_RECORDED_RUN)
     with overwriting.claimed_profile(out):
         more = [f"profile: {out}"]
         if url is None:
             engine = replace(engine, model=model or "base", seed=seed)
             sent = (rounds, endpoint.prompt_salt)
-            profile, stopped = _bundled(engine, policy, *sent, name or out.stem), None
+            found = _bundled(engine, policy, served, *sent, name or out.stem)
+            profile, stopped = found, None
             more.append(f"next: servetwin replay TRACE --profile {out}")
         else:
             from app.twin.black_box.burst_sender import Allowance
@@ -159,10 +160,16 @@ def _share(text: str) -> float:
 
 
 def _bundled(
-    engine: EngineChoice, policy: PolicyOptions, rounds: int, prompt_salt: str | None, name: str
+    engine: EngineChoice,
+    policy: PolicyOptions,
+    served: ServerOptions,
+    rounds: int,
+    prompt_salt: str | None,
+    name: str,
 ) -> "Profile":
     require_engine()
     from app.twin.step_log_calibration import calibrate_bundled
 
     config = policy.over(engine.policies())
-    return calibrate_bundled(config, engine, rounds, name, report_progress, prompt_salt)
+    sent = (rounds, name, report_progress, prompt_salt)
+    return calibrate_bundled(config, engine, *sent, served.toggles())

@@ -58,16 +58,15 @@ class TechniqueTask:
         from app.twin.effects.verification import EffectVerifier
         from app.twin.engines import started_engine
 
-        report_progress(f"{sides.name}: starting the engine ({self.options.model}) twice")
-        loads, options = (
+        verifier = EffectVerifier(
+            sides,
+            lambda side: started_engine(side.options),
             self._loads(sides.technique),
-            (sides.without.options, sides.with_it.options),
+            self.plan,
+            report_progress,
+            known,
         )
-        with started_engine(options[0]) as without, started_engine(options[1]) as with_it:
-            verifier = EffectVerifier(
-                sides, without, with_it, loads, self.plan, report_progress, known
-            )
-            return verifier.run()
+        return verifier.run()
 
     def _loads(self, technique: "Technique") -> "EffectLoads":
         from app.twin.effects.loads import EffectLoads

@@ -21,7 +21,7 @@ import numpy as np
 from app.scenario.engine_options import EngineChoice
 from app.twin.calibration_load import LOAD_S, load_rate_per_s, representative_load
 from app.twin.calibrator import AT_ONCE, ReportProgress
-from app.twin.engines import LiveEngine, bundled_engine
+from app.twin.engines import LiveEngine, started_engine
 from app.twin.measured_facts import ServerLog
 from engine.core.step_log import read_arrivals, read_step_log
 from loadtest.endpoint import probe
@@ -34,6 +34,7 @@ from sim.experiments.decision_check import DecisionCheck, check_decisions
 from sim.records.run import Run, machine_facts
 from sim.step_times.fit import StepSample, fit_line, fit_step_time
 from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
+from sim.techniques.toggles import Toggles
 from workloads.errors import EngineError
 from workloads.request import Request
 from workloads.trace import Trace
@@ -49,6 +50,7 @@ LONG_GROUP = (4, 500, 12)
 """Requests, prompt and output tokens of the burst that reaches long contexts in a batch."""
 
 LAYOUTS = ("paged", "contiguous")
+NO_TECHNIQUES = Toggles()
 CALIBRATED_BATCHING = ("continuous", "static")
 
 
@@ -296,9 +298,11 @@ def calibrate_bundled(
     name: str,
     report_progress: ReportProgress,
     prompt_salt: str | None = None,
+    toggles: Toggles = NO_TECHNIQUES,
 ) -> Profile:
     """Calibrate static and continuous batching over both KV layouts; one profile of all.
 
+    The engine has its techniques off and on as ``toggles`` say, which may change the policies too.
     ``rounds`` run on each server. The API latency is that of the first layout.
     """
     profiles = []
@@ -308,7 +312,7 @@ def calibrate_bundled(
         for batching in CALIBRATED_BATCHING:
             config = replace(base, batching=batching, kv=layout, prefix_cache=False)
             report_progress(f"calibrating {config.name}")
-            with bundled_engine(config, engine) as live:
+            with started_engine(engine.options(config, toggles)) as live:
                 calibrator = StepLogCalibrator(live, engine.seed, prompt_salt=prompt_salt)
                 calibrator.identify(rounds)
             header, observed = calibrator.header, observed + calibrator.rounds

@@ -33,7 +33,8 @@ def main(folders: list[str]) -> None:
     page = PAGE.read_text()
     before, rest = page.split(BEGIN)
     after = rest.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n\n{'\n'.join(lines(kept))}\n\n{END}{after}")
+    table = "\n".join(lines(kept))
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}")
 
 
 def condensed(record: dict[str, Any], date: str) -> dict[str, Any]:
@@ -80,9 +81,9 @@ def lines(kept: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield (
         f"{len(kept)} techniques, {len(effects)} effects: the sign is right in "
-        f"{signs.count(True)}, wrong in {signs.count(False)}, not known in {signs.count(None)}; the "
-        f"size is inside in {sizes.count(True)} ({sizes.count(True) / len(sizes):.0%}). Measured on "
-        f"{first['machine']}, {first['date']}."
+        f"{signs.count(True)}, wrong in {signs.count(False)}, not known in {signs.count(None)}; "
+        f"the size is inside in {sizes.count(True)} ({sizes.count(True) / len(sizes):.0%}). "
+        f"Measured on {first['machine']}, {first['date']}."
     )
 
 

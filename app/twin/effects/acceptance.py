@@ -12,17 +12,20 @@ from sim.techniques.technique import Technique
 _HALVINGS = 20
 
 
+def needs_acceptance(sides: Sides) -> bool:
+    """Return whether the technique drafts, with an acceptance that was not given."""
+    technique = sides.technique
+    return "alpha" in type(technique).model_fields and not technique.is_given("alpha")
+
+
 def with_measured_acceptance(sides: Sides, steps: Sequence[StepRecord]) -> Sides:
     """Return ``sides`` with the ``alpha`` of the technique as the steps of a log have it.
 
-    Unchanged where the technique drafts nothing, where ``alpha`` was given, or where the log has no
-    whole pass.
+    Unchanged where that is not needed, or where the log has no whole pass.
     """
     technique = sides.technique
     accepted = mean_accepted(steps)
-    if "alpha" not in type(technique).model_fields or technique.is_given("alpha"):
-        return sides
-    if accepted is None:
+    if accepted is None or not needs_acceptance(sides):
         return sides
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):

@@ -24,8 +24,11 @@ _CONTEXTS = (32, 128, 512)
 _CHUNKS = (8, 32, 64, 128, 256, 512)
 _KNEES = (1.0, 8.0)
 _LEAST = 1e-3
-_MOST = 4.0
-"""Of a share of a peak: a cache may read faster than the measured memory."""
+_MOST = 1.5
+"""Of a share of a peak: caches read faster than memory, and some kernels are quicker than torch's.
+
+Without a bound, the time of a step could as well be overhead that no technique shortens.
+"""
 
 
 def fitted_shapes(ranges: Mapping[str, float], max_seqs: int) -> list[BatchShape]:

@@ -1,28 +1,29 @@
 """Verify the effect of a technique: predict it, run the engine without and with it, and compare.
 
-The engine without the technique is calibrated; the effect is predicted and written down; then both
-engines get the same loads in turn, A B B A, so that a machine that drifts slows both sides. An
+The engine without the technique is calibrated, and the effect predicted; then engines without it
+and with it get the same loads in turn, A B B A, so that a machine that drifts slows both sides. An
 effect is a ratio, with / without: what lasts for a pair of load tests cancels.
 """
 
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app.twin.calibrator import ReportProgress
-from app.twin.effects.acceptance import with_measured_acceptance
+from app.twin.effects.acceptance import needs_acceptance, with_measured_acceptance
 from app.twin.effects.figures import METRICS, Figures, figures_of, most_held_tokens, ratios
 from app.twin.effects.loads import EffectLoads
 from app.twin.effects.prediction import REPLICATIONS, PredictedEffect, predict_effect
-from app.twin.effects.sides import Sides
+from app.twin.effects.sides import Side, Sides
 from app.twin.engines import LiveEngine
 from app.twin.repeated_tests import require_complete
 from app.twin.step_log_calibration import StepLogCalibrator
 from engine.core.step_log import read_step_log
-from loadtest.endpoint import Endpoint, probe
+from loadtest.endpoint import probe
 from loadtest.report.comparison import MetricComparison, Outcome, compare_metric, verdict
 from loadtest.run.client import run_load_test
 from policies.step_record import StepRecord
@@ -163,13 +164,20 @@ class EffectVerification:
         yield EFFECT, (json.dumps(self.as_dict(), indent=1) + "\n").encode()
 
 
+Start = Callable[[Side], AbstractContextManager[LiveEngine]]
+"""Starts the engine of a side, for as long as a block lasts."""
+
+
 @dataclass(frozen=True, slots=True)
 class EffectVerifier:
-    """Verifies a technique on two engines that run: one without it, one with it."""
+    """Verifies a technique on engines that ``start`` starts: one for each load test.
+
+    A process keeps its luck for life (its memory pages, its core); a new one for each pair makes
+    that a part of the noise.
+    """
 
     sides: Sides
-    without: LiveEngine
-    with_it: LiveEngine
+    start: Start
     loads: EffectLoads
     plan: EffectPlan
     report_progress: ReportProgress
@@ -183,10 +191,10 @@ class EffectVerifier:
         Raises ``EngineError`` or ``EndedEarly`` when an engine fails on the way.
         """
         profile = self.profile or self._calibrated()
-        engines = _Engine.at(self.without), _Engine.at(self.with_it)
-        for engine in engines:
-            engine.measure(self.loads, "warm-up")
-        sides = with_measured_acceptance(self.sides, engines[1].steps())
+        sides = self.sides
+        if needs_acceptance(sides):
+            self.report_progress(f"{sides.name}: measuring the acceptance of drafts")
+            sides = with_measured_acceptance(sides, self._steps_with_it())
         self.report_progress(f"{sides.name}: predicting")
         plan = self.plan
         predicted = predict_effect(
@@ -195,21 +203,29 @@ class EffectVerifier:
         found = EffectVerification(sides, profile, predicted, [], [])
         began_s = self.clock()
         while not self._is_done(found, self.clock() - began_s):
-            self._measure_pair(found, engines)
+            self._measure_pair(found)
         return found
 
     def _calibrated(self) -> Profile:
-        calibrator = StepLogCalibrator(self.without, self.plan.seed, self.report_progress)
-        calibrator.identify(self.plan.rounds)
-        return calibrator.profile(f"without {self.sides.technique.name}")
+        with self.start(self.sides.without) as live:
+            calibrator = StepLogCalibrator(live, self.plan.seed, self.report_progress)
+            calibrator.identify(self.plan.rounds)
+            return calibrator.profile(f"without {self.sides.technique.name}")
 
-    def _measure_pair(self, found: EffectVerification, engines: "tuple[_Engine, _Engine]") -> None:
+    def _steps_with_it(self) -> list[StepRecord]:
+        """Return the steps of a run with the technique that is not judged."""
+        with self.start(self.sides.with_it) as live:
+            _send(live, self.loads.saturated, "before")
+            return read_step_log(live.step_log)[1]
+
+    def _measure_pair(self, found: EffectVerification) -> None:
         pair = len(found.without) + 1
         self.report_progress(f"{self.sides.name}: pair {pair} of load tests, without and with")
-        order = (0, 1) if pair % 2 else (1, 0)
-        figures = {side: engines[side].measure(self.loads, str(pair)) for side in order}
-        found.without.append(figures[0])
-        found.with_it.append(figures[1])
+        both = {"without": found.without, "with": found.with_it}
+        for name in ("without", "with") if pair % 2 else ("with", "without"):
+            side = self.sides.without if name == "without" else self.sides.with_it
+            with self.start(side) as live:
+                both[name].append(measured(live, self.loads))
 
     def _is_done(self, found: EffectVerification, spent_s: float) -> bool:
         """Return whether every metric is decided, or no time is left for another pair."""
@@ -222,34 +238,20 @@ class EffectVerifier:
         return not undecided or spent_s * (pairs + 1) / pairs > 60 * self.plan.minutes
 
 
-@dataclass(frozen=True, slots=True)
-class _Engine:
-    """An engine to send loads to, and its facts."""
+def measured(live: LiveEngine, loads: EffectLoads) -> Figures:
+    """Send both loads to an engine, after some requests that warm it up, and return the figures."""
+    _send(live, loads.alone, "warm-up")
+    alone = _send(live, loads.alone, "alone")
+    header, before = read_step_log(live.step_log)
+    saturated = _send(live, loads.saturated, "saturated")
+    steps = read_step_log(live.step_log)[1][len(before) :]
+    runner: Mapping[str, Any] = header["runner"]
+    kv_bytes = runner.get("kv_bytes", 0) / runner.get("kv_tokens", 1)
+    held = most_held_tokens(steps, header["kv_tokens"])
+    return figures_of(alone, saturated, runner.get("weight_bytes", 0) + held * kv_bytes)
 
-    live: LiveEngine
-    endpoint: Endpoint
-    facts: Mapping[str, Any]
 
-    @classmethod
-    def at(cls, live: LiveEngine) -> "_Engine":
-        return cls(live, probe(live.url).salted(), live.header())
-
-    def steps(self) -> list[StepRecord]:
-        """Return the steps so far."""
-        return read_step_log(self.live.step_log)[1]
-
-    def measure(self, loads: EffectLoads, name: str) -> Figures:
-        """Send both loads, with prompts of their own, and return the figures."""
-        alone = self._send(loads.alone, "alone", name)
-        seen = len(self.steps())
-        saturated = self._send(loads.saturated, "saturated", name)
-        held = most_held_tokens(self.steps()[seen:], self.facts["kv_tokens"])
-        runner = self.facts["runner"]
-        kv_bytes = runner.get("kv_bytes", 0) / runner.get("kv_tokens", 1)
-        memory = runner.get("weight_bytes", 0) + held * kv_bytes
-        return figures_of(alone, saturated, memory)
-
-    def _send(self, load: Trace, kind: str, name: str) -> Run:
-        run = run_load_test(self.endpoint.salted(kind, name), load)
-        require_complete(run, None)
-        return run
+def _send(live: LiveEngine, load: Trace, name: str) -> Run:
+    run = run_load_test(probe(live.url).salted(name), load)
+    require_complete(run, None)
+    return run
