@@ -46,14 +46,15 @@ class Int8KVStore(KVStore):
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Round rows [rows, kv heads, head dim] and store them in ``slots``."""
-        codes, scales = _rounded(keys)
-        self.key_scales[layer].index_copy_(0, slots, scales)
         if self._one_tensor:
+            codes, scales = _rounded(keys)
+            self.key_scales[layer].index_copy_(0, slots, scales)
             super().write(layer, slots, codes, codes)
             return
-        value_codes, value_scales = _rounded(values)
-        self.value_scales[layer].index_copy_(0, slots, value_scales)
-        super().write(layer, slots, codes, value_codes)
+        both, scales = _rounded(torch.stack((keys, values)))
+        self.key_scales[layer].index_copy_(0, slots, scales[0])
+        self.value_scales[layer].index_copy_(0, slots, scales[1])
+        super().write(layer, slots, both[0], both[1])
 
     def read(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Return rows [slots, kv heads, head dim], widened."""

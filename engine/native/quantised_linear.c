@@ -13,6 +13,7 @@
 
 #define MOST_ROWS 6 /* computed together, as are PANELS of LANES outputs: sums fill the registers */
 #define MOST_TILES 3 /* of the same weights, before widening them once for all costs less */
+#define AHEAD 1024 /* bytes of int8 weights that are asked for early: a fifth faster at one row */
 #if defined(__AVX512F__) /* 32 registers of 16 */
 #define LANES 16
 #define PANELS 4
@@ -109,6 +110,7 @@ INLINE void tile_of(
     for (int64_t k = 0; k < p->inputs; k++)
         for (int j = 0; j < panels; j++) {
             int64_t place = (j * p->inputs + k) * LANES;
+            if (!ready) __builtin_prefetch(w + place + AHEAD);
             vector weights = ready ? load(ready + place) : widen(w + place);
             for (int r = 0; r < rows; r++) sums[r][j] += x[r * p->inputs + k] * weights;
         }
