@@ -107,7 +107,7 @@ class _Step:
     reads: list["_Reads"]
     """Of each layer."""
     last: tuple[Tensor, Tensor] | None = None
-    """Keys and values of the rows, from the last layer that has its own."""
+    """Keys and values of the rows, from the last layer that has its own; for those that share."""
 
     def __call__(
         self, layer: int, queries: Tensor, keys: Tensor | None, values: Tensor | None
@@ -116,7 +116,8 @@ class _Step:
             assert self.last is not None
             keys, values = self.last
         else:
-            self.last = keys, values
+            if self.store.shares_layers:
+                self.last = keys, values
             if self.write is not None:
                 self.write(self.store, layer, keys, values)
         grouped = queries.view(len(queries), keys.shape[1], -1, queries.shape[2])

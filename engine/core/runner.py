@@ -145,6 +145,7 @@ class Runner:
             raise EngineError(f"attention {attention.name!r} cannot be captured: use triton")
         every_row = torch.arange(most_rows, device=self._device)
 
+        # Each is computed for the longest context, so the table of rotary positions grows no more.
         def compute(rows: DecodeRows) -> Tensor:
             plan, own = attention.plan_matrix(rows), every_row[: len(rows.matrix)]
             return self._model.forward(rows.token_ids, rows.positions, most_tokens, plan, own)

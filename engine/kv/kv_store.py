@@ -102,6 +102,11 @@ class KVStore:
         size = self.block_tokens
         return [block * size for block in seq.blocks[start // size : -(-stop // size)]]
 
+    @property
+    def shares_layers(self) -> bool:
+        """Whether neighbouring layers share keys and values."""
+        return self._layers_per_store > 1
+
     def _by_layer(self, keys: Tensor, values: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Return the pair of every layer; neighbours that share have the same one."""
         pairs = zip(keys.unbind(), values.unbind(), strict=True)

@@ -17,8 +17,6 @@ class RotaryTable:
         self._magnitude = config.rope_scaling.magnitude if config.rope_scaling else 1.0
         self._dtype = dtype
         self._cos = self._sin = torch.empty(0, device=device)
-        self._outgrown: list[Tensor] = []
-        """A captured graph goes on reading the table that it was captured with."""
 
     def at(self, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """Return the factors [rows, 1, rotary width] for ``rotate``; all ``positions`` are below
@@ -30,7 +28,6 @@ class RotaryTable:
         return cos.unsqueeze(1), sin.unsqueeze(1)
 
     def _grow(self, length: int) -> None:
-        self._outgrown += [self._cos, self._sin]
         positions = torch.arange(length, device=self._frequencies.device)
         angles = torch.outer(positions.float(), self._frequencies)
         cos, sin = angles.cos() * self._magnitude, angles.sin() * self._magnitude

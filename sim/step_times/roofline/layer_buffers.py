@@ -28,9 +28,10 @@ class LayerBuffers:
         inner, active, routed = _ffn_elements(group.ffn, width)
         inner, active = inner / ranks, active / ranks
         if not fused:
-            kept = (width, width, projected, rotated)  # residual, normed, q k v, turned q k
-            down = (*kept, width, width, inner, active, routed)  # and the sum, the output
-            return cls((down,), (*kept, mixed))
+            before = (width, width)  # the residual, and what the last layer adds to it
+            attention = (*before, width, width, projected, rotated, mixed)  # their sum, its norm
+            down = (*before, width, width, width, inner, active, width, routed)
+            return cls((down,), attention)
         pairs = ((width, projected), (mixed, width), (width, inner), (inner, active))
         stages = tuple((width, routed, *pair) for pair in (*pairs, (active, width)))
         return cls(stages, (width, projected, mixed))

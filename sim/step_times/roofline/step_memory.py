@@ -15,9 +15,9 @@ from sim.step_times.roofline.layer_buffers import Buffers, LayerBuffers
 
 LOGIT_BYTES = 4
 """Logits are compared in float32, whatever the head computes in."""
-DRAWN_LOGIT_BYTES = 33
-"""Per logit where a token is drawn: the logits, a copy of them and a mask, and in 8 bytes each
-weights, their running sum and a count."""
+DRAWN_LOGIT_BYTES = 20
+"""Per logit where a token is drawn: the logits, their distribution, random bits, the times that
+these stand for, and the quotient of both, in 4 bytes each."""
 SCORE_TENSORS = 2
 """Without FlashAttention: scores, and their softmax."""
 

@@ -20,8 +20,8 @@ from workloads.trace import Trace
 
 
 def test_memory_is_what_weights_runtime_and_the_largest_step_leave() -> None:
-    """256 of the 2,048 rows draw from 32,000 logits, in 33 bytes each and whole segments."""
-    step = ceil(256 * 32_000 * 33 / 2**21) * 2**21
+    """256 of the 2,048 rows draw from 32,000 logits, in 20 bytes each and whole segments."""
+    step = ceil(256 * 32_000 * 20 / 2**21) * 2**21
     room = 80e9 - 0.5e9 - 2 * 6_738_149_376 - step
     assert RooflineServer(REAL).policy_config().kv_tokens == int(room / 524_288)
 
