@@ -30,8 +30,8 @@ def test_the_page_foretells_the_engine_as_the_code_does() -> None:
 
 def test_the_page_has_the_room_of_a_real_server() -> None:
     """vLLM's own count on a card of 23.64 GiB; the formula is within 5 % of it."""
-    assert re.search(r"kept 41,408 tokens.*?the formula says 39,678", PAGE, re.S)
+    assert re.search(r"kept 41,408 tokens.*?the formula says 42,926", PAGE, re.S)
     card = find_hardware("rtx-4090").model_copy(update={"memory_bytes": 23.64 * 2**30})
     server = Deployment(find_model("llama-3.1-8b"), card, memory_share=0.9)
     found = memory_settings(server, base_policies(server)).kv_tokens
-    assert found == 39_678 == pytest.approx(41_408, rel=0.05)
+    assert found == 42_926 == pytest.approx(41_408, rel=0.05)

@@ -145,7 +145,7 @@ def test_memory_with_no_options_is_the_whole_catalogue() -> None:
     printed = lines("memory")
     named = {words(line)[0]: words(line)[1:] for line in printed[2:-1]}
     assert sorted(named) == shipped_models()
-    assert named["llama-2-7b"] == ["6.738", "13.476", "524,288", "0.0", "2.0000", "257.8"]
+    assert named["llama-2-7b"] == ["6.738", "13.476", "524,288", "0.0", "2.0000", "156.2"]
     assert "GB" in printed[1]
     assert "GiB" in printed[1]
 
