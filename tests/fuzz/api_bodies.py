@@ -17,8 +17,11 @@ from tests.support.live_server import CHAT, COMPLETIONS, CONFIG, LiveServer
 COMMON: dict[str, Any] = {
     "model": "fake", "max_tokens": 3, "max_completion_tokens": 2, "min_tokens": 1,
     "temperature": 0.7, "seed": 5, "ignore_eos": True, "stop": ["b", "cd"], "stream": True,
-    "stream_options": {"include_usage": True}, "return_token_ids": True, "n": 1, "user": "me",
-    "response_format": {"type": "text"}, "logit_bias": {}, "guided_json": None, "top_p": 1,
+    "stream_options": {"include_usage": True}, "return_token_ids": True, "n": 2, "user": "me",
+    "response_format": {"type": "text"}, "logit_bias": {"5": 1.5}, "guided_json": None,
+    "top_p": 0.5, "top_k": 7, "min_p": 0.1, "presence_penalty": 1, "frequency_penalty": -1,
+    "repetition_penalty": 1.1, "stop_token_ids": [70], "allowed_token_ids": [65, 66],
+    "best_of": 2, "echo": False, "logprobs": False, "top_logprobs": 0,
 }  # fmt: skip
 PROMPTS: list[Any] = ["abc", [65, 66], ["a", "b"], [[65], [66, 67]], "é\u2028\U0001f4a9"]
 MESSAGES: list[Any] = [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.twin.real_time import SPIN_S
 from app.twin.simulated_core import Answers, SimulatedCore
 from engine.core.core_loop import CoreLoop
-from engine.core.messages import Stop
+from engine.core.messages import Stop, TokenEvent
 from engine.sampling.sampling_params import SamplingParams
 from engine.text.byte_tokenizer import FIRST_WORD_ID
 from policies.batch import BatchShape
@@ -173,3 +173,24 @@ def test_an_answer_depends_on_the_prompt_and_the_seeds(prompt: list[int], seed: 
     assert all(FIRST_WORD_ID <= token < 1000 for token in tokens)
     others = [answer(1, prompt, seed), answer(0, [*prompt, 1], seed), answer(0, prompt, 3)]
     assert seed == 3 or tokens not in others
+
+
+def test_it_gives_several_answers_and_has_no_logprobs() -> None:
+    clock = TickingClock()
+    core = SimulatedCore(
+        build_scheduler(BASE), Answers(vocab_size=1000), STEP_TIME, clock=clock, sleep=clock.sleep
+    )
+    refusal = core.add("r", [1, 2, 3], SamplingParams(4, logprobs=0), 0.0)
+    assert refusal is not None
+    assert (refusal.kind, refusal.reason) == (
+        "unsupported",
+        "logprobs: a simulated model has none",
+    )
+    assert core.add("r", [1, 2, 3], SamplingParams(4, seed=5, n=3), 0.0) is None
+    answers: dict[int, list[int]] = {}
+    while core.unfinished:
+        for event in core.step(clock()) or ():
+            assert isinstance(event, TokenEvent)
+            answers.setdefault(event.sample, []).append(event.token_id)
+    assert [len(tokens) for tokens in answers.values()] == [4, 4, 4]
+    assert len({tuple(tokens) for tokens in answers.values()}) == 3

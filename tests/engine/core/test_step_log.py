@@ -9,6 +9,7 @@ import pytest
 from engine.core.core_loop import CoreLoop
 from engine.core.messages import Stop
 from engine.core.step_log import StepLogFile, read_arrivals, read_step_log
+from policies.sequence import Sequence
 from tests.support.core_story import FIVE, FakeClock, Script, ScriptedInbox, Story, add, policy
 from tests.support.fake_engine import fake_core
 from workloads.errors import EngineError
@@ -29,6 +30,16 @@ def test_step_log_file_reads_back_as_it_was(tmp_path: Path) -> None:
     assert [_fields(seq) for seq in read_arrivals(path)] == [
         _fields(seq) for seq in story.log.arrivals
     ]
+
+
+def test_samples_are_written_where_there_are_several_and_old_rows_have_one(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    log = StepLogFile(path, {})
+    for samples in (1, 3):
+        log.arrival(Sequence(f"r{samples}", 0.0, 5, 5, samples=samples))
+    log.close()
+    assert [seq.samples for seq in read_arrivals(path)] == [1, 3]
+    assert path.read_text().count("samples") == 1
 
 
 def _fields(seq: Any) -> tuple[object, ...]:
