@@ -42,6 +42,7 @@ def _mixer(model: ModelConfig, layer: int) -> Mixer:
             kv_heads=model.kv_heads,
             head_dim=model.head_dim,
             window_tokens=model.window(layer),
+            sink_tokens=model.sink_tokens,
             kv_sharing=model.kv_sharing,
         )
     return LatentAttention(
@@ -105,6 +106,7 @@ def _attention_of(mixers: list[Mixer]) -> dict[str, Any]:
         "kv_heads": one.kv_heads,
         "head_dim": one.head_dim,
         "windows": windows if any(windows) else (),
+        "sink_tokens": one.sink_tokens,
         "kv_sharing": one.kv_sharing,
         "latent": None,
     }
@@ -116,7 +118,6 @@ def _require_plain(mixer: Attention) -> None:
         "dilation": mixer.dilation > 1,
         "budget_tokens": mixer.budget_tokens is not None,
         "rank": mixer.rank is not None,
-        "sink_tokens": mixer.sink_tokens > 0,
     }
     if found := [name for name, lacking in lacks.items() if lacking]:
         raise PolicyError(f"its attention has no {', '.join(found)}")
@@ -129,6 +130,7 @@ def _latent_of(mixer: LatentAttention) -> dict[str, Any]:
         "kv_heads": 1,
         "head_dim": mixer.nope_dim + mixer.rope_dim,
         "windows": (),
+        "sink_tokens": 0,
         "kv_sharing": 1,
         "latent": latent,
         "qkv_bias": False,

@@ -12,6 +12,7 @@ from typing import Any
 
 from app.twin.engine_drafts import drafts_of
 from app.twin.engine_formats import with_kv_format, with_weight_format
+from app.twin.engine_memory import forgetting, require_one_memory
 from app.twin.engine_shapes import model_of, shape_of
 from engine.models.computation import Computation
 from engine.models.model_config import ModelConfig
@@ -45,8 +46,12 @@ class EngineSetup:
 
     def over(self, options: ServeOptions) -> ServeOptions:
         """Return ``options`` with this model, these policies and this computation."""
-        shape = self.model if self.model != options.model_config() else options.shape
-        return replace(options, shape=shape, policies=self.policies, computation=self.computation)
+        given = options.model_config()
+        shape = self.model if self.model != given else options.shape
+        policies = self.policies
+        if (self.model.windows, self.model.sink_tokens) != (given.windows, given.sink_tokens):
+            policies = forgetting(self.model, policies, self.computation)
+        return replace(options, shape=shape, policies=policies, computation=self.computation)
 
 
 class CannotRun(EngineError):
@@ -69,6 +74,12 @@ def _policies(engine: EngineSetup, setup: Setup) -> EngineSetup:
 def _model(engine: EngineSetup, setup: Setup) -> EngineSetup:
     """Give the engine a model of the same shape, with random weights."""
     return replace(engine, model=model_of(setup.deployment.model, engine.model))
+
+
+def _offload(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Change nothing where all lies on the device; else raise."""
+    require_one_memory(setup)
+    return engine
 
 
 def _weight_sharing(engine: EngineSetup, setup: Setup) -> EngineSetup:
@@ -129,6 +140,7 @@ TRANSLATIONS: dict[str, Translation] = {
     "policies": _policies,
     "deployment.model": _model,
     "deployment.kv_cache": _kv_cache,
+    "deployment.offload": _offload,
     "deployment.weight_sharing": _weight_sharing,
     "deployment.parallel.tensor": _tensor_parallel,
     "deployment.parallel.link": _prediction_only,

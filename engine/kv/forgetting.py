@@ -31,7 +31,7 @@ def kept_tokens(
     if total is None:
         return None
     _check_model(model, total)
-    if why := _cannot_forget(model, computation):
+    if why := cannot_forget(model, computation):
         raise EngineError(f"kv 'windowed': {why}; use kv: paged")
     return KeptTokens(total - model.sink_tokens, model.sink_tokens)
 
@@ -51,7 +51,7 @@ def _check_model(model: ModelConfig, total: int) -> None:
         )
 
 
-def _cannot_forget(model: ModelConfig, computation: Computation) -> str | None:
+def cannot_forget(model: ModelConfig, computation: Computation) -> str | None:
     """Return what the engine does with stored tokens that a window forgets."""
     if not computation.kv_cache:
         return "without a KV cache there is nothing to forget"

@@ -82,8 +82,8 @@ PLAIN = Attention(heads=4, kv_heads=2, head_dim=32)
     [
         (with_mixer(PLAIN.model_copy(update={"rank": 4})), "its attention has no rank"),
         (
-            with_mixer(PLAIN.model_copy(update={"dilation": 2, "sink_tokens": 1})),
-            "its attention has no dilation, sink_tokens",
+            with_mixer(PLAIN.model_copy(update={"dilation": 2, "budget_tokens": 8})),
+            "its attention has no dilation, budget_tokens",
         ),
         (
             with_mixer(Recurrence(state_size=4, mixer_params=4)),

@@ -137,7 +137,6 @@ def test_off_comes_before_on_and_memory_keeps_its_size() -> None:
         ("cascade:small=tiny", "deployment.cascade"),
         ("prefill-decode-split", "cluster.decode_replicas"),
         ("pipeline-parallel", "deployment.parallel.pipeline"),
-        ("kv-offload", "deployment.offload.resident_kv"),
     ],
 )
 def test_a_field_that_nothing_translates_is_refused(technique: str, field: str) -> None:
@@ -149,6 +148,46 @@ def test_a_field_that_nothing_translates_is_refused(technique: str, field: str) 
     assert str(refused.value).endswith(f"it runs {', '.join(runnable_techniques())}")
 
 
+@pytest.mark.parametrize("technique", ["weight-offload", "kv-offload", "kv-offload:prefetch=false"])
+def test_there_is_no_second_memory_to_stream_from(technique: str) -> None:
+    with pytest.raises(CannotRun, match="a CPU has no second one, and on a GPU nothing is stream"):
+        started_with(technique)
+
+
+@pytest.mark.parametrize(
+    ("technique", "changes", "kept"),
+    [
+        ("sliding-window:window_tokens=64", {"windows": (64,) * 8}, 64),
+        (
+            "streaming:sink_tokens=4,window_tokens=60",
+            {"windows": (60,) * 8, "sink_tokens": 4},
+            64,
+        ),
+    ],
+)
+def test_memory_forgets_what_no_layer_sees(
+    technique: str, changes: dict[str, object], kept: int
+) -> None:
+    model = replace(PRESETS["small"], **changes)  # type: ignore[arg-type]
+    policies = replace(SMALL.policies, kv="windowed", kv_window_tokens=kept)
+    assert started_with(technique) == replace(SMALL, shape=model, policies=policies)
+    assert started_with("chunked-prefill", technique).policies.kv == "windowed"
+    assert started_with(technique, "chunked-prefill").policies.kv == "windowed"
+
+
+def test_a_window_is_a_mask_alone_where_memory_cannot_forget() -> None:
+    window = "sliding-window:window_tokens=64"
+    shares = replace(SMALL, policies=replace(SMALL.policies, prefix_cache=True))
+    for found in (
+        started_with(window, "tensor-parallel:ways=2"),
+        with_techniques(shares, Toggles.of((window,), ())),
+    ):
+        assert found.policies.kv == "paged"
+        assert found.shape == replace(PRESETS["small"], windows=(64,) * 8)
+    with pytest.raises(PolicyError, match="prefix_cache: windowed KV memory forgets what others"):
+        with_techniques(shares, Toggles.of(("streaming",), ()))
+
+
 @pytest.mark.parametrize(
     ("technique", "changes"),
     [
@@ -156,7 +195,6 @@ def test_a_field_that_nothing_translates_is_refused(technique: str, field: str) 
         ("cross-layer:layers=4", {"kv_sharing": 4}),
         ("weight-sharing", {"weight_sharing": 2}),
         ("grouped-query:kv_heads=1", {"kv_heads": 1}),
-        ("sliding-window:window_tokens=64", {"windows": (64,) * 8}),
         (
             "sliding-window:window_tokens=64,global_every=4",
             {"windows": (64,) * 6 + (None,) * 2},
