@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.attention.without_cache import WithoutCache, from_the_beginning
+from engine.core.build import token_state
 from engine.core.messages import Add
 from engine.core.runner import Runner
 from engine.core.step_input import StepInput
@@ -94,8 +95,8 @@ def test_its_tokens_are_those_of_transformers() -> None:
     for prompt, tokens, logits in zip(PROMPTS, oracle.tokens, oracle.logits, strict=True):
         seq = Sequence("s", 0.0, len(prompt), NEW_TOKENS)
         last = ScheduledSequence(seq, len(prompt) + NEW_TOKENS - 2, 1, True)
-        known = {"s": TokensOf([*prompt, *tokens])}
-        found = runner.logits(Batch([last]), known)  # type: ignore[arg-type]
+        known = {"s": token_state([*prompt, *tokens], SamplingParams(NEW_TOKENS))}
+        found = runner.logits(Batch([last]), known)
         assert (found - logits[-1]).abs().max() <= 1e-4
 
 
