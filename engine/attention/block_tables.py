@@ -1,7 +1,7 @@
 """Where the contexts of decodes are stored, as a kernel reads it."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engine.kv.kv_store import KVStore
 from policies.batch import ScheduledSequence
+from policies.sequence import Sequence
 
 NO_WINDOW = 2**30
 """More positions than any context has."""
@@ -65,10 +66,44 @@ class DecodeKernel(Protocol):
         """Map queries [rows, kv heads, group, width] to [rows, kv heads, group, value width]."""
 
 
-def table_of(store: KVStore, entries: list[ScheduledSequence]) -> NDArray[np.int64]:
-    """Return the starts of the spans of every decode, [entries, spans of the longest]."""
-    rows = [store.span_starts(entry.seq, entry.start + entry.tokens) for entry in entries]
-    table = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
-    for row, starts in zip(table, rows, strict=True):
-        row[: len(starts)] = starts
-    return table
+class SpanTables:
+    """Tables of the steps of one store. Most rows are those of the step before: they are kept."""
+
+    def __init__(self, store: KVStore) -> None:
+        self.store = store
+        self._known: dict[str, _KnownSpans] = {}
+
+    def of(self, entries: list[ScheduledSequence]) -> NDArray[np.int64]:
+        """Return the starts of the spans of every decode, [entries, spans of the longest]."""
+        known, self._known = self._known, {}
+        spans = self.store.span_tokens
+        rows = []
+        for entry in entries:
+            name, context = entry.seq.request_id, entry.start + entry.tokens
+            kept = known.get(name)
+            if kept is None or not kept.holds(entry.seq):
+                kept = _KnownSpans.of(self.store, entry.seq, context)
+            self._known[name] = kept
+            rows.append(kept.starts[: -(-context // spans)])
+        table = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
+        for row, starts in zip(table, rows, strict=True):
+            row[: len(starts)] = starts
+        return table
+
+
+class _KnownSpans(NamedTuple):
+    """The spans of a sequence, and the place that they follow from."""
+
+    region_start: int
+    blocks: list[int]
+    starts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, store: KVStore, seq: Sequence, context: int) -> "_KnownSpans":
+        held = max(context, len(seq.blocks) * store.block_tokens)
+        starts = np.array(store.span_starts(seq, held), dtype=np.int64)
+        return cls(seq.region_start, list(seq.blocks), starts)
+
+    def holds(self, seq: Sequence) -> bool:
+        """Return whether the sequence still is where it was."""
+        return self.region_start == seq.region_start and self.blocks == seq.blocks

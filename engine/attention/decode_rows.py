@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.attention.block_tables import BlockTables, table_of
+from engine.attention.block_tables import BlockTables, SpanTables
 from engine.kv.kv_store import KVStore
 from policies.batch import ScheduledSequence
 
@@ -47,13 +47,13 @@ class DecodeRows:
 
 
 def pack_rows(
-    store: KVStore, entries: list[ScheduledSequence], token_ids: Listed[int]
+    tables: SpanTables, entries: list[ScheduledSequence], token_ids: Listed[int]
 ) -> NDArray[np.int64]:
     """Return the matrix of ``entries``, all decodes, with the token of each.
 
     A row that has no token (its sequence has ended) writes to the spare slot.
     """
-    table = table_of(store, entries)
+    store, table = tables.store, tables.of(entries)
     matrix = np.empty((len(entries), COLUMNS + table.shape[1]), dtype=np.int64)
     matrix[:, COLUMNS:] = table
     for row, entry, token_id in zip(matrix, entries, token_ids, strict=True):

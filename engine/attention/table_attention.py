@@ -9,9 +9,9 @@ from engine.attention.block_tables import (
     SEES_ALL,
     BlockTables,
     DecodeKernel,
+    SpanTables,
     StoredHeads,
     Visibility,
-    table_of,
 )
 from engine.attention.decode_rows import DecodeRows
 from engine.attention.step_attention import Attend, AttentionBackend, DecodeStep, Windows
@@ -34,7 +34,7 @@ class TableAttention(AttentionBackend):
         contexts = [entry.start + entry.tokens for entry in entries]
         device = self.store.keys.device
         tables = BlockTables(
-            to_device(table_of(self.store, entries), device),
+            to_device(SpanTables(self.store).of(entries), device),
             to_device(contexts, device),
             self.store.span_tokens,
         )

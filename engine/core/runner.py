@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.adapters.adapted_linear import AdapterRows, adapted_maker
 from engine.adapters.adapter_folder import read_adapter
+from engine.attention.block_tables import SpanTables
 from engine.attention.choose import attention_backend
 from engine.attention.decode_rows import DecodeRows, pack_rows
 from engine.attention.rolling import RollingAttention
@@ -143,6 +144,7 @@ class Runner:
         attention = self._attention
         if not isinstance(attention, TableAttention):
             raise EngineError(f"attention {attention.name!r} cannot be captured: use triton")
+        self._tables = SpanTables(self.store)
         every_row = torch.arange(most_rows, device=self._device)
 
         # Each is computed for the longest context, so the table of rotary positions grows no more.
@@ -247,7 +249,7 @@ class Runner:
         """Return the logits of a step that a graph takes; None for any other step."""
         if self._graphs is None or step.decodes < len(step.entries):
             return None
-        matrix = pack_rows(self.store, step.entries, step.token_ids)
+        matrix = pack_rows(self._tables, step.entries, step.token_ids)
         if not self._graphs.fits(matrix):
             return None
         logits = self._graphs.logits(matrix)
