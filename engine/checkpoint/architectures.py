@@ -32,6 +32,8 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "logits_scaling": (1, 1.0),
     "logit_scale": (1, 1.0),
     "use_mrope": (False,),
+    "use_qk_norm": (False,),
+    "qk_layernorm": (False,),
     "vision_config": (),
     "audio_config": (),
 }
@@ -120,7 +122,9 @@ def _mistral(config: JsonObject, model: ModelConfig) -> ModelConfig:
     config.require_neutral({"attention_bias": (False,), "mlp_bias": (False,)})
     config.size("num_key_value_heads")
     if config.get("sliding_window") is None:
+        _check_layer_types(config, model, allowed="full_attention")
         return model
+    _check_layer_types(config, model, allowed="sliding_attention")
     return _with_windows(model, [config.size("sliding_window")] * model.layers)
 
 
@@ -184,10 +188,12 @@ def _qwen3_moe(config: JsonObject, model: ModelConfig) -> ModelConfig:
 
 
 def _deepseek_v2(config: JsonObject, model: ModelConfig) -> ModelConfig:
+    _check_layer_types(config, model, allowed="full_attention")
     return deepseek(config, model, third=False)
 
 
 def _deepseek_v3(config: JsonObject, model: ModelConfig) -> ModelConfig:
+    _check_layer_types(config, model, allowed="full_attention")
     return deepseek(config, model, third=True)
 
 

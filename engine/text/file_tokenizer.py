@@ -31,6 +31,7 @@ class FileTokenizer:
         self._tokenizer = _read_tokenizer(folder / TOKENIZER_FILE)
         self._templates = _read_templates(folder)
         self._skipped, self._of_bytes = _special_ids(self._tokenizer)
+        self._vocab_size = 1 + max(self._tokenizer.get_vocab().values(), default=-1)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return file_tokenizer, (self._folder, self.eos_ids)
@@ -55,7 +56,7 @@ class FileTokenizer:
 
     def decoder(self) -> SettledDecoder:
         """Return the decoder of a new output; special tokens have no text."""
-        return SettledDecoder(self._decode, self._skipped, self._of_bytes)
+        return SettledDecoder(self._decode, self._vocab_size, self._skipped, self._of_bytes)
 
     def _decode(self, ids: list[int]) -> str:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=True)

@@ -15,17 +15,20 @@ _LONGEST_WINDOW, _KEPT = 24, 6
 class SettledDecoder:
     """The ``TextDecoder`` over a function that decodes a list of tokens.
 
-    ``skipped`` are the ids without a text. A run of ids of ``byte_ids`` is shown at its end: until
-    then another may make it invalid as a whole.
+    ``skipped`` are ids without a text, and so are those from ``vocab_size`` on, which a model may
+    have for no token. A run of ids of ``byte_ids`` is shown at its end: until then another may make
+    it invalid as a whole.
     """
 
     def __init__(
         self,
         decode: Callable[[list[int]], str],
+        vocab_size: int,
         skipped: frozenset[int] = frozenset(),
         byte_ids: frozenset[int] = frozenset(),
     ) -> None:
         self._decode = decode
+        self._vocab_size = vocab_size
         self._skipped = skipped
         self._byte_ids = byte_ids
         self._window: list[int] = []
@@ -34,7 +37,7 @@ class SettledDecoder:
 
     def push(self, token_id: int) -> str:
         """Return the text that is certain with ``token_id``."""
-        if token_id in self._skipped:
+        if token_id in self._skipped or token_id >= self._vocab_size:
             return ""
         self._window.append(token_id)
         if token_id in self._byte_ids:
@@ -53,8 +56,10 @@ class SettledDecoder:
         return fresh
 
     def _shorten(self, text: str) -> None:
-        """Keep the last tokens of the window, where their text is the end of its text."""
+        """Keep the last tokens of the window: what they begin with has been shown, and does not
+        change any more. A first word does, so they must have some text.
+        """
         tail = self._decode(self._window[-_KEPT:])
-        if tail and text.endswith(tail) and len(text) - len(tail) <= self._shown:
+        if tail:
             self._window = self._window[-_KEPT:]
-            self._shown -= len(text) - len(tail)
+            self._shown += len(tail) - len(text)

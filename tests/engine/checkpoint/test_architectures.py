@@ -160,6 +160,15 @@ SUPPORTED = "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCau
         ({"sliding_window": 100}, "sliding_window 100 is not supported"),
         ({"layer_types": ["chunked_attention"] * 4}, "layer_types 'chunked_attention' is not"),
         ({"layer_types": ["full_attention"]}, "layer_types must be a list of 4"),
+        (
+            of("Mistral", sliding_window=9, layer_types=["full_attention"] * 4),
+            "layer_types 'full_attention' is not supported: use sliding_attention",
+        ),
+        (
+            of("DeepseekV3", **LATENT, layer_types=["sliding_attention"] * 4),
+            "layer_types 'sliding_attention' is not supported: use full_attention",
+        ),
+        ({"use_qk_norm": True}, "use_qk_norm true is not supported"),
         (of("Mistral", attention_bias=True), "attention_bias true is not supported"),
         (of("Qwen2", use_sliding_window=True), "sliding_window is missing"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_scaling: rope_type 'dynamic'"),

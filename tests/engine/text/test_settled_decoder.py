@@ -21,7 +21,7 @@ def tokenizer(kind: str) -> Any:
 def decoder(made: Any) -> SettledDecoder:
     special = frozenset(made.token_to_id(token) for token in SPECIAL) | {0}
     of_bytes = frozenset(made.token_to_id(name) for name in BYTES) - {None}
-    return SettledDecoder(made.decode, special, of_bytes)
+    return SettledDecoder(made.decode, made.get_vocab_size(), special, of_bytes)
 
 
 def read(made: Any, ids: list[int]) -> list[str]:
@@ -70,8 +70,17 @@ def test_a_special_token_is_no_text_and_no_first_word() -> None:
     assert "".join(read(made, [end, *dog, end, *made.encode("dog").ids[1:]])) == "the dog dog"
 
 
-@pytest.mark.parametrize("token", ["Ã", "e"])
-def test_a_long_output_is_decoded_in_short_windows(token: str) -> None:
+@pytest.mark.parametrize("kind", ["byte-level", "pieces"])
+@pytest.mark.parametrize("text", ["€" * 60, "a€" * 40, "𝄞 e" * 30])
+def test_a_long_text_is_not_cut_within_a_character(kind: str, text: str) -> None:
+    made = tokenizer(kind)
+    ids = made.encode(text).ids
+    assert len(ids) > 100
+    assert "".join(read(made, ids)) == made.decode(ids) == text
+
+
+@pytest.mark.parametrize("token", ["Ã", "e", SPECIAL[1], None])
+def test_a_long_output_is_decoded_in_short_windows(token: str | None) -> None:
     """Also where no character ever ends: a client may ask for one byte, thousands of times."""
     made, longest = tokenizer("byte-level"), 0
 
@@ -81,8 +90,9 @@ def test_a_long_output_is_decoded_in_short_windows(token: str) -> None:
         text: str = made.decode(ids)
         return text
 
-    found, token_id = SettledDecoder(decode), made.token_to_id(token)
-    assert token_id is not None
+    size = made.get_vocab_size()
+    token_id = size + 5 if token is None else made.token_to_id(token)
+    found = SettledDecoder(decode, size, frozenset(range(len(SPECIAL))))
     text = "".join(found.push(token_id) for _ in range(2000)) + found.flush()
     assert text == made.decode([token_id] * 2000)
     assert longest < 50
