@@ -37,7 +37,8 @@ def serve(
     servers: Annotated[ServerOptions, Only("hardware", "techniques", "without", "efficiency")],
     policy: PolicyOptions,
     engine: Annotated[
-        EngineChoice, Only("device", "dtype", "threads", "adapter", "kv_memory_share")
+        EngineChoice,
+        Only("device", "dtype", "threads", "adapter", "kv_memory_share", "n_gram_drafts"),
     ],
     http: HttpOptions,
     model: Annotated[
@@ -110,8 +111,8 @@ def _simulated(
 
     if choice != EngineChoice(choice.model, seed=choice.seed):
         raise EngineError(
-            "--device, --dtype, --threads, --adapter, --kv-memory-share: say how torch computes, "
-            "and a simulated server has none"
+            "--device, --dtype, --threads, --adapter, --kv-memory-share, --n-gram-drafts: say how "
+            "torch computes, and a simulated server has none"
         )
     engine = simulated_engine(servers, policy, seed=choice.seed, step_log=step_log)
     for note in policy.laid_on(servers.servers()).notes():

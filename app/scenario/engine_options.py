@@ -1,6 +1,6 @@
 """Options of the bundled engine, and of the HTTP API before it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -11,6 +11,7 @@ from workloads.errors import EngineError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from engine.drafting.drafts import Drafts
     from engine.http.http_settings import HttpSettings
     from engine.models.computation import Computation
     from engine.serve_options import ServeOptions
@@ -35,6 +36,8 @@ class EngineChoice:
     """A LoRA adapter that requests may name as their model; repeatable."""
     kv_memory_share: Annotated[float, Option(min=0, max=1)] = 0.0
     """Keep as many KV tokens as fit into this share of the GPU's memory; 0: as many as set."""
+    n_gram_drafts: Annotated[int, Option(min=0, max=1_024)] = 0
+    """Tokens that each decode drafts by what followed its last tokens before; 0: none."""
     seed: int = 0
 
     def policies(self) -> "PolicyConfig":
@@ -56,7 +59,27 @@ class EngineChoice:
             self.threads,
             adapters=self._adapters(),
             kv_memory_share=self.kv_memory_share,
+            drafts=self._drafts(),
         )
+
+    def _drafts(self) -> "Drafts":
+        from engine.drafting.drafts import Drafts
+
+        drafts = self.n_gram_drafts
+        return Drafts("n-gram", (1,) * drafts) if drafts else Drafts()
+
+    def _drafted(self, policies: "PolicyConfig") -> "PolicyConfig":
+        """Return policies whose decodes verify the drafts; prompts keep their part of a step."""
+        drafts = self.n_gram_drafts
+        if not drafts:
+            return policies
+        if policies.batching != "continuous":
+            raise EngineError(
+                f"--n-gram-drafts {drafts}: needs batching: continuous, whose decodes it replaces, "
+                f"not {policies.batching}"
+            )
+        budget = policies.token_budget + policies.max_seqs * drafts
+        return replace(policies, batching="speculative", draft_rows=drafts, token_budget=budget)
 
     def _adapters(self) -> tuple[tuple[str, str], ...]:
         """Return (name, folder) of each adapter."""
@@ -84,7 +107,7 @@ class EngineChoice:
 
         options = ServeOptions(
             self.model,
-            policies,
+            self._drafted(policies),
             computation=self.computation(),
             seed=self.seed,
             step_log=step_log,

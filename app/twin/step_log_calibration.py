@@ -105,6 +105,7 @@ class StepLogCalibrator:
         self.endpoint = probe(engine.url, salt=prompt_salt).salted()
         self.header = engine.header()
         self.config = resolved_policies(self.header)
+        _require_plain_decodes(self.config)
         self.rounds: list[Observed] = []
         self._step_log = engine.step_log
         self._rng = np.random.default_rng(seed)
@@ -204,6 +205,16 @@ class StepLogCalibrator:
             if stamps and not after.idle_before:
                 latency_s = float(np.mean(stamps)) - after.now_s
                 observed.chunks_out.append((len(step.entries), latency_s))
+
+
+def _require_plain_decodes(config: PolicyConfig) -> None:
+    """Raise ``EngineError`` where a step lasts as long as drafts take too: no fit tells them."""
+    if config.batching == "speculative" and config.draft_rows:
+        raise EngineError(
+            "calibration: this engine's decodes verify drafts, and a step lasts as long as the "
+            "drafting takes as well; calibrate one without drafts (batching: continuous): what a "
+            "technique changes is predicted from that"
+        )
 
 
 def _require_finished(run: Run) -> None:

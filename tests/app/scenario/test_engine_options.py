@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from app.scenario.engine_options import EngineChoice
+from engine.drafting.drafts import Drafts
 from policies.config import PolicyConfig
 from tests.support.checkpoints import edit_json, write_checkpoint
 from tests.support.command import refused
+from workloads.errors import EngineError
 
 pytest.importorskip("torch")
 
@@ -44,3 +46,18 @@ def test_weights_that_are_cut_short_are_found_before_a_process_starts(folder: Pa
 def test_a_technique_that_needs_other_weights_is_refused(folder: Path) -> None:
     said = refused("serve", "--model", str(folder), "--technique", "multi-query")
     assert "a technique changes its shape, and a checkpoint has no weights of another" in said
+
+
+def test_n_gram_drafts_replace_the_decodes_and_leave_prompts_their_budget() -> None:
+    options = EngineChoice("tiny", n_gram_drafts=3).options(PolicyConfig(max_seqs=8))
+    assert options.computation.drafts == Drafts("n-gram", (1, 1, 1))
+    assert options.policies == PolicyConfig(
+        "speculative", max_seqs=8, draft_rows=3, token_budget=256 + 8 * 3
+    )
+    plain = EngineChoice("tiny").options(PolicyConfig())
+    assert (plain.computation.drafts, plain.policies) == (Drafts(), PolicyConfig())
+
+
+def test_n_gram_drafts_under_another_scheduler_are_refused() -> None:
+    with pytest.raises(EngineError, match=r"^--n-gram-drafts 2: needs batching: continuous"):
+        EngineChoice("tiny", n_gram_drafts=2).options(PolicyConfig("static"))

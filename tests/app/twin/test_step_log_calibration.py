@@ -17,6 +17,7 @@ from loadtest.report.comparison import DEFAULT_LIMITS
 from policies.config import PolicyConfig
 from sim.records.run import load_run
 from sim.step_times.profile import load_profile
+from workloads.errors import EngineError
 from workloads.sample import sample_trace
 from workloads.transform import limit
 
@@ -106,3 +107,12 @@ def test_what_was_found_is_kept(found: Verification, tmp_path: Path) -> None:
     profile = load_profile(str(tmp_path / "profile.json"))
     assert profile.policy_config() == found.config
     assert profile.api.request_s < 0.05, "a static server's wait is not the API's latency"
+
+
+def test_an_engine_with_drafts_is_not_calibrated() -> None:
+    choice = EngineChoice("tiny", n_gram_drafts=2)
+    with (
+        bundled_engine(SMALL, choice) as engine,
+        pytest.raises(EngineError, match=r"^calibration: this engine's decodes verify drafts"),
+    ):
+        StepLogCalibrator(engine)
