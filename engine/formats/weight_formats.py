@@ -6,6 +6,7 @@ from torch import Tensor
 
 from engine.formats.rounded_weights import Int4Weight, Int8Weight
 from engine.formats.torch_products import (
+    DigitsProduct,
     IntegerProduct,
     OnednnProduct,
     PackedInt4Product,
@@ -54,8 +55,14 @@ def quantised_product(name: str, weight: Tensor, *, group: int, prepack: bool) -
     rounded = Int8Weight.of(weight)
     if name == "w8a8":
         return _integer(rounded, prepack)
-    native = prepack and can_multiply(rounded)
-    return NativeInt8Product(rounded) if native else RestoredProduct(rounded)
+    return _int8(rounded, prepack)
+
+
+def _int8(rounded: Int8Weight, prepack: bool) -> QuantisedProduct:
+    if prepack and can_multiply(rounded):
+        return NativeInt8Product(rounded)
+    digits = prepack and OnednnProduct.can_multiply(rounded)
+    return DigitsProduct(rounded) if digits else RestoredProduct(rounded)
 
 
 def _int4(rounded: Int4Weight, prepack: bool) -> QuantisedProduct:

@@ -181,3 +181,15 @@ def test_prompts_share_rounded_keys_and_values(oracle: Oracle) -> None:
     noise = noise_of(forced_logits(engine, oracle), oracle)
     shared = engine.logits(Batch([rest]), states)[0]
     assert (shared - unshared).square().mean() < 0.01 * noise * unshared.square().mean()
+
+
+@pytest.mark.parametrize(("name", "weight_bytes"), [("int8", 1.0), ("int4", 0.5 + 4 / GROUP)])
+def test_the_runner_says_what_is_stored_and_how_large_it_is(name: str, weight_bytes: float) -> None:
+    facts = runner(weight_format=name, kv_format="int8").describe()
+    matrices = CONFIG.parameters - CONFIG.hidden_size * (CONFIG.vocab_size + 2 * CONFIG.layers + 1)
+    outputs = CONFIG.vocab_size + CONFIG.layers * (2 * CONFIG.hidden_size + 2 * CONFIG.ffn_size)
+    outputs += CONFIG.layers * CONFIG.head_dim * (CONFIG.heads + 2 * CONFIG.kv_heads)
+    scale_bytes = 4 * outputs if name == "int8" else 0
+    assert facts["weight_bytes"] == weight_bytes * matrices + scale_bytes
+    assert facts["kv_bytes"] == 1024 * CONFIG.kv_bytes_per_token(1) * (1 + 4 / CONFIG.head_dim)
+    assert (facts["weight_format"], facts["kv_format"]) == (name, "int8")

@@ -9,6 +9,7 @@ import torch
 from engine.formats import torch_products
 from engine.formats.rounded_weights import Int4Weight, Int8Weight
 from engine.formats.torch_products import (
+    DigitsProduct,
     IntegerProduct,
     OnednnProduct,
     PackedInt4Product,
@@ -26,6 +27,19 @@ def test_both_integer_kernels_multiply_the_same_integers(rows: int) -> None:
     torch.testing.assert_close(
         OnednnProduct(weight)(x), IntegerProduct(weight)(x), rtol=1e-5, atol=1e-5
     )
+
+
+@on_x86
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 2, 33])
+def test_three_digits_are_as_exact_as_float32(rows: int, dtype: torch.dtype) -> None:
+    x, weight = torch.randn(rows, 256).to(dtype), Int8Weight.of(torch.randn(130, 256))
+    x[0, 7], x[-1] = 40.0, x[-1] * 1e-3
+    product = DigitsProduct(weight)(x)
+    assert product.dtype == dtype
+    exact = x.double() @ weight.restored().double().T
+    bound = (2**-20 if dtype == torch.float32 else 2**-8) * x.double().abs().sum(1, keepdim=True)
+    assert ((product.double() - exact).abs() <= 3 * bound).all()
 
 
 @on_x86
