@@ -48,9 +48,9 @@ def predict_effect(
     """Return the effect of a technique on the engine that ``profile`` calibrated without it."""
     config = profile.policy_config()
     layout = build_scheduler(config).memory.layout
-    fit = profile.step_time(layout)
-    without: ServerModel = profile
-    with_it: ServerModel = _whatever_layout(profile, fit)
+    fit = profile.step_time(layout).model_copy(update={"drift": 0.0})  # it cancels in a ratio
+    without: ServerModel = _whatever_layout(profile, fit)
+    with_it = without
     efficiency = None
     if sides.changes_step_times:
         before, after = sides.without.setup.deployment, sides.with_it.setup.deployment
