@@ -24,10 +24,10 @@ _CONTEXTS = (32, 128, 512)
 _CHUNKS = (8, 32, 64, 128, 256, 512)
 _KNEES = (1.0, 8.0)
 _LEAST = 1e-3
-_MOST = 1.5
-"""Of a share of a peak: caches read faster than memory, and some kernels are quicker than torch's.
+_MOST_COMPUTE, _MOST_MEMORY = 4.0, 1.5
+"""Of a share of a peak: kernels may multiply faster than torch, caches read faster than memory.
 
-Without a bound, the time of a step could as well be overhead that no technique shortens.
+Without the second bound, the time of a step could as well be overhead that no technique shortens.
 """
 
 
@@ -84,8 +84,9 @@ def fit_efficiency(
         found = np.array([float(model.seconds(shape)[0]) for shape in shapes])
         return np.asarray(found / target_s - 1)
 
-    bounds = np.log(_LEAST), np.log(_MOST)
-    low, high = [bounds[0], bounds[0], 0.0, _KNEES[0]], [bounds[1], bounds[1], 1.0, _KNEES[1]]
+    least = np.log(_LEAST)
+    low = [least, least, 0.0, _KNEES[0]]
+    high = [np.log(_MOST_COMPUTE), np.log(_MOST_MEMORY), 1.0, _KNEES[1]]
     began = [np.log(first.compute), np.log(first.memory), first.overhead_s / unit_s, first.knee]
     within = np.clip(began, np.array(low) + 1e-6, np.array(high) - 1e-6)
     found = least_squares(
