@@ -208,3 +208,32 @@ def _tokens(
     )
     core = EngineCore(scheduler, runner, token_state, prefix_cache=config.prefix_cache)
     return answers(run(core, requests))
+
+
+HOST_MODES = [
+    replace(SMALL, preemption="swap", host_kv_tokens=512),
+    replace(SMALL, batching="unified", preemption="swap", host_kv_tokens=512),
+    replace(SMALL, prefix_cache=True, host_cache_tokens=64),
+]
+
+
+@pytest.mark.parametrize("config", HOST_MODES, ids=["swap", "swap-unified", "host-tier"])
+def test_samples_that_were_in_host_memory_go_on_as_they_were(config: PolicyConfig) -> None:
+    pytest.importorskip("torch")
+    from engine.core.build import build_core
+    from engine.models.model_config import model_preset
+    from engine.serve_options import ServeOptions
+
+    shape = replace(model_preset("tiny"), tie_embeddings=False)
+
+    def found(config: PolicyConfig) -> tuple[dict[tuple[str, int], list[int]], int]:
+        core, _ = build_core(ServeOptions("tiny", config, shape=shape))
+        params = SamplingParams(24, temperature=1.0, seed=5, n=3, ignore_eos=True)
+        tokens = answers(run(core, [("a", PROMPTS[2], params), ("b", PROMPTS[3], params)]))
+        return tokens, core.stats().preemptions
+
+    expected, preemptions = found(replace(SMALL, kv_tokens=512))
+    assert preemptions == 0
+    tokens, preemptions = found(config)
+    assert preemptions > 0
+    assert tokens == expected
