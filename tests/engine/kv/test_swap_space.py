@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.core.messages import Abort, Message
@@ -43,6 +43,7 @@ def test_swapping_changes_no_token_and_the_simulator_swaps_alike(
     admit=st.booleans(),
     prefix_index=st.sampled_from(["none", "hash", "radix", "blocks"]),
 )
+@example(93, "prefill-first", 4096, "newest", False, "blocks")  # back, and preempted at once
 def test_random_loads_swap_without_a_trace(
     seed: int, batching: str, host_kv_tokens: int, victim: str, admit: bool, prefix_index: str
 ) -> None:
