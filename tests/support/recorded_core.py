@@ -11,6 +11,7 @@ from engine.core.build import token_state
 from engine.core.core import EngineCore
 from engine.core.messages import CoreStats, TokenEvent
 from engine.core.runner import Runner, TokenState
+from engine.kv.forgetting import kept_tokens
 from engine.models.computation import Computation
 from engine.models.model_config import ModelConfig
 from engine.models.weights import LoadWeights
@@ -78,6 +79,7 @@ def run_greedy(
         kv_tokens=memory.capacity_tokens,
         block_tokens=memory.block_tokens,
         load_weights=load_weights,
+        kept=kept_tokens(config, policies, computation),
     )
     log = MemoryStepLog()
     core = EngineCore(scheduler, runner, token_state, prefix_cache=policies.prefix_cache, log=log)

@@ -18,7 +18,7 @@ from tests.support.engine_oracle import (
     ask_transformers,
     draw_weights,
 )
-from tests.support.model_matrix import ALL_MODELS
+from tests.support.model_matrix import ALL_MODELS, WINDOW
 from tests.support.recorded_core import run_greedy
 
 MAX_LOGIT_ERROR = 1e-4
@@ -55,6 +55,9 @@ MATRIX = [
     for mode in MODES
     if FULL or model in ONE_OF_A_KIND or mode == "preempted"
 ]
+MODES["forgetting"] = Mode({"kv": "windowed", "kv_window_tokens": WINDOW})
+"""For models with the same window in every layer only."""
+MATRIX.append(("mistral", "forgetting"))
 REPEATED, JOINS = [*PROMPTS, PROMPTS[0]], [0, 0, 0, 2, 9]
 """The last prompt comes when all blocks of the first one are known."""
 ABORTED, AT_STEP = 2, 14
