@@ -30,7 +30,8 @@ settings.register_profile("quick", BUSY, max_examples=5, derandomize=True)
 settings.register_profile("search", BUSY, max_examples=500)
 settings.load_profile("ci" if FULL else "default")
 
-if not Path("/dev/nvidiactl").exists():  # Triton decides once, when it is first imported
+# Triton decides once, when it is first imported; to ask torch for a GPU would take a second.
+if not Path("/dev/nvidiactl").exists() and not shutil.which("nvidia-smi"):
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 

@@ -4,11 +4,13 @@ The last line is JSON. pytest's exit code is this one's.
 """
 
 import json
+import os
 import sys
 from collections import Counter
 from typing import Any
 
 import pytest
+import torch
 
 OPTIONS = ("-q", "-m", "gpu", "-p", "no:cacheprovider", "-o", "filterwarnings=default")
 """A warning of this machine's own torch is no failure."""
@@ -27,7 +29,9 @@ class Outcomes:
 
 
 def main(files: list[str]) -> int:
-    """Run the tests of ``files``."""
+    """Run the tests of ``files``; where there is a GPU, the kernels are compiled for it."""
+    if torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "0"
     outcomes = Outcomes()
     exit_code = int(pytest.main([*OPTIONS, *files], plugins=[outcomes]))
     sys.stdout.write(f"\n{json.dumps(outcomes.counts)}\n")

@@ -9,6 +9,8 @@ import torch
 from engine.kernels.triton_here import interprets
 
 HAS_CUDA = torch.cuda.is_available()
+if HAS_CUDA and interprets():
+    raise RuntimeError("TRITON_INTERPRET=1 with a CUDA device: the kernels would not be compiled")
 DEVICE = "cuda" if HAS_CUDA else "cpu"
 DEVICES = [
     pytest.param(
