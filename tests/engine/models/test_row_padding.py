@@ -70,6 +70,12 @@ def test_what_disturbs_all_layers_but_one_changes_nothing() -> None:
     assert set(Machine(cost, disturbed).chosen(layers=6).values()) == {4}
 
 
+def test_a_disturbance_as_long_as_a_turn_hits_all_paddings_alike() -> None:
+    first_turn = frozenset(range(1, 8 + 1))
+    machine = Machine(lambda shape, padding: 1e-3 * padding, first_turn)
+    assert set(machine.chosen(layers=4).values()) == {1}
+
+
 def test_a_model_that_caches_hold_is_not_measured() -> None:
     machine = Machine(lambda shape, padding: 1.0)
     products = [machine.product((64, 64)) for _ in range(8)]
