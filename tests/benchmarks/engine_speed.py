@@ -20,11 +20,15 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 from engine.core.build import build_core
+from engine.core.runner import Runner
+from engine.models.model import Decoder
 from engine.models.model_config import ModelConfig, model_preset
+from engine.sampling.sampler import new_tokens
 from engine.sampling.sampling_params import SamplingParams
 from engine.serve_options import ServeOptions
 from policies.config import PolicyConfig
@@ -56,6 +60,37 @@ class Ours:
         while self._core.unfinished:
             self._core.step(self._core.clock())
         return time.perf_counter() - began_s
+
+    def host_seconds(self, sequences: int, steps: int) -> list[float]:
+        """Return, for each step, the seconds outside of the model and of sampling."""
+        runner, spent_s = self._core.executor, [0.0]
+        assert isinstance(runner, Runner)
+
+        def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*given: Any, **options: Any) -> Any:
+                began_s = time.perf_counter()
+                result = function(*given, **options)
+                spent_s[0] += time.perf_counter() - began_s
+                return result
+
+            return call
+
+        for _ in range(sequences):
+            self._requests += 1
+            params = SamplingParams(steps + 10, ignore_eos=True)
+            self._core.add(str(self._requests), [300] * PROMPT_TOKENS, params, self._core.clock())
+        self._core.step(self._core.clock())
+        found = []
+        with patch.object(Decoder, "forward", timed(Decoder.forward)):
+            sampled = timed(new_tokens)
+            with patch("engine.core.runner.new_tokens", sampled):
+                for _ in range(steps):
+                    spent_s[0], began_s = 0.0, time.perf_counter()
+                    self._core.step(self._core.clock())
+                    found.append(time.perf_counter() - began_s - spent_s[0])
+        while self._core.unfinished:
+            self._core.step(self._core.clock())
+        return found
 
 
 def transformers_generate(config: ModelConfig) -> Generate:
@@ -140,9 +175,10 @@ def measure(model: str, rounds: int) -> None:
     torch.set_num_threads(1)
     config, found = model_preset(model), defaultdict[tuple[str, int], list[float]](list)
     read, rates = read_bytes_per_s(), list[float]()
+    ours = Ours(model)
     with torch.inference_mode(), llama_cpp_generate(config) as llama_cpp:
         peers: dict[str, Generate] = {
-            "ours": Ours(model), "transformers": transformers_generate(config)
+            "ours": ours, "transformers": transformers_generate(config)
         }  # fmt: skip
         if llama_cpp:
             peers["llama.cpp"] = llama_cpp
@@ -161,6 +197,8 @@ def measure(model: str, rounds: int) -> None:
     needed = 4 * config.parameters + context * config.kv_bytes_per_token(4)
     rate, share = median(rates), needed / median(found["ours", 1]) / median(rates)
     lines.append(f"\nread of memory {rate / 1e9:.1f} GB/s; our step at batch 1: {share:.0%} of it")
+    host_s = ours.host_seconds(8, 300)
+    lines.append(f"a step of 8 beside the model and sampling: {1e3 * median(host_s):.3f} ms")
     sys.stdout.write("\n".join(lines) + "\n")
 
 
