@@ -110,7 +110,7 @@ class DraftedDecodes(Lockstep):
 
     def advance(self, steps: int) -> list[Sequence]:
         """Record ``steps`` passes; take out and return the members that ended."""
-        gainers = self._take_gains(steps) if self.unjudged else []
+        gainers = self._take_gains(steps) if self.unjudged else None
         ended = super().advance(steps)
         if gainers:
             ended = gainers + ended
