@@ -380,12 +380,12 @@ def test_impossible_numbers_of_tokens_are_refused(tokens: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_bundled_engine_refuses_it_by_name() -> None:
+def test_the_bundled_engine_refuses_it_without_a_drafter() -> None:
     pytest.importorskip("torch")
     from engine.core.build import build_core
     from engine.serve_options import ServeOptions
 
     config = PolicyConfig("speculative", draft_rows=2)
-    message = "batching 'speculative' is simulated only.*use batching: continuous"
+    message = "batching: speculative with draft_rows 2 needs a drafter: --technique speculative"
     with pytest.raises(EngineError, match=message):
         build_core(ServeOptions(policies=config))
