@@ -106,6 +106,10 @@ class _Memory:
         """Return what the engine of ``profile`` has, changed as the formula changes it."""
         had = float(profile.engine.get("weight_bytes") or without.resident_weight_bytes())
         weights = with_it.resident_weight_bytes() / without.resident_weight_bytes()
+        if not with_it.kv_cache:
+            return cls(had * weights, 0.0)
+        if not without.kv_cache:
+            return cls(had * weights, with_it.kv_bytes_per_token())
         keys = with_it.kv_bytes_per_token() / without.kv_bytes_per_token()
         return cls(had * weights, profile.kv_bytes_per_token() * keys)
 

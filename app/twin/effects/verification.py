@@ -246,7 +246,7 @@ def measured(live: LiveEngine, loads: EffectLoads) -> Figures:
     saturated = _send(live, loads.saturated, "saturated")
     steps = read_step_log(live.step_log)[1][len(before) :]
     runner: Mapping[str, Any] = header["runner"]
-    kv_bytes = runner.get("kv_bytes", 0) / runner.get("kv_tokens", 1)
+    kv_bytes = runner.get("kv_bytes", 0) / (runner.get("kv_tokens") or 1)
     held = most_held_tokens(steps, header["kv_tokens"])
     return figures_of(alone, saturated, runner.get("weight_bytes", 0) + held * kv_bytes)
 

@@ -41,6 +41,14 @@ def test_any_layout_has_the_step_times_of_the_one_that_was_measured() -> None:
     assert found.ratios["memory"].value < 1
 
 
+def test_without_a_kv_cache_nothing_is_held_and_every_token_is_a_prompt() -> None:
+    engine = {**PROFILE.engine, "kv_bytes": 0, "kv_tokens": 0}
+    uncached = PROFILE.model_copy(update={"engine": engine})
+    found = predict_effect(sides("kv-cache"), uncached, LOADS, replications=2)
+    assert found.ratios["memory"].value == pytest.approx((80e6 + 8192 * 8 * 32) / 80e6, rel=0.01)
+    assert found.ratios["tpot_saturated"].value < 1
+
+
 def contiguous() -> Profile:
     layouts = {"contiguous": PROFILE.layouts["paged"]}
     policies = {**PROFILE.policies, "kv": "contiguous"}
