@@ -6,12 +6,15 @@ from itertools import pairwise
 import pytest
 import torch
 
+from engine.core.build import build_core
 from engine.core.runner import Runner, TokenState
 from engine.formats.rounded_weights import Int4Weight, Int8Weight
 from engine.models.computation import Computation
 from engine.models.weights import AttentionWeights, FeedForwardWeights, LayerWeights, Weights
 from engine.sampling.sampling_params import SamplingParams
+from engine.serve_options import ServeOptions
 from policies.batch import Batch, ScheduledSequence
+from policies.config import PolicyConfig
 from policies.sequence import Sequence
 from sim.step_times.roofline.quantisation_noise import Grid, sqnr_db
 from tests.support.engine_oracle import (
@@ -193,3 +196,33 @@ def test_the_runner_says_what_is_stored_and_how_large_it_is(name: str, weight_by
     assert facts["weight_bytes"] == weight_bytes * matrices + scale_bytes
     assert facts["kv_bytes"] == 1024 * CONFIG.kv_bytes_per_token(1) * (1 + 4 / CONFIG.head_dim)
     assert (facts["weight_format"], facts["kv_format"]) == (name, "int8")
+
+
+def answers(policies: PolicyConfig, how: Computation) -> tuple[dict[str, list[int]], int]:
+    """Tokens of six prompts that share 32 tokens, and how many sequences were preempted."""
+    core, _ = build_core(ServeOptions("tiny", policies, computation=how))
+    found: dict[str, list[int]] = {}
+    for index in range(6):
+        prompt = [3 + 7 * place % 500 for place in range(32)] + [40 + index] * 20
+        params = SamplingParams(40, ignore_eos=True, temperature=0.9, seed=index)
+        core.add(str(index), prompt, params, 0.0)
+    while core.unfinished:
+        for output in core.step(core.clock()):
+            found.setdefault(output.request_id, []).append(output.token_id)
+    return found, core.stats().preemptions
+
+
+@pytest.mark.parametrize("weight_format", ["int4", "w8a8"])
+def test_preemption_swapping_and_sharing_change_no_token(weight_format: str) -> None:
+    how = Computation("cpu", weight_format=weight_format, kv_format="int8")
+    roomy = PolicyConfig(kv_tokens=4096, max_model_len=256)
+    tight = replace(roomy, kv_tokens=288)
+    expected, _ = answers(roomy, how)
+    for policies in (
+        tight,
+        replace(tight, preemption="swap", host_kv_tokens=4096),
+        replace(tight, prefix_cache=True, host_cache_tokens=1024, batching="chunked"),
+    ):
+        found, preempted = answers(policies, how)
+        assert preempted
+        assert found == expected
