@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from engine.core.build import build_core
+from engine.core.messages import TokenEvent
 from engine.core.runner import Runner, TokenState
 from engine.formats.rounded_weights import Int4Weight, Int8Weight
 from engine.models.computation import Computation
@@ -207,7 +208,8 @@ def answers(policies: PolicyConfig, how: Computation) -> tuple[dict[str, list[in
         params = SamplingParams(40, ignore_eos=True, temperature=0.9, seed=index)
         core.add(str(index), prompt, params, 0.0)
     while core.unfinished:
-        for output in core.step(core.clock()):
+        for output in core.step(core.clock()) or ():
+            assert isinstance(output, TokenEvent)
             found.setdefault(output.request_id, []).append(output.token_id)
     return found, core.stats().preemptions
 
