@@ -11,7 +11,7 @@ from tests.support.engine_oracle import CONFIG
 WINDOW = 24
 """Shorter than the prompts: it hides tokens from the first step on."""
 
-LATENT = replace(CONFIG, kv_heads=1, head_dim=40, latent=LatentConfig(24, 16, 20, query_rank=28))
+LATENT = replace(CONFIG, kv_heads=1, head_dim=36, latent=LatentConfig(24, 16, 20, query_rank=28))
 GROUPED = ExpertConfig(
     8, 3, 64, shared_size=128, normalise=False, scale=1.5, groups=4, top_groups=2
 )
