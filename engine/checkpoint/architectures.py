@@ -12,6 +12,7 @@ from engine.models.model_config import ModelConfig
 from workloads.errors import EngineError
 
 CONFIG_FILE = "config.json"
+_MOST_LAYERS = 10_000
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "hidden_act": ("silu", "swish"),
@@ -64,8 +65,8 @@ Reader = Callable[[JsonObject, ModelConfig], ModelConfig]
 
 def _reader(config: JsonObject) -> Reader:
     named = config.get("architectures")
-    if isinstance(named, list) and len(named) == 1 and named[0] in ARCHITECTURES:
-        return ARCHITECTURES[named[0]]
+    if isinstance(named, list) and len(named) == 1 and str(named[0]) in ARCHITECTURES:
+        return ARCHITECTURES[str(named[0])]
     by_type = {name.removesuffix("ForCausalLM").lower(): name for name in ARCHITECTURES}
     model_type = str(config.get("model_type", "")).replace("_", "")
     if named is None and model_type in by_type:
@@ -77,6 +78,8 @@ def _reader(config: JsonObject) -> Reader:
 
 def _basis(config: JsonObject, name: str) -> ModelConfig:
     """Return what all architectures have in common."""
+    if config.size("num_hidden_layers") > _MOST_LAYERS:
+        raise config.error("num_hidden_layers", f"must be at most {_MOST_LAYERS}")
     heads, hidden_size = config.size("num_attention_heads"), config.size("hidden_size")
     scaling, longest = rope_scaling(config), config.size("max_position_embeddings")
     if scaling is not None and scaling.kind == "yarn":
@@ -152,6 +155,8 @@ def _qwen_windows(config: JsonObject, model: ModelConfig) -> ModelConfig:
     types = _check_layer_types(config, model, allowed="full_attention or sliding_attention")
     if not types:
         first = config.get("max_window_layers", 28)
+        if type(first) is not int or first < 0:
+            raise config.error("max_window_layers", f"must be a number of layers (got {first!r})")
         types = ["full_attention"] * model.layers
         types[first:] = ["sliding_attention"] * max(0, model.layers - first)
     return _with_windows(model, [window if kind[0] == "s" else None for kind in types])
@@ -168,13 +173,11 @@ def _check_layer_types(config: JsonObject, model: ModelConfig, allowed: str) -> 
     one.
     """
     types: Any = config.get("layer_types", [])
-    if types and (not isinstance(types, list) or len(types) != model.layers):
+    if not isinstance(types, list) or len(types) not in (0, model.layers):
         raise config.error("layer_types", f"must be a list of {model.layers}")
     for kind in types:
         if kind not in allowed.split(" or "):
-            raise config.error(
-                "layer_types", f"{kind!r} is not supported: use {', '.join(allowed)}"
-            )
+            raise config.error("layer_types", f"{kind!r} is not supported: use {allowed}")
     return list(types)
 
 

@@ -52,7 +52,7 @@ def rope_scaling(config: JsonObject) -> RopeScaling | None:
     if kind == "default":
         _check_keys(rope, "default", frozenset())
         return None
-    if kind not in _KEYS:
+    if not isinstance(kind, str) or kind not in _KEYS:
         raise rope.error("rope_type", f"{kind!r} is not supported: use default, {', '.join(_KEYS)}")
     _check_keys(rope, kind, _KEYS[kind])
     try:
