@@ -9,7 +9,7 @@ import signal
 import sys
 from threading import Thread
 
-from engine.http.serving import serve
+from engine.core.core_process import bundled, started_core
 from engine.serve_options import ServeOptions
 from workloads.errors import ServetwinError
 
@@ -18,7 +18,11 @@ def main() -> int:
     """Serve until the input closes; return the exit code."""
     Thread(target=_end_with_stdin, daemon=True).start()
     try:
-        serve(ServeOptions.from_json(sys.argv[1]), _say)
+        options = ServeOptions.from_json(sys.argv[1])
+        with started_core(bundled(options)) as core:
+            from engine.http.serving import serve  # while the core imports torch
+
+            serve(options, _say, core)
     except ServetwinError as error:
         sys.stderr.write(f"{error}\n")
         return 2

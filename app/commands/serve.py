@@ -71,16 +71,28 @@ def serve(
         served = _simulated(servers, policy, engine, step_log)
     else:
         served = _bundled(policy, engine, servers, step_log)
-    try:
-        from engine.http.serving import serve_core
-    except ModuleNotFoundError as error:
-        raise EngineError(f"serving needs {error.name}: pip install 'servetwin[engine]'") from error
+    _serve(served, http)
+
+
+def _serve(served: Served, http: HttpOptions) -> None:
+    """Start the core, which imports torch, and meanwhile what the HTTP process needs."""
+    from engine.core.core_process import started_core
+
     typer.echo(f"starting {served.model} with {served.policies}", err=True)
 
     def say_ready(url: str) -> None:
         typer.echo(f"serving {served.model} at {url}/v1 (Ctrl-C stops)")
 
-    serve_core(served.build, served.name, http.settings(), say_ready, served.tokenizer)
+    with started_core(served.build) as core:
+        try:
+            from engine.http.serving import serve_core
+        except ModuleNotFoundError as error:
+            raise EngineError(
+                f"serving needs {error.name}: pip install 'servetwin[engine]'"
+            ) from error
+        serve_core(
+            served.build, served.name, http.settings(), say_ready, served.tokenizer, first=core
+        )
 
 
 def _bundled(

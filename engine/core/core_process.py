@@ -8,11 +8,12 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.adapters.adapter_folder import read_adapter
 from engine.checkpoint.find_model import find_model
@@ -54,6 +55,30 @@ def start_process(build: BuildCore, clock: CoreClock) -> tuple[CoreProcess, Conn
     process.start()
     theirs.close()
     return process, ours
+
+
+class StartedCore(NamedTuple):
+    """A core process that runs, and its clock."""
+
+    process: CoreProcess
+    connection: Connection
+    clock: CoreClock
+
+
+@contextmanager
+def started_core(build: BuildCore) -> Iterator[StartedCore]:
+    """Start a core, and end it by force if it still runs at the end.
+
+    Start it before all that the HTTP process needs is imported: both imports take a second.
+    """
+    clock = CoreClock()
+    core = StartedCore(*start_process(build, clock), clock)
+    try:
+        yield core
+    finally:
+        core.process.kill()
+        core.process.join()
+        core.connection.close()
 
 
 def run_core(connection: Connection, build: BuildCore, clock: CoreClock) -> None:

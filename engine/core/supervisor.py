@@ -6,7 +6,7 @@ import time
 from engine.core.clock import CoreClock
 from engine.core.core_client import CoreClient
 from engine.core.core_link import STOP_CORE_S, CoreLink
-from engine.core.core_process import BuildCore, start_process
+from engine.core.core_process import BuildCore, StartedCore, start_process
 from workloads.errors import EngineError
 
 RESTART_WINDOW_S = 300.0
@@ -21,12 +21,20 @@ class Supervisor:
     A core that has never been ready is not started again: what is wrong with it stays wrong.
     """
 
-    def __init__(self, build: BuildCore, client: CoreClient, max_restarts: int) -> None:
+    def __init__(
+        self,
+        build: BuildCore,
+        client: CoreClient,
+        max_restarts: int,
+        first: StartedCore | None = None,
+    ) -> None:
+        """Start a core by ``build`` whenever one is needed; ``first`` runs already."""
         self.link: CoreLink | None = None
         self._build = build
         self._client = client
         self._max_restarts = max_restarts
-        self._clock = CoreClock()
+        self._first = first
+        self._clock = first.clock if first else CoreClock()
         self._restarts_s: list[float] = []
 
     async def run(self) -> None:
@@ -35,7 +43,7 @@ class Supervisor:
         Raises ``EngineError`` when it could not start, or has died too often.
         """
         while True:
-            self.link = CoreLink(*start_process(self._build, self._clock))
+            self.link = self._started()
             self._client.attach(self.link)
             await self._client.died.wait()
             await asyncio.to_thread(self.link.close, 1.0)
@@ -43,6 +51,13 @@ class Supervisor:
             self._client.expect()
             await asyncio.sleep(RESTART_PAUSE_S * 2 ** len(self._restarts_s))
             self._restarts_s.append(time.monotonic())
+
+    def _started(self) -> CoreLink:
+        if self._first is None:
+            return CoreLink(*start_process(self._build, self._clock))
+        process, connection, _ = self._first
+        self._first = None
+        return CoreLink(process, connection)
 
     def close(self) -> None:
         """End the core: after its step, or by force. Call it last, on the event loop."""

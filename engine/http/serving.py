@@ -10,7 +10,7 @@ import uvicorn
 
 from engine.checkpoint.find_model import find_model
 from engine.core.core_client import CoreClient, Ended
-from engine.core.core_process import BuildCore, bundled
+from engine.core.core_process import BuildCore, StartedCore, bundled
 from engine.core.supervisor import Supervisor
 from engine.core.watchdog import watch
 from engine.http.api import create_app
@@ -37,10 +37,13 @@ KEEP_ALIVE_S = 120
 """How long an idle connection stays open: longer than a load test's pauses."""
 
 
-def serve(options: ServeOptions, on_ready: Callable[[str], None]) -> None:
+def serve(
+    options: ServeOptions, on_ready: Callable[[str], None], first: StartedCore | None = None
+) -> None:
     """Serve the bundled engine (``serve_core``)."""
-    model = find_model(options.model)
-    serve_core(bundled(options), model.config.name, options.http(), on_ready, model.tokenizer())
+    model, build = find_model(options.model), bundled(options)
+    tokenizer = model.tokenizer()
+    serve_core(build, model.config.name, options.http(), on_ready, tokenizer, first)
 
 
 def serve_core(
@@ -49,18 +52,20 @@ def serve_core(
     settings: HttpSettings,
     on_ready: Callable[[str], None],
     tokenizer: Tokenizer = ByteTokenizer(),  # noqa: B008, it is frozen
+    first: StartedCore | None = None,
 ) -> None:
     """Serve a core until a signal says stop; ``on_ready`` gets the URL once requests are accepted.
 
     The first SIGTERM or SIGINT lets running requests finish (at most ``drain_s``) and refuses new
-    ones; the second ends all at once. Call it in the main thread.
+    ones; the second ends all at once. Call it in the main thread. ``first`` is the core that runs
+    already, where one does.
 
     Raises ``EngineError`` when the server cannot start, or when its core has died for good.
     """
     with listening_socket(settings.host, settings.port, EngineError) as listener:
         _allow_many_connections()
         core = CoreClient(model, tokenizer)
-        supervisor = Supervisor(build, core, settings.max_restarts)
+        supervisor = Supervisor(build, core, settings.max_restarts, first)
         config = uvicorn.Config(
             create_app(core, settings),
             http=GuardedProtocol,

@@ -58,7 +58,7 @@ def test_memory_is_bytes_by_a_data_sheet_and_tokens_otherwise() -> None:
     parts, unit = memory_parts(sheet)
     assert unit == "GB"
     assert parts["weights"] == pytest.approx(2 * 6.738, rel=0.01)  # 6.74e9 weights of 2 bytes
-    runtime, step = 0.5, 256 * 32_000 * 33 / 1e9
+    runtime, step = 0.5, 256 * 32_000 * 20 / 1e9
     assert sum(parts.values()) == pytest.approx(80 - runtime - step, rel=0.001)
     tokens = memory_parts(simulate(parse_scenario(load, "t")))
     assert tokens[1] == "tokens"
