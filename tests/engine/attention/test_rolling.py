@@ -18,6 +18,7 @@ from engine.models.rotary import RotaryTable, rotary_frequencies, rotate
 from engine.sampling.sampling_params import SamplingParams
 from policies.batch import ScheduledSequence
 from policies.sequence import Sequence
+from tests.support.effort import examples
 from tests.support.moved_keys import MODEL, SMALL, plain_tokens, random_requests, serve
 
 CPU = torch.device("cpu")
@@ -55,7 +56,7 @@ def streamed(
     return torch.stack(outputs).flatten(1)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     window=st.integers(1, 20),
     sinks=st.sampled_from([0, 0, 1, 4, 5]),
@@ -106,7 +107,7 @@ def test_memory_that_forgets_gives_the_tokens_of_a_window_over_all(
     assert served.core.scheduler.memory.free_tokens() == config.kv_tokens
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     batching=st.sampled_from(SCHEDULERS),

@@ -16,6 +16,7 @@ from engine.models.computation import Computation
 from engine.sampling.sampling_params import SamplingParams
 from policies.batch import Batch, BatchShape, ScheduledSequence
 from policies.sequence import Sequence
+from tests.support.effort import examples
 from tests.support.engine_oracle import CONFIG, NEW_TOKENS, PROMPTS, ask_transformers, draw_weights
 from tests.support.moved_keys import SMALL, TokensOf, plain_tokens, random_requests, serve
 
@@ -39,7 +40,7 @@ def test_no_scheduler_gives_other_tokens_without_a_cache(batching: str) -> None:
     assert store.keys.isnan().all(), "nothing is stored"
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     batching=st.sampled_from(SCHEDULERS),

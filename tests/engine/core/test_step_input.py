@@ -11,6 +11,7 @@ from engine.sampling.sampling_params import SamplingParams
 from policies.batch import Batch, ScheduledSequence
 from policies.lockstep import Lockstep
 from policies.sequence import Sequence
+from tests.support.effort import examples
 from tests.support.moved_keys import SMALL, TokensOf, plain_tokens, random_requests, serve
 
 SCHEDULERS = ["continuous", "chunked", "prefill-first"]
@@ -69,7 +70,7 @@ def test_a_prompt_preempted_in_its_middle_goes_on_with_its_own_tokens() -> None:
     assert served.replayed(config).identical
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 10_000), batching=st.sampled_from(SCHEDULERS), admit=st.booleans())
 def test_the_rules_of_another_simulator_change_no_token(
     seed: int, batching: str, admit: bool

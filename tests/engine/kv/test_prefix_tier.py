@@ -10,6 +10,7 @@ from engine.core.messages import Add
 from engine.kv.prefix_tier import PrefixTier
 from engine.sampling.sampling_params import SamplingParams
 from policies.config import PrefixIndex
+from tests.support.effort import examples
 from tests.support.moved_keys import SMALL, Served, plain_tokens, random_requests, serve
 
 TIER = replace(SMALL, kv_tokens=60, prefix_cache=True, host_cache_tokens=4096)
@@ -63,7 +64,7 @@ def test_loading_changes_no_token_and_the_simulator_hits_alike(
     assert hits(served) > hits(without)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     batching=st.sampled_from(SCHEDULERS),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from engine.core.messages import Abort, Message
 from engine.kv.swap_space import SwapSpace
+from tests.support.effort import examples
 from tests.support.moved_keys import SMALL, Served, plain_tokens, random_requests, serve
 
 SWAP = replace(SMALL, kv_tokens=64, preemption="swap", host_kv_tokens=4096)
@@ -34,7 +35,7 @@ def test_swapping_changes_no_token_and_the_simulator_swaps_alike(
     assert space(served).tokens == 0
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     batching=st.sampled_from(SCHEDULERS),
