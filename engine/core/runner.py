@@ -34,6 +34,7 @@ from engine.models.random_weights import random_weights
 from engine.models.rotary import rotary_frequencies
 from engine.models.row_padding import choose_paddings
 from engine.models.weights import LoadWeights, Weights
+from engine.sampling.largest import argmax
 from engine.sampling.new_token import NewToken, TokenLogprobs
 from engine.sampling.sampled_row import SampledRow
 from engine.sampling.sampler import new_tokens
@@ -59,6 +60,13 @@ class TokenState:
     """What penalties count; None without them."""
     prompt_logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
     """By position, where they are wanted."""
+    is_plain: bool = field(init=False)
+    """Whether each token is the likeliest one, and nothing else is wanted of it."""
+
+    def __post_init__(self) -> None:
+        params = self.params
+        said = params.logprobs is not None or params.prompt_logprobs is not None
+        self.is_plain = params.is_argmax and not said
 
     def row(self, generated_tokens: int) -> SampledRow:
         """Return how the next token is chosen, after so many of the output."""
@@ -187,6 +195,9 @@ class Runner:
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
             return {}
+        if all(states[seq.output_id].is_plain and not seq.begins_samples for seq in sampled):
+            likeliest = zip(sampled, argmax(logits).tolist(), strict=True)
+            return {seq.output_id: [NewToken(token)] for seq, token in likeliest}
         names, rows, places = [], [], []
         for place, seq in enumerate(sampled):
             for name in seq.output_ids():

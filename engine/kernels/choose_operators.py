@@ -4,10 +4,13 @@ import torch
 
 from engine.kernels.triton_here import has_triton
 from engine.models.operators import PLAIN, Operators
+from engine.native.operators import native_operators
 
 
 def operators_for(device: torch.device) -> Operators:
-    """Return kernels of Triton on CUDA where it is installed; plain torch elsewhere."""
+    """Return kernels of Triton on CUDA and C on the CPU where they are there, else plain torch."""
+    if device.type == "cpu":
+        return native_operators() or PLAIN
     if device.type != "cuda" or not has_triton():
         return PLAIN
     from engine.kernels.triton_operators import TritonOperators
