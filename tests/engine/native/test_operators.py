@@ -60,3 +60,12 @@ def test_other_formats_are_left_to_torch() -> None:
     assert torch.equal(native().swiglu(x), PLAIN.swiglu(x))
     weight = torch.ones(8).bfloat16()
     assert torch.equal(native().rms_norm(x, weight, 1e-5), PLAIN.rms_norm(x, weight, 1e-5))
+
+
+def test_a_cpu_takes_them_where_they_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.kernels import choose_operators
+
+    cpu = torch.device("cpu")
+    assert isinstance(choose_operators.operators_for(cpu), NativeOperators)
+    monkeypatch.setattr(choose_operators, "native_operators", lambda: None)
+    assert choose_operators.operators_for(cpu) is PLAIN
