@@ -4,11 +4,12 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.drafted_decodes import DraftedDecodes, IntArray, OfPasses
 from policies.sequence import Sequence
+from tests.support.effort import examples
 from tests.support.scheduler_steps import sequence
 from workloads.errors import PolicyError
 
@@ -68,6 +69,7 @@ def check(group: DraftedDecodes, members: list[Alone]) -> None:
             assert group.sums(POWERS[place], passes) == powers_of
 
 
+@settings(max_examples=examples(30))
 @given(
     st.lists(
         st.tuples(
