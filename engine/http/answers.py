@@ -69,7 +69,7 @@ class Answer:
     def text_chunk(
         self, text: str, tokens: Sequence[Token], reason: FinishReason | None, ids: str = ""
     ) -> str:
-        """Return the chunk of some text and of the tokens that are told of."""
+        """Return the chunk of a text, with the logprobs of ``tokens`` where they are wanted."""
         said = "null" if self._texts is None else _dumps(self._logprobs(tokens, self._texts))
         ends = f'"{reason}"' if reason else "null"
         after = f'{self._after_text}{said},"finish_reason":{ends}{ids}'
@@ -89,7 +89,7 @@ class Answer:
     def text_choice(
         self, text: str, tokens: Sequence[Token], reason: FinishReason | None, ids: list[int]
     ) -> dict[str, Any]:
-        """Return a choice with some text and the tokens that are told of."""
+        """Return a choice with a text, and the logprobs of ``tokens`` where they are wanted."""
         choice: dict[str, Any] = {"index": self._index}
         if self._dialect is CHAT:
             choice["message"] = {"role": "assistant", "content": text}

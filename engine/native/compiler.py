@@ -1,8 +1,8 @@
 """Compile a C file for this processor and one shape, once, and load it.
 
-The file includes no header of Python or torch, so any C compiler makes it in half a second, and
-the result serves every version of both. It is kept in the user's cache folder, under a name that
-holds the source, the flags and the processor.
+The file includes headers beside it, and none of Python or torch: any C compiler makes it in half a
+second, and the result serves every version of both. It is kept in the user's cache folder, under a
+name that holds the source, its headers, the flags and the processor.
 """
 
 import ctypes
@@ -70,7 +70,8 @@ def _digest(source: Path, compiler: str, defines: list[str]) -> str:
     cpuinfo = Path("/proc/cpuinfo")
     features = [line for line in _lines(cpuinfo) if line.startswith(("flags", "Features"))][:1]
     version = str(Path(compiler).stat().st_size)
-    parts = [source.read_text(), compiler, version, *FLAGS, *defines, *features]
+    headers = [path.read_text() for path in sorted(source.parent.glob("*.h"))]
+    parts = [source.read_text(), *headers, compiler, version, *FLAGS, *defines, *features]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

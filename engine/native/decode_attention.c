@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "exponential.h"
+
 #define TILE 32
 #define ROWS (KV_HEADS * GROUP)
 #define STRIDE (KV_HEADS * HEAD_DIM)
@@ -55,22 +57,6 @@ typedef struct {
     float query[ROWS][HEAD_DIM], sums[ROWS][HEAD_DIM], largest[ROWS], total[ROWS];
 } Work;
 
-/* e**x for x <= 0: 2**n times a polynomial of what is left (coefficients of Cephes' expf). */
-static inline float exp_below_0(float x) {
-    x = x < -87.0f ? -87.0f : x;
-    float n = floorf(x * 1.44269504f + 0.5f);
-    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    union { int32_t bits; float value; } power = {((int32_t)n + 127) << 23};
-    return p * power.value;
-}
-
 static inline float dot(const float *a, const float *b) {
     float sum = 0.0f;
     for (int d = 0; d < HEAD_DIM; d++) sum += a[d] * b[d];
@@ -105,9 +91,9 @@ static void add_tile(
     for (int g = 0; g < GROUP; g++) {
         float *row = scores[g], before = work->largest[first + g], top = before, added = 0.0f;
         for (int t = 0; t < TILE; t++) top = row[t] > top ? row[t] : top;
-        for (int t = 0; t < TILE; t++) row[t] = exp_below_0(row[t] - top);
+        for (int t = 0; t < TILE; t++) row[t] = exponential(row[t] - top);
         for (int t = 0; t < tokens; t++) added += row[t];
-        float kept = exp_below_0(before - top);
+        float kept = exponential(before - top);
         for (int d = 0; d < HEAD_DIM; d++) work->sums[first + g][d] *= kept;
         work->total[first + g] = work->total[first + g] * kept + added;
         work->largest[first + g] = top;

@@ -6,17 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MOST_ROWS 6 /* computed together, as are PANELS of LANES outputs: sums fill the registers */
-#if defined(__AVX512F__) /* 32 registers of 16 */
-#define LANES 16
-#define PANELS 4
-#elif defined(__AVX__) /* 16 of 8 */
-#define LANES 8
-#define PANELS 2
-#else /* NEON has 32 of 4 */
-#define LANES 4
-#define PANELS 4
-#endif
+#include "registers.h"
 
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4)));
 

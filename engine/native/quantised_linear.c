@@ -11,19 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_ROWS 6 /* computed together, as are PANELS of LANES outputs: sums fill the registers */
+#include "registers.h"
+
 #define MOST_TILES 3 /* of the same weights, before widening them once for all costs less */
 #define AHEAD 1024 /* bytes of int8 weights that are asked for early: a fifth faster at one row */
-#if defined(__AVX512F__) /* 32 registers of 16 */
-#define LANES 16
-#define PANELS 4
-#elif defined(__AVX__) /* 16 of 8 */
-#define LANES 8
-#define PANELS 2
-#else /* NEON has 32 of 4 */
-#define LANES 4
-#define PANELS 4
-#endif
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif

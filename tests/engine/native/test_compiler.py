@@ -49,6 +49,16 @@ def test_a_changed_source_is_compiled_again(source: Path) -> None:
     assert library.number() == 6
 
 
+def test_a_changed_header_compiles_its_source_again(source: Path) -> None:
+    header = source.with_name("number.h")
+    source.write_text('#include "number.h"\nint number(void) { return NUMBER; }\n')
+    for number in (3, 4):
+        header.write_text(f"#define NUMBER {number}\n")
+        library = load_compiled(source, {})
+        assert library is not None
+        assert library.number() == number
+
+
 @pytest.mark.parametrize("text", ["int number(void) {", "#include <no/such/header.h>\n"])
 def test_what_does_not_compile_is_left(source: Path, text: str) -> None:
     source.write_text(text)
