@@ -9,6 +9,7 @@ import signal
 import sys
 from threading import Thread
 
+from engine.checkpoint.find_model import find_model
 from engine.core.core_process import bundled, started_core
 from engine.serve_options import ServeOptions
 from workloads.errors import ServetwinError
@@ -19,10 +20,12 @@ def main() -> int:
     Thread(target=_end_with_stdin, daemon=True).start()
     try:
         options = ServeOptions.from_json(sys.argv[1])
-        with started_core(bundled(options)) as core:
-            from engine.http.serving import serve  # while the core imports torch
+        model, build = find_model(options.model), bundled(options)
+        with started_core(build) as core:
+            from engine.http.serving import serve_core  # while the core imports torch
 
-            serve(options, _say, core)
+            name, tokenizer = model.config.name, model.tokenizer()
+            serve_core(build, name, options.http(), _say, tokenizer, first=core)
     except ServetwinError as error:
         sys.stderr.write(f"{error}\n")
         return 2

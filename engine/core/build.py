@@ -61,9 +61,15 @@ def build_core(
         runner.capture_decodes(graphs, policies.max_seqs, policies.max_model_len)
     clock = clock or CoreClock()
     facts = core_facts(
-        model.name, model.vocab_size, policies, memory, runner.describe(), clock, options.step_log
+        model.name,
+        model.vocab_size,
+        policies,
+        memory,
+        runner.describe(),
+        clock,
+        options.step_log,
+        [name for name, _ in options.computation.adapters],
     )
-    facts["adapters"] = [name for name, _ in options.computation.adapters]
     log = StepLogFile(options.step_log, facts) if options.step_log else None
     core = EngineCore(
         scheduler,

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,15 @@ def core_facts(
     runner: Mapping[str, Any],
     clock: CoreClock,
     step_log: Path | None,
+    adapters: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the facts about a core; call it in the core's process. ``runner`` describes the
-    executor.
+    executor; ``adapters`` are names that requests may give instead of ``model``.
     """
     return {
         "model": model,
         "vocab_size": vocab_size,
+        "adapters": list(adapters),
         "max_model_len": policies.max_model_len,
         "kv_tokens": memory.capacity_tokens,
         "policies": policies.as_dict(),

@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from engine.checkpoint.find_model import find_model
 from engine.core.core_client import CoreClient, Ended
-from engine.core.core_process import BuildCore, StartedCore, bundled
+from engine.core.core_process import BuildCore, StartedCore
 from engine.core.supervisor import Supervisor
 from engine.core.watchdog import watch
 from engine.http.api import create_app
 from engine.http.guarded_protocol import GuardedProtocol
 from engine.http.http_settings import HttpSettings
-from engine.serve_options import ServeOptions
 from engine.text.byte_tokenizer import ByteTokenizer
 from engine.text.tokenizer import Tokenizer
 from workloads.errors import EngineError
@@ -35,15 +33,6 @@ ABORT_CONNECTIONS_S = 1.0
 """The same after a second signal."""
 KEEP_ALIVE_S = 120
 """How long an idle connection stays open: longer than a load test's pauses."""
-
-
-def serve(
-    options: ServeOptions, on_ready: Callable[[str], None], first: StartedCore | None = None
-) -> None:
-    """Serve the bundled engine (``serve_core``)."""
-    model, build = find_model(options.model), bundled(options)
-    tokenizer = model.tokenizer()
-    serve_core(build, model.config.name, options.http(), on_ready, tokenizer, first)
 
 
 def serve_core(

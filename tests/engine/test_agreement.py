@@ -24,6 +24,7 @@ from engine.drafting.drafts import Drafts
 from engine.models.model_config import model_preset
 from tests.support.memory_step_log import MemoryStepLog
 from tests.support.speculative_engine import NOISY, runner_of
+from tests.support.tiny_core import tiny_core
 
 SMALL = PolicyConfig(
     kv_tokens=192, block_tokens=8, max_model_len=96, max_seqs=8, token_budget=24, wait_limit_s=0.01
@@ -182,20 +183,7 @@ def test_every_mode_gives_the_same_tokens_with_the_real_runner() -> None:
 
 
 def _outputs_of(config: PolicyConfig) -> dict[str, list[int]]:
-    from engine.core.build import token_state
-    from engine.core.runner import Runner
-    from engine.models.model_config import model_preset
-
-    scheduler = build_scheduler(config)
-    memory = scheduler.memory
-    runner = Runner(
-        replace(model_preset("tiny"), tie_embeddings=False),
-        layout=memory.layout,
-        kv_tokens=memory.capacity_tokens,
-        block_tokens=memory.block_tokens,
-        weight_std=0.06,
-    )
-    core = EngineCore(scheduler, runner, token_state, prefix_cache=config.prefix_cache)
+    core = tiny_core(config)
     shared = list(range(300, 309))
     requests: list[TimedRequest] = []
     for index in range(6):  # every other one is greedy

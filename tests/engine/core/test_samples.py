@@ -13,6 +13,7 @@ from policies.config import PolicyConfig
 from policies.registry import SCHEDULERS, build_scheduler
 from tests.support.fake_engine import FakeExecutor, FakeState
 from tests.support.filled_memory import FilledMemory
+from tests.support.tiny_core import tiny_core
 
 SMALL = PolicyConfig(
     kv_tokens=96, block_tokens=4, max_model_len=64, max_seqs=6, token_budget=24, wait_limit_s=0.0
@@ -193,20 +194,7 @@ def test_samples_have_the_tokens_of_single_requests_with_their_seeds() -> None:
 def _tokens(
     config: PolicyConfig, requests: list[tuple[str, list[int], SamplingParams]]
 ) -> dict[tuple[str, int], list[int]]:
-    from engine.core.build import token_state
-    from engine.core.runner import Runner
-    from engine.models.model_config import model_preset
-
-    scheduler = build_scheduler(config)
-    memory = scheduler.memory
-    runner = Runner(
-        replace(model_preset("tiny"), tie_embeddings=False),
-        layout=memory.layout,
-        kv_tokens=memory.capacity_tokens,
-        block_tokens=memory.block_tokens,
-        weight_std=0.06,
-    )
-    core = EngineCore(scheduler, runner, token_state, prefix_cache=config.prefix_cache)
+    core = tiny_core(config)
     return answers(run(core, requests))
 
 

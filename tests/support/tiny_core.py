@@ -1,0 +1,25 @@
+"""A core over a small real model that does not echo itself."""
+
+from dataclasses import replace
+
+from engine.core.core import EngineCore
+from policies.config import PolicyConfig
+from policies.registry import build_scheduler
+
+
+def tiny_core(config: PolicyConfig) -> EngineCore:
+    """The core of ``tiny`` with an untied head and large weights, under ``config``."""
+    from engine.core.build import token_state
+    from engine.core.runner import Runner
+    from engine.models.model_config import model_preset
+
+    scheduler = build_scheduler(config)
+    memory = scheduler.memory
+    runner = Runner(
+        replace(model_preset("tiny"), tie_embeddings=False),
+        layout=memory.layout,
+        kv_tokens=memory.capacity_tokens,
+        block_tokens=memory.block_tokens,
+        weight_std=0.06,
+    )
+    return EngineCore(scheduler, runner, token_state, prefix_cache=config.prefix_cache)
