@@ -167,6 +167,7 @@ _PARTS = ("mean", "p50", "p90", "p99")
 def _report(
     run: "Run", summary: Mapping[str, Any], intervals: Mapping[str, Any], scenario: "Scenario"
 ) -> list[str]:
+    from app.text.origins import origin_words
     from app.text.provenance import rests_line
     from app.text.sparkline import sparkline_lines
     from app.text.tables import (
@@ -195,7 +196,7 @@ def _report(
         rests_line(summary["provenance"]),
     ]
     if scenario.is_certain():
-        lines.append("the step times are computed, not measured: their error is unknown")
+        lines.append(f"step times {origin_words(scenario.origins)}: their error is unknown")
     elif not intervals:
         lines.append("no intervals (off, or the run is long): --replications 10")
     return lines

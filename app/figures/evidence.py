@@ -11,10 +11,11 @@ from app.figures.diagonal import add_diagonal
 from app.figures.palette import LIMIT_COLOUR, SYMBOLS
 from app.text.assets import asset_table
 from app.text.metric_labels import METRICS
+from app.text.origins import LOOKS
 from app.text.tables import number
 
 _WORDS = asset_table("words.yaml")["evidence"]
-_LOOKS = asset_table("looks.yaml")["evidence"]
+_STYLES = asset_table("looks.yaml")["evidence"]
 _FEW_TICKS, _MANY_TICKS = (1, 3), (1, 1.5, 2, 3, 4, 5, 7)
 _NARROW = 3.0
 """Largest over least value below which a decade needs many ticks."""
@@ -26,8 +27,8 @@ _HEIGHT_PX = 400
 def predicted_by_evidence(figures: pd.DataFrame) -> Figure:
     """Draw a panel per metric, measured to the right and predicted upwards, both logarithmic.
 
-    Columns of ``figures``: ``gpu`` (a symbol), ``evidence`` (a colour and a style: filled, open,
-    crossed), ``metric``, ``point`` (mean, p90), ``predicted`` and ``measured`` in seconds, and the
+    Columns of ``figures``: ``gpu`` (a symbol), ``evidence`` (the colour of its origin, and a style:
+    filled, open, crossed), ``metric``, ``point`` (mean, p90), ``predicted`` and ``measured`` in seconds, and the
     relative ``error``.
     """
     metrics = figures["metric"].unique().tolist()
@@ -49,7 +50,8 @@ def _add_panel(figure: Figure, figures: pd.DataFrame, col: int) -> None:
     values = scaled[["predicted", "measured"]].to_numpy(float)
     least, most = float(values.min()) / _MARGIN, float(values.max()) * _MARGIN
     add_diagonal(figure, least, most, in_legend=col == 1, row=1, col=col)
-    for kind, (colour, style) in _LOOKS.items():  # filled ones first: open ones do not hide them
+    for kind, style in _STYLES.items():  # filled ones first: open ones do not hide them
+        colour, _ = LOOKS[_WORDS[kind]["origin"]]
         found = scaled[scaled["evidence"] == kind]
         marker = {
             "symbol": [symbols[gpu] + style for gpu in found["gpu"]],

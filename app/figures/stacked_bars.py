@@ -1,12 +1,14 @@
 """Stacked bars: what memory holds, what simulated time rests on, where a request's time went."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
 from app.figures.canvas import Figure, canvas, escape_markup
 from app.figures.palette import LIMIT_COLOUR
 from app.text.assets import asset_table
+from app.text.origins import origin_shares
 
 _GB = 1e9
 Part = tuple[str, str, str]
@@ -71,15 +73,17 @@ def mean_kv_parts(steps: pd.DataFrame) -> dict[str, float]:
     return {**means, "waste": waste}
 
 
-def provenance_bar(shares: Mapping[str, float]) -> Figure:
-    """Draw one bar of the shares of busy time by ``sim.step_times.provenance``."""
-    found = ", ".join(f"{kind} {share:.1%}" for kind, share in shares.items())
-    alt = f"What the simulated time rests on: {found or 'no step was run'}."
+def provenance_bar(provenance: Mapping[str, Any]) -> Figure:
+    """Draw one bar of the shares of busy time by origin (``RunProvenance.as_dict``)."""
+    shares = origin_shares(provenance)
+    found = ", ".join(f"{one.name} {one.share:.1%}" for one in shares)
+    alt = f"Where the step times come from: {found or 'no step was run'}."
     figure = canvas("share of simulated busy time, %", "", alt)
-    for kind, part in _LOOKS["provenance"].items():
-        if share := shares.get(kind, 0.0):
-            hover = f"%{{x:.3g}} % {kind}<extra></extra>"
-            _add_labelled_part(figure, "", part, 100 * share, f"{kind} {share:.1%}", hover)
+    for one in shares:
+        part = (f"{one.name}: {one.meaning}", *one.look)
+        hover = f"%{{x:.3g}} % {one.name}<extra></extra>"
+        label = f"{one.name} {one.share:.1%}"
+        _add_labelled_part(figure, "", part, 100 * one.share, label, hover)
     _lay_out_single_bar(figure, 150)
     figure.update_xaxes(range=[0, 100], ticksuffix=" %")
     return figure

@@ -8,6 +8,7 @@ from typing import Any
 from app.scenario.scenario_options import ScenarioOptions
 from app.scenario.scenarios import scenario_record
 from app.text.metric_labels import METRICS, RESOURCES, slo_words
+from app.text.origins import origin_words
 from app.text.tables import note_lines, scenario_lines
 from sim.experiments.capacity import CONFIDENCE, Capacity, SLOTarget, TriedRate
 from sim.experiments.predict import Interval
@@ -120,7 +121,8 @@ def _closing_lines(
         lines.append("no interval" + ("" if found.rate_per_s.value == 0 else ": --replications 10"))
     elif scenario.is_repeatable():
         lines.append(
-            "the interval is for other traffic of this kind; the profile's error is unknown"
+            "the interval is for other traffic of this kind; the error of step times "
+            f"{origin_words(scenario.origins)} is unknown"
         )
     else:
         lines.append("interval: other traffic of this kind, and the known error of the step times")

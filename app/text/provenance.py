@@ -4,15 +4,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.text.assets import asset_table
+from app.text.origins import origin_shares
 
 WARN_ABOVE = 0.001
-"""Share of simulated time outside what was measured that is worth a warning."""
+"""Share of simulated time outside the range of its profile that is worth a warning."""
 
 
 def rests_line(provenance: Mapping[str, Any]) -> str:
-    """Return ``rests on   interpolated 93.1 %, extrapolated 6.9 % of simulated time``."""
-    shares = [f"{kind} {_percent(share)}" for kind, share in provenance["shares"].items()]
-    return f"rests on   {', '.join(shares)} of simulated time" if shares else "no step was run"
+    """Return ``rests on   measured here 93.1 %, extrapolated from it 6.9 % of simulated time``."""
+    shares = shares_in_words(provenance)
+    return f"rests on   {shares} of simulated time" if shares else "no step was run"
+
+
+def shares_in_words(provenance: Mapping[str, Any]) -> str:
+    """Return ``measured here 93.1 %, extrapolated from it 6.9 %``; empty where no step was run."""
+    shares = origin_shares(provenance)
+    return ", ".join(f"{one.name} {_percent(one.share)}" for one in shares)
 
 
 def outside_warning(provenance: Mapping[str, Any], widened: bool) -> str | None:
@@ -25,8 +32,8 @@ def outside_warning(provenance: Mapping[str, Any], widened: bool) -> str | None:
     end = "intervals are widened there" if widened else "the error there is unknown"
     several = "s" if len(profiles) > 1 else ""
     return (
-        f"warning: {_percent(share)} of the simulated time lies outside what profile{several} "
-        f"{', '.join(profiles)} measured ({what}): {end}"
+        f"warning: {_percent(share)} of the simulated time lies outside the range of profile{several} "
+        f"{', '.join(profiles)} ({what}): {end}"
     )
 
 
@@ -34,7 +41,7 @@ def _excess(excess: Mapping[str, Any]) -> str:
     reached = asset_table("words.yaml")["features"][excess["feature"]].format(
         f"{excess['value']:,.0f}"
     )
-    return f"{reached}; measured up to {excess['measured']:,.0f}"
+    return f"{reached}; known up to {excess['measured']:,.0f}"
 
 
 def _percent(share: float) -> str:

@@ -47,9 +47,10 @@ class RecordedCalibration:
         fit = self.fit
         layout = build_scheduler(self.config).memory.layout
         errors = [abs(error) for error in (self.held_out or self.whole).values()]
+        others = "recorded_by" in recorded.run.scenario
         return Profile(
             name=name,
-            origin="measured",
+            origin="measured by others" if others else "measured here",
             machine={
                 "endpoint": str(recorded.run.scenario.get("trace")),
                 "fitted": machine_facts(),

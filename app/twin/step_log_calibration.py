@@ -277,7 +277,7 @@ def make_profile(header: Mapping[str, Any], rounds: Sequence[Observed], name: st
     samples = [sample for observed in rounds for sample in observed.samples]
     return Profile(
         name=name,
-        origin="measured",
+        origin="measured here",
         machine=machine_facts(),
         engine=header["runner"],
         policies=config.as_dict(),

@@ -38,7 +38,7 @@ def converted_profile(
     drawn_s = [float(source.drawn(rng).seconds(shape)[0]) for _ in range(100)]
     profile = Profile(
         name=name,
-        origin="computed",
+        origin=server.origin,
         machine={"processor": hardware, "converted": machine_facts()["date"]},
         engine={
             "model": model,

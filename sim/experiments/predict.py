@@ -254,7 +254,9 @@ def sources(scenario: Scenario) -> list[Source]:
     """Return the provenance of the step times of each replica, one for all of a pool."""
     layout = build_scheduler(scenario.policies).memory.layout
     by_profile = {
-        id(profile): profile.source(layout) if isinstance(profile, Sourced) else Formula()
+        id(profile): (
+            profile.source(layout) if isinstance(profile, Sourced) else Formula(profile.origin)
+        )
         for profile in scenario.profiles
     }
     return [by_profile[id(server)] for server in scenario.servers()]

@@ -17,6 +17,7 @@ from sim.core.simulate import simulate
 from sim.records.run import Run
 from sim.step_times.acceptance import Verifier, require_judged
 from sim.step_times.extrapolation import ExtrapolatingSource, draw_extrapolation_factor
+from sim.step_times.origin import Origin
 from sim.step_times.server_model import ServerModel, StepTimeSource
 from sim.step_times.step_time import StepNoise, StepTime
 from workloads.errors import PolicyError
@@ -98,6 +99,11 @@ class Scenario:
     def profiles(self) -> tuple[ServerModel, ...]:
         """All profiles, one for each pool."""
         return (self.profile, *self.more_profiles)
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """Where the step times come from, pool by pool, each origin once."""
+        return tuple(dict.fromkeys(profile.origin for profile in self.profiles))
 
     def is_certain(self) -> bool:
         """Return whether no profile has bootstrap fits, drift or noise to draw from."""

@@ -9,6 +9,7 @@ from policies.batch import BatchShape
 from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.records.run import Run
+from sim.step_times.origin import Origin
 from sim.step_times.profile import ApiLatencyFit, Profile, load_profile
 from sim.step_times.step_time import NO_NOISE, NoiseSample, StepTime
 from workloads.errors import ProfileError
@@ -68,6 +69,11 @@ class PluginServer:
     @property
     def acceptance(self) -> None:
         """The distribution by which drafts are accepted: none is known."""
+
+    @property
+    def origin(self) -> Origin:
+        """Not stated: only the author of the class knows."""
+        return "not stated"
 
     def describe(self) -> list[str]:
         """Return one line that names the class."""

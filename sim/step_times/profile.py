@@ -15,6 +15,7 @@ from policies.protocols import KVLayout
 from sim.records.run import Run
 from sim.step_times.extrapolation import ExtrapolatedStepTime
 from sim.step_times.fit import Fit
+from sim.step_times.origin import Origin, origin_in_words
 from sim.step_times.provenance import Calibration, Formula, MeasuredRange, Source
 from sim.step_times.step_time import (
     BATCH_PAIRS,
@@ -182,18 +183,27 @@ class ApiLatencyFit(_StrictModel):
 class Profile(_StrictModel):
     """One engine on one machine: step time by KV layout, API latency, resolved configuration.
 
-    ``origin`` says whether the figures were measured or computed. ``policies`` is the engine's
-    resolved ``PolicyConfig``; its ``kv_tokens`` is the KV memory that the engine really had.
+    ``origin`` says where the step times come from. ``policies`` is the engine's resolved
+    ``PolicyConfig``; its ``kv_tokens`` is the KV memory that the engine really had.
     """
 
     schema_: Literal["servetwin-profile/1"] = Field(alias="schema", default="servetwin-profile/1")
     name: str
-    origin: Literal["measured", "computed"]
+    origin: Origin
     machine: dict[str, Any]
     engine: dict[str, Any]
     policies: dict[str, Any]
     layouts: dict[KVLayout, StepTimeFit]
     api: ApiLatencyFit = ApiLatencyFit()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _say_the_origin_in_words(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or not isinstance(given.get("origin"), str):
+            return given
+        engine = given.get("engine")
+        source = str(engine.get("source", "")) if isinstance(engine, dict) else ""
+        return {**given, "origin": origin_in_words(given["origin"], source)}
 
     def step_time(self, layout: KVLayout) -> StepTimeFit:
         """Return the fit for a KV layout.
@@ -221,9 +231,11 @@ class Profile(_StrictModel):
         return all(fit.is_certain() for fit in self.layouts.values())
 
     def source(self, layout: KVLayout) -> Source:
-        """Return the provenance of the step times for a KV layout: a formula without ranges."""
+        """Return the provenance of the step times for a KV layout."""
         ranges = self.step_time(layout).ranges
-        return Calibration(self.name, MeasuredRange.of(ranges)) if ranges else Formula()
+        if not ranges:
+            return Formula(self.origin)
+        return Calibration(self.name, MeasuredRange.of(ranges), self.origin)
 
     def describe(self) -> list[str]:
         """Return name, origin, model and machine, as lines of a report."""

@@ -1,10 +1,13 @@
 """The provenance of simulated time: where the estimate of the duration of each step comes from.
 
+An *origin* (``sim.step_times.origin``) says who knows the step times; a kind says how near a step
+is to what they know:
+
 ============  =================================================================================
 measured      a table has that very step
 interpolated  no feature of the step is beyond its largest measured value
 extrapolated  some feature is
-roofline      a formula, without measurements
+roofline      a formula, without a range
 ============  =================================================================================
 
 Shares are of the busy time of the servers, computed from the steps of a run. The steps of a row
@@ -14,12 +17,13 @@ count equally, each with its own context.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from math import inf
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pandas as pd
 
 from policies.protocols import KVLayout
+from sim.step_times.origin import Origin
 from sim.step_times.step_time import FloatArray
 
 Provenance = Literal["measured", "interpolated", "extrapolated", "roofline"]
@@ -65,17 +69,26 @@ class Source(Protocol):
     def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
         """Return the share of the steps of each row, by kind; the shares of a row sum to 1."""
 
+    def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
+        """Return the share of the time of each row, by origin; the shares of a row sum to 1."""
+
     def excesses(self, steps: pd.DataFrame) -> list[Excess]:
         """Return the features beyond their measured range, at their largest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """The provenance of a computed model."""
+    """The provenance of a model without a range: a formula, or a class of ``origin``."""
+
+    origin: Origin = "computed from data sheets"
 
     def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
         """Return 1 for roofline in every row."""
         return {"roofline": np.ones(len(steps))}
+
+    def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
+        """Return 1 for its origin in every row."""
+        return {self.origin: np.ones(len(steps))}
 
     def excesses(self, steps: pd.DataFrame) -> list[Excess]:
         """Return nothing: a formula has no measured range."""
@@ -91,6 +104,7 @@ class Calibration:
 
     profile: str
     largest: MeasuredRange
+    origin: Origin = "measured here"
 
     def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
         """Return the shares of interpolated and extrapolated steps."""
@@ -98,6 +112,10 @@ class Calibration:
         for feature, values in _constant_features(steps).items():
             inside[values > getattr(self.largest, feature)] = 0.0
         return {"interpolated": inside, "extrapolated": 1 - inside}
+
+    def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
+        """Return 1 for its origin in every row."""
+        return {self.origin: np.ones(len(steps))}
 
     def excesses(self, steps: pd.DataFrame) -> list[Excess]:
         """Return the features beyond their measured range in some step, at their largest."""
@@ -120,14 +138,25 @@ class Sourced(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunProvenance:
-    """The provenance of a run: ``shares`` of its busy time, which sum to 1, and range excesses."""
+    """The provenance of a run: shares of its busy time, and range excesses.
+
+    ``shares`` and ``origins`` sum to 1 each; ``extrapolated`` is the part of each origin that lies
+    beyond its range.
+    """
 
     shares: dict[Provenance, float]
     excesses: list[Excess]
+    origins: dict[Origin, float]
+    extrapolated: dict[Origin, float]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the form in ``summary.json``."""
-        return {"shares": dict(self.shares), "outside": list(map(asdict, self.excesses))}
+        return {
+            "origins": dict(self.origins),
+            "extrapolated": dict(self.extrapolated),
+            "shares": dict(self.shares),
+            "outside": list(map(asdict, self.excesses)),
+        }
 
 
 class ProvenanceSum:
@@ -140,6 +169,8 @@ class ProvenanceSum:
         self._sources = {id(source): source for source in sources}
         self._source_of_replica = np.array([id(source) for source in sources])
         self._busy_s: dict[Provenance, float] = {}
+        self._origin_s: dict[Origin, float] = {}
+        self._extrapolated_s: dict[Origin, float] = {}
         self._farthest: dict[tuple[str, str], Excess] = {}
 
     def add(self, steps: pd.DataFrame) -> None:
@@ -156,19 +187,30 @@ class ProvenanceSum:
         """Add the busy time, replica by replica."""
         ordered = steps.sort_values("replica", kind="stable")
         shares = {owner: source.row_shares(ordered) for owner, source in self._sources.items()}
+        origins = {owner: source.row_origins(ordered) for owner, source in self._sources.items()}
         lasted_s = (ordered["end_s"] - ordered["start_s"]).to_numpy(float)
-        numbers, busy_s = ordered["replica"].to_numpy(), self._busy_s
+        numbers = ordered["replica"].to_numpy()
         for replica in steps["replica"].unique().tolist():
             begin, end = np.searchsorted(numbers, (replica, replica + 1)).tolist()
-            for kind, parts in shares[int(self._source_of_replica[replica])].items():
-                spent_s = float(parts[begin:end] @ lasted_s[begin:end])
-                busy_s[kind] = busy_s.get(kind, 0.0) + spent_s
+            owner, spent_s = int(self._source_of_replica[replica]), lasted_s[begin:end]
+            for kind, parts in shares[owner].items():
+                _add(self._busy_s, kind, float(parts[begin:end] @ spent_s))
+            for origin, parts in origins[owner].items():
+                of_origin_s = parts[begin:end] * spent_s
+                _add(self._origin_s, origin, float(of_origin_s.sum()))
+                if (beyond := shares[owner].get("extrapolated")) is not None:
+                    part_s = float(beyond[begin:end] @ of_origin_s)
+                    _add(self._extrapolated_s, origin, part_s)
 
     def provenance(self) -> RunProvenance:
         """Return the provenance of all that was added."""
         total_s = sum(self._busy_s.values())
-        shares = {kind: spent_s / total_s for kind, spent_s in self._busy_s.items() if spent_s}
-        return RunProvenance(shares, list(self._farthest.values()))
+        return RunProvenance(
+            _shares(self._busy_s, total_s),
+            list(self._farthest.values()),
+            _shares(self._origin_s, total_s),
+            _shares(self._extrapolated_s, total_s),
+        )
 
 
 def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvenance:
@@ -176,6 +218,17 @@ def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvena
     found = ProvenanceSum(sources)
     found.add(steps)
     return found.provenance()
+
+
+_Key = TypeVar("_Key")
+
+
+def _add(sums_s: dict[_Key, float], key: _Key, more_s: float) -> None:
+    sums_s[key] = sums_s.get(key, 0.0) + more_s
+
+
+def _shares(sums_s: Mapping[_Key, float], total_s: float) -> dict[_Key, float]:
+    return {key: spent_s / total_s for key, spent_s in sums_s.items() if spent_s}
 
 
 def _share_within(steps: pd.DataFrame, most: float) -> FloatArray:

@@ -8,6 +8,7 @@ from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.records.run import Run
 from sim.step_times.acceptance import Acceptance
+from sim.step_times.origin import Origin
 from sim.step_times.step_time import ApiLatency, NoiseSample, StepTime
 
 
@@ -40,6 +41,10 @@ class ServerModel(Protocol):
     @property
     def name(self) -> str:
         """Name in reports."""
+
+    @property
+    def origin(self) -> Origin:
+        """Where the step times come from, or most of them."""
 
     def describe(self) -> list[str]:
         """Return lines of a report: what the server is, and where its figures come from."""

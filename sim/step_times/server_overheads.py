@@ -21,11 +21,17 @@ from dataclasses import dataclass, fields
 from importlib import resources
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from sim.step_times.origin import Origin
 from sim.step_times.profile import ApiLatencyFit
+from sim.step_times.step_time import FloatArray
 from workloads.errors import ProfileError, did_you_mean
 from workloads.key_values import key_values
 
 OPTION = "--overheads"
+GIVEN = "given"
 FITTED = "fitted"
 
 MOST_S = {
@@ -57,7 +63,7 @@ class ServerOverheads:
     request_s: float = 0.0
     prompt_token_s: float = 0.0
     chunk_s: float = 0.0
-    source: str = "given"
+    source: str = GIVEN
 
     def __post_init__(self) -> None:
         for name, most in MOST_S.items():
@@ -74,6 +80,20 @@ class ServerOverheads:
             request_per_token_s=self.prompt_token_s,
             chunk_s=self.chunk_s,
         )
+
+    @property
+    def origin(self) -> Origin:
+        """Others' measurements for fitted terms; not stated for yours."""
+        return "not stated" if self.source == GIVEN else "measured by others"
+
+    def seconds_of_rows(self, steps: pd.DataFrame) -> FloatArray:
+        """Return the seconds that they add to all steps of each row of ``Run.steps``."""
+        decodes, chunks = steps["decode_sequences"], steps["prefill_chunks"]
+        each_s = self.step_s + self.sequence_s * (decodes + chunks)
+        with_chunks_s = self.prefill_step_s + self.prefill_chunk_s * chunks
+        with_chunks_s += self.prefill_row_s * (steps["rows"] - decodes)
+        seconds = (each_s + with_chunks_s * (chunks > 0)) * steps["steps"]
+        return np.asarray(seconds, dtype=np.float64)
 
     def described(self) -> str:
         """Return the terms that are not nothing, with their source, as one line."""
@@ -93,7 +113,7 @@ def parse_overheads(text: str, backend: str | None) -> ServerOverheads:
     return overheads_of(given)
 
 
-def overheads_of(terms: Mapping[str, Any], source: str = "given") -> ServerOverheads:
+def overheads_of(terms: Mapping[str, Any], source: str = GIVEN) -> ServerOverheads:
     """Return the overheads with ``terms`` by name, as numbers or text.
 
     Raises ``ProfileError`` for an unknown name, or a value that is no number.

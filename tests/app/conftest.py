@@ -23,7 +23,7 @@ def black_box_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     profile = Profile(
         name="fast",
-        origin="computed",
+        origin="computed from data sheets",
         machine={},
         engine={"model": "fast"},
         policies=POLICIES,

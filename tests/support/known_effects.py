@@ -39,7 +39,7 @@ RUNNER: dict[str, Any] = {
 }  # fmt: skip
 PROFILE = Profile(
     name="known",
-    origin="measured",
+    origin="measured here",
     machine={},
     engine=RUNNER,
     policies=CONFIG.as_dict(),

@@ -26,7 +26,7 @@ CONFIG = PolicyConfig()
 def a_profile(config: PolicyConfig, **engine: Any) -> Profile:
     fit = StepTimeFit(coefficients={"constant": 0.003, "rows_from_0": 2e-5})
     return Profile(
-        name="made", origin="computed", machine={}, engine=engine,
+        name="made", origin="computed from data sheets", machine={}, engine=engine,
         policies=config.as_dict(), layouts={"paged": fit},
     )  # fmt: skip
 

@@ -20,7 +20,8 @@ from policies.presets import PRESETS
 from sim.experiments.scenario import ClusterConfig
 from workloads.errors import PolicyError
 
-CALIBRATED, DATA_SHEET = "calibrated", "data sheet"
+FROM_PROFILE, DATA_SHEET = "profile", "data sheet"
+"""How a server is given: a profile, or a model on a device by its data sheet."""
 OWN = "server's own"
 """A choice that leaves a setting to the server."""
 
@@ -90,7 +91,7 @@ CONTROLS: dict[str, Control] = {
     "output_tokens": _count("workload.output_tokens", _MOST_TOKENS),
     "output_cv": _number("workload.output_cv", 0.05, 5),
     "shared_prefix_tokens": _count("workload.shared_prefix_tokens", _MOST_TOKENS),
-    "server": _choice("", CALIBRATED, DATA_SHEET),
+    "server": _choice("", FROM_PROFILE, DATA_SHEET),
     "profile": _choice("server.profile", *_OFFERED["profile"]),
     "model": _choice("server.model", *_OFFERED["model"]),
     "hardware": _choice("server.hardware", *_OFFERED["hardware"]),
@@ -140,7 +141,7 @@ def as_controls(scenario: ScenarioFile) -> dict[str, Any]:
         "own_rate": workload.rate_per_s is None,
         "rate": float(workload.rate_per_s or _SLIDER_RATE_PER_S),
         **{name: getattr(workload, name) for name in _WORKLOAD},
-        "server": DATA_SHEET if server.model else CALIBRATED,
+        "server": DATA_SHEET if server.model else FROM_PROFILE,
         "profile": server.profile or PROFILE,
         "model": server.model or "llama-3-8b",
         "hardware": server.hardware or "h100",
@@ -211,7 +212,7 @@ def _require_shown(controls: Mapping[str, Any]) -> None:
 
 
 def _server(controls: Mapping[str, Any]) -> dict[str, Any]:
-    if controls["server"] == CALIBRATED:
+    if controls["server"] == FROM_PROFILE:
         return {"profile": controls["profile"]}
     return {
         "model": controls["model"],

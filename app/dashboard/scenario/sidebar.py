@@ -7,10 +7,11 @@ from typing import Any
 
 import streamlit as st
 
+from app.dashboard.origin_line import origin_line
 from app.dashboard.scenario.controls import (
-    CALIBRATED,
     CONTROLS,
     DATA_SHEET,
+    FROM_PROFILE,
     OWN,
     as_controls,
     from_controls,
@@ -20,6 +21,8 @@ from app.dashboard.scenario.controls import (
 from app.dashboard.scenario.uploads import trace_uploader, uploads
 from app.dashboard.widgets import bound, or_stop, uploader
 from app.scenario.scenario_file import ScenarioError, ScenarioFile, Server, parse_scenario
+from sim.experiments.scenario import Scenario
+from sim.step_times.origin import Origin
 from sim.techniques.registry import TECHNIQUES
 from workloads.errors import ServetwinError
 
@@ -104,8 +107,8 @@ def _slo(defaults: dict[str, Any]) -> None:
 def _server(defaults: dict[str, Any]) -> None:
     with st.expander("Server"):
         kind = st.segmented_control(
-            "Step times", [CALIBRATED, DATA_SHEET], default=CALIBRATED, required=True,
-            help="Measured on a real engine, or a roofline by the data sheet.", **bound("server"),
+            "Server from", [FROM_PROFILE, DATA_SHEET], default=FROM_PROFILE, required=True,
+            help="A profile, or a model on a device by its data sheet.", **bound("server"),
         )  # fmt: skip
         if kind == DATA_SHEET:
             for name, label in (("model", "Model"), ("hardware", "Device")):
@@ -121,6 +124,8 @@ def _server(defaults: dict[str, Any]) -> None:
             )  # fmt: skip
         else:
             _select("Profile", "profile", defaults)
+        if origins := _origins():
+            origin_line(origins)
         own = _own()
         _optional("Replicas", "replicas", own)
         _select("Router", "router", defaults, own)
@@ -152,13 +157,25 @@ def _own() -> Mapping[str, Any]:
     return {}
 
 
-@lru_cache(maxsize=64)
+def _origins() -> tuple[Origin, ...]:
+    """Return where the step times of the server come from that the controls show."""
+    with suppress(ServetwinError):
+        scenario = from_controls(_shown())
+        return _settled(scenario.server, scenario.preset).origins
+    return ()
+
+
 def own_settings(server: Server, preset: str | None) -> Mapping[str, Any]:
     """Return policies and cluster of ``server`` under ``preset``; empty where it cannot be."""
     with suppress(ServetwinError):
-        scenario = ScenarioFile(server=server, preset=preset).settled()
+        scenario = _settled(server, preset)
         return {**scenario.policies.as_dict(), **scenario.cluster.as_dict()}
     return {}
+
+
+@lru_cache(maxsize=64)
+def _settled(server: Server, preset: str | None) -> Scenario:
+    return ScenarioFile(server=server, preset=preset).settled()
 
 
 def _file() -> None:

@@ -26,7 +26,7 @@ class DataSheetServer:
 
     @classmethod
     def of(cls, file: ScenarioFile) -> "DataSheetServer | None":
-        """Return the server of a scenario; None where its step times are a calibrated profile."""
+        """Return the server of a scenario; None where that is a profile."""
         server = file.server
         if server.model is None or server.hardware is None:
             return None

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from app.dashboard.origin_line import origin_line
 from app.dashboard.scenario.allowed_choices import offered
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.techniques.data_sheet_server import HARDWARE, MODEL, DataSheetServer
@@ -10,6 +11,7 @@ from app.dashboard.techniques.quality_panel import quality_panel
 from app.dashboard.techniques.server_panels import memory_panel, roofline_panel, tables_panel
 from app.dashboard.widgets import bound, or_stop
 from app.scenario.scenario_file import ScenarioFile
+from app.text.origins import origin_words
 
 _PANELS = {
     "Effects": effects_panel,
@@ -26,6 +28,7 @@ def page() -> None:
     server = _chosen_server(current_scenario())
     setup = or_stop(server.setup)
     st.caption(f"{setup.deployment.name}. {_techniques_on(server)}")
+    origin_line(setup.scenario().origins)
     shown = st.segmented_control(
         "Show", list(_PANELS), default="Effects", required=True, **bound("techniques_show")
     )
@@ -33,13 +36,14 @@ def page() -> None:
 
 
 def _chosen_server(file: ScenarioFile) -> DataSheetServer:
-    """Return the scenario's server, or, where it is calibrated, the one chosen on this page."""
+    """Return the scenario's server, or, where it is a profile, the one chosen on this page."""
     server = DataSheetServer.of(file)
     if server:
         return server
+    words = origin_words(or_stop(file.settled).origins)
     st.info(
-        "The scenario's step times are calibrated: techniques change only servers that are "
-        "computed from data sheets. Choose a model and a device."
+        f"The scenario's server is a profile ({words}). Techniques change servers that are a model "
+        "on a device, computed from data sheets. Choose both."
     )
     models, devices = offered()["model"], offered()["hardware"]
     left, right = st.columns(2)

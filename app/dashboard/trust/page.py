@@ -18,6 +18,7 @@ from app.dashboard.trust import profile_fit, trials
 from app.dashboard.trust.error_by_load import error_by_band
 from app.dashboard.trust.real_gpus import (
     EVIDENCE,
+    evidence_sentence,
     evidence_table,
     figures_by_evidence,
     measurement_in_words,
@@ -25,6 +26,7 @@ from app.dashboard.trust.real_gpus import (
 )
 from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
+from app.text.origins import origin_sentences
 from app.text.provenance import outside_warning
 from app.text.report_folders import Trial
 from app.text.tables import capacity_line, judged_line
@@ -67,20 +69,18 @@ def _scenario(scenario: ScenarioFile) -> None:
         st.error(escaped(str(error)))
         return
     provenance = outcome.run.extra["provenance"]
-    chart(figures.provenance_bar(provenance["shares"]), "trust_rests")
+    chart(figures.provenance_bar(provenance), "trust_rests")
     _say_what_it_rests_on(outcome, provenance)
 
 
 def _say_what_it_rests_on(outcome: SimulatedScenario, provenance: Mapping[str, Any]) -> None:
     if warning := outside_warning(provenance, widened=not outcome.scenario.is_certain()):
         st.warning(escaped(warning.removeprefix("warning: ")))
-    elif "roofline" in provenance["shares"]:
-        st.info(
-            "Its step times are computed from data sheets and were not measured on an engine, so "
-            "their error is unknown. Calibrate an engine to know it."
-        )
-    else:
+    elif outcome.scenario.origins == ("measured here",):
         st.success("Every step lies within the range that its profile measured.")
+    else:
+        said = origin_sentences(outcome.scenario.origins)
+        st.info(f"{said} Calibrate an engine to know the error.")
 
 
 def _trial() -> tuple[str, Trial]:
@@ -158,7 +158,7 @@ def _calibration(trial: str) -> None:
     choices = [*([_OF_TRIAL] if path else []), *offered()["profile"]]
     name = st.selectbox(
         "Profile", choices, key="trust_profile", bind="query-params",
-        help="The result of a calibration: step times of an engine on a machine.",
+        help="Step times of an engine on a machine, and where they come from.",
     )  # fmt: skip
     try:
         profile = load_profile(str(path) if name == _OF_TRIAL else name)
@@ -174,7 +174,7 @@ def _describe(profile: Profile) -> None:
     description = " of ".join([profile.describe()[0], *dates])
     st.markdown(escaped(description[:1].upper() + description[1:]))
     for layout, fit in profile.layouts.items():
-        st.markdown(f"- {escaped(profile_fit.fit_sentence(layout, fit))}")
+        st.markdown(f"- {escaped(profile_fit.fit_sentence(layout, fit, profile.origin))}")
 
 
 def _fits(profile: Profile) -> None:
@@ -202,7 +202,7 @@ def _fits(profile: Profile) -> None:
 def _residuals(profile: Profile, looks: Mapping[str, figures.Look]) -> None:
     left = profile_fit.residuals(profile)
     if not left:
-        st.info("No residuals: this profile was computed, not measured.")
+        st.info(f"No residuals: the step times of this profile are {profile.origin}.")
         return
     chart(figures.residual_cdf(left, looks), "trust_residuals")
     st.caption("A profile keeps quantiles of its residuals, not the measured steps.")
@@ -215,7 +215,7 @@ def _real_gpus() -> None:
     st.markdown(escaped(measurement_in_words(results)))
     chart(figures.predicted_by_evidence(figures_found), "trust_gpus")
     st.caption("Mean and p90 of each latency. The step times of the predictions are from:")
-    st.caption("\n".join(f"- **{one['label']}**: {one['meaning']}" for one in EVIDENCE.values()))
+    st.caption("\n".join(f"- {evidence_sentence(name)}" for name in EVIDENCE))
     metrics = figures_found["metric"].unique()
     tabs = st.tabs([METRICS[metric].title for metric in metrics])
     for tab, metric in zip(tabs, metrics, strict=True):

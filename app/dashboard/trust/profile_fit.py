@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from policies.batch import BatchShape
+from sim.step_times.origin import Origin
 from sim.step_times.profile import Profile, StepTimeFit
 from sim.step_times.provenance import MeasuredRange
 
@@ -15,10 +16,10 @@ _BEYOND = 1.5
 _UNMEASURED_SEQUENCES, _UNMEASURED_TOKENS = 64, 2048
 
 
-def fit_sentence(layout: str, fit: StepTimeFit) -> str:
-    """Return a sentence on how well a layout fits, or that it was computed."""
+def fit_sentence(layout: str, fit: StepTimeFit, origin: Origin) -> str:
+    """Return a sentence on how well a layout fits, or that no step was timed."""
     if not fit.steps:
-        return f"{layout}: computed, not measured; there are no residuals."
+        return f"{layout}: {origin}; there are no residuals."
     return (
         f"{layout}: fitted to {fit.steps} steps; the median error on steps that the fit had not "
         f"seen is {100 * (fit.held_out_error or 0):.1f} %, calibration rounds differ by "

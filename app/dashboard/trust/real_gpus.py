@@ -57,6 +57,13 @@ def evidence_table(results: Results, metric: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def evidence_sentence(name: str) -> str:
+    """Return the origin of an evidence, its label, and what it is, as Markdown."""
+    words = EVIDENCE[name]
+    label = "" if words["label"] == words["origin"] else f", {words['label']}"
+    return f"**{words['origin']}{label}**: {words['meaning']}"
+
+
 def measurement_in_words(results: Results) -> str:
     """Return what was measured by others, when and under which conditions."""
     servers = [

@@ -20,6 +20,7 @@ from app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from app.dashboard.what_if.verdict import Verdict, facts, judge
 from app.dashboard.widgets import end_if_stale, problems_shown
 from app.scenario.scenarios import prefix_note
+from app.text.origins import origin_words
 from sim.experiments.predict import interval
 from sim.step_times.roofline.server import RooflineServer
 
@@ -65,7 +66,8 @@ def page() -> None:
 def interval_sentence(outcome: SimulatedScenario) -> str:
     """Return what the intervals cover, and what they do not."""
     generated, certain = outcome.file.workload.is_generated, outcome.scenario.is_certain()
-    unknown = "the error of its computed step times is unknown"
+    known = origin_words(outcome.scenario.origins)
+    unknown = f"the error of its step times ({known}) is unknown"
     if not outcome.is_drawn:
         return f"No intervals: a recorded trace does not vary, and {unknown}."
     drawn = ["a new draw of the workload"] if generated else []

@@ -141,7 +141,7 @@ class BlackBoxCalibrator:
         host = httpx.URL(self.endpoint.base_url).netloc.decode()
         return Profile(
             name=name,
-            origin="measured",
+            origin="measured here",
             machine={"endpoint": host, "client": machine_facts()},
             engine={"model": self.endpoint.model, "identified": self.limits.as_dict()},
             policies=policies.as_dict(),

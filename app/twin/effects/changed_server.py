@@ -20,6 +20,7 @@ from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.records.run import Run
 from sim.step_times.acceptance import Acceptance
+from sim.step_times.origin import Origin
 from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from sim.step_times.protocol import FloatArray, StepTime
 from sim.step_times.roofline.deployment import Deployment
@@ -108,6 +109,11 @@ class ChangedServer:
     def api(self) -> ApiLatencyFit:
         """Latency of the HTTP process, which no technique changes."""
         return self.profile.api
+
+    @property
+    def origin(self) -> Origin:
+        """The origin of the engine without the technique; the change itself is a formula's."""
+        return self.profile.origin
 
     def describe(self) -> list[str]:
         """Return what the server is."""

@@ -9,6 +9,7 @@ from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.records.run import Run
 from sim.step_times.acceptance import Acceptance
+from sim.step_times.origin import Origin
 from sim.step_times.profile import ApiLatencyFit
 from sim.step_times.roofline.bounds import check_bounds
 from sim.step_times.roofline.deployment import Deployment
@@ -40,12 +41,17 @@ class RooflineServer:
         """What reports call it."""
         return self.deployment.name
 
+    @property
+    def origin(self) -> Origin:
+        """Data sheets: a roofline measures nothing."""
+        return "computed from data sheets"
+
     def describe(self) -> list[str]:
         """Return a line with model, devices and assumed efficiencies."""
         achieved = self.deployment.efficiency
         return [
-            f"roofline {self.name} (assumed: {achieved.compute:.0%} of FLOP/s, "
-            f"{achieved.memory:.0%} of bandwidth, {achieved.overhead_s * 1e3:g} ms a step)"
+            f"roofline {self.name} ({self.origin}: {achieved.compute:.0%} of FLOP/s, "
+            f"{achieved.memory:.0%} of bandwidth, {achieved.overhead_s * 1e3:g} ms a step, assumed)"
         ]
 
     def step_time(self, layout: KVLayout) -> "RooflineServer":

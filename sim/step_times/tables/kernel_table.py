@@ -16,6 +16,7 @@ from math import ceil
 import numpy as np
 
 from policies.batch import BatchShape
+from sim.step_times.origin import Origin
 from sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
 from sim.step_times.step_time import FloatArray, Remembered, to_units
 from sim.step_times.tables.interpolate import LevelArray
@@ -30,6 +31,8 @@ _LOG_DEVIATION = 0.10
 
 class KernelTable(PiecewiseStepTime, Table):
     """A model on a GPU by kernel tables, times ``factor``; ``said`` describes the tables."""
+
+    origin: Origin = "kernel tables"
 
     def __init__(self, times: KernelTimes, said: str, factor: float = 1.0) -> None:
         self.times, self.said, self.factor = times, said, factor

@@ -1,9 +1,13 @@
 """A table of measured times with the overheads of the server around it (``ServerOverheads``)."""
 
+import numpy as np
+import pandas as pd
+
 from policies.batch import BatchShape
+from sim.step_times.origin import Origin
 from sim.step_times.piecewise import Piece, PiecewiseStepTime
 from sim.step_times.server_overheads import ServerOverheads
-from sim.step_times.step_time import to_units
+from sim.step_times.step_time import FloatArray, to_units
 from sim.step_times.tables.held_out import HeldOutError
 from sim.step_times.tables.interpolate import LevelArray
 from sim.step_times.tables.kernel_table import KernelTable
@@ -21,7 +25,7 @@ class LoadedTable(PiecewiseStepTime, Table):
         self, table: KernelTable | LayerTable, overheads: ServerOverheads, factor: float = 1.0
     ) -> None:
         self.table, self.overheads, self.factor = table, overheads, factor
-        self.parts = table.parts
+        self.parts, self.origin = table.parts, table.origin
         self.wants_longest = getattr(table, "wants_longest", False)
         self._step = to_units(factor * overheads.step_s)
         self._sequence = to_units(factor * overheads.sequence_s)
@@ -42,6 +46,15 @@ class LoadedTable(PiecewiseStepTime, Table):
             first += self._prefill_step + self._prefill_chunk * len(chunks)
             first += self._prefill_row * sum(rows for _, rows in chunks)
         return Piece(first, slope, steps)
+
+    def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
+        """Return the share of the table, and that of the overheads where they have another origin."""
+        lasted_s = (steps["end_s"] - steps["start_s"]).to_numpy(float)
+        added_s = self.factor * self.overheads.seconds_of_rows(steps)
+        share = np.clip(added_s / np.where(lasted_s > 0, lasted_s, np.inf), 0.0, 1.0)
+        if self.overheads.origin == self.origin:
+            return {self.origin: np.ones(len(steps))}
+        return {self.origin: 1 - share, self.overheads.origin: share}
 
     def log_deviation(self) -> float:
         """Return that of the table."""

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from policies.batch import BatchShape
+from sim.step_times.origin import Origin
 from sim.step_times.step_time import FloatArray, StepTime
 from sim.step_times.tables.held_out import HeldOutError, held_out_error
 from sim.step_times.tables.interpolate import LEVELS, Interpolated, LevelArray
@@ -55,6 +57,7 @@ class Table(ABC):
     """A step-time model that interpolates measured times (a ``StepTime``)."""
 
     parts: dict[str, TablePart]
+    origin: Origin = "measured by others"
 
     @abstractmethod
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
@@ -63,6 +66,10 @@ class Table(ABC):
     def scaled(self, factor: float) -> StepTime:
         """Return a model that takes ``factor`` times as long."""
         return ScaledTable(self, factor)
+
+    def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
+        """Return the share of the time of each row of ``Run.steps``, by origin."""
+        return {self.origin: np.ones(len(steps))}
 
     def provenance(
         self,

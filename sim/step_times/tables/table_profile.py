@@ -9,6 +9,7 @@ import pandas as pd
 from policies.config import PolicyConfig
 from policies.protocols import KVLayout
 from sim.records.run import Run
+from sim.step_times.origin import Origin
 from sim.step_times.profile import ApiLatencyFit
 from sim.step_times.provenance import Excess, Provenance
 from sim.step_times.step_time import NO_NOISE, FloatArray, NoiseSample, StepTime
@@ -59,6 +60,10 @@ class TableSource:
         rows, starts = _chunks(steps, chunks)
         kinds = self.table.provenance(decodes, context, chunks, rows, starts)
         return {kind: (kinds == kind).astype(float) for kind in LEVELS}
+
+    def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
+        """Return the share of the time of each row, by origin."""
+        return self.table.row_origins(steps)
 
     def excesses(self, steps: pd.DataFrame) -> list[Excess]:
         """Return the axes that some step goes beyond."""
@@ -126,6 +131,11 @@ class TableProfile:
     def acceptance(self) -> None:
         """No table knows of drafts."""
 
+    @property
+    def origin(self) -> Origin:
+        """The origin of the table."""
+        return self.table.origin
+
     def is_certain(self) -> bool:
         """Return whether every draw of it is the same."""
         return self._fit.is_certain()
@@ -136,7 +146,7 @@ class TableProfile:
 
     def describe(self) -> list[str]:
         """Return its name, and its parts with their held-out errors."""
-        return [f"table profile {self.name}", *(f"  {line}" for line in self.table.summary())]
+        return [f"table profile {self.name} ({self.origin})", *(f"  {line}" for line in self.table.summary())]
 
     def check(self, run: Run, replica: int) -> None:
         """Accept every run: measured times have no bound to break."""

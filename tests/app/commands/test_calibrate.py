@@ -22,7 +22,7 @@ def test_it_writes_what_it_learned_and_what_it_did_not(black_box_url: str, tmp_p
     found = profile.engine["identified"]
     assert {*found["identified"], *found["not identified"]} >= SETTINGS
     assert found["identified"]["max_model_len"] == 200
-    assert profile.origin == "measured"
+    assert profile.origin == "measured here"
     assert profile.machine["endpoint"].startswith("127.0.0.1:")
     assert f"profile: {out}" in done.out
 

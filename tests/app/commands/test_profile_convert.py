@@ -21,7 +21,7 @@ def test_layer_times_become_a_profile_near_them(tmp_path: Path) -> None:
     found = json.loads(done.out)
     assert found["median_error"] < 0.03
     profile = load_profile(str(out))
-    assert (profile.name, profile.origin) == ("made", "computed")
+    assert (profile.name, profile.origin) == ("made", "measured by others")
     assert "Made GPU" in profile.engine["source"]
     tpot = []
     for served in (server, ("--profile", out)):
@@ -47,7 +47,7 @@ def test_what_to_convert_must_be_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FROM_TABLES)
 def test_shipped_profiles_of_tables_say_whose_they_are(name: str) -> None:
     profile = load_profile(name)
-    assert profile.origin == "computed"
+    assert profile.origin == "kernel tables"
     assert "(NVIDIA, Apache-2.0)" in profile.engine["source"]
     assert profile.engine["source"].endswith("no server measured")
     assert profile.engine["change"]

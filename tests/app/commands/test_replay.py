@@ -59,7 +59,7 @@ def test_text_fits_100_columns_and_names_the_machine(tmp_path: Path) -> None:
     assert done.code == 0
     assert max(map(len, done.out.splitlines())) <= 100
     assert "240 requests: 240 finished" in done.out
-    assert "profile base-cpu (measured: base on" in done.out
+    assert "profile base-cpu (measured here: base on" in done.out
     whole, _, steady = done.out.partition("\nsteady part: from ")
     assert whole.count("\nTTFT ms") == 1
     assert "\nTTFT ms" in steady

@@ -62,7 +62,7 @@ def test_beyond_the_table_a_warning_names_the_range(tmp_path: Path, phases: Path
     path = tmp_path / "long.jsonl"
     write_trace(Trace((Request("long", 0.0, 50_000, 2000),), "made"), path)
     done = servetwin("replay", path, *SERVER, "--phases", phases)
-    assert "of the simulated time lies outside what profile phases measured" in done.err
+    assert "of the simulated time lies outside the range of profile phases" in done.err
     assert "prompts of up to 50,000 tokens; measured up to" in done.err
 
 

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("plotly", reason="figures need plotly")
 from app import figures
 from app.text.assets import asset_table
+from app.text.origins import LOOKS
 
 EVIDENCE = asset_table("words.yaml")["evidence"]
 METRICS = ("ttft_s", "tpot_s")
@@ -51,7 +52,8 @@ def test_both_axes_are_logarithmic_with_equal_ends_and_ticks(drawn: figures.Figu
 def test_evidence_is_a_colour_and_a_style_and_a_gpu_a_symbol(drawn: figures.Figure) -> None:
     first = points(drawn)[: len(EVIDENCE)]
     assert [trace.name for trace in first] == [words["label"] for words in EVIDENCE.values()]
-    assert len({trace.marker.color for trace in first}) == len(EVIDENCE)
+    colours = [LOOKS[words["origin"]][0] for words in EVIDENCE.values()]
+    assert [trace.marker.color for trace in first] == colours
     symbols = [symbol for trace in first for symbol in trace.marker.symbol[::2]]
     assert len(set(symbols)) == 2 * len(EVIDENCE)
     legend = [trace.name for trace in drawn.data if trace.showlegend is not False]

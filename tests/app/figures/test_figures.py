@@ -77,7 +77,9 @@ DRAWN: dict[str, Callable[[], figures.Figure]] = {
     "bands": lambda: figures.error_per_band(BANDS, "ttft_s"),
     "residuals": lambda: figures.residual_cdf({"A": [0.9, 1.0, 1.1]}, LOOKS),
     "step time": lambda: figures.step_time_curve({"A": CURVE}, "decodes, count", LOOKS),
-    "rests": lambda: figures.provenance_bar({"interpolated": 0.8, "extrapolated": 0.2}),
+    "rests": lambda: figures.provenance_bar(
+        {"origins": {"measured here": 1.0}, "extrapolated": {"measured here": 0.2}}
+    ),
 }
 
 

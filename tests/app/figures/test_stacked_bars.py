@@ -10,11 +10,18 @@ from tests.support.figure_frames import requests_frame, steps_frame
 
 
 def test_what_a_scenario_rests_on_is_said_in_words_too() -> None:
-    drawn = figures.provenance_bar({"interpolated": 0.75, "extrapolated": 0.25})
+    drawn = figures.provenance_bar(
+        {"origins": {"measured here": 1.0}, "extrapolated": {"measured here": 0.25}}
+    )
     assert [bar.x[0] for bar in drawn.data] == [75, 25]
-    assert [bar.text for bar in drawn.data] == ["interpolated 75.0%", "extrapolated 25.0%"]
-    assert "interpolated 75.0%, extrapolated 25.0%." in figures.alt_text(drawn)
-    assert figures.alt_text(figures.provenance_bar({})).endswith("no step was run.")
+    assert [bar.text for bar in drawn.data] == [
+        "measured here 75.0%",
+        "extrapolated from it 25.0%",
+    ]
+    assert len({bar.marker.color for bar in drawn.data}) == 1
+    assert [bar.marker.pattern.shape for bar in drawn.data] == ["", "x"]
+    assert "measured here 75.0%, extrapolated from it 25.0%." in figures.alt_text(drawn)
+    assert figures.alt_text(figures.provenance_bar({"origins": {}, "extrapolated": {}})).endswith("no step was run.")
 
 
 A, B = requests_frame(seed=1), requests_frame(seed=2)

@@ -137,7 +137,7 @@ def test_the_tables_hold_what_the_terminal_prints(folders: Path, page: Page) -> 
         assert f"{summary['ttft_s'][point] * 1e3:.4g}" in page.text
     assert f"{summary['output_throughput_tokens_per_s']:.4g}" in page.text
     assert "40 requests: 40 finished" in page.text
-    assert "rests on interpolated 100.0 % of simulated time" in page.text
+    assert "rests on measured here 100.0 % of simulated time" in page.text
     attained = f"met by {summary['slo_attainment']:.1%} of all scheduled requests"
     assert f"SLO TTFT ≤ 500 ms {attained}" in page.text
     assert "* fewer than 100 values: not a firm p99" in page.text

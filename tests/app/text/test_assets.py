@@ -8,7 +8,7 @@ from app.text.assets import asset, asset_table
 from sim.explain.explain import PARTS
 from sim.explain.limiting_resource import Resource
 from sim.explain.queue_cause import QueueCause
-from sim.step_times.provenance import Provenance
+from sim.step_times.origin import ORIGINS
 from sim.techniques.effects import METRICS
 
 WORDS, LOOKS = asset_table("words.yaml"), asset_table("looks.yaml")
@@ -34,12 +34,13 @@ def test_a_feature_has_a_place_for_the_value_that_was_reached() -> None:
 
 def test_every_part_of_a_latency_has_a_look() -> None:
     assert set(PARTS) <= set(LOOKS["request"])
-    assert set(LOOKS["provenance"]) == set(get_args(Provenance))
 
 
 def test_every_evidence_has_words_and_a_look() -> None:
     assert list(WORDS["evidence"]) == list(LOOKS["evidence"])
-    assert all(set(words) == {"label", "meaning"} for words in WORDS["evidence"].values())
+    for words in WORDS["evidence"].values():
+        assert set(words) == {"origin", "label", "meaning"}
+        assert words["origin"] in ORIGINS
 
 
 @pytest.mark.parametrize("table", LOOKS)

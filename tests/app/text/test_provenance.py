@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.text.provenance import outside_warning, rests_line
+from app.text.provenance import outside_warning, rests_line, shares_in_words
 from sim.step_times.provenance import (
     MeasuredRange,
 )
@@ -15,6 +15,8 @@ from tests.support.command import servetwin
 from tests.support.paths import SAMPLE
 
 FAR: dict[str, Any] = {
+    "origins": {"measured here": 1.0},
+    "extrapolated": {"measured here": 0.069},
     "shares": {"interpolated": 0.931, "extrapolated": 0.069},
     "outside": [
         {
@@ -28,15 +30,32 @@ FAR: dict[str, Any] = {
 
 
 def test_the_report_says_what_it_rests_on() -> None:
-    line = "rests on   interpolated 93.1 %, extrapolated 6.9 % of simulated time"
+    line = "rests on   measured here 93.1 %, extrapolated from it 6.9 % of simulated time"
     assert rests_line(FAR) == line
+    nothing = {"origins": {}, "extrapolated": {}, "shares": {}, "outside": []}
+    assert rests_line(nothing) == "no step was run"
+
+
+def test_every_origin_has_its_share_and_what_is_extrapolated_from_it() -> None:
+    mixed = {
+        "origins": {"computed from data sheets": 0.5, "measured here": 0.4, "kernel tables": 0.1},
+        "extrapolated": {"kernel tables": 0.1},
+    }
+    assert shares_in_words(mixed) == (
+        "measured here 40.0 %, extrapolated from it 10.0 %, computed from data sheets 50.0 %"
+    )
+
+
+def test_a_run_of_an_older_version_does_not_state_its_origin() -> None:
+    older = {"shares": FAR["shares"], "outside": []}
+    assert shares_in_words(older) == "not stated 93.1 %, extrapolated from it 6.9 %"
     assert rests_line({"shares": {}, "outside": []}) == "no step was run"
 
 
 def test_the_warning_names_the_range() -> None:
     start = (
-        "warning: 6.9 % of the simulated time lies outside what profile base-cpu measured "
-        "(decode context up to 81,000 tokens; measured up to 12,400)"
+        "warning: 6.9 % of the simulated time lies outside the range of profile base-cpu "
+        "(decode context up to 81,000 tokens; known up to 12,400)"
     )
     assert outside_warning(FAR, widened=True) == f"{start}: intervals are widened there"
     assert outside_warning(FAR, widened=False) == f"{start}: the error there is unknown"
@@ -52,7 +71,7 @@ def test_a_thousandth_of_the_time_is_worth_no_warning(share: float, warns: bool)
 def test_every_feature_can_be_told(feature: str) -> None:
     several = [FAR["outside"][0], {**FAR["outside"][0], "feature": feature, "profile": "other"}]
     warning = outside_warning({**FAR, "outside": several}, widened=True) or ""
-    assert "what profiles base-cpu, other measured" in warning
+    assert "the range of profiles base-cpu, other (" in warning
     assert "; also " in warning
 
 
@@ -62,8 +81,8 @@ def test_replay_reports_and_warns(tmp_path: Path) -> None:
     (line,) = (line for line in done.out.splitlines() if line.startswith("rests on"))
     assert "extrapolated" in line
     (warning,) = (line for line in done.err.splitlines() if line.startswith("warning: "))
-    assert "profile base-cpu measured (decode context up to " in warning
-    assert warning.endswith("tokens; measured up to 2,040): intervals are widened there")
+    assert "profile base-cpu (decode context up to " in warning
+    assert warning.endswith("tokens; known up to 2,040): intervals are widened there")
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert sum(summary["provenance"]["shares"].values()) == pytest.approx(1)
     again = servetwin("replay", SAMPLE, *outside, "--json")
@@ -74,8 +93,15 @@ def test_replay_reports_and_warns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ((), "rests on   interpolated 100.0 % of simulated time"),
-        (("--profile", "llama-3-8b-h100"), "rests on   roofline 100.0 % of simulated time"),
+        ((), "rests on   measured here 100.0 % of simulated time"),
+        (
+            ("--profile", "llama-3-8b-h100"),
+            "rests on   computed from data sheets 100.0 % of simulated time",
+        ),
+        (
+            ("--profile", "llama-3.1-8b-h100-vllm"),
+            "rests on   kernel tables 100.0 % of simulated time",
+        ),
     ],
 )
 def test_replay_warns_of_nothing_where_nothing_is_outside(

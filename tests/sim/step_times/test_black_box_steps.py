@@ -113,7 +113,7 @@ def quiet(config: PolicyConfig) -> SimulatedSender:
     """A server whose steps take exactly what the truth says, with clients that are never late."""
     profile = Profile(
         name="truth",
-        origin="computed",
+        origin="computed from data sheets",
         machine={},
         engine={},
         policies=config.as_dict(),

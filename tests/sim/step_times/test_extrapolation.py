@@ -162,7 +162,12 @@ def width(prediction: Prediction) -> float:
 
 def test_intervals_inside_the_range_stay_as_they_are_to_the_last_bit() -> None:
     known, unknown = both(sample_trace())
-    assert known.run.extra["provenance"] == {"shares": {"interpolated": 1.0}, "outside": []}
+    assert known.run.extra["provenance"] == {
+        "origins": {"measured here": 1.0},
+        "extrapolated": {},
+        "shares": {"interpolated": 1.0},
+        "outside": [],
+    }
     assert unknown.run.extra["provenance"]["shares"] == {"roofline": 1.0}
     for metric in ("ttft_s.p90", "tpot_s.mean", "e2e_s.p99", "output_throughput_tokens_per_s"):
         assert known.interval(metric) == unknown.interval(metric)

@@ -208,7 +208,7 @@ def test_too_few_steps_are_refused() -> None:
 def profile() -> Profile:
     return Profile(
         name="test",
-        origin="computed",
+        origin="computed from data sheets",
         machine={},
         engine={},
         policies={"kv_tokens": 64},
@@ -229,7 +229,7 @@ def test_a_profile_reads_back_and_knows_its_limits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('"origin": "computed"', '"origin": "guessed"'), "field 'origin'"),
+        (('"origin": "computed from data sheets"', '"origin": "guessed"'), "field 'origin'"),
         (('"name": "test"', '"name": "test", "nmae": 1'), "field 'nmae'"),
         (('"constant": 1.0', '"constant": "much"'), "field 'layouts.paged.coefficients.constant'"),
     ],

@@ -109,6 +109,29 @@ def test_each_replica_rests_on_its_own_profile() -> None:
     assert rests.excesses == [Excess("small", "decode_sequences", 5, 4)]
 
 
+def test_the_time_of_each_origin_is_counted_and_what_lies_beyond_its_range() -> None:
+    steps = frame(
+        decodes(4, 10, end_s=3.0), decodes(5, 10, replica=1), decodes(5, 10, replica=2, end_s=4.0)
+    )
+    others = Calibration("others", LARGEST, "measured by others")
+    rests = run_provenance(steps, [SMALL, others, Formula()])
+    assert rests.origins == pytest.approx(
+        {
+            "measured here": 3 / 8,
+            "measured by others": 1 / 8,
+            "computed from data sheets": 4 / 8,
+        }
+    )
+    assert rests.extrapolated == pytest.approx({"measured by others": 1 / 8})
+
+
+def test_a_profile_without_a_range_keeps_its_origin() -> None:
+    fit = MEASURED.step_time("paged").model_copy(update={"ranges": {}})
+    profile = MEASURED.model_copy(update={"layouts": {"paged": fit}})
+    rests = run_provenance(frame(decodes(1, 10)), [profile.source("paged")])
+    assert (rests.shares, rests.origins) == ({"roofline": 1.0}, {"measured here": 1.0})
+
+
 def test_the_worst_excess_of_every_feature_is_told() -> None:
     steps = frame(
         decodes(2, 300, 11), decodes(2, 310), prefill(30), prefill(40, replica=1), decodes(3, 90)
@@ -132,9 +155,12 @@ rows = st.builds(
 
 @given(st.lists(rows, min_size=1, max_size=8))
 def test_shares_sum_to_one(table: list[dict[str, float]]) -> None:
-    shares = run_provenance(frame(*table), [SMALL, Formula()]).shares
+    rests = run_provenance(frame(*table), [SMALL, Formula()])
+    shares = rests.shares
     assert sum(shares.values()) == pytest.approx(1, abs=1e-12)
     assert all(0 < share <= 1 + 1e-12 for share in shares.values())
+    assert sum(rests.origins.values()) == pytest.approx(1, abs=1e-12)
+    assert sum(rests.extrapolated.values()) == pytest.approx(shares.get("extrapolated", 0.0))
 
 
 def test_runs_of_steps_have_the_shares_of_their_single_steps() -> None:

@@ -61,7 +61,7 @@ def test_the_page_says_what_was_extrapolated(page: Any) -> None:
     page.session_state["prompt_tokens"] = 2000
     page.run()
     assert not page.exception
-    assert "lies outside what profile" in page.warning[0].value
+    assert "lies outside the range of profile" in page.warning[0].value
 
 
 def test_a_run_that_is_added_becomes_a_trial(page: Any, tmp_path: Path) -> None:

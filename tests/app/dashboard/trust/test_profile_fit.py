@@ -42,6 +42,8 @@ def test_a_computed_profile_has_no_residuals_and_says_so() -> None:
     computed = load_profile("llama-3-8b-h100")
     fit: StepTimeFit = computed.layouts["paged"]
     assert residuals(computed) == {}
-    assert "computed, not measured" in fit_sentence("paged", fit)
+    assert "paged: computed from data sheets" in fit_sentence(
+        "paged", fit, "computed from data sheets"
+    )
     assert list(coefficient_table(fit)) == ["feature", "µs per unit"]
     assert decode_curve(fit)["measured"].all()

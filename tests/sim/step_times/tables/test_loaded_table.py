@@ -1,5 +1,8 @@
 """A table with the overheads of a server: exact steps, runs of steps, and what it says."""
 
+from dataclasses import replace
+
+import pandas as pd
 import pytest
 
 from policies.batch import BatchShape
@@ -55,3 +58,23 @@ def test_it_says_its_overheads_and_rests_on_the_table() -> None:
     assert TABLE.log_deviation() == KERNELS.log_deviation()
     assert TABLE.held_out_errors() == KERNELS.held_out_errors()
     assert TABLE.provenance([1, 64], [10, 6400]).tolist() == ["interpolated"] * 2
+
+
+@pytest.mark.parametrize(
+    ("source", "origin"), [("given", "not stated"), ("fitted on servers", "measured by others")]
+)
+def test_the_time_of_the_overheads_has_its_own_origin(source: str, origin: str) -> None:
+    """Two steps of a prompt of 600 rows in two chunks beside eight decodes."""
+    table = LoadedTable(KERNELS, replace(OVERHEADS, source=source))
+    one = BatchShape(8, 8 * 513, 8, ((0, 400), (0, 200)))
+    plain_s, loaded_s = KERNELS.seconds(one)[0], table.seconds(one)[0]
+    steps = pd.DataFrame(
+        {
+            "start_s": [0.0], "end_s": [2 * loaded_s], "steps": [2], "decode_sequences": [8],
+            "prefill_chunks": [2], "rows": [608],
+        }
+    )  # fmt: skip
+    shares = table.row_origins(steps)
+    assert set(shares) == {"kernel tables", origin}
+    assert shares["kernel tables"] == pytest.approx([plain_s / loaded_s], abs=1e-9)
+    assert sum(shares.values()) == pytest.approx([1.0])

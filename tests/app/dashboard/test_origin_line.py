@@ -1,0 +1,74 @@
+"""Where step times come from: the same word on every page, for each kind of server."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+from app.dashboard.origin_line import in_colour
+from app.text.origins import LOOKS
+from sim.step_times.origin import Origin
+from tests.support.dashboard_app import Browser, expect, page_test
+
+pytestmark = pytest.mark.usefixtures("few_replications")
+SHEETS: Origin = "computed from data sheets"
+
+
+def captions(at: Any) -> list[str]:
+    assert not at.exception
+    return [caption.value for caption in at.caption]
+
+
+def test_a_word_stands_behind_its_colour() -> None:
+    assert in_colour("kernel tables").startswith(':color[■]{foreground="#')
+    assert LOOKS["kernel tables"][0] in in_colour("kernel tables")
+
+
+@pytest.mark.parametrize(
+    ("profile", "origin"),
+    [
+        ("llama-3-8b-h100", SHEETS),
+        ("llama-3.1-8b-h100-vllm", "kernel tables"),
+        ("base-cpu", "measured here"),
+    ],
+)
+def test_the_side_says_truly_what_a_profile_is(profile: str, origin: Origin) -> None:
+    at = page_test("techniques")
+    at.session_state["profile"] = profile
+    at.run()
+    assert f"Step times: {in_colour(origin)}" in captions(at)
+    assert f"server is a profile ({origin})" in at.info[0].value
+
+
+def test_a_model_on_a_device_is_computed_from_data_sheets() -> None:
+    at = page_test("techniques")
+    at.session_state["server"] = "data sheet"
+    at.run()
+    assert captions(at).count(f"Step times: {in_colour(SHEETS)}") == 2, "at the side, on the page"
+    assert not at.info
+
+
+def test_what_if_and_trust_say_the_same_of_the_shipped_profile() -> None:
+    at = page_test("what_if")
+    at.session_state["requests"] = 60
+    at.run()
+    assert any(f"the error of its step times ({SHEETS}) is unknown" in said for said in captions(at))
+    at = page_test("trust").run()
+    assert not at.exception
+    assert any(info.value.startswith(f"Step times: {SHEETS}.") for info in at.info)
+
+
+@pytest.mark.browser
+def test_no_page_calls_the_shipped_profile_measured(user: Browser) -> None:
+    """The profile of an H100 that ships with Servetwin is computed, and every page says so."""
+    user.open("?requests=60", "What if?")
+    for name in ("What if?", "Techniques", "Trust"):
+        if name != "What if?":
+            user.visit(name)
+        side = user.page.get_by_test_id("stSidebar")
+        expect(side.get_by_text(f"Step times: ■ {SHEETS}")).to_have_count(1)
+        shown = user.page.locator("body").inner_text()
+        assert "calibrated" not in shown.lower().replace("calibrated](", "")
+        assert "Measured on a real engine" not in shown
+    expect(user.page.get_by_text(f"Step times: {SHEETS}.")).to_be_visible()
+    user.assert_sound()

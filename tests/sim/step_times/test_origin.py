@@ -1,0 +1,80 @@
+"""The words for where step times come from: of every server, and of what older profiles said."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from policies.config import PolicyConfig
+from sim.step_times.origin import MEANINGS, ORIGINS, Origin, origin_in_words
+from sim.step_times.plugin_server import PluginServer
+from sim.step_times.profile import load_profile, shipped_profiles
+from sim.step_times.tables import KernelTable, LayerTable, OperatorTable, PhaseTable, TableProfile
+from sim.techniques.build import build_setup
+from tests.support.made_kernels import MadeKernels
+from tests.support.paths import DOCS
+
+
+def test_every_word_has_a_sentence() -> None:
+    assert tuple(MEANINGS) == ORIGINS == get_args(Origin)
+    assert all(said.endswith(".") for said in MEANINGS.values())
+
+
+def test_the_documentation_has_every_word_with_its_sentence() -> None:
+    page = (DOCS / "simulation-practice.md").read_text()
+    for origin, meaning in MEANINGS.items():
+        assert f"| *{origin}* | {meaning} |" in page
+
+
+@pytest.mark.parametrize(
+    ("profile", "origin"),
+    [
+        ("base-cpu", "measured here"),
+        ("llama-3-8b-h100", "computed from data sheets"),
+        ("llama-3.1-8b-h100-vllm", "kernel tables"),
+    ],
+)
+def test_a_shipped_profile_says_truly_what_it_is(profile: str, origin: Origin) -> None:
+    assert load_profile(profile).origin == origin
+    assert origin in load_profile(profile).describe()[0]
+
+
+def test_every_shipped_profile_of_kernel_tables_says_so() -> None:
+    for name in shipped_profiles():
+        profile = load_profile(name)
+        has_tables = "kernel tables" in profile.engine.get("source", "")
+        assert (profile.origin == "kernel tables") is has_tables, name
+
+
+def test_servers_that_are_no_profiles_have_an_origin() -> None:
+    kernels = TableProfile("k", KernelTable(MadeKernels(), "made"), PolicyConfig())
+    assert kernels.origin == "kernel tables"
+    for table in (LayerTable, OperatorTable, PhaseTable):
+        assert table.origin == "measured by others"
+    server = build_setup("llama-3-8b", "h100").scenario().profile
+    assert server.origin == "computed from data sheets"
+    assert PluginServer("mine.py:Mine").origin == "not stated"
+
+
+@pytest.mark.parametrize(
+    ("said", "source", "origin"),
+    [
+        ("measured", "", "measured here"),
+        ("computed", "", "computed from data sheets"),
+        ("computed", "roofline llama-3-8b on h100 (assumed: 65% of FLOP/s)", ORIGINS[3]),
+        ("computed", "table profile x, vllm kernel tables of y; no server measured", ORIGINS[2]),
+        ("computed", "table profile RTX4090 layer: 3 points", "measured by others"),
+        ("kernel tables", "", "kernel tables"),
+        ("guessed", "", "guessed"),
+    ],
+)
+def test_what_older_profiles_said_is_put_in_words(said: str, source: str, origin: str) -> None:
+    assert origin_in_words(said, source) == origin
+
+
+def test_an_older_profile_is_read(tmp_path: Path) -> None:
+    profile = json.loads(load_profile("llama-3.1-8b-h100-vllm").as_json())
+    path = tmp_path / "older.json"
+    path.write_text(json.dumps({**profile, "origin": "computed"}))
+    assert load_profile(str(path)).origin == "kernel tables"
