@@ -57,6 +57,10 @@ class ConstantArrivals:
         """Return ``count`` equal gaps in seconds."""
         return np.full(count, 1 / self.rate_per_s)
 
+    def describe(self) -> str:
+        """Return the rate."""
+        return f"evenly spaced arrivals at {self.rate_per_s:g}/s"
+
 
 @dataclass(frozen=True, slots=True)
 class PoissonArrivals:
@@ -70,6 +74,10 @@ class PoissonArrivals:
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` exponential gaps in seconds."""
         return rng.exponential(1 / self.rate_per_s, count)
+
+    def describe(self) -> str:
+        """Return the rate."""
+        return f"Poisson arrivals at {self.rate_per_s:g}/s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,10 @@ class GammaArrivals:
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` gamma gaps in seconds."""
         return rng.gamma(self.cv**-2, self.cv**2 / self.rate_per_s, count)
+
+    def describe(self) -> str:
+        """Return the rate and the CV of the gaps."""
+        return f"arrivals at {self.rate_per_s:g}/s with gamma gaps, CV {self.cv:.3g}"
 
     def residual_s(self, rng: np.random.Generator) -> float:
         """Draw a uniform part of a gap of shape + 1, which is the length-biased gamma."""
@@ -124,6 +136,10 @@ class WeibullArrivals:
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` Weibull gaps in seconds."""
         return self._scale_s * rng.weibull(weibull_shape(self.cv), count)
+
+    def describe(self) -> str:
+        """Return the rate and the CV of the gaps."""
+        return f"arrivals at {self.rate_per_s:g}/s with Weibull gaps, CV {self.cv:.3g}"
 
     def residual_s(self, rng: np.random.Generator) -> float:
         """Draw part of a length-biased gap, whose k-th power is gamma of shape 1 + 1/k."""
@@ -194,6 +210,13 @@ class ClientArrivals:
         if self.cv_p90 < self.cv_median:
             least = f"at least the median {self.cv_median:g}"
             raise TraceError(f"the 90 % cv must be {least}, not {self.cv_p90:g}")
+
+    def describe(self) -> str:
+        """Return the rate, the number of clients and how they differ."""
+        return (
+            f"arrivals of {self.clients:,} clients at {self.rate_per_s:g}/s in all (rates fall with "
+            f"skew {self.skew:.3g}; CVs have median {self.cv_median:.3g}, p90 {self.cv_p90:.3g})"
+        )
 
     def processes(self, rng: np.random.Generator) -> list[GammaArrivals]:
         """Return the processes of the clients, largest rate first; their rates sum to

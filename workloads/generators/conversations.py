@@ -9,10 +9,12 @@ import numpy as np
 
 from workloads.errors import TraceError
 from workloads.generators.arrivals import ArrivalProcess
+from workloads.generators.description import describe
 from workloads.generators.generate import FOLLOWERS_NOTE, SOURCE, arrival_times_s, random_streams
 from workloads.generators.lengths import LognormalTokens, TokenLaw
 from workloads.generators.pauses import LognormalPause, MixedPause, PauseDistribution
 from workloads.request import Request
+from workloads.rows import counted
 from workloads.trace import Trace
 
 
@@ -50,6 +52,22 @@ class ConversationSpec:
         if self.limit_tokens is not None and self.limit_tokens < self.head_tokens + 2:
             no_room = f"leaves no room after a head of {self.head_tokens}"
             raise TraceError(f"a limit of {self.limit_tokens} tokens {no_room}")
+
+    def describe(self) -> str:
+        """Return all of it, as a note of the trace."""
+        parts = [
+            f"{counted(self.conversations, 'conversation')}, {describe(self.arrivals)}",
+            f"lengths of conversations {self.turns.describe('turn')}",
+            f"a head of {counted(self.head_tokens, 'token')}",
+            f"first messages {self.opening.describe()}",
+            f"later ones {self.fresh.describe()}",
+            f"outputs {self.output.describe()}",
+            f"pauses {describe(self.pause)}",
+        ]
+        if self.limit_tokens is not None:
+            share = f"{100 * self.compacted_share:.3g} %"
+            parts.append(f"compacted to {share} beyond {counted(self.limit_tokens, 'token')}")
+        return "; ".join(parts)
 
 
 def multi_turn(
@@ -117,7 +135,7 @@ def generate_conversations(spec: ConversationSpec, seed: int) -> Trace:
         for request in _conversation(number, start_s, islice(steps, length), contexts)
     ]
     requests.sort(key=lambda request: request.arrival_s)
-    return Trace(tuple(requests), SOURCE, notes=(f"{spec}, seed {seed}", FOLLOWERS_NOTE))
+    return Trace(tuple(requests), SOURCE, notes=(f"{spec.describe()}; seed {seed}", FOLLOWERS_NOTE))
 
 
 def _conversation(

@@ -9,10 +9,12 @@ import numpy as np
 
 from workloads.errors import TraceError
 from workloads.generators.arrivals import ArrivalProcess, FloatArray
+from workloads.generators.description import describe
 from workloads.generators.lengths import IntArray, LengthDistribution
 from workloads.generators.pauses import PauseDistribution
 from workloads.generators.prefixes import PrefixStructure
 from workloads.request import Request
+from workloads.rows import counted
 from workloads.trace import Trace
 
 SOURCE = "generated"
@@ -36,6 +38,11 @@ class WorkloadSpec:
     def __post_init__(self) -> None:
         require_possible(self.requests)
 
+    def describe(self) -> str:
+        """Return all of it, as a note of the trace."""
+        drawn = [self.arrivals, self.lengths, *([self.prefixes] if self.prefixes else [])]
+        return "; ".join([counted(self.requests, "request"), *map(describe, drawn)])
+
 
 def generate(spec: WorkloadSpec, seed: int) -> Trace:
     """Generate the trace of a specification; the same seed gives the same trace.
@@ -53,7 +60,7 @@ def generate(spec: WorkloadSpec, seed: int) -> Trace:
         Request(f"{SOURCE}:{row}", *fields, block_tokens=block_tokens)
         for row, fields in enumerate(rows, 1)
     )
-    return Trace(requests, SOURCE, notes=(f"{spec}, seed {seed}",))
+    return Trace(requests, SOURCE, notes=(f"{spec.describe()}; seed {seed}",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,12 @@ class ClosedLoopSpec:
             given = f"{self.users} with {self.requests_each}"
             raise TraceError(f"a closed loop wants at least 1 user with 1 request, not {given}")
         require_possible(self.users * self.requests_each)
+
+    def describe(self) -> str:
+        """Return all of it, as a note of the trace."""
+        each = f"{counted(self.users, 'user')} with {counted(self.requests_each, 'request')} each"
+        drawn = [self.lengths, *([self.prefixes] if self.prefixes else [])]
+        return "; ".join([each, f"think times {describe(self.think)}", *map(describe, drawn)])
 
 
 def generate_closed_loop(spec: ClosedLoopSpec, seed: int) -> Trace:
@@ -108,7 +121,7 @@ def generate_closed_loop(spec: ClosedLoopSpec, seed: int) -> Trace:
             requests.append(request)
             parent_id = request.request_id
     requests.sort(key=lambda request: request.arrival_s)
-    return Trace(tuple(requests), SOURCE, notes=(f"{spec}, seed {seed}", FOLLOWERS_NOTE))
+    return Trace(tuple(requests), SOURCE, notes=(f"{spec.describe()}; seed {seed}", FOLLOWERS_NOTE))
 
 
 def require_possible(requests: int) -> None:

@@ -1,7 +1,7 @@
 """Length distributions: how many tokens a generator's prompts and outputs have."""
 
 from dataclasses import dataclass
-from math import isfinite, log, sqrt
+from math import exp, expm1, isfinite, log, sqrt
 from typing import Protocol
 
 import numpy as np
@@ -9,12 +9,17 @@ from numpy.typing import NDArray
 
 from workloads.errors import TraceError
 from workloads.generators.arrivals import check_not_negative, check_positive
+from workloads.generators.description import capped, describe, several
 from workloads.trace import Trace
 
 IntArray = NDArray[np.int64]
 
 _MAX = 2**31 - 1
 """The largest count a trace file may hold."""
+_WIDEST = 100.0
+"""The variance of the logarithm beyond which mean and CV say nothing."""
+_LARGEST_POWER = 700.0
+"""Of e, so that the result is a float."""
 
 
 class TokenLaw(Protocol):
@@ -22,6 +27,9 @@ class TokenLaw(Protocol):
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
         """Return ``count`` token counts, each at least 1."""
+
+    def describe(self, noun: str = "token") -> str:
+        """Return what it draws, in plain English; ``noun`` says of what."""
 
 
 class LengthDistribution(Protocol):
@@ -43,6 +51,10 @@ class FixedTokens:
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
         """Return ``count`` times the fixed length."""
         return np.full(count, self.tokens, np.int64)
+
+    def describe(self, noun: str = "token") -> str:
+        """Return ``always 512 tokens``."""
+        return f"always {several(self.tokens, noun)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +88,18 @@ class LognormalTokens:
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
         """Return ``count`` lognormal lengths."""
-        tokens = np.rint(rng.lognormal(self.mu, self.sigma, count))
-        return np.clip(tokens, self.min_tokens, self.max_tokens or _MAX).astype(np.int64)
+        drawn = np.rint(rng.lognormal(self.mu, self.sigma, count))
+        return np.clip(drawn, self.min_tokens, self.max_tokens or _MAX).astype(np.int64)
+
+    def describe(self, noun: str = "token") -> str:
+        """Return the mean and the CV, both before the caps."""
+        caps, variance = capped(self.min_tokens, self.max_tokens), self.sigma**2
+        if not variance:
+            return f"always {several(round(_exp(self.mu)), noun)}{caps}"
+        if variance > _WIDEST:
+            return f"log-normal, median {several(_exp(self.mu), noun)}, sigma {self.sigma:.3g}{caps}"
+        mean, cv = _exp(self.mu + variance / 2), sqrt(expm1(variance))
+        return f"log-normal, mean {several(mean, noun)}, CV {cv:.3g}{caps}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +115,10 @@ class UniformTokens:
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
         """Return ``count`` uniform lengths."""
         return rng.integers(self.min_tokens, self.max_tokens, count, endpoint=True)
+
+    def describe(self, noun: str = "token") -> str:
+        """Return ``1 to 100 tokens, all alike``."""
+        return f"{self.min_tokens:,} to {several(self.max_tokens, noun)}, all alike"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +137,10 @@ class ExponentialTokens:
         """Return ``count`` geometric lengths."""
         return np.minimum(rng.geometric(1 / self.mean_tokens, count), self.max_tokens or _MAX)
 
+    def describe(self, noun: str = "token") -> str:
+        """Return the mean before the cap."""
+        return f"exponential, mean {several(self.mean_tokens, noun)}{capped(1, self.max_tokens)}"
+
 
 @dataclass(frozen=True, slots=True)
 class ZipfTokens:
@@ -126,9 +156,14 @@ class ZipfTokens:
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
         """Return ``count`` Zipf lengths."""
-        tokens = np.arange(self.min_tokens, self.max_tokens + 1)
-        weights = (tokens / self.min_tokens) ** -self.exponent
-        return rng.choice(tokens, count, p=weights / weights.sum())
+        counts = np.arange(self.min_tokens, self.max_tokens + 1)
+        weights = (counts / self.min_tokens) ** -self.exponent
+        return rng.choice(counts, count, p=weights / weights.sum())
+
+    def describe(self, noun: str = "token") -> str:
+        """Return the exponent and the range."""
+        span = f"{self.min_tokens:,} to {several(self.max_tokens, noun)}"
+        return f"Zipf, exponent {self.exponent:.3g}, {span}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +187,13 @@ class ParetoTailTokens:
         body_rng, tail_rng = rng.spawn(2)
         body = body_rng.lognormal(self.body.mu, self.body.sigma, count)
         tail = self.tail_from_tokens * (1 + tail_rng.pareto(self.alpha, count))
-        tokens = np.rint(np.where(body > self.tail_from_tokens, tail, body))
-        return np.clip(tokens, self.body.min_tokens, self.body.max_tokens or _MAX).astype(np.int64)
+        drawn = np.rint(np.where(body > self.tail_from_tokens, tail, body))
+        return np.clip(drawn, self.body.min_tokens, self.body.max_tokens or _MAX).astype(np.int64)
+
+    def describe(self, noun: str = "token") -> str:
+        """Return the body, and where its tail begins."""
+        tail = f"a Pareto tail of index {self.alpha:.3g}"
+        return f"{self.body.describe(noun)}, above {several(self.tail_from_tokens, noun)} {tail}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +207,10 @@ class IndependentLengths:
         """Return ``count`` prompt and output lengths, independent of one another."""
         prompt_rng, output_rng = rng.spawn(2)
         return self.prompt.sample(count, prompt_rng), self.output.sample(count, output_rng)
+
+    def describe(self) -> str:
+        """Return both."""
+        return f"prompts {self.prompt.describe()}; outputs {self.output.describe()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +230,10 @@ class EmpiricalLengths:
             raise TraceError(f"{self.source}: no lengths to draw from")
         check_not_negative("jitter of lengths", self.jitter)
 
-    def __repr__(self) -> str:
-        jitter = f", jitter {self.jitter:g}" if self.jitter else ""
-        return f"EmpiricalLengths({len(self.pairs):,} pairs of {self.source}{jitter})"
+    def describe(self) -> str:
+        """Return how many pairs it draws from, and whose they are."""
+        jitter = f", each times a log-normal factor of sigma {self.jitter:g}" if self.jitter else ""
+        return f"lengths drawn from the {len(self.pairs):,} pairs of {self.source}{jitter}"
 
     @classmethod
     def of(cls, trace: Trace, jitter: float = 0.0) -> "EmpiricalLengths":
@@ -203,6 +248,10 @@ class EmpiricalLengths:
             factors = rng.lognormal(-(self.jitter**2) / 2, self.jitter, pairs.shape)
             pairs = np.clip(np.rint(pairs * factors), 1, _MAX).astype(np.int64)
         return pairs[:, 0], pairs[:, 1]
+
+
+def _exp(power: float) -> float:
+    return exp(min(power, _LARGEST_POWER))
 
 
 def _check_range(min_tokens: int, max_tokens: int | None) -> None:

@@ -13,6 +13,7 @@ from workloads.generators.arrivals import (
     PoissonArrivals,
     check_positive,
 )
+from workloads.generators.description import describe
 
 DAY_S = 86_400.0
 
@@ -37,6 +38,14 @@ class OnOffArrivals:
         check_positive("mean time off", self.off_s)
         if not 0 <= self.off_share <= 1:
             raise TraceError(f"the off rate is 0 to 1 of the on rate, not {self.off_share:g}")
+
+    def describe(self) -> str:
+        """Return the mean rate and the mean times."""
+        quiet = f"{100 * self.off_share:.3g} % of their rate" if self.off_share else "silence"
+        return (
+            f"arrivals at {self.rate_per_s:g}/s on average, in bursts of {self.on_s:g} s, then "
+            f"{self.off_s:g} s of {quiet}"
+        )
 
     @property
     def on_rate_per_s(self) -> float:
@@ -101,6 +110,10 @@ class Sinusoid:
         """Return the wave at these parts of a period."""
         return 1 + (self.peak - 1) * np.sin(2 * np.pi * phases)
 
+    def describe(self) -> str:
+        """Return how high the wave is."""
+        return f"a sine wave whose peak is {self.peak_to_trough:g} times its trough"
+
 
 @dataclass(frozen=True, slots=True)
 class Steps:
@@ -124,6 +137,11 @@ class Steps:
         parts: FloatArray = factors[(phases * len(factors)).astype(np.int64)]
         return parts
 
+    def describe(self) -> str:
+        """Return how many steps there are, and their range."""
+        span = f"{min(self.rates):g} to {max(self.rates):g}"
+        return f"{len(self.rates)} steps of relative rates {span}"
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -146,6 +164,10 @@ class Line:
     def factors(self, phases: FloatArray) -> FloatArray:
         """Return the rates over their mean at these parts of a period."""
         return 2 * (self.first + (self.last - self.first) * phases) / (self.first + self.last)
+
+    def describe(self) -> str:
+        """Return both ends."""
+        return f"a line from {self.first:g} to {self.last:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +203,11 @@ class DiurnalArrivals:
             chances = self.curve.factors(times_s / self.period_s % 1) / self.curve.peak
             kept_s = np.append(kept_s, times_s[thinning_rng.random(len(times_s)) < chances])
         return np.diff(kept_s[: count + 1])
+
+    def describe(self) -> str:
+        """Return the process, and the curve that its rate follows."""
+        period = f"{self.period_s / 3600:g} h" if self.period_s >= 3600 else f"{self.period_s:g} s"
+        return f"{describe(self.around)} on average, following {describe(self.curve)} over {period}"
 
 
 def ramp_arrivals(

@@ -8,6 +8,7 @@ import numpy as np
 
 from workloads.errors import TraceError
 from workloads.generators.arrivals import FloatArray, check_positive
+from workloads.generators.description import describe
 
 
 class PauseDistribution(Protocol):
@@ -30,6 +31,10 @@ class ExponentialPause:
         """Return ``count`` exponential pauses in seconds."""
         return rng.exponential(self.mean_s, count)
 
+    def describe(self) -> str:
+        """Return the mean."""
+        return f"exponential, mean {self.mean_s:g} s"
+
 
 @dataclass(frozen=True, slots=True)
 class LognormalPause:
@@ -49,6 +54,12 @@ class LognormalPause:
     def sample(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` lognormal pauses in seconds."""
         return rng.lognormal(log(self.median_s), self.sigma, count)
+
+    def describe(self) -> str:
+        """Return the median and sigma."""
+        if not self.sigma:
+            return f"always {self.median_s:g} s"
+        return f"log-normal, median {self.median_s:g} s, sigma {self.sigma:.3g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +81,8 @@ class MixedPause:
         firsts_s = self.first.sample(count, first_rng)
         seconds_s = self.second.sample(count, second_rng)
         return np.where(second, seconds_s, firsts_s)
+
+    def describe(self) -> str:
+        """Return both, and the share of the second."""
+        share = f"{100 * self.second_share:.3g} %"
+        return f"{describe(self.first)}, but {share} of them {describe(self.second)}"

@@ -10,6 +10,7 @@ import numpy as np
 from workloads.errors import TraceError
 from workloads.generators.arrivals import FloatArray, check_not_negative
 from workloads.generators.lengths import IntArray
+from workloads.rows import counted
 
 MAX_NODES = 2**40
 MAX_GROUPS = 1_000_000
@@ -43,7 +44,8 @@ class PrefixGroups:
 
     def __post_init__(self) -> None:
         if min(self.groups, self.prefix_tokens, self.block_tokens) < 1:
-            raise TraceError(f"groups, prefix and block tokens must be at least 1: {self}")
+            sizes = f"{self.groups}, {self.prefix_tokens} and {self.block_tokens}"
+            raise TraceError(f"groups, prefix and block tokens must be at least 1, not {sizes}")
         if self.groups > MAX_GROUPS:
             raise TraceError(f"there are at most {MAX_GROUPS:,} groups, not {self.groups:,}")
         check_not_negative("Zipf exponent", self.zipf)
@@ -57,6 +59,13 @@ class PrefixGroups:
         unique_ids = count(self.groups * self._prefix_blocks)
         pairs = zip(drawn.tolist(), prompts.tolist(), strict=True)
         return [tuple(self._chain(group, tokens, unique_ids)) for group, tokens in pairs]
+
+    def describe(self) -> str:
+        """Return how many groups there are, and what each shares."""
+        return (
+            f"shared prefixes of {counted(self.prefix_tokens, 'token')} in "
+            f"{counted(self.groups, 'group')} (Zipf exponent {self.zipf:.3g})"
+        )
 
     @property
     def _prefix_blocks(self) -> int:
@@ -89,7 +98,8 @@ class PrefixTree:
 
     def __post_init__(self) -> None:
         if min(self.branching, self.levels, self.node_tokens, self.block_tokens) < 1:
-            raise TraceError(f"branching, levels, node and block tokens want 1 or more: {self}")
+            sizes = f"{self.branching}, {self.levels}, {self.node_tokens} and {self.block_tokens}"
+            raise TraceError(f"branching, levels, node and block tokens want 1 or more, not {sizes}")
         if self.node_tokens % self.block_tokens:
             blocks = f"blocks of {self.block_tokens}"
             raise TraceError(f"a node of {self.node_tokens} tokens is no multiple of {blocks}")
@@ -98,6 +108,13 @@ class PrefixTree:
         if self._nodes > MAX_NODES:
             raise TraceError(f"a tree has at most {MAX_NODES:,} nodes, not {self._nodes:,}")
         check_not_negative("Zipf exponent", self.zipf)
+
+    def describe(self) -> str:
+        """Return the shape of the tree."""
+        return (
+            f"shared prefixes in a tree of {self.levels} levels with {self.branching} children a "
+            f"node of {counted(self.node_tokens, 'token')}, taken with a chance of {self.descend:g}"
+        )
 
     def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
         """Return ceil(prompt / block_tokens) chained ids for each of the prompt lengths.
