@@ -16,6 +16,9 @@ from app.figures.sampling import as_float32
 Figure: TypeAlias = Any
 """A ``plotly.graph_objects.Figure``; plotly has no type hints."""
 
+LOG_AXIS = {"type": "log", "tickformat": ",~r"}
+"""A logarithmic axis with numbers at its ticks: plotly has single digits between powers of ten."""
+
 OF_RUN = "<extra>%{fullData.name}</extra>"
 """The end of a hover text that names the run."""
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import OF_RUN, Figure, canvas, line_of, plot
+from app.figures.canvas import LOG_AXIS, OF_RUN, Figure, canvas, line_of, plot
 from app.figures.palette import LIMIT_LINE, Looks
 from app.figures.sampling import Frames, cdf_points
 from app.text.metric_labels import METRICS, Metric
@@ -37,7 +37,7 @@ def _finished(requests: pd.DataFrame) -> pd.DataFrame:
 
 
 def _cdf(values: Mapping[str, pd.Series], name: str, looks: Looks, limit_s: float | None) -> Figure:
-    metric = METRICS[name]
+    metric = METRICS[name].fitting([limit_s, *(of_run.max() for of_run in values.values())])
     figure = canvas(metric.title, "share of requests, %", _alt(values, metric, limit_s))
     smallest = np.inf
     for run, of_run in values.items():
@@ -47,7 +47,7 @@ def _cdf(values: Mapping[str, pd.Series], name: str, looks: Looks, limit_s: floa
         plot(figure, "lines", run, x, 100 * shares, hover, line=line_of(looks[run]))
     if limit_s is not None:
         _add_limit(figure, limit_s * metric.factor, metric)
-    figure.update_xaxes(type="log" if 0 < smallest < np.inf else "linear")
+    figure.update_xaxes(**(LOG_AXIS if 0 < smallest < np.inf else {"type": "linear"}))
     figure.update_yaxes(range=[0, 101])
     return figure
 

@@ -28,8 +28,8 @@ def predicted_by_evidence(figures: pd.DataFrame) -> Figure:
     """Draw a panel per metric, measured to the right and predicted upwards, both logarithmic.
 
     Columns of ``figures``: ``gpu`` (a symbol), ``evidence`` (the colour of its origin, and a style:
-    filled, open, crossed), ``metric``, ``point`` (mean, p90), ``predicted`` and ``measured`` in seconds, and the
-    relative ``error``.
+    filled, open, crossed), ``metric``, ``point`` (mean, p90), ``predicted`` and ``measured`` in
+    seconds, and the relative ``error``.
     """
     metrics = figures["metric"].unique().tolist()
     titles = [METRICS[metric].title for metric in metrics]

@@ -3,10 +3,12 @@
 The words are in ``app/assets/metrics.yaml``.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from app.text.assets import asset_table
 from sim.explain.limiting_resource import Resource
+from sim.records.durations import duration_unit
 from sim.records.metrics import LATENCIES, SLO
 
 
@@ -24,6 +26,13 @@ class Metric:
         """``TTFT, ms``; without a unit, the label alone."""
         return f"{self.label}, {self.unit}" if self.unit else self.label
 
+    def fitting(self, values: Iterable[float | None]) -> "Metric":
+        """Return the metric in the unit in which such ``values`` are shown (``duration_unit``)."""
+        if self.unit != "ms":
+            return self
+        unit, factor = duration_unit(values)
+        return replace(self, unit=unit, factor=factor)
+
     def scaled(self, value: float | None) -> float | None:
         """Return a value in ``unit``; None where it is undefined."""
         return None if value is None else value * self.factor
@@ -38,7 +47,8 @@ RESOURCES: dict[Resource, str] = asset_table("words.yaml")["resources"]
 
 def slo_words(slo: SLO, sign: str = "") -> str:
     """Return an SLO in words: ``TTFT 500 ms, TPOT 50 ms``; ``sign`` stands before each limit."""
-    limits = ((METRICS[name], getattr(slo, name)) for name in LATENCIES)
+    limits_s = {name: getattr(slo, name) for name in LATENCIES}
+    limits = ((METRICS[name].fitting([limit_s]), limit_s) for name, limit_s in limits_s.items())
     return ", ".join(
         f"{metric.label} {sign}{metric.factor * limit_s:g} {metric.unit}"
         for metric, limit_s in limits

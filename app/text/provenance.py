@@ -32,8 +32,8 @@ def outside_warning(provenance: Mapping[str, Any], widened: bool) -> str | None:
     end = "intervals are widened there" if widened else "the error there is unknown"
     several = "s" if len(profiles) > 1 else ""
     return (
-        f"warning: {_percent(share)} of the simulated time lies outside the range of profile{several} "
-        f"{', '.join(profiles)} ({what}): {end}"
+        f"warning: {_percent(share)} of the simulated time lies outside the range of "
+        f"profile{several} {', '.join(profiles)} ({what}): {end}"
     )
 
 

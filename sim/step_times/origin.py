@@ -27,7 +27,9 @@ MEANINGS: dict[Origin, str] = {
     "computed from data sheets": (
         "Formulas divide the work of a step by a device's peaks; nothing was measured."
     ),
-    "not stated": "A class of your own or values that you gave, whose origin Servetwin cannot know.",
+    "not stated": (
+        "A class of your own or values that you gave, whose origin Servetwin cannot know."
+    ),
 }
 
 

@@ -196,10 +196,10 @@ class ProvenanceSum:
             for kind, parts in shares[owner].items():
                 _add(self._busy_s, kind, float(parts[begin:end] @ spent_s))
             for origin, parts in origins[owner].items():
-                of_origin_s = parts[begin:end] * spent_s
-                _add(self._origin_s, origin, float(of_origin_s.sum()))
+                of_origin = parts[begin:end]
+                _add(self._origin_s, origin, float(of_origin @ spent_s))
                 if (beyond := shares[owner].get("extrapolated")) is not None:
-                    part_s = float(beyond[begin:end] @ of_origin_s)
+                    part_s = float((beyond[begin:end] * of_origin) @ spent_s)
                     _add(self._extrapolated_s, origin, part_s)
 
     def provenance(self) -> RunProvenance:

@@ -34,7 +34,8 @@ def write_profile(
     if api is not None:
         fitted = ApiLatencyFit(request_s=api.request_s, chunk_s=api.chunk_s)
     profile = Profile(
-        name="test", origin="computed from data sheets", machine={}, engine={}, policies={}, api=fitted,
+        name="test", origin="computed from data sheets", machine={}, engine={}, policies={},
+        api=fitted,
         layouts={"paged": StepTimeFit(coefficients=coefficients)},
     )  # fmt: skip
     profile.save(folder / "test.json")

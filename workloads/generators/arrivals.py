@@ -214,8 +214,9 @@ class ClientArrivals:
     def describe(self) -> str:
         """Return the rate, the number of clients and how they differ."""
         return (
-            f"arrivals of {self.clients:,} clients at {self.rate_per_s:g}/s in all (rates fall with "
-            f"skew {self.skew:.3g}; CVs have median {self.cv_median:.3g}, p90 {self.cv_p90:.3g})"
+            f"arrivals of {self.clients:,} clients at {self.rate_per_s:g}/s in all (rates fall "
+            f"with skew {self.skew:.3g}; "
+            f"CVs have median {self.cv_median:.3g}, p90 {self.cv_p90:.3g})"
         )
 
     def processes(self, rng: np.random.Generator) -> list[GammaArrivals]:

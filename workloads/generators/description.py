@@ -12,7 +12,7 @@ class Described(Protocol):
 
 
 def describe(drawn: object) -> str:
-    """Return what ``drawn`` says of itself; a class of a user's file that says nothing, its name."""
+    """Return what ``drawn`` says of itself; of a class that says nothing, its name."""
     return drawn.describe() if isinstance(drawn, Described) else f"by {type(drawn).__name__}"
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from workloads.errors import TraceError
 from workloads.generators.arrivals import check_not_negative, check_positive
-from workloads.generators.description import capped, describe, several
+from workloads.generators.description import capped, several
 from workloads.trace import Trace
 
 IntArray = NDArray[np.int64]
@@ -97,7 +97,9 @@ class LognormalTokens:
         if not variance:
             return f"always {several(round(_exp(self.mu)), noun)}{caps}"
         if variance > _WIDEST:
-            return f"log-normal, median {several(_exp(self.mu), noun)}, sigma {self.sigma:.3g}{caps}"
+            return (
+                f"log-normal, median {several(_exp(self.mu), noun)}, sigma {self.sigma:.3g}{caps}"
+            )
         mean, cv = _exp(self.mu + variance / 2), sqrt(expm1(variance))
         return f"log-normal, mean {several(mean, noun)}, CV {cv:.3g}{caps}"
 

@@ -99,7 +99,9 @@ class PrefixTree:
     def __post_init__(self) -> None:
         if min(self.branching, self.levels, self.node_tokens, self.block_tokens) < 1:
             sizes = f"{self.branching}, {self.levels}, {self.node_tokens} and {self.block_tokens}"
-            raise TraceError(f"branching, levels, node and block tokens want 1 or more, not {sizes}")
+            raise TraceError(
+                f"branching, levels, node and block tokens want 1 or more, not {sizes}"
+            )
         if self.node_tokens % self.block_tokens:
             blocks = f"blocks of {self.block_tokens}"
             raise TraceError(f"a node of {self.node_tokens} tokens is no multiple of {blocks}")

@@ -24,14 +24,14 @@ _WORDS = {"max_seqs": "sequence", "token_budget": "budget token", "replicas": "r
 
 
 def frontier_points(texts: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a point per combination of the values in the fields; an empty field varies nothing.
+    """Return a point per combination of the values in the fields.
 
-    A point has its values by axis, ``series`` (a name without the rate) and ``label``. Raises
-    ``ScenarioError`` naming the field, or where there are too many.
+    An empty field varies nothing: it is as in the scenario, its rate too. A point has its values
+    by axis, ``series`` (a name without the rate) and ``label``. Raises ``ScenarioError`` naming the
+    field, or where there are too many.
     """
     listed = {axis: parse_numbers(texts.get(axis, ""), axis) for axis in AXES}
     varied = {axis: values for axis, values in listed.items() if values}
-    require_few(len(varied.get("rate", ())))
     combinations = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
     require_few(len(combinations))
     return [_named(values) for values in sorted(combinations, key=_by_series)]
@@ -79,7 +79,8 @@ def level_table(points: pd.DataFrame, levels: Sequence[float], y: str) -> pd.Dat
 def _named(values: Mapping[str, float]) -> dict[str, Any]:
     parts = [counted(int(values[axis]), _WORDS[axis]) for axis in _WORDS if axis in values]
     series = ", ".join(parts) or "this scenario"
-    return {**values, "series": series, "label": f"{series} at {values['rate']:g} requests/s"}
+    at = f" at {values['rate']:g} requests/s" if "rate" in values else ""
+    return {**values, "series": series, "label": f"{series}{at}"}
 
 
 def _by_series(values: Mapping[str, float]) -> list[float]:

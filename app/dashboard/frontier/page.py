@@ -14,6 +14,7 @@ from app.dashboard.formatting import escaped
 from app.dashboard.frontier import frontier_grid
 from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
 from app.dashboard.jobs.scenario_grid import (
+    AS_IN_THE_SCENARIO,
     AXES,
     GridScenario,
     points_frame,
@@ -73,7 +74,7 @@ def _axes() -> dict[str, str]:
     return {
         axis: column.text_input(
             label, _DEFAULTS.get(axis, ""), **bound(f"frontier_{axis}"),
-            placeholder="as in the scenario", help="Values separated by commas.",
+            placeholder=AS_IN_THE_SCENARIO, help="Values separated by commas.",
         )
         for column, (axis, label) in zip(columns, AXES.items(), strict=True)
     }  # fmt: skip

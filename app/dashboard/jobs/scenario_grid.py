@@ -18,6 +18,8 @@ MOST_POINTS = 200
 _POLICIES = ("max_seqs", "token_budget")
 AXES: dict[str, str] = asset_table("words.yaml")["axes"]
 """What a grid can vary, by the name of its control."""
+AS_IN_THE_SCENARIO = "as in the scenario"
+"""What an empty field of a grid stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def with_values(base: ScenarioFile, values: Mapping[str, float]) -> ScenarioFile
 def require_few(count: int) -> None:
     """Raise ``ScenarioError`` where a grid has no point, or too many for a page."""
     if not count:
-        raise ScenarioError("the grid has no point; name at least one rate")
+        raise ScenarioError("the grid has no point; name at least one policy")
     if count > MOST_POINTS:
         raise ScenarioError(
             f"{count} points; at most {MOST_POINTS} here, and any number with servetwin sweep"

@@ -12,7 +12,13 @@ from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
 from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
-from app.dashboard.jobs.scenario_grid import AXES, GridScenario, points_frame, simulate_point
+from app.dashboard.jobs.scenario_grid import (
+    AS_IN_THE_SCENARIO,
+    AXES,
+    GridScenario,
+    points_frame,
+    simulate_point,
+)
 from app.dashboard.policies import policy_grid
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.scenario.uploads import given_trace
@@ -55,7 +61,9 @@ def page() -> None:
     table = _edited_table()
     left, middle, right = st.columns([3, 2, 2], vertical_alignment="bottom")
     help_ = "Values separated by commas."
-    rates = left.text_input(AXES["rate"], _RATES, **bound("policies_rates"), help=help_)
+    rates = left.text_input(
+        AXES["rate"], _RATES, **bound("policies_rates"), help=help_, placeholder=AS_IN_THE_SCENARIO
+    )
     share = middle.number_input(
         "Requests within the SLO, % at least", 1.0, 100.0, 99.0, 0.5, **bound("policies_share"),
         help=METRICS["slo_attainment"].definition,

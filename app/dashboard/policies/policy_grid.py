@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.dashboard.jobs.scenario_grid import parse_numbers, require_few, with_values
+from app.dashboard.jobs.scenario_grid import AXES, parse_numbers, require_few, with_values
 from app.dashboard.scenario.allowed_choices import require_all_offered
 from app.scenario.scenario_file import ScenarioError, ScenarioFile
 from workloads.errors import ServetwinError
@@ -62,14 +62,20 @@ def policy_points(
 ) -> tuple[list[dict[str, Any]], list[ScenarioFile]]:
     """Return the points (name and rate) and their scenarios: all rates of a row, then the next row.
 
-    Raises ``ScenarioError``.
+    Without ``rates`` it is the rate of the scenario. Raises ``ScenarioError``.
     """
     scenarios = named_scenarios(base, table)
-    rates_per_s = sorted(parse_numbers(rates, "rate"))
+    rates_per_s = sorted(parse_numbers(rates, "rate")) or _own_rate(base)
     require_few(len(scenarios) * len(rates_per_s))
     pairs = list(product(scenarios.items(), rates_per_s))
     points = [{NAME: name, "rate": rate} for (name, _), rate in pairs]
     return points, [with_values(file, {"rate": rate}) for (_, file), rate in pairs]
+
+
+def _own_rate(base: ScenarioFile) -> list[float]:
+    if (rate_per_s := base.workload.rate_per_s) is None:
+        raise ScenarioError(f"{AXES['rate']}: name at least one; the scenario has its trace's own")
+    return [rate_per_s]
 
 
 def best_per_rate(points: pd.DataFrame, share: float) -> list[str]:

@@ -12,6 +12,7 @@ from app.dashboard.techniques.server_panels import memory_panel, roofline_panel,
 from app.dashboard.widgets import bound, or_stop
 from app.scenario.scenario_file import ScenarioFile
 from app.text.origins import origin_words
+from sim.step_times.roofline.server import RooflineServer
 
 _PANELS = {
     "Effects": effects_panel,
@@ -28,7 +29,7 @@ def page() -> None:
     server = _chosen_server(current_scenario())
     setup = or_stop(server.setup)
     st.caption(f"{setup.deployment.name}. {_techniques_on(server)}")
-    origin_line(setup.scenario().origins)
+    origin_line([RooflineServer(setup.deployment).origin])
     shown = st.segmented_control(
         "Show", list(_PANELS), default="Effects", required=True, **bound("techniques_show")
     )

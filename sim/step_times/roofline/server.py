@@ -47,11 +47,12 @@ class RooflineServer:
         return "computed from data sheets"
 
     def describe(self) -> list[str]:
-        """Return a line with model, devices and assumed efficiencies."""
+        """Return lines with model, devices and assumed efficiencies."""
         achieved = self.deployment.efficiency
         return [
-            f"roofline {self.name} ({self.origin}: {achieved.compute:.0%} of FLOP/s, "
-            f"{achieved.memory:.0%} of bandwidth, {achieved.overhead_s * 1e3:g} ms a step, assumed)"
+            f"roofline {self.name} ({self.origin})",
+            f"  assumed: {achieved.compute:.0%} of FLOP/s, {achieved.memory:.0%} of bandwidth, "
+            f"{achieved.overhead_s * 1e3:g} ms a step",
         ]
 
     def step_time(self, layout: KVLayout) -> "RooflineServer":

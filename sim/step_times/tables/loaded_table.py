@@ -48,7 +48,7 @@ class LoadedTable(PiecewiseStepTime, Table):
         return Piece(first, slope, steps)
 
     def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
-        """Return the share of the table, and that of the overheads where they have another origin."""
+        """Return the shares of the table and of the overheads, where these have another origin."""
         lasted_s = (steps["end_s"] - steps["start_s"]).to_numpy(float)
         added_s = self.factor * self.overheads.seconds_of_rows(steps)
         share = np.clip(added_s / np.where(lasted_s > 0, lasted_s, np.inf), 0.0, 1.0)

@@ -146,7 +146,10 @@ class TableProfile:
 
     def describe(self) -> list[str]:
         """Return its name, and its parts with their held-out errors."""
-        return [f"table profile {self.name} ({self.origin})", *(f"  {line}" for line in self.table.summary())]
+        return [
+            f"table profile {self.name} ({self.origin})",
+            *(f"  {line}" for line in self.table.summary()),
+        ]
 
     def check(self, run: Run, replica: int) -> None:
         """Accept every run: measured times have no bound to break."""

@@ -3,7 +3,7 @@
 import pytest
 
 from app.text.origins import LOOKS, origin_sentences, origin_shares, origin_words
-from sim.step_times.origin import MEANINGS, ORIGINS
+from sim.step_times.origin import MEANINGS, ORIGINS, Origin
 
 
 def test_every_origin_has_a_colour_of_its_own_from_the_palette() -> None:
@@ -18,10 +18,12 @@ def test_every_origin_has_a_colour_of_its_own_from_the_palette() -> None:
 
 def test_several_origins_are_one_phrase() -> None:
     assert origin_words(["measured here"]) == "measured here"
-    twice = ("measured here", "kernel tables", "measured here")
+    twice: tuple[Origin, ...] = ("measured here", "kernel tables", "measured here")
     assert origin_words(twice) == "measured here and kernel tables"
     assert origin_words(ORIGINS[:3]) == "measured here, measured by others and kernel tables"
-    assert origin_sentences(["kernel tables"]) == f"Step times: kernel tables. {MEANINGS[ORIGINS[2]]}"
+    assert (
+        origin_sentences(["kernel tables"]) == f"Step times: kernel tables. {MEANINGS[ORIGINS[2]]}"
+    )
 
 
 def test_shares_sum_to_one_and_keep_the_colour_of_their_origin() -> None:

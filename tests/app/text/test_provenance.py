@@ -32,7 +32,7 @@ FAR: dict[str, Any] = {
 def test_the_report_says_what_it_rests_on() -> None:
     line = "rests on   measured here 93.1 %, extrapolated from it 6.9 % of simulated time"
     assert rests_line(FAR) == line
-    nothing = {"origins": {}, "extrapolated": {}, "shares": {}, "outside": []}
+    nothing: dict[str, Any] = {"origins": {}, "extrapolated": {}, "shares": {}, "outside": []}
     assert rests_line(nothing) == "no step was run"
 
 

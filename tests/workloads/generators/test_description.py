@@ -70,7 +70,8 @@ HUNDRED = lengths.LognormalTokens.from_mean(100, 1.0)
         (pauses.LognormalPause(3, 0), "always 3 s"),
         (
             pauses.MixedPause(pauses.LognormalPause(1), pauses.LognormalPause(120), 0.15),
-            "log-normal, median 1 s, sigma 1.5, but 15 % of them log-normal, median 120 s, sigma 1.5",
+            "log-normal, median 1 s, sigma 1.5, but 15 % of them log-normal, median 120 s, "
+            "sigma 1.5",
         ),
         (
             prefixes.PrefixGroups(8, 64),
@@ -78,8 +79,8 @@ HUNDRED = lengths.LognormalTokens.from_mean(100, 1.0)
         ),
         (
             prefixes.PrefixTree(),
-            "shared prefixes in a tree of 4 levels with 8 children a node of 256 tokens, taken with "
-            "a chance of 0.8",
+            "shared prefixes in a tree of 4 levels with 8 children a node of 256 tokens, taken "
+            "with a chance of 0.8",
         ),
     ],
 )
@@ -107,8 +108,8 @@ def test_specifications_say_all_of_it() -> None:
     pairs = lengths.IndependentLengths(lengths.FixedTokens(9), lengths.FixedTokens(2))
     spec = WorkloadSpec(1_000, arrivals.PoissonArrivals(4), pairs, prefixes.PrefixGroups(8, 64))
     assert spec.describe() == (
-        "1,000 requests; Poisson arrivals at 4/s; prompts always 9 tokens; outputs always 2 tokens; "
-        "shared prefixes of 64 tokens in 8 groups (Zipf exponent 1)"
+        "1,000 requests; Poisson arrivals at 4/s; prompts always 9 tokens; outputs always 2 "
+        "tokens; shared prefixes of 64 tokens in 8 groups (Zipf exponent 1)"
     )
     loop = ClosedLoopSpec(3, 2, pairs, pauses.ExponentialPause(2))
     assert loop.describe() == (
@@ -119,7 +120,10 @@ def test_specifications_say_all_of_it() -> None:
         said = conversations.describe()
         assert not REPR.search(said)
         assert " turns, CV " in said
-    assert "1 conversation, Poisson arrivals at 4/s" in multi_turn(1, spec.arrivals, HUNDRED).describe()
+    assert (
+        "1 conversation, Poisson arrivals at 4/s"
+        in multi_turn(1, spec.arrivals, HUNDRED).describe()
+    )
 
 
 @pytest.mark.parametrize(

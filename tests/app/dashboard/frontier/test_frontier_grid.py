@@ -28,7 +28,6 @@ from sim.experiments.sweep import PROBLEM
         ({"rate": "0"}, "Requests per second: '0'"),
         ({"rate": "2", "max_seqs": "1.5"}, "Sequences in a batch: '1.5'"),
         ({"rate": "2", "replicas": "1000"}, "Replicas: '1000'"),
-        ({"rate": " "}, "name at least one rate"),
         ({"rate": ",".join(map(str, range(1, 70))), "max_seqs": "1,2,3"}, "207 points; at most"),
     ],
 )
@@ -44,6 +43,15 @@ def test_points_are_all_combinations_series_by_series() -> None:
     assert values_of(points[0]) == {"rate": 2, "max_seqs": 16, "replicas": 1}
     (alone,) = frontier_points({"rate": "3"})
     assert alone["series"] == "this scenario"
+
+
+def test_an_empty_field_is_as_in_the_scenario_also_the_rate() -> None:
+    points = frontier_points({"rate": " ", "max_seqs": "64, 16"})
+    assert [values_of(point) for point in points] == [{"max_seqs": 16}, {"max_seqs": 64}]
+    assert [point["label"] for point in points] == ["16 sequences", "64 sequences"]
+    (alone,) = frontier_points({})
+    assert values_of(alone) == {}
+    assert alone["label"] == "this scenario"
 
 
 def grid_frame() -> pd.DataFrame:

@@ -62,6 +62,21 @@ def test_the_defaults_are_a_grid() -> None:
     assert set(texts) <= set(CONTROLS)
 
 
+def test_an_empty_rate_is_that_of_the_scenario() -> None:
+    at = page_test("frontier")
+    at.session_state["requests"] = 60
+    at.run()
+    at.text_input(key="frontier_rate").set_value("")
+    at.text_input(key="frontier_max_seqs").set_value("16, 8")
+    at.button[0].click().run()
+    assert not at.error
+    run_to_the_end(at)
+    assert not at.exception
+    assert "nearest is 16 sequences, with" in at.markdown[0].value
+    job = at.session_state["jobs"]["frontier"]
+    assert [scene.file.workload.rate_per_s for scene in job.items] == [10.0, 10.0]
+
+
 @pytest.mark.browser
 def test_a_click_on_a_point_loads_its_scenario(user: Browser) -> None:
     user.open("frontier?requests=50&frontier_rate=3%2C+6&frontier_max_seqs=7", "Frontier")

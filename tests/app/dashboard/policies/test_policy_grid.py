@@ -80,8 +80,15 @@ def test_points_are_rows_times_rates_with_their_scenarios() -> None:
     assert [file.workload.rate_per_s for file in files[:3]] == [4.0, 8.0, 4.0]
     with pytest.raises(ScenarioError, match="no point"):
         policy_points(BASE, table(), "8")
-    with pytest.raises(ScenarioError, match="no point"):
-        policy_points(BASE, DEFAULT_TABLE, "")
+
+
+def test_without_a_rate_it_is_that_of_the_scenario() -> None:
+    points, files = policy_points(BASE, DEFAULT_TABLE, " ")
+    assert [point["rate"] for point in points] == [10.0] * 4
+    assert {file.workload.rate_per_s for file in files} == {10.0}
+    own = BASE.workload.model_copy(update={"source": "sample", "rate_per_s": None})
+    with pytest.raises(ScenarioError, match="Requests per second: name at least one"):
+        policy_points(BASE.model_copy(update={"workload": own}), DEFAULT_TABLE, "")
 
 
 def grid(*attained: tuple[float, ...]) -> pd.DataFrame:

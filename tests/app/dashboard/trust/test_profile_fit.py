@@ -35,7 +35,8 @@ def test_coefficients_have_standard_errors_of_their_covariance() -> None:
     expected_us = 1e6 * np.std(CPU.draws, axis=0, ddof=1)
     assert table["standard error, µs"].to_numpy() == pytest.approx(expected_us, rel=1e-3)
     assert table.loc["decode_sequences", "measured up to"] == 16
-    assert fit_sentence("paged", CPU).startswith("paged: fitted to 893 steps; the median error")
+    said = fit_sentence("paged", CPU, "measured here")
+    assert said.startswith("paged: fitted to 893 steps; the median error")
 
 
 def test_a_computed_profile_has_no_residuals_and_says_so() -> None:
