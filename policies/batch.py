@@ -124,6 +124,14 @@ class Batch:
         decodes = [ScheduledSequence(s, s.computed_tokens, group.rows, True) for s in group]
         return [*decodes, *self.chunks]
 
+    @property
+    def sampled(self) -> list[Sequence]:
+        """The sequences of entries that sample, in the order of the entries."""
+        found = [] if self.lockstep is None else list(self.lockstep)
+        if self.chunks:
+            found += [entry.seq for entry in self.chunks if entry.samples]
+        return found
+
     def __len__(self) -> int:
         """Sequences in the step."""
         return len(self.chunks) + (self.lockstep.size if self.lockstep is not None else 0)

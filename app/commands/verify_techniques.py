@@ -45,23 +45,27 @@ class TechniqueTask:
         from app.twin.effects.machine import measured_hardware
         from app.twin.effects.sides import sides_of
 
-        hardware = measured_hardware(self.options.computation.threads)
+        loads = [self._loads(technique) for technique in self.techniques]
+        ways = max(getattr(technique, "ways", 1) for technique in self.techniques)
+        hardware = measured_hardware(self.options.computation.threads, ways)
         sides = [sides_of(self.options, one, self.others, hardware) for one in self.techniques]
         profiles: dict[ServeOptions, Profile] = {}
-        for one in sides:
+        for one, load in zip(sides, loads, strict=True):
             known = self.profile or profiles.get(one.without.options)
-            found = self._verify(one, known)
+            found = self._verify(one, load, known)
             profiles[one.without.options] = found.profile
             yield found
 
-    def _verify(self, sides: "Sides", known: "Profile | None") -> "EffectVerification":
+    def _verify(
+        self, sides: "Sides", loads: "EffectLoads", known: "Profile | None"
+    ) -> "EffectVerification":
         from app.twin.effects.verification import EffectVerifier
         from app.twin.engines import started_engine
 
         verifier = EffectVerifier(
             sides,
             lambda side: started_engine(side.options),
-            self._loads(sides.technique),
+            loads,
             self.plan,
             report_progress,
             known,
@@ -76,7 +80,10 @@ class TechniqueTask:
             return EffectLoads.of(self.trace)
         experiment = technique.experiment or Experiment()
         longest = self.options.policies.max_model_len
-        return EffectLoads.of_experiment(experiment, self.plan.seed, longest)
+        try:
+            return EffectLoads.of_experiment(experiment, self.plan.seed, longest)
+        except LoadTestError as error:
+            raise LoadTestError(f"technique {technique.name}: {error}") from error
 
 
 def finish_effects(

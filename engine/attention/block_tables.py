@@ -1,7 +1,7 @@
 """Where the contexts of decodes are stored, as a kernel reads it."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,6 @@ from torch import Tensor
 
 from engine.kv.kv_store import KVStore
 from policies.batch import ScheduledSequence
-from policies.sequence import Sequence
 
 NO_WINDOW = 2**30
 """More positions than any context has."""
@@ -71,39 +70,40 @@ class SpanTables:
 
     def __init__(self, store: KVStore) -> None:
         self.store = store
-        self._known: dict[str, _KnownSpans] = {}
+        self._places: list[_Place] = []
+        self._table = np.zeros((0, 0), dtype=np.int64)
 
     def of(self, entries: list[ScheduledSequence]) -> NDArray[np.int64]:
         """Return the starts of the spans of every decode, [entries, spans of the longest]."""
-        known, self._known = self._known, {}
-        spans = self.store.span_tokens
-        rows = []
-        for entry in entries:
-            name, context = entry.seq.request_id, entry.start + entry.tokens
-            kept = known.get(name)
-            if kept is None or not kept.holds(entry.seq):
-                kept = _KnownSpans.of(self.store, entry.seq, context)
-            self._known[name] = kept
-            rows.append(kept.starts[: -(-context // spans)])
-        table = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
-        for row, starts in zip(table, rows, strict=True):
-            row[: len(starts)] = starts
-        return table
+        places = [(entry.seq.region_start, entry.seq.blocks) for entry in entries]
+        if places != self._places:
+            self._renew(places)
+        longest = max([start + tokens for _, start, tokens, _, _ in entries])
+        return self._table[: len(places), : -(-longest // self.store.span_tokens)].copy()
+
+    def _renew(self, places: list["_Place"]) -> None:
+        """Write the rows that are not those of the step before."""
+        known = self._places
+        changed = [
+            (row, self.store.span_starts(*place))
+            for row, place in enumerate(places)
+            if row >= len(known) or known[row] != place
+        ]
+        self._make_room(len(places), max([len(starts) for _, starts in changed], default=0))
+        for row, starts in changed:
+            self._table[row, : len(starts)] = starts
+            self._table[row, len(starts) :] = 0
+        self._places = [(region_start, list(blocks)) for region_start, blocks in places]
+
+    def _make_room(self, rows: int, columns: int) -> None:
+        before, (had_rows, had_columns) = self._table, self._table.shape
+        if rows > had_rows or columns > had_columns:
+            if columns > had_columns:  # contexts grow on
+                columns = max(columns, 2 * had_columns)
+            shape = max(rows, had_rows), max(columns, had_columns)
+            self._table = np.zeros(shape, dtype=np.int64)
+            self._table[:had_rows, :had_columns] = before
 
 
-class _KnownSpans(NamedTuple):
-    """The spans of a sequence, and the place that they follow from."""
-
-    region_start: int
-    blocks: list[int]
-    starts: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, store: KVStore, seq: Sequence, context: int) -> "_KnownSpans":
-        held = max(context, len(seq.blocks) * store.block_tokens)
-        starts = np.array(store.span_starts(seq, held), dtype=np.int64)
-        return cls(seq.region_start, list(seq.blocks), starts)
-
-    def holds(self, seq: Sequence) -> bool:
-        """Return whether the sequence still is where it was."""
-        return self.region_start == seq.region_start and self.blocks == seq.blocks
+_Place = tuple[int, list[int]]
+"""Where a sequence is: the start of its region, and its blocks."""

@@ -13,13 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.attention.step_attention import AttentionBackend, DecodeStep, Windows, first_seen
+from engine.attention.block_tables import NO_WINDOW, SpanTables
+from engine.attention.step_attention import AttentionBackend, DecodeStep, Windows
 from engine.kv.kv_store import KVStore
 from engine.native.compiler import load_compiled
 from policies.batch import ScheduledSequence
 
 Kernel = Callable[..., None]
 """``decode_attention`` of the C file."""
+SinkStep = Callable[[int, Tensor, Tensor], Tensor]
+"""(layer, queries of all decodes, their queries for the sinks) as ``DecodeStep``."""
 
 _SOURCE = Path(__file__).parents[1] / "native" / "decode_attention.c"
 _FORMATS: dict[torch.dtype, dict[str, int]] = {torch.float32: {}, torch.bfloat16: {"BFLOAT16": 1}}
@@ -33,40 +36,51 @@ class NativeAttention(AttentionBackend):
     def __init__(self, store: KVStore, kernel: Kernel, windows: Windows = ()) -> None:
         super().__init__(store, windows)
         self._kernel = kernel
+        self._tables = SpanTables(store)
 
     def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
         """Return a step that reads the blocks of all sequences in one call."""
-        starts: list[int] = []
-        firsts: list[int] = []
-        hidden: list[int] = []
-        contexts: list[int] = []
-        for entry in entries:
-            stop = entry.start + entry.tokens
-            first = first_seen(stop - 1, window)
-            firsts.append(len(starts))
-            hidden.append(first % self.store.span_tokens)
-            contexts.append(stop - first)
-            starts += self.store.span_starts(entry.seq, stop, first)
-        places = [np.array(ints, dtype=np.int64) for ints in (starts, firsts, hidden, contexts)]
-        return _Decodes(self.store, self._kernel, places)
+        return self._decodes(entries, window, 0)
+
+    def plan_with_sinks(self, entries: list[ScheduledSequence], sinks: int) -> SinkStep:
+        """Return a step in which the first ``sinks`` positions meet queries of their own."""
+        return self._decodes(entries, None, sinks)
+
+    def _decodes(
+        self, entries: list[ScheduledSequence], window: int | None, sinks: int
+    ) -> "_Decodes":
+        contexts = np.array([start + tokens for _, start, tokens, _, _ in entries], dtype=np.int64)
+        table = self._tables.of(entries)
+        return _Decodes(self.store, self._kernel, table, contexts, window or NO_WINDOW, sinks)
 
 
 class _Decodes:
     """The attention of the decodes of one step; it keeps the arrays that the kernel reads."""
 
-    def __init__(self, store: KVStore, kernel: Kernel, places: list[NDArray[np.int64]]) -> None:
-        self._store, self._kernel, self._places = store, kernel, places
+    def __init__(
+        self,
+        store: KVStore,
+        kernel: Kernel,
+        table: NDArray[np.int64],
+        contexts: NDArray[np.int64],
+        window: int,
+        sinks: int,
+    ) -> None:
+        self._store, self._kernel, self._places = store, kernel, (table, contexts)
         scale, threads = store.keys.shape[-1] ** -0.5, torch.get_num_threads()
-        addresses = (ints.ctypes.data for ints in places)
-        self._arguments = (*addresses, store.span_tokens, len(places[1]), scale, threads)
+        places = (table.ctypes.data, table.strides[0] // table.itemsize, contexts.ctypes.data)
+        sizes = (window, sinks, store.span_tokens, len(contexts), scale, threads)
+        self._arguments = places + sizes
 
-    def __call__(self, layer: int, queries: Tensor) -> Tensor:
+    def __call__(self, layer: int, queries: Tensor, sink_queries: Tensor | None = None) -> Tensor:
         keys, values = self._store.layers[layer]
         queries = queries.contiguous()
+        at_sinks = queries if sink_queries is None else sink_queries.contiguous()
         output = torch.empty_like(queries)
         scales = [scale.data_ptr() for scale in self._store.scales(layer)] or (None, None)
-        stored = (queries.data_ptr(), keys.data_ptr(), values.data_ptr(), *scales)
-        self._kernel(*stored, output.data_ptr(), *self._arguments)
+        asked = queries.data_ptr(), at_sinks.data_ptr()
+        stored = keys.data_ptr(), values.data_ptr(), *scales
+        self._kernel(*asked, *stored, output.data_ptr(), *self._arguments)
         return output
 
 
@@ -91,7 +105,15 @@ def _compiled(defines: tuple[tuple[str, int], ...]) -> Kernel | None:
     library = load_compiled(_SOURCE, dict(defines))
     if library is None:
         return None
-    library.decode_attention.argtypes = [*[c_void_p] * 10, c_int64, c_int, c_float, c_int]
+    library.decode_attention.argtypes = [
+        *[c_void_p] * 8,
+        c_int64,
+        c_void_p,
+        *[c_int64] * 3,
+        c_int,
+        c_float,
+        c_int,
+    ]
     library.decode_attention.restype = None
     kernel: Kernel = library.decode_attention
     return kernel

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.attention.chunk_kernels import additive_mask
+from engine.attention.native import NativeAttention
 from engine.attention.step_attention import Attend, AttentionBackend, DecodeStep
 from engine.kv.kept_tokens import KeptTokens
 from engine.kv.kv_store import KVStore, heads_first
@@ -38,7 +39,7 @@ class RollingAttention(AttentionBackend):
     def plan(self, entries: list[ScheduledSequence], decodes: int | None = None) -> Attend:
         """Prepare what does not depend on the layer."""
         assert decodes is not None
-        if self._kept.sinks:
+        if self._kept.sinks and not isinstance(self._inner, NativeAttention):
             decodes = 0
         attend = self.plan_decodes(entries[:decodes], None) if decodes else None
         chunks, row = [], decodes
@@ -49,7 +50,23 @@ class RollingAttention(AttentionBackend):
 
     def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
         """Return the attention to all that is kept, the own position included."""
-        return self._inner.plan_decodes([self._within(entry) for entry in entries], window)
+        within = [self._within(entry) for entry in entries]
+        if not self._kept.sinks:
+            return self._inner.plan_decodes(within, window)
+        assert isinstance(self._inner, NativeAttention)
+        attend = self._inner.plan_with_sinks(within, self._kept.sinks)
+        cos, sin = self._turn_back(np.array([entry.start for entry in entries]))
+
+        def attend_with_sinks(layer: int, queries: Tensor) -> Tensor:
+            return attend(layer, queries, _turned(queries, cos, sin))
+
+        return attend_with_sinks
+
+    def _turn_back(self, positions: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines that turn queries back to their places in the cache."""
+        shift = np.maximum(0, positions + 1 - self._kept.total)
+        angles = torch.outer(to_device(shift, self.store.keys.device).float(), self._frequencies)
+        return angles.cos().repeat(1, 2), torch.cat((angles.sin(), -angles.sin()), dim=1)
 
     def _within(self, entry: ScheduledSequence) -> ScheduledSequence:
         """Return a decode as if its sequence had begun with what is kept."""
@@ -81,9 +98,7 @@ class RollingAttention(AttentionBackend):
         hidden = (keys > queries) | ((keys <= queries - kept.window) & (keys >= kept.sinks))
         back = None
         if kept.sinks:
-            shift = to_device(np.maximum(0, own + 1 - kept.total), device).float()
-            angles = torch.outer(shift, self._frequencies)
-            back = angles.cos().repeat(1, 2), torch.cat((angles.sin(), -angles.sin()), dim=1)
+            back = self._turn_back(own)
         return _RollingChunk(
             slice(row, row + entry.tokens),
             entry.padding,
@@ -160,10 +175,14 @@ class _RollingChunk:
         self, queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return queries and keys of twice the width: one half meets the sinks, one the others."""
-        turned = rotate(
-            queries.flatten(1, 2), cos[:, None].to(queries.dtype), sin[:, None].to(queries.dtype)
-        ).view_as(queries)
+        turned = _turned(queries, cos, sin)
         wide = keys.new_zeros((*keys.shape[:2], 2 * keys.shape[2]))
         wide[: self.sinks, :, : keys.shape[2]] = keys[: self.sinks]
         wide[self.sinks :, :, keys.shape[2] :] = keys[self.sinks :]
         return torch.cat((turned, queries), dim=-1), wide
+
+
+def _turned(queries: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Return queries [rows, kv heads, group, head dim], each row turned by its angles."""
+    factors = (factor[:, None].to(queries.dtype) for factor in (cos, sin))
+    return rotate(queries.flatten(1, 2), *factors).view_as(queries)

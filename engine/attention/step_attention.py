@@ -155,17 +155,17 @@ class _Write:
 
     @classmethod
     def plan(cls, store: KVStore, entries: list[ScheduledSequence]) -> "_Write":
+        device = store.keys.device
+        if all(tokens == 1 and not padding for _, _, tokens, _, padding in entries):
+            return cls(to_device(store.first_slots(entries), device), None)
         slots: list[int] = []
         rows: list[int] = []
         row = 0
         for entry in entries:
-            if entry.tokens == 1:
-                slots.append(store.slot(entry.seq, entry.start))
-            elif entry.tokens:
+            if entry.tokens:
                 slots += store.slots(entry.seq, entry.start, entry.start + entry.tokens).tolist()
             rows += range(row, row + entry.tokens)
             row += entry.rows
-        device = store.keys.device
         return cls(to_device(slots, device), None if len(rows) == row else to_device(rows, device))
 
     def __call__(self, store: KVStore, layer: int, keys: Tensor, values: Tensor) -> None:

@@ -9,6 +9,7 @@ from engine.core.clock import CoreClock
 from engine.core.core import EngineCore
 from engine.core.early_exit_runner import EarlyExitRunner
 from engine.core.facts import core_facts
+from engine.core.heap import use_huge_pages
 from engine.core.kv_sizing import CudaMemory, kv_tokens_that_fit
 from engine.core.runner import Runner, TokenState
 from engine.core.step_log import StepLogFile
@@ -41,6 +42,7 @@ def build_core(
     Raises ``ServetwinError`` for a model, policies, a device or a log file that does not exist or
     does not fit.
     """
+    use_huge_pages()
     found, model, policies = find_model(options.model), options.model_config(), options.policies
     scheduler = build_scheduler(policies)
     memory = scheduler.memory

@@ -159,8 +159,11 @@ class EngineCore:
     def _run(self, batch: Batch, now_s: float) -> list[TokenEvent | RequestFailed]:
         """Run a batch, complete it, and return what came of it."""
         memory = self.scheduler.memory
-        for entry in batch.entries:
-            memory.table(entry.seq, entry.start + entry.tokens)
+        step_tokens = 0
+        for seq, start, tokens, _, _ in batch.entries:
+            memory.table(seq, start + tokens)
+            step_tokens += tokens
+        self._totals["step_tokens"] = step_tokens
         for seq in batch.resumed:  # which may wait for a later step, or be preempted again
             if seq.lockstep is not None:
                 memory.table(seq, seq.computed_tokens)
@@ -218,10 +221,9 @@ class EngineCore:
             self._totals["draft_passes"] += len(drafts)
             self._totals["drafted_tokens"] += sum(drafted for _, drafted, _ in drafts)
             self._totals["accepted_tokens"] += sum(accepted for _, _, accepted in drafts)
-        self._totals["step_tokens"] = sum(entry.tokens for entry in batch.entries)
         self._totals["preemptions"] += len(batch.preempted)
         if self.prefix_cache:
-            for entry in filter(_is_admission, batch.entries):
+            for entry in filter(_is_admission, batch.chunks):
                 self._totals["prefix_queries"] += entry.seq.prompt_tokens
                 self._totals["prefix_hits"] += entry.seq.cached_tokens
 
@@ -231,7 +233,7 @@ class EngineCore:
         Of a prompt that was shortened (``recompute: computed``) the next tokens are known.
         """
         events: list[TokenEvent | RequestFailed] = []
-        for seq in (entry.seq for entry in batch.entries if entry.samples):
+        for seq in batch.sampled:
             if seq.request_id in result.failures:
                 continue
             if seq.total_tokens >= len(self._states[seq.output_id].token_ids):

@@ -190,7 +190,7 @@ class Runner:
 
     def _tokens(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, list[NewToken]]:
         logits = self.logits(batch, states)
-        sampled = [entry.seq for entry in batch.entries if entry.samples]
+        sampled = batch.sampled
         if not sampled:
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
@@ -235,7 +235,7 @@ class Runner:
         step = StepInput.of(batch, states, self._kv_cache)
         if self._adapters:
             self._adapter_rows.plan(_adapters_of_rows(step, states), self._device)
-        spans = prompt_spans(step.entries, states)
+        spans = prompt_spans(step.entries, states) if batch.chunks else []
         if not spans:
             return self.compute(step)
         sampled = len(step.sampled_rows)
@@ -279,7 +279,7 @@ class Runner:
             "attention": self._attention.name,
             "linear": self._model.linear_backend,
             "weight_format": self._formats[0],
-            "weight_bytes": self._products.weight_bytes,
+            "weight_bytes": self._products.weight_bytes + self._model.absorbed_bytes,
             "graph_rows": self._graphs.most_rows if self._graphs else 0,
             "kv_cache": self._kv_cache,
             "kv_tokens": self.store.tokens if self._kv_cache else 0,

@@ -36,6 +36,8 @@ class StepInput:
         Without a KV cache every entry is a prompt from its first token on.
         """
         scheduled = batch.entries
+        if kv_cache and not batch.chunks and not batch.drafted:
+            return cls._of_decodes(scheduled, states)
         if not kv_cache:
             decodes, entries = 0, [from_the_beginning(entry) for entry in scheduled]
         else:
@@ -55,6 +57,16 @@ class StepInput:
             last_row[name] = len(token_ids) - entry.padding - 1
         sampled = [last_row[entry.seq.output_id] for entry in scheduled if entry.samples]
         return cls(entries, token_ids, positions, sampled, decodes)
+
+    @classmethod
+    def _of_decodes(
+        cls, entries: list[ScheduledSequence], states: Mapping[str, HasTokens]
+    ) -> "StepInput":
+        """Return the rows of decodes that all yield a token: most steps are so."""
+        positions = [start for _, start, _, _, _ in entries]
+        token_ids = [states[seq.output_id].token_ids[start] for seq, start, _, _, _ in entries]
+        rows = list(range(len(entries)))
+        return cls(entries, token_ids, positions, rows, len(entries))
 
 
 def is_no_decode(entry: ScheduledSequence) -> bool:

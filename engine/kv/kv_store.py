@@ -10,6 +10,7 @@ from torch import Tensor
 from engine.kv.room import no_room, require_room
 from engine.models.device import to_device, to_host
 from engine.models.model_config import ModelConfig
+from policies.batch import ScheduledSequence
 from policies.protocols import KVLayout
 from policies.sequence import Sequence
 
@@ -95,12 +96,18 @@ class KVStore:
         """Slots that follow one another: those of a block, or all where a sequence has a region."""
         return self.keys.shape[1] if self.layout == "contiguous" else self.block_tokens
 
-    def span_starts(self, seq: Sequence, stop: int, start: int = 0) -> list[int]:
-        """Return the first slot of each span that holds positions ``start .. stop - 1``."""
+    def span_starts(self, region_start: int, blocks: list[int]) -> list[int]:
+        """Return the first slot of each span of a sequence that is there."""
         if self.layout == "contiguous":
-            return [seq.region_start]
+            return [region_start]
+        return [block * self.block_tokens for block in blocks]
+
+    def first_slots(self, entries: list[ScheduledSequence]) -> list[int]:
+        """Return the slot of the first position of each entry."""
+        if self.layout == "contiguous":
+            return [seq.region_start + start for seq, start, *_ in entries]
         size = self.block_tokens
-        return [block * size for block in seq.blocks[start // size : -(-stop // size)]]
+        return [seq.blocks[start // size] * size + start % size for seq, start, *_ in entries]
 
     @property
     def shares_layers(self) -> bool:

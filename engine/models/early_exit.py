@@ -13,11 +13,12 @@ from torch import Tensor
 from engine.attention.step_attention import Attend
 from engine.kernels.choose_operators import operators_for
 from engine.kv.kv_store import KVStore
-from engine.models.linear import MakeLinear, within
+from engine.models.linear import LinearMap, MakeLinear
 from engine.models.model import Decoder
 from engine.models.model_config import ModelConfig
 from engine.models.operators import Operators
 from engine.models.weights import AttentionWeights, LayerWeights, Weights
+from engine.native.linear import NativeLinear
 from workloads.errors import EngineError
 
 
@@ -38,8 +39,14 @@ class ExitingDecoder(Decoder):
 
     def __init__(self, config: ModelConfig, weights: Weights, make_linear: MakeLinear) -> None:
         self._skipped: list[_SkippedLayer | None] = []
-        layers = self._noticing(config, weights, make_linear)
-        super().__init__(config, replace(weights, layers=layers), make_linear)
+        products: dict[str, LinearMap] = {}
+
+        def make(name: str, weight: Tensor) -> LinearMap:
+            products[name] = make_linear(name, weight)
+            return products[name]
+
+        layers = self._noticing(config, weights, make, products)
+        super().__init__(config, replace(weights, layers=layers), make)
 
     def forward_leaving(
         self,
@@ -79,16 +86,44 @@ class ExitingDecoder(Decoder):
         return self._head(normed).float()
 
     def _noticing(
-        self, config: ModelConfig, weights: Weights, make_linear: MakeLinear
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        make_linear: MakeLinear,
+        products: Mapping[str, LinearMap],
     ) -> Iterator[LayerWeights]:
-        """Yield the layers, and take the part of each that makes keys and values."""
+        """Yield the layers; take the part of each that makes keys and values once it is made."""
         operators = operators_for(weights.embedding.device)
         for index, layer in enumerate(weights.layers):
-            made = within(make_linear, f"layers.{index}")
-            stores = config.stores(index)
-            skipped = _SkippedLayer(config, layer, made, operators) if stores else None
-            self._skipped.append(skipped)
+            _require_heads(config, layer)
             yield layer
+            skipped = None
+            if config.stores(index):
+                product = _key_value_product(config, layer, index, make_linear, products)
+                skipped = _SkippedLayer(config, layer, product, operators)
+            self._skipped.append(skipped)
+
+
+def _require_heads(config: ModelConfig, layer: LayerWeights) -> None:
+    if not isinstance(layer.attention, AttentionWeights):
+        raise EngineError(
+            f"early exit: {config.name} has latent attention; it needs key and value heads"
+        )
+
+
+def _key_value_product(
+    config: ModelConfig,
+    layer: LayerWeights,
+    index: int,
+    make_linear: MakeLinear,
+    products: Mapping[str, LinearMap],
+) -> LinearMap:
+    """Return the product for keys and values: a part of the layer's own where that is possible."""
+    assert isinstance(layer.attention, AttentionWeights)
+    queries = config.heads * config.head_dim
+    whole = products[f"layers.{index}.qkv"]
+    part = whole.outputs_from(queries) if isinstance(whole, NativeLinear) else None
+    return part or make_linear(f"layers.{index}.kv", layer.attention.qkv[queries:])
 
 
 class _SkippedLayer:
@@ -98,19 +133,16 @@ class _SkippedLayer:
         self,
         config: ModelConfig,
         weights: LayerWeights,
-        make_linear: MakeLinear,
+        product: LinearMap,
         operators: Operators,
     ) -> None:
         attention = weights.attention
-        if not isinstance(attention, AttentionWeights):
-            raise EngineError(
-                f"early exit: {config.name} has latent attention; it needs key and value heads"
-            )
+        assert isinstance(attention, AttentionWeights)
         queries = config.heads * config.head_dim
         self._eps, self._head_dim = config.norm_eps, config.head_dim
         self._operators = operators
         self._norm = weights.attention_norm
-        self._kv = make_linear("kv", attention.qkv[queries:])
+        self._kv = product
         self._bias = None if attention.qkv_bias is None else attention.qkv_bias[queries:]
         self._key_norm = attention.key_norm
 

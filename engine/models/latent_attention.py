@@ -41,6 +41,11 @@ class LatentAttention:
         self._out = make_linear("attention_out", weights.out)
         self._query_factor = _query_factor(config)
 
+    @property
+    def absorbed_bytes(self) -> int:
+        """Size of the weights that no product of ``make_linear`` has."""
+        return self._to_latent.nbytes + self._from_latent.nbytes
+
     def __call__(self, layer: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
         """Map [rows, hidden size] to the same shape; the latent is stored on the way."""
         latent, shared = self._latent(x).unsqueeze(1).split_with_sizes(self._stored, 2)

@@ -30,6 +30,8 @@ class Decoder:
             _Layer(config, index, layer, within(make_linear, f"layers.{index}"), operators)
             for index, layer in zip(config.distinct_layers, weights.layers, strict=True)
         ]
+        self.absorbed_bytes = sum(layer.absorbed_bytes for layer in distinct)
+        """Size of the weights that no product of ``make_linear`` has."""
         self._layers = [layer for layer in distinct for _ in range(config.weight_sharing)]
         self._final_norm = weights.final_norm
         self._head = make_linear("head", weights.head)
@@ -82,7 +84,10 @@ class _Layer:
         self._operators = operators
         self._eps = config.norm_eps
         self._attention_norm = weights.attention_norm
-        self._attention = _attention(config, index, weights, make_linear, operators)
+        self._attention = attention = _attention(config, index, weights, make_linear, operators)
+        self.absorbed_bytes = 0
+        if isinstance(attention, LatentAttention):
+            self.absorbed_bytes = attention.absorbed_bytes
         self._ffn_norm = weights.ffn_norm
         self._ffn = _feed_forward(config, weights, make_linear, operators)
 

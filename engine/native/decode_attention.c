@@ -1,9 +1,11 @@
 /* Attention of one query row per sequence over keys and values that lie in spans of slots.
 
    Keys and values are [slots, KV_HEADS, HEAD_DIM]; queries and the result are [sequences, KV_HEADS,
-   GROUP, HEAD_DIM]. A sequence reads spans of `span_tokens` slots, of the first one without its
-   hidden slots (a window has left them), of the last one what is left of its context. Softmax is computed in tiles with a running maximum (Milakov and Gimelshein, arXiv
-   1805.02867), all sums in float32; a row depends on nothing else in the batch.
+   GROUP, HEAD_DIM]. A sequence reads spans of `span_tokens` slots, from the one that its window
+   begins in (what the window has left there is hidden) to the one that its context ends in; row s
+   of `starts`, `stride` numbers apart, has the first slot of each. Softmax is computed in tiles
+   with a running maximum (Milakov and Gimelshein, arXiv 1805.02867), all sums in float32; a row
+   depends on nothing else in the batch.
 
    The compiler gets the shape, -DKV_HEADS, -DGROUP and -DHEAD_DIM, and the formats: -DBFLOAT16 and
    -DINT8 or not. */
@@ -54,7 +56,8 @@ typedef struct {
 } Slots;
 
 typedef struct {
-    float query[ROWS][HEAD_DIM], sums[ROWS][HEAD_DIM], largest[ROWS], total[ROWS];
+    float query[ROWS][HEAD_DIM], sink_query[ROWS][HEAD_DIM];
+    float sums[ROWS][HEAD_DIM], largest[ROWS], total[ROWS];
 } Work;
 
 static inline float dot(const float *a, const float *b) {
@@ -70,7 +73,8 @@ static inline void fetch(const stored *row) {
 
 /* Add a tile of one kv head to the sums of its query heads. */
 static void add_tile(
-    Work *work, int head, const Slots *slots, int64_t slot, int tokens, int64_t ahead
+    Work *work, const float (*query)[HEAD_DIM], int head, const Slots *slots, int64_t slot,
+    int tokens, int64_t ahead
 ) {
     const stored *keys = slots->keys + slot * STRIDE + head * HEAD_DIM;
     const stored *values = slots->values + slot * STRIDE + head * HEAD_DIM;
@@ -84,7 +88,7 @@ static void add_tile(
         fetch(keys + ahead + t * STRIDE);
         for (int d = 0; d < HEAD_DIM; d++) wide[d] = widen_stored(keys[t * STRIDE + d]);
         for (int g = 0; g < GROUP; g++)
-            scores[g][t] = dot(work->query[first + g], wide) TIMES_SCALE(key_scales, t);
+            scores[g][t] = dot(query[first + g], wide) TIMES_SCALE(key_scales, t);
     }
     for (int g = 0; g < GROUP; g++)
         for (int t = tokens; t < TILE; t++) scores[g][t] = LOWEST;
@@ -108,23 +112,32 @@ static void add_tile(
     }
 }
 
+static void widen_scaled(float (*wide)[HEAD_DIM], const number *queries, float scale) {
+    for (int r = 0; r < ROWS; r++)
+        for (int d = 0; d < HEAD_DIM; d++) wide[r][d] = widen(queries[r * HEAD_DIM + d]) * scale;
+}
+
+/* The first `sinks` slots meet `sink_queries`, the others `queries`. */
 static void attend(
-    Work *work, const number *queries, const Slots *slots, number *out, const int64_t *starts,
-    int64_t hidden, int64_t context, int64_t span_tokens, float scale
+    Work *work, const number *queries, const number *sink_queries, int64_t sinks,
+    const Slots *slots, number *out, const int64_t *starts, int64_t hidden, int64_t context,
+    int64_t span_tokens, float scale
 ) {
-    memset(work, 0, sizeof *work);
-    for (int r = 0; r < ROWS; r++) {
-        work->largest[r] = LOWEST;
-        for (int d = 0; d < HEAD_DIM; d++)
-            work->query[r][d] = widen(queries[r * HEAD_DIM + d]) * scale;
-    }
+    memset(work->sums, 0, sizeof work->sums);
+    memset(work->total, 0, sizeof work->total);
+    for (int r = 0; r < ROWS; r++) work->largest[r] = LOWEST;
+    widen_scaled(work->query, queries, scale);
+    if (sinks) widen_scaled(work->sink_query, sink_queries, scale);
     for (int64_t left = hidden + context; left > 0; left -= span_tokens, starts++, hidden = 0) {
         int64_t end = left < span_tokens ? left : span_tokens;
-        for (int64_t t = hidden; t < end; t += TILE) {
-            int tokens = end - t < TILE ? (int)(end - t) : TILE;
-            int64_t ahead = left > span_tokens ? (starts[1] - *starts) * STRIDE : 0;
+        int64_t ahead = left > span_tokens ? (starts[1] - *starts) * STRIDE : 0;
+        for (int64_t t = hidden, tokens; t < end; t += tokens) {
+            tokens = end - t < TILE ? end - t : TILE;
+            if (sinks > 0 && tokens > sinks) tokens = sinks;
             for (int head = 0; head < KV_HEADS; head++)
-                add_tile(work, head, slots, *starts + t, tokens, ahead);
+                add_tile(work, sinks > 0 ? work->sink_query : work->query, head, slots,
+                         *starts + t, (int)tokens, ahead);
+            if (sinks > 0) sinks -= tokens;
         }
     }
     for (int r = 0; r < ROWS; r++)
@@ -133,16 +146,19 @@ static void attend(
 }
 
 void decode_attention(
-    const number *queries, const stored *keys, const stored *values, const float *key_scales,
-    const float *value_scales, number *out, const int64_t *starts, const int64_t *first_start,
-    const int64_t *hidden, const int64_t *contexts, int64_t span_tokens, int sequences, float scale, int threads
+    const number *queries, const number *sink_queries, const stored *keys, const stored *values, const float *key_scales,
+    const float *value_scales, number *out, const int64_t *starts, int64_t stride,
+    const int64_t *contexts, int64_t window, int64_t sinks, int64_t span_tokens, int sequences, float scale,
+    int threads
 ) {
     Slots slots = {keys, values, key_scales, value_scales};
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
     for (int s = 0; s < sequences; s++) {
         Work work;
         int64_t row = (int64_t)s * ROWS * HEAD_DIM;
-        attend(&work, queries + row, &slots, out + row, starts + first_start[s], hidden[s],
-               contexts[s], span_tokens, scale);
+        int64_t first = contexts[s] > window ? contexts[s] - window : 0;
+        attend(&work, queries + row, sink_queries + row, sinks, &slots, out + row,
+               starts + s * stride + first / span_tokens, first % span_tokens, contexts[s] - first,
+               span_tokens, scale);
     }
 }

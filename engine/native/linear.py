@@ -4,6 +4,7 @@ oneDNN's prepacked product takes 1.3 times as long for one row, and as long for 
 result does not depend on the rows beside it, to the last bit.
 """
 
+from copy import copy
 from ctypes import CDLL, c_int, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ _SOURCE = Path(__file__).with_name("linear.c")
 class NativeLinear:
     """``x @ weight.T`` by ``linear.c``."""
 
-    __slots__ = ("_kernel", "_outputs", "_packed")
+    __slots__ = ("_kernel", "_lanes", "_outputs", "_packed")
 
     backend = "native"
 
@@ -27,14 +28,26 @@ class NativeLinear:
         """Pack ``weight`` [output size, input size]; ``can_multiply`` must hold for it."""
         library = _library()
         assert library is not None
-        self._kernel, self._outputs = library.linear, len(weight)
-        self._packed = pack(weight, library.lanes())
+        self._kernel, self._outputs, self._lanes = library.linear, len(weight), library.lanes()
+        self._packed = pack(weight, self._lanes)
 
     @staticmethod
     def can_multiply(weight: Tensor) -> bool:
         """Return whether the kernel takes such a weight, and can be compiled here."""
         on_cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
         return on_cpu and _library() is not None
+
+    def outputs_from(self, first: int) -> "NativeLinear | None":
+        """Return the product of the outputs from ``first`` on, with the same packed weights.
+
+        None where no panel begins there.
+        """
+        if first % self._lanes:
+            return None
+        part = copy(self)
+        part._outputs = self._outputs - first
+        part._packed = self._packed[first // self._lanes :]
+        return part
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, input size] to [rows, output size]."""

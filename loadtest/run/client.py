@@ -27,6 +27,7 @@ from loadtest.run.stop_signals import signals_deferred, stop_signals
 from loadtest.run.worker_client import WorkerClient, WorkerResult
 from loadtest.run.worker_pool import merged, run_workers, worker_links
 from sim.records.run import Run, machine_facts
+from workloads.errors import LoadTestError
 from workloads.request import CANCELLED_BY_TEST
 from workloads.trace import Trace
 
@@ -53,6 +54,7 @@ def run_load_test(
     ``journal`` each second. Raises ``LoadTestError`` for an empty trace.
     """
     options, endpoint = options or LoadOptions(), endpoint.salted()
+    _require_one_answer_each(trace)
     if options.duration_s is not None:
         closed_loop = options.follows(trace)
         trace = begun_before(trace, options.duration_s, closed_loop=closed_loop)
@@ -80,6 +82,16 @@ def run_load_test(
         )
     run.extra["delivered"]["interrupted"] |= deferred.is_set()
     return run
+
+
+def _require_one_answer_each(trace: Trace) -> None:
+    """Raise ``LoadTestError`` for a request of which several answers are wanted."""
+    several = next((request for request in trace if request.samples > 1), None)
+    if several is not None:
+        raise LoadTestError(
+            f"request {several.request_id}: it wants {several.samples} answers, and a load test "
+            "asks for one each; leave samples out of the trace, or send it as several requests"
+        )
 
 
 def _run_here(

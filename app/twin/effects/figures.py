@@ -14,8 +14,10 @@ METRICS: Mapping[str, str] = {
     "throughput": "throughput",
     "memory": "memory",
 }
-"""What is compared, and its name in tables. ``memory``: weights, and the most keys and values that
-the saturated requests hold."""
+"""What is compared, and its name in tables.
+
+Alone: medians, since one pause of the machine moves the mean of few requests. Saturated: means.
+``memory``: weights, and the most keys and values that the saturated requests hold."""
 
 Figures = Mapping[str, float]
 
@@ -24,8 +26,8 @@ def figures_of(alone: Run, saturated: Run, memory_bytes: float) -> Figures:
     """Return the figures of ``METRICS`` that are defined."""
     one, many = alone.summary(), saturated.summary()
     found = {
-        "ttft_alone": figure(one, "ttft_s.mean"),
-        "tpot_alone": figure(one, "tpot_s.mean"),
+        "ttft_alone": figure(one, "ttft_s.p50"),
+        "tpot_alone": figure(one, "tpot_s.p50"),
         "ttft_saturated": figure(many, "ttft_s.mean"),
         "tpot_saturated": figure(many, "tpot_s.mean"),
         "throughput": figure(many, "output_throughput_tokens_per_s"),

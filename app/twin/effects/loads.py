@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 from sim.experiments.capacity import all_at_once
 from sim.techniques.experiment import Experiment
+from workloads.errors import LoadTestError
 from workloads.request import Request
 from workloads.trace import Trace
 
 SMALLER = 4
 """Tokens of the experiments are made for a GPU; a CPU gets one part in so many."""
-_ALONE, _SATURATED = 4, 16
+_ALONE, _SATURATED = 12, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,14 @@ class EffectLoads:
     def of_experiment(cls, experiment: Experiment, seed: int, longest_tokens: int) -> "EffectLoads":
         """Return the loads of the experiment of a technique, with requests short enough for a CPU.
 
-        No request is longer than ``longest_tokens``.
+        No request is longer than ``longest_tokens``. Raises ``LoadTestError`` for an experiment
+        that a load test cannot send.
         """
+        if experiment.samples > 1:
+            raise LoadTestError(
+                f"it changes requests of which several answers are wanted ({experiment.samples} in "
+                "its experiment), and a load test asks for one each"
+            )
         smaller = replace(
             experiment,
             prompt_tokens=max(8, experiment.prompt_tokens // SMALLER),

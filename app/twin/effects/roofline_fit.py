@@ -32,6 +32,9 @@ allows, faster only from a cache: what a step takes beyond that is overhead. Wit
 calibration cannot tell the two apart.
 """
 
+_ATTENTION = (0.02, 2.0)
+"""Of what matrix products reach: softmax and small matrices are slow on a CPU."""
+
 
 def fitted_shapes(ranges: Mapping[str, float], max_seqs: int) -> list[BatchShape]:
     """Return batches of decodes, of a prompt, and of both, within what was measured."""
@@ -62,8 +65,9 @@ def fit_efficiency(
 ) -> Efficiency:
     """Return what ``deployment`` must achieve of its peaks to take the ``times`` of a calibration.
 
-    Compute and memory shares, the overhead of a step, and the knee; least absolute relative
-    deviations. ``start`` is a fit nearby, which makes this one quick.
+    Compute and memory shares, the overhead of a step, the knee, and what attention reaches beside
+    matrix products; least absolute relative deviations. ``start`` is a fit nearby, which makes this
+    one quick.
     """
     from scipy.optimize import least_squares
 
@@ -79,6 +83,7 @@ def fit_efficiency(
             memory=memory,
             overhead_s=float(x[2]) * unit_s,
             knee=float(x[3]),
+            attention=float(np.exp(x[4])),
         )
 
     def deviations(x: FloatArray) -> FloatArray:
@@ -88,9 +93,11 @@ def fit_efficiency(
 
     least = np.log(_LEAST)
     slowest, fastest = np.log(_MEMORY)
-    low = [least, slowest, 0.0, _KNEES[0]]
-    high = [np.log(_MOST_COMPUTE), fastest, 1.0, _KNEES[1]]
+    slower, faster = np.log(_ATTENTION)
+    low = [least, slowest, 0.0, _KNEES[0], slower]
+    high = [np.log(_MOST_COMPUTE), fastest, 1.0, _KNEES[1], faster]
     began = [np.log(first.compute), np.log(first.memory), first.overhead_s / unit_s, first.knee]
+    began.append(np.log(first.attention))
     within = np.clip(began, np.array(low) + 1e-6, np.array(high) - 1e-6)
     found = least_squares(
         deviations, within, bounds=(low, high), loss="soft_l1", f_scale=0.02, max_nfev=40

@@ -37,6 +37,8 @@ LIMIT = 0.10
 """The relative error that a predicted ratio may have."""
 DEAD_BAND = 0.02
 """A change below this counts as none."""
+HALF_A_DIGIT = 0.005
+"""Ratios are printed in whole per cent."""
 FEWEST_PAIRS = 3
 
 
@@ -85,14 +87,13 @@ class MetricEffect:
 
     @property
     def is_inside(self) -> bool | None:
-        """Whether both intervals, in whole per cent as printed, overlap; None: not known."""
+        """Whether both intervals overlap, within half of the last digit; None: not known."""
         row, interval = self.comparison, self.measured_interval
         if row.predicted is None or interval is None:
             return None
-        low, high, least, most = (
-            round(ratio, 2) for ratio in (row.predicted.low, row.predicted.high, *interval)
-        )
-        return low <= most and least <= high
+        least, most = interval
+        gap = max(row.predicted.low - most, least - row.predicted.high)
+        return gap <= HALF_A_DIGIT
 
     def as_dict(self) -> dict[str, Any]:
         """Return the effect for JSON."""
@@ -248,7 +249,8 @@ def measured(live: LiveEngine, loads: EffectLoads) -> Figures:
     runner: Mapping[str, Any] = header["runner"]
     kv_bytes = runner.get("kv_bytes", 0) / (runner.get("kv_tokens") or 1)
     held = most_held_tokens(steps, header["kv_tokens"])
-    return figures_of(alone, saturated, runner.get("weight_bytes", 0) + held * kv_bytes)
+    devices = runner.get("tensor_parallel", 1)
+    return figures_of(alone, saturated, devices * (runner.get("weight_bytes", 0) + held * kv_bytes))
 
 
 def _send(live: LiveEngine, load: Trace, name: str) -> Run:

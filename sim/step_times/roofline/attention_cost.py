@@ -163,4 +163,6 @@ class AttentionCost:
 
     def _seconds(self, operator: operators.Operator) -> float:
         memory_s = operator.moved_bytes / self._bytes_per_s
-        return self._deployment.efficiency.seconds(operator.flops / self._flops_per_s, memory_s)
+        efficiency = self._deployment.efficiency
+        compute_s = operator.flops / (self._flops_per_s * efficiency.attention)
+        return efficiency.seconds(compute_s, memory_s)

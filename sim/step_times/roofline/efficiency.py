@@ -26,6 +26,8 @@ class Efficiency:
     compute_spread: float = 0.15
     memory_spread: float = 0.1
     overhead_spread: float = 0.4
+    attention: float = 1.0
+    """What attention reaches of the peak, as a share of what matrix products reach."""
 
     def seconds(self, compute_s: float, memory_s: float) -> float:
         """Return the time of one operator from both its times at the peaks of the data sheet."""

@@ -27,6 +27,10 @@ pytest.importorskip("torch")
             ],
             "--policy: not with --technique",
         ),
+        (
+            ["--technique", "copy-on-write"],
+            "technique copy-on-write: it changes requests of which several answers are wanted",
+        ),
         (["--without", "prefix-cache"], "--without: goes with --recorded"),
         (["--technique", "prefix-cache", "--preset", "vllm-v1"], "--preset: goes with --recorded"),
     ],

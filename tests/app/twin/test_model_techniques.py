@@ -2,13 +2,16 @@
 
 import pytest
 
+from app.twin.effects.sides import sides_of
 from app.twin.engine_techniques import with_techniques
 from engine.core.messages import TokenEvent
 from engine.models.computation import Computation
 from engine.sampling.sampling_params import SamplingParams
 from engine.serve_options import ServeOptions
 from policies.config import PolicyConfig
+from sim.techniques.registry import find_technique
 from sim.techniques.toggles import Toggles
+from tests.support.known_effects import HARDWARE
 
 pytest.importorskip("torch")
 
@@ -48,3 +51,21 @@ def test_the_changed_model_has_its_weights_and_bytes_and_answers(
     while core.unfinished:
         events += [e for e in core.step(core.clock()) or [] if isinstance(e, TokenEvent)]
     assert [event.finish_reason for event in events] == [None] * 4 + ["length"]
+
+
+@pytest.mark.parametrize(
+    "technique",
+    [
+        "multi-query", "cross-layer", "weight-sharing", "experts:experts=4", "early-exit",
+        "structured-pruning:kept_heads=0.5",
+        "latent-attention:latent_dim=24,rope_dim=8,nope_dim=32,value_dim=32",
+    ],
+)  # fmt: skip
+def test_the_engine_keeps_as_many_bytes_as_the_formula_says(technique: str) -> None:
+    plain = ServeOptions("tiny", TINY.policies, computation=Computation(device="cpu"))
+    sides = sides_of(plain, find_technique(technique), Toggles.of((), ()), HARDWARE)
+    for side in (sides.without, sides.with_it):
+        _, facts = build_core(side.options)
+        deployment, runner = side.setup.deployment, facts["runner"]
+        assert runner["weight_bytes"] == deployment.resident_weight_bytes()
+        assert runner["kv_bytes"] / runner["kv_tokens"] == deployment.kv_bytes_per_token()

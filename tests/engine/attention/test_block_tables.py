@@ -30,13 +30,22 @@ def test_a_table_has_the_blocks_of_each_context(store: KVStore) -> None:
 
 
 def test_a_row_that_has_not_changed_is_not_made_again(store: KVStore) -> None:
-    tables, entry = SpanTables(store), decode("a", [3, 1], 17)
-    first = tables.of([entry])
-    with patch.object(store, "span_starts", side_effect=AssertionError):
-        assert tables.of([entry]).tolist() == first.tolist()
-    entry.seq.blocks.append(7)
-    assert tables.of([entry._replace(start=32)]).tolist() == [[48, 16, 112]]
-    assert list(tables._known) == ["a"]
+    tables, entry, other = SpanTables(store), decode("a", [3, 1], 17), decode("b", [5], 9)
+    first = tables.of([entry, other])
+    with patch.object(store, "span_starts", wraps=store.span_starts) as made:
+        assert tables.of([entry, other]).tolist() == first.tolist()
+        assert made.call_count == 0
+        entry.seq.blocks.append(7)
+        later = [entry._replace(start=32), other]
+        assert tables.of(later).tolist() == [[48, 16, 112], [80, 0, 0]]
+        assert made.call_count == 1
+
+
+def test_a_table_stays_as_it_is_when_others_are_made(store: KVStore) -> None:
+    tables, entry, other = SpanTables(store), decode("a", [3, 1], 17), decode("b", [5], 9)
+    first = tables.of([entry, other])
+    tables.of([other])
+    assert first.tolist() == [[48, 16], [80, 0]]
 
 
 def test_a_region_that_moves_is_another_place() -> None:

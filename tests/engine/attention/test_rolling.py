@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.attention.decodes import PerSequenceAttention
+from engine.attention.choose import attention_backend
 from engine.attention.rolling import RollingAttention
 from engine.core.messages import Add
 from engine.kv.kept_tokens import KeptTokens
@@ -22,6 +22,7 @@ from tests.support.effort import examples
 from tests.support.moved_keys import MODEL, SMALL, plain_tokens, random_requests, serve
 
 CPU = torch.device("cpu")
+GROUP = MODEL.heads // MODEL.kv_heads
 TOKENS, BLOCK_TOKENS = 60, 4
 WINDOWED = replace(SMALL, kv="windowed", kv_window_tokens=12, kv_tokens=48)
 SCHEDULERS = ["static", "continuous", "chunked", "prefill-first", "unified"]
@@ -62,16 +63,18 @@ def streamed(
     sinks=st.sampled_from([0, 0, 1, 4, 5]),
     cuts=st.sets(st.integers(1, TOKENS - 1), max_size=12),
     steps=st.integers(0, 20),
+    inner=st.sampled_from(["native", "per-sequence"]),
 )
 def test_every_query_sees_what_the_technique_says(
-    window: int, sinks: int, cuts: set[int], steps: int
+    window: int, sinks: int, cuts: set[int], steps: int, inner: str
 ) -> None:
     """In chunks and in single steps, whatever window and sinks, over blocks in any order."""
     kept = KeptTokens(window, sinks)
     store = KVStore(MODEL, 64, "paged", BLOCK_TOKENS, dtype=torch.float32, device=CPU)
     for stored in store.tensors:
         stored.fill_(torch.nan)
-    attention = RollingAttention(PerSequenceAttention(store), kept, rotary_frequencies(MODEL, CPU))
+    decodes = attention_backend("auto" if inner == "native" else inner, store, GROUP)
+    attention = RollingAttention(decodes, kept, rotary_frequencies(MODEL, CPU))
     queries, keys, values = rows(1, MODEL.heads), rows(2, MODEL.kv_heads), rows(3, MODEL.kv_heads)
     table = RotaryTable(MODEL, torch.float32, CPU).at(torch.arange(TOKENS), TOKENS)
     asked, found = rotate(queries, *table), rotate(keys, *table)

@@ -29,6 +29,7 @@ from tests.support.loadtest_server import (
     usage,
 )
 from tests.support.mock_load import outcome, refused_for_s, trace_of
+from workloads.errors import LoadTestError
 from workloads.generators.prompts import prompt_token_ids
 from workloads.request import Request
 from workloads.trace import Trace
@@ -315,3 +316,9 @@ def test_requests_leave_no_cycles_behind() -> None:
         run_load_test(probe(server.url), trace, options=options, on_progress=count)
     before, after = left
     assert after < before + 20
+
+
+def test_a_request_of_which_several_answers_are_wanted_is_refused() -> None:
+    trace = Trace((Request("a", 0.0, 8, 4), Request("b", 0.0, 8, 4, samples=3)), "several")
+    with pytest.raises(LoadTestError, match=r"^request b: it wants 3 answers"):
+        load(lambda request: stream_of(1), trace)

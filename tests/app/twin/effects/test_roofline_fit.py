@@ -14,12 +14,13 @@ BASE = sides().without.setup.deployment
 
 
 def test_what_a_roofline_achieves_is_found_again() -> None:
-    true = Efficiency(0.5, 0.95, 5e-4, 2.0, 0.0, 0.0, 0.0)
+    true = Efficiency(0.5, 0.95, 5e-4, 2.0, 0.0, 0.0, 0.0, attention=0.2)
     times = roofline_step_time(replace(BASE, efficiency=true))
     found = fit_efficiency(BASE, times, fitted_shapes({}, 16))
     assert found.compute == pytest.approx(0.5, rel=0.02)
     assert found.memory == pytest.approx(0.95, rel=0.02)
     assert found.overhead_s == pytest.approx(5e-4, rel=0.1)
+    assert found.attention == pytest.approx(0.2, rel=0.05)
     assert found.is_certain()
 
 

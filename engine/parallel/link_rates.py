@@ -1,0 +1,81 @@
+"""What a message between processes of tensor parallelism costs on this CPU."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from engine.core.samples import BlockCopies
+from engine.core.step_input import StepInput
+from engine.parallel.followers import Followers
+from engine.parallel.tensor_rank import TensorRank
+
+_SMALL, _LARGE = 512, 1 << 18
+"""Floats of a message."""
+_WIDTH = 512
+_REPEATS, _SUMS = 8, 25
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRates:
+    """Of a sum over two processes: seconds of the smallest one, and bytes/s beyond it."""
+
+    latency_s: float
+    bytes_per_s: float
+
+
+def link_rates() -> LinkRates:
+    """Measure sums between products, as a model has them; starts a process for some seconds."""
+    followers = Followers(_Summing, 2, "cpu")
+    try:
+        small_s, large_s = (_sum_s(followers, floats) for floats in (_SMALL, _LARGE))
+    finally:
+        followers.close()
+    bytes_per_s = 4 * (_LARGE - _SMALL) / max(large_s - small_s, 1e-9)
+    return LinkRates(small_s, bytes_per_s)
+
+
+class _Summing:
+    """A rank that takes part in sums of as many floats as a step has rows."""
+
+    def __init__(self, *, rank: TensorRank | None = None) -> None:
+        del rank
+        torch.set_num_threads(1)
+
+    def compute(self, step: StepInput) -> Tensor:
+        """Take part in the sums of ``_sum_s``."""
+        _sums(step.decodes)
+        return torch.empty(0)
+
+    def copy_blocks(self, copies: BlockCopies) -> None:
+        """Do nothing: there are no blocks."""
+
+
+def _sum_s(followers: Followers, floats: int) -> float:
+    """Return the seconds of one sum, without the product before it: the shortest of some times."""
+    times = []
+    for _ in range(_REPEATS):
+        followers.send(StepInput([], [], [], [], floats))
+        times.append(_sums(floats) - _products())
+    return max(min(times), 0.0) / _SUMS
+
+
+def _sums(floats: int) -> float:
+    """Return the seconds of products, each with a sum behind it."""
+    message, row, weight = torch.ones(floats), torch.ones(1, _WIDTH), torch.ones(_WIDTH, _WIDTH)
+    dist.barrier()
+    began_s = time.perf_counter()
+    for _ in range(_SUMS):
+        torch.mm(row, weight)
+        dist.all_reduce(message)
+    return time.perf_counter() - began_s
+
+
+def _products() -> float:
+    row, weight = torch.ones(1, _WIDTH), torch.ones(_WIDTH, _WIDTH)
+    began_s = time.perf_counter()
+    for _ in range(_SUMS):
+        torch.mm(row, weight)
+    return time.perf_counter() - began_s
