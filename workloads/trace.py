@@ -35,6 +35,11 @@ class Trace:
         return max((request.total_tokens for request in self.requests), default=0)
 
     @property
+    def has_prefix_ids(self) -> bool:
+        """Whether some request names the blocks of its prompt."""
+        return any(request.prefix_block_ids for request in self.requests)
+
+    @property
     def span_s(self) -> float:
         """Seconds from the first to the last arrival."""
         if not self.requests:

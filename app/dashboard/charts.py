@@ -4,11 +4,16 @@ from typing import Any
 
 import streamlit as st
 
-from app.figures import Figure, alt_text
+from app.dashboard.formatting import escaped
+from app.figures import Figure, alt_text, note_of
 
 _CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
 
 
 def chart(figure: Figure, key: str, **options: Any) -> Any:
-    """Draw ``figure`` in the colours of the page; ``key`` keeps its place between reruns."""
-    return st.plotly_chart(figure, key=key, config=_CONFIG, alt=alt_text(figure), **options)
+    """Draw ``figure`` in the colours of the page, and below it what it leaves out; ``key`` keeps
+    its place between reruns."""
+    drawn = st.plotly_chart(figure, key=key, config=_CONFIG, alt=alt_text(figure), **options)
+    if note := note_of(figure):
+        st.caption(escaped(note))
+    return drawn

@@ -9,6 +9,7 @@ import streamlit as st
 from app.dashboard.formatting import signed, three_digits
 from app.dashboard.jobs.replication import Summary
 from app.dashboard.simulations import SimulatedScenario, finished_replications
+from app.dashboard.widgets import bound
 from app.text.metric_labels import METRICS
 from sim.experiments.predict import Interval, difference, interval
 from sim.records.metrics import figure
@@ -55,34 +56,65 @@ class ShownMetric:
         return found and Interval(*(factor * bound for bound in astuple(found)))
 
 
-SHOWN = (
-    ShownMetric("ttft_s", "p90", "less"),
-    ShownMetric("tpot_s", "p90", "less"),
-    ShownMetric("output_throughput_tokens_per_s", None, "more"),
-    ShownMetric("goodput_per_s", None, "more"),
-    ShownMetric("slo_attainment", None, "more"),
-)
+PARTS = ("mean", "p50", "p90", "p99")
+"""What can be shown of the latencies."""
+DEFAULT_PARTS = ("p90", "p99")
+
+
+def shown_metrics(parts: Sequence[str] = DEFAULT_PARTS) -> tuple[ShownMetric, ...]:
+    """Return the metrics of a page, with these parts of the latencies."""
+    return (
+        *(ShownMetric(name, part, "less") for name in ("ttft_s", "tpot_s") for part in parts),
+        ShownMetric("output_throughput_tokens_per_s", None, "more"),
+        ShownMetric("goodput_per_s", None, "more"),
+        ShownMetric("slo_attainment", None, "more"),
+    )
+
+
+def chosen_metrics() -> tuple[ShownMetric, ...]:
+    """Draw the reader's choice of figures, one for all pages, and return the metrics."""
+    chosen = st.pills(
+        "Latencies", PARTS, selection_mode="multi", default=DEFAULT_PARTS, **bound("latencies"),
+        help="Figures of TTFT and TPOT over all finished requests; p99: 99 % are at most as long.",
+    )  # fmt: skip
+    return shown_metrics([part for part in PARTS if part in chosen])
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSummaries:
-    """A scenario's summary, and the summaries of its replications, if these have run."""
+    """A scenario's summary, and the summaries of its replications, if these have run.
+
+    ``varies`` is false where all replications would be equal: there are none.
+    """
 
     summary: Summary
     replications: Sequence[Summary] = ()
+    varies: bool = True
 
 
 def summaries_so_far(outcome: SimulatedScenario) -> ScenarioSummaries:
     """Return the summary of a scenario, and those of its replications once all are there."""
-    return ScenarioSummaries(outcome.summary, finished_replications(outcome))
+    return ScenarioSummaries(
+        outcome.summary, finished_replications(outcome), varies=outcome.is_drawn
+    )
 
 
-def metrics_row(now: ScenarioSummaries, baseline: ScenarioSummaries | None) -> None:
-    """Draw one metric per column, each with its 90 % interval once there are replications."""
+def metrics_row(
+    metrics: Sequence[ShownMetric],
+    now: ScenarioSummaries,
+    baseline: ScenarioSummaries | None,
+    unknown: str | None = None,
+) -> None:
+    """Draw one metric per column, each with its 90 % interval once there are replications.
+
+    ``unknown`` says why there is nothing to compare; it stands in place of the differences.
+    """
     with st.container(horizontal=True):
-        for shown in SHOWN:
+        for shown in metrics:
             with st.container(width=_WIDTH_PX, gap="xxsmall"):
-                _metric(shown, now, baseline)
+                _metric(shown, now, None if unknown else baseline)
+                if unknown:
+                    st.caption(f"difference: {unknown}")
 
 
 def between(found: Interval) -> str:
@@ -110,7 +142,7 @@ def _metric(shown: ShownMetric, now: ScenarioSummaries, baseline: ScenarioSummar
     if now.replications:
         found = shown.interval(now.replications)
         st.caption(f"90 %: {between(found)}" if found else "undefined")
-    else:
+    elif now.varies:
         st.caption("90 %: ...")
     if paired and base is not None:
         low, high = signed(paired.low, base), signed(paired.high, base)

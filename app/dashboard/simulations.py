@@ -5,6 +5,7 @@ keeps its results apart from another file of the same name. The SLO changes noth
 simulated, only what is counted.
 """
 
+import pickle
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -30,13 +31,19 @@ from workloads.trace import Trace
 
 REPLICATIONS = 20
 _MOST_KEPT = 64
+_MOST_TRACES = 16
+_MOST_REQUESTS = 640_000
+"""Of all kept runs together; a run of fewer counts as ``_FEW_REQUESTS``."""
+_FEW_REQUESTS = _MOST_REQUESTS // _MOST_KEPT
 _POLL_EVERY_S = 0.05
 
 TURNS = Turns()
 """Of all sessions, at computing and drawing in this process."""
 
 
-_simulated: Once[tuple[str, str], tuple[Trace, Scenario, Run]] = Once(_MOST_KEPT)
+_simulated: Once[tuple[str, str], tuple[Trace, Scenario, Run]] = Once(
+    _MOST_REQUESTS, lambda found: max(len(found[0]), _FEW_REQUESTS)
+)
 _under_way: WeakValueDictionary[tuple[str, str], Job[Replication, Summary]] = WeakValueDictionary()
 _beginning = Lock()
 
@@ -81,10 +88,11 @@ def replications(outcome: SimulatedScenario) -> Generator[int, None, None]:
     draws of a generated workload; then they are ``finished_replications``.
 
     They are simulated on the processes of all users, once for all sessions that wait for them, and
-    stop when none does. Raises ``ServetwinError`` where a process fails.
+    stop when none does; there are none where all would be equal. Raises ``ServetwinError`` where a
+    process fails.
     """
-    kept, key = _kept(), (outcome.file.model_dump_json(), outcome.digest)
-    if key in kept:
+    kept, key = _kept(), _key(outcome)
+    if key in kept or not outcome.is_drawn:
         return
     job, done = _replicating(key, outcome), 0
     while job.is_running:
@@ -103,18 +111,17 @@ def _replicating(key: tuple[str, str], outcome: SimulatedScenario) -> "Job[Repli
     with _beginning:
         job = _under_way.get(key)
         if job is None:
-            count = REPLICATIONS if outcome.is_drawn else 1
             given = uploads().get(outcome.file.workload.source)
             outside = is_outside(outcome.run)
-            trace = given.trace if given else None
-            items = [Replication(outcome.file, n, outside, trace) for n in range(count)]
+            packed = _packed(given.digest, given.trace) if given else None
+            items = [Replication(outcome.file, n, outside, packed) for n in range(REPLICATIONS)]
             job = _under_way[key] = Job(simulate_replication, items)
         return job
 
 
 def finished_replications(outcome: SimulatedScenario) -> list[Summary]:
     """Return all kept ``replications``; none where they are not all there yet."""
-    return _kept().get((outcome.file.model_dump_json(), outcome.digest), [])
+    return _kept().get(_key(outcome), [])
 
 
 def steps_with_usage(outcome: SimulatedScenario) -> pd.DataFrame:
@@ -142,12 +149,12 @@ def _simulate(text: str, given: Trace | None) -> tuple[Trace, Scenario, Run]:
     return trace, scenario, run
 
 
-@st.cache_resource(max_entries=_MOST_KEPT, show_spinner=False)
+@st.cache_resource(max_entries=_MOST_TRACES, show_spinner=False)
 def _trace(workload: str, seed: int) -> Trace:
     return Workload.model_validate_json(workload).trace(seed)
 
 
-@st.cache_resource(max_entries=_MOST_KEPT, show_spinner=False)
+@st.cache_resource(max_entries=_MOST_TRACES, show_spinner=False)
 def _usage(text: str, digest: str, _outcome: SimulatedScenario) -> pd.DataFrame:
     trace, scenario, seed = _outcome.trace, _outcome.scenario, _outcome.file.seed
     with TURNS.turn(Rank.REST_OF_PAGE, end_if_stale) as turn:
@@ -156,9 +163,21 @@ def _usage(text: str, digest: str, _outcome: SimulatedScenario) -> pd.DataFrame:
         ).steps
 
 
+@st.cache_resource(max_entries=_MOST_TRACES, show_spinner=False)
+def _packed(digest: str, _trace: Trace) -> bytes:
+    """Return the trace for other processes: packing it takes long, and they get it often."""
+    return pickle.dumps(_trace, pickle.HIGHEST_PROTOCOL)
+
+
 @st.cache_resource
 def _kept() -> dict[tuple[str, str], list[Summary]]:
     return {}
+
+
+def _key(outcome: SimulatedScenario) -> tuple[str, str]:
+    """Return what the replications depend on: the limits of the SLO, but not its percentile."""
+    slo = outcome.file.slo.model_copy(update={"percentile": Limits().percentile})
+    return outcome.file.model_copy(update={"slo": slo}).model_dump_json(), outcome.digest
 
 
 def _without_slo(file: ScenarioFile) -> str:

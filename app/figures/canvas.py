@@ -122,6 +122,27 @@ def alt_text(figure: Figure) -> str:
     return text
 
 
+def note_sample(figure: Figure, name: str, shown: int, of: int, what: str) -> None:
+    """Note beside the figure how many of how many it shows, where that is not all."""
+    if shown < of:
+        add_note(figure, f"{f'{name}: ' if name else ''}{shown:,} of {of:,} {what} shown")
+
+
+def add_note(figure: Figure, note: str) -> None:
+    """Note beside the figure what it leaves out."""
+    figure.layout.meta = {**figure.layout.meta, "notes": [*_notes(figure), note]}
+
+
+def note_of(figure: Figure) -> str:
+    """Return the notes of a figure made by this package, to stand beside it; empty without any."""
+    notes = _notes(figure)
+    return f"{'; '.join(notes)}." if notes else ""
+
+
+def _notes(figure: Figure) -> list[str]:
+    return list(figure.layout.meta.get("notes", []))
+
+
 def line_of(look: Look) -> dict[str, Any]:
     """Return a line's colour and dash."""
     return {"color": look.colour, "dash": look.dash, "width": 2}

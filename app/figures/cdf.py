@@ -5,7 +5,15 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import LOG_AXIS, OF_RUN, Figure, canvas, line_of, plot
+from app.figures.canvas import (
+    LOG_AXIS,
+    OF_RUN,
+    Figure,
+    canvas,
+    line_of,
+    note_sample,
+    plot,
+)
 from app.figures.palette import LIMIT_LINE, Looks
 from app.figures.sampling import Frames, cdf_points
 from app.text.metric_labels import METRICS, Metric
@@ -42,6 +50,7 @@ def _cdf(values: Mapping[str, pd.Series], name: str, looks: Looks, limit_s: floa
     smallest = np.inf
     for run, of_run in values.items():
         x, shares = cdf_points(of_run * metric.factor)
+        note_sample(figure, run, len(x), int(of_run.count()), "points of the curve")
         smallest = min(smallest, x.min(initial=np.inf))
         hover = f"%{{y:.1f}} % within %{{x:.4g}} {metric.unit}{OF_RUN}"
         plot(figure, "lines", run, x, 100 * shares, hover, line=line_of(looks[run]))

@@ -10,6 +10,7 @@ from app.figures.canvas import (
     escape_markup,
     line_of,
     marker_of,
+    note_sample,
     plot,
     steps_of,
 )
@@ -52,8 +53,10 @@ def live_latency(
     """Draw each answer of a running load test by when it was sent, beside the prediction's running
     median; ``looks`` has ``measured`` and ``predicted``."""
     shown = METRICS[metric]
-    points = evenly(answers.dropna(subset=[metric]), MOST_POINTS)
+    answered = answers.dropna(subset=[metric])
+    points = evenly(answered, MOST_POINTS)
     figure = canvas("sent, s", shown.title, _live_alt(answers, predicted, metric))
+    note_sample(figure, "", len(points), len(answered), "answers")
     hover = f"%{{y:.4g}} {shown.unit}, sent at %{{x:.4g}} s<extra>measured</extra>"
     x, y, marker = points["sent_s"], points[metric] * shown.factor, marker_of(looks["measured"])
     plot(figure, "markers", "measured so far", x, y, hover, marker=marker)
@@ -95,6 +98,7 @@ def gains_over_time(found: pd.DataFrame, a: str, b: str) -> Figure:
     )
     figure = canvas(ARRIVAL, "E2E latency difference, ms", alt)
     shown = evenly(found, MOST_POINTS).assign(y=1000 * found["difference"])
+    note_sample(figure, "", len(shown), len(found), "requests")
     for name, colour, symbol, sign in _DIRECTIONS:
         marker = {"color": colour, "symbol": symbol, "size": 5, "opacity": 0.6}
         points = shown[shown["difference"] * sign > 0]
@@ -117,7 +121,7 @@ def throughput_over_time(requests: Frames, looks: Looks) -> Figure:
         hover, line = "%{y:.4g} tokens/s at %{x:.4g} s" + OF_RUN, steps_of(looks[run])
         plot(figure, "lines", run, edges_s[:-1], rates_per_s, hover, line=line)
         alt.append(f"{run}: at most {rates_per_s.max(initial=0):.4g}.")
-    figure.update_layout(meta={"alt": " ".join(alt)})
+    figure.layout.meta = {**figure.layout.meta, "alt": " ".join(alt)}
     return figure
 
 
@@ -160,6 +164,7 @@ def _add_points(
 ) -> None:
     """Add ``y`` of ``points`` by arrival; ``value`` is how hovering shows it."""
     shown = evenly(points, MOST_POINTS)
+    note_sample(figure, name, len(shown), len(points), "requests")
     hover = f"%{{text}}: {value} at %{{x:.4g}} s{OF_RUN}"
     ids = [escape_markup(request) for request in shown["request_id"]]
     options = {"text": ids, "marker": marker, "legendgroup": name}

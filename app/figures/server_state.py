@@ -7,7 +7,7 @@ comes from its steps, a load test's from what it scraped (``loadtest.report.serv
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import OF_RUN, Figure, plot, stacked_canvas, steps_of
+from app.figures.canvas import OF_RUN, Figure, add_note, plot, stacked_canvas, steps_of
 from app.figures.palette import Looks
 from app.figures.sampling import FloatArray, Frames, bucket_edges
 
@@ -47,6 +47,8 @@ def server_over_time(states: Frames, looks: Looks) -> Figure:
             hover, y = "%{y:.4g} at %{x:.4g} s" + OF_RUN, state[name] * factor
             place = {"legendgroup": run, "showlegend": row == 1, "row": row, "col": 1}
             plot(figure, "lines", run, state["at_s"], y, hover, line=steps_of(looks[run]), **place)
+    if any(len(state) > MOMENTS for state in states.values()):
+        add_note(figure, f"{MOMENTS + 1} moments shown; peaks between them are not")
     return figure
 
 

@@ -14,7 +14,7 @@ from functools import cache
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from app.figures import DARK, LIGHT, Figure, alt_text
+from app.figures import DARK, LIGHT, Figure, alt_text, note_of
 from app.html.elements import element
 from app.text.assets import asset
 
@@ -34,7 +34,10 @@ class Charts:
         name = f"chart-{len(self._figures) + 1}"
         self._figures[name] = figure
         drawing = element("div", id=name, role="img", aria_label=alt_text(figure))
-        return element("figure", element("figcaption", title), drawing)
+        note = note_of(figure)
+        return element(
+            "figure", element("figcaption", title), drawing, *([element("p", note)] if note else [])
+        )
 
     def scripts(self) -> list[ET.Element]:
         """Return the library, the figures, and the script that draws them."""

@@ -30,6 +30,7 @@ from sim.records.metrics import SLO
 from sim.shapes.frozen_model import Count, FrozenModel, Positive
 from workloads.errors import ServetwinError, did_you_mean
 from workloads.files import document
+from workloads.generators.assumed_prefixes import with_conversations, with_shared_texts
 from workloads.generators.generate import WorkloadSpec, generate
 from workloads.generators.lengths import IndependentLengths
 from workloads.generators.processes import plain_arrivals
@@ -42,6 +43,8 @@ GENERATED, SAMPLE = "generated", "sample"
 PROFILE = "llama-3-8b-h100"
 """Where a scenario names no server."""
 
+GENERATED_REQUESTS = 2_000
+"""Where a generated workload names no number."""
 _GROUPS = 16
 _SETTINGS: dict[str, type[Any]] = {"policies": PolicyConfig, "cluster": ClusterConfig}
 
@@ -63,10 +66,14 @@ class Workload(FrozenModel):
 
     source: str = GENERATED
     """``generated``, ``sample`` (the bundled trace), or the name of an uploaded trace."""
-    requests: Count = 2_000
-    """Number of requests; of a trace, the first ones."""
+    requests: int | None = Field(default=None, ge=1)
+    """Number of requests, of a trace the first ones; None: 2,000 generated ones, all of a trace."""
     rate_per_s: Positive | None = 10.0
     """Mean arrivals per second, of all replicas together; None: as in the trace."""
+    prefix_share: float = Field(default=0.0, ge=0, le=0.95)
+    """Assumed share of a prompt that begins like others (a trace without prefix ids)."""
+    conversations: bool = False
+    """Assume that a prompt begins with its session so far (a trace without prefix ids)."""
     arrivals: Annotated[str, AfterValidator(_plain_process)] = "poisson"
     """Process by which requests arrive."""
     cv: Positive = 1.2
@@ -107,8 +114,14 @@ class Workload(FrozenModel):
                 f"workload.source: the trace {self.source!r} is not here; upload it, or choose "
                 f"{GENERATED} or {SAMPLE}"
             )
-        trace = limit(trace, self.requests)
-        return trace if self.rate_per_s is None else at_rate(trace, self.rate_per_s)
+        trace = trace if self.requests is None else limit(trace, self.requests)
+        trace = trace if self.rate_per_s is None else at_rate(trace, self.rate_per_s)
+        return self.with_prefixes(trace, seed)
+
+    def with_prefixes(self, trace: Trace, seed: int) -> Trace:
+        """Return the trace with prefix ids as assumed, where it has none."""
+        trace = with_conversations(trace) if self.conversations else trace
+        return with_shared_texts(trace, self.prefix_share, _GROUPS, seed)
 
     def _spec(self) -> WorkloadSpec:
         arrivals = ArrivalChoice(self.arrivals, self.rate_per_s or 1.0, self.cv)
@@ -117,7 +130,8 @@ class Workload(FrozenModel):
         groups = _GROUPS if self.shared_prefix_tokens else 0
         shared = PrefixChoice(groups=groups, prefix_tokens=self.shared_prefix_tokens)
         lengths = IndependentLengths(prompt.distribution(), output.distribution())
-        return WorkloadSpec(self.requests, arrivals.process(), lengths, shared.prefixes())
+        count = self.requests or GENERATED_REQUESTS
+        return WorkloadSpec(count, arrivals.process(), lengths, shared.prefixes())
 
 
 class Server(FrozenModel):
@@ -177,6 +191,13 @@ class Limits(FrozenModel):
     """Time per output token at most."""
     e2e_ms: Positive | None = None
     """End-to-end latency at most."""
+    percentile: float = Field(default=99.0, ge=1, le=100)
+    """Percentage of all requests that must keep every limit: 99 is the p99."""
+
+    @property
+    def attainment(self) -> float:
+        """Return the share of all requests that must keep every limit."""
+        return self.percentile / 100
 
     def slo(self) -> SLO:
         """Return the limits in seconds."""

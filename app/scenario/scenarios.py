@@ -126,14 +126,22 @@ def fit_to_trace(
 
 
 def prefix_note(config: PolicyConfig, trace: "Trace | StreamedTrace") -> str | None:
-    """Return that a prefix cache cannot hit on a trace, and why; None where it can or is off.
+    """Return that a prefix cache cannot hit on a trace, or that the trace cannot tell, and why;
+    None where it can or is off.
 
     Of a streamed trace only the rows that are read are known.
     """
     from workloads.statistics.prefix_reuse import why_no_hits
 
     why = why_no_hits(trace) if config.prefix_cache and isinstance(trace, Trace) else None
-    return f"the prefix cache cannot hit on this trace: {why}" if why else None
+    if why is None or not isinstance(trace, Trace):
+        return None
+    if trace.has_prefix_ids:
+        return f"the prefix cache cannot hit on this trace: {why}"
+    return (
+        f"this trace cannot tell what the prefix cache does: {why}; in a scenario file, "
+        "workload.prefix_share or workload.conversations assumes some"
+    )
 
 
 def _warn_of_free_swaps(config: PolicyConfig, servers: list[ServerModel]) -> None:

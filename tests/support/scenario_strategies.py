@@ -10,6 +10,7 @@ from policies.presets import PRESETS
 _CV = st.floats(0.1, 5).map(lambda value: round(value, 3))
 _LENGTH = st.integers(1, 131_072)
 _MS = st.none() | st.floats(0.1, 3_600_000).map(lambda value: round(value, 1))
+_PERCENTILE = st.floats(1, 100).map(lambda value: round(value, 2))
 _COUNT = st.integers(1, 65_536)
 
 
@@ -21,7 +22,9 @@ def _workloads() -> st.SearchStrategy[Workload]:
     rates = st.floats(0.5, 200).map(lambda value: round(value, 2))
     laws = st.fixed_dictionaries(
         {
-            "requests": st.integers(10, 100_000),
+            "requests": st.none() | st.integers(10, 200_000),
+            "prefix_share": st.floats(0, 0.95).map(lambda value: round(value, 3)),
+            "conversations": st.booleans(),
             "arrivals": st.sampled_from(["constant", "poisson", "gamma", "weibull", "mmpp2"]),
             "cv": _CV, "prompt_cv": _CV, "output_cv": _CV,
             "prompt_tokens": _LENGTH, "output_tokens": _LENGTH, "shared_prefix_tokens": _LENGTH,
@@ -77,6 +80,6 @@ def scenarios() -> st.SearchStrategy[ScenarioFile]:
         preset=st.none() | st.sampled_from(sorted(PRESETS)),
         policies=policies,
         cluster=cluster,
-        slo=st.builds(Limits, ttft_ms=_MS, tpot_ms=_MS, e2e_ms=_MS),
+        slo=st.builds(Limits, ttft_ms=_MS, tpot_ms=_MS, e2e_ms=_MS, percentile=_PERCENTILE),
         seed=st.integers(0, 2**32 - 1),
     )

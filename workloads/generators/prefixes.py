@@ -157,6 +157,39 @@ class PrefixTree:
         yield from islice(unique_ids, blocks - len(path) * self._node_blocks)
 
 
+@dataclass(frozen=True, slots=True)
+class PrefixShares:
+    """Each prompt begins with one of ``groups`` texts, for a ``share`` of its own length.
+
+    Group k (from 1) is drawn with probability proportional to k^-zipf. The prompt keeps its length;
+    at least one token is its own, and only whole blocks are shared.
+    """
+
+    groups: int
+    share: float
+    zipf: float = 1.0
+    block_tokens: int = 16
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise TraceError(f"a shared part must be 0 to 1 of a prompt, not {self.share:g}")
+
+    def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
+        """Return ceil(prompt / block_tokens) chained ids for each of the prompt lengths."""
+        shared = np.minimum((self.share * prompts).astype(int), prompts - 1).clip(0)
+        shared //= self.block_tokens
+        text_blocks = int(shared.max(initial=0))
+        drawn = rng.choice(self.groups, size=len(prompts), p=_popularity(self.groups, self.zipf))
+        own_ids = count(self.groups * text_blocks)
+        blocks = -(-prompts // self.block_tokens)
+        return [
+            (*range(first, first + begins), *islice(own_ids, whole - begins))
+            for first, begins, whole in zip(
+                (drawn * text_blocks).tolist(), shared.tolist(), blocks.tolist(), strict=True
+            )
+        ]
+
+
 def _popularity(choices: int, zipf: float) -> FloatArray:
     weights = np.arange(1, choices + 1, dtype=np.float64) ** -zipf
     popularity: FloatArray = weights / weights.sum()

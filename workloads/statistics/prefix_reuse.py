@@ -134,10 +134,8 @@ def _reblocked(request: Request, factor: int) -> Request:
 def why_no_hits(requests: Iterable[Request]) -> str | None:
     """Return why a prefix cache cannot hit on these requests; None where it can."""
     seen: set[int] = set()
-    named = False
     for request in requests:
         if not seen.isdisjoint(request.prefix_block_ids):
             return None
-        named = named or bool(request.prefix_block_ids)
         seen.update(request.prefix_block_ids, request.answer_block_ids)
-    return "no two prompts begin alike" if named else "no request has prefix ids"
+    return "no two prompts begin alike" if seen else "no request has prefix ids"

@@ -1,6 +1,6 @@
 """Compare: any set of policies on the same requests, with common random numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -12,7 +12,13 @@ from app.dashboard.charts import chart
 from app.dashboard.compare import policy_comparison
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
-from app.dashboard.metrics_row import SHOWN, ScenarioSummaries, summaries_so_far
+from app.dashboard.metrics_row import (
+    ScenarioSummaries,
+    ShownMetric,
+    chosen_metrics,
+    summaries_so_far,
+)
+from app.dashboard.prefix_advice import only_prefix_cache_differs, prefix_advice
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from app.dashboard.widgets import bound
@@ -27,9 +33,6 @@ _MEANING = (
     "get the same draws of workload and server (common random numbers), so a difference is more "
     "certain than the values themselves."
 )
-_DEFINITIONS = "\n".join(
-    f"- **{shown.label}**: {METRICS[shown.metric].definition}" for shown in SHOWN
-)
 
 Key = tuple[str, ...]
 
@@ -42,27 +45,28 @@ def page() -> None:
         st.info("Choose policies above.")
         return
     key = tuple(file.model_dump_json() for file in files.values())
-    work, table = st.empty(), st.empty()
+    work, metrics, table = st.empty(), chosen_metrics(), st.empty()
     bar = _work_bar(work, key)
     outcomes = _simulate(bar, files, key)
     if not outcomes:
         return
-    _tables(table, outcomes)
+    _tables(table, outcomes, metrics)
+    _say_what_is_unknown(outcomes)
     _distribution(outcomes)
     if len(outcomes) > 1:
         _gains(outcomes)
     if not _is_stopped(key):
         _replicate(bar, outcomes)
         work.empty()
-        _tables(table, outcomes)
-    downloads(policy_comparison.comparison_frame(_sides(outcomes)), "comparison")
+        _tables(table, outcomes, metrics)
+    downloads(policy_comparison.comparison_frame(_sides(outcomes), metrics), "comparison")
 
 
 def _chosen(scenario: ScenarioFile) -> dict[str, ScenarioFile]:
     """Return a scenario per valid policy, and show below the box what is wrong with the others."""
     labels = st.multiselect(
         "Policies (the first is the baseline)", policy_comparison.policy_labels(),
-        list(policy_comparison.DEFAULT_LABELS), **bound("compare_policies"),
+        list(policy_comparison.DEFAULT_LABELS), **bound(policy_comparison.POLICIES_KEY),
         accept_new_options=True, max_selections=policy_comparison.MOST_POLICIES,
         help="Choose, or type as for `replay --compare`: chunked+max_seqs=64, vllm-v1+replicas=2",
     )  # fmt: skip
@@ -126,16 +130,37 @@ def _sides(outcomes: Mapping[str, SimulatedScenario]) -> dict[str, ScenarioSumma
     return {label: summaries_so_far(found) for label, found in outcomes.items()}
 
 
-def _tables(table: DeltaGenerator, outcomes: Mapping[str, SimulatedScenario]) -> None:
+def _tables(
+    table: DeltaGenerator,
+    outcomes: Mapping[str, SimulatedScenario],
+    metrics: Sequence[ShownMetric],
+) -> None:
     sides = _sides(outcomes)
-    first = escaped(next(iter(sides)))
+    first, *_ = outcomes
+    unknown = [
+        name for name, of in outcomes.items() if only_prefix_cache_differs(outcomes[first], of)
+    ]
     with table.container():
-        st.markdown("**Metrics**", help=_DEFINITIONS)
-        st.table(policy_comparison.figures_table(sides).set_index("policy"))
+        st.markdown("**Metrics**", help=_definitions(metrics))
+        st.table(policy_comparison.figures_table(sides, metrics).set_index("policy"))
         if len(sides) > 1:
-            st.markdown(f"**Differences from {first}**")
-            st.table(policy_comparison.differences_table(sides).set_index("policy"))
+            st.markdown(f"**Differences from {escaped(first)}**")
+            differences = policy_comparison.differences_table(sides, metrics, unknown)
+            st.table(differences.set_index("policy"))
         st.caption(_MEANING)
+
+
+def _definitions(metrics: Sequence[ShownMetric]) -> str:
+    return "\n".join(
+        f"- **{shown.label}**: {METRICS[shown.metric].definition}" for shown in metrics
+    )
+
+
+def _say_what_is_unknown(outcomes: Mapping[str, SimulatedScenario]) -> None:
+    """Say which policies have a prefix cache of which these requests tell nothing."""
+    caching = [name for name, of in outcomes.items() if of.scenario.policies.prefix_cache]
+    if caching and (advice := prefix_advice(outcomes[caching[0]])):
+        st.info(f"{escaped(', '.join(caching))}: {advice}")
 
 
 def _distribution(outcomes: Mapping[str, SimulatedScenario]) -> None:

@@ -1,12 +1,13 @@
 """Policies compared on the same requests: metrics, paired differences, gains of single requests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from app.dashboard.formatting import escaped, signed, three_digits
-from app.dashboard.metrics_row import SHOWN, ScenarioSummaries, ShownMetric, excludes_zero
+from app.dashboard.metrics_row import ScenarioSummaries, ShownMetric, excludes_zero
+from app.dashboard.prefix_advice import CANNOT_TELL
 from app.dashboard.scenario.allowed_choices import require_all_offered
 from app.dashboard.scenario.url_state import query_of
 from app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
@@ -15,6 +16,8 @@ from sim.experiments.paired_comparison import request_differences
 from sim.experiments.predict import Interval
 from workloads.errors import ServetwinError
 
+POLICIES_KEY = "compare_policies"
+"""The control that names the policies, in the session and in the link."""
 OWN_LABEL = "this scenario"
 MOST_POLICIES = 6
 DEFAULT_LABELS = (OWN_LABEL, "static+contiguous", "chunked+paged+prefix")
@@ -41,25 +44,42 @@ def scenario_under(scenario: ScenarioFile, label: str) -> ScenarioFile:
     return found
 
 
-def figures_table(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
+def figures_table(
+    sides: Mapping[str, ScenarioSummaries], metrics: Sequence[ShownMetric]
+) -> pd.DataFrame:
     """Return a row per policy: value and 90 % interval of each metric, as text."""
     return pd.DataFrame(
-        {"policy": escaped(name), **{shown.label: _with_interval(shown, of) for shown in SHOWN}}
+        {"policy": escaped(name), **{shown.label: _with_interval(shown, of) for shown in metrics}}
         for name, of in sides.items()
     )
 
 
-def differences_table(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
-    """Return a row per policy but the first: its differences from it, as text with verdicts."""
+def differences_table(
+    sides: Mapping[str, ScenarioSummaries],
+    metrics: Sequence[ShownMetric],
+    unknown: Collection[str] = (),
+) -> pd.DataFrame:
+    """Return a row per policy but the first: its differences from it, as text with verdicts.
+
+    Those of the ``unknown`` policies could only come from a prefix cache that cannot hit.
+    """
     (_, first), *others = sides.items()
     rows = [
-        {"policy": escaped(name), **{shown.label: _difference(shown, first, of) for shown in SHOWN}}
+        {
+            "policy": escaped(name),
+            **{
+                shown.label: CANNOT_TELL if name in unknown else _difference(shown, first, of)
+                for shown in metrics
+            },
+        }
         for name, of in others
     ]
-    return pd.DataFrame(rows, columns=["policy", *(shown.label for shown in SHOWN)])
+    return pd.DataFrame(rows, columns=["policy", *(shown.label for shown in metrics)])
 
 
-def comparison_frame(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
+def comparison_frame(
+    sides: Mapping[str, ScenarioSummaries], metrics: Sequence[ShownMetric]
+) -> pd.DataFrame:
     """Return both tables as numbers, a row per policy and metric."""
     first = next(iter(sides.values()))
     return pd.DataFrame(
@@ -71,7 +91,7 @@ def comparison_frame(sides: Mapping[str, ScenarioSummaries]) -> pd.DataFrame:
             **_bounds("difference", shown.difference(first.replications, of.replications)),
         }
         for name, of in sides.items()
-        for shown in SHOWN
+        for shown in metrics
     )
 
 

@@ -4,8 +4,6 @@ from collections.abc import Callable, Hashable
 from threading import Condition
 from typing import Generic, TypeVar
 
-from app.dashboard.widgets import keep_newest
-
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
@@ -13,10 +11,10 @@ _LOOK_EVERY_S = 0.1
 
 
 class Once(Generic[Key, Value]):
-    """The newest values by key, ``most`` at most."""
+    """The newest values by key, which weigh ``most`` at most; without ``weight`` each weighs 1."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, weight: Callable[[Value], int] = lambda _: 1) -> None:
+        self._most, self._weight = most, weight
         self._kept: dict[Key, Value] = {}
         self._under_way: set[Key] = set()
         self._changed = Condition()
@@ -47,5 +45,7 @@ class Once(Generic[Key, Value]):
     def _end(self, key: Key, found: dict[Key, Value] | None = None) -> None:
         with self._changed:
             self._under_way.discard(key)
-            keep_newest(self._kept, found or {}, self._most)
+            self._kept.update(found or {})
+            while len(self._kept) > 1 and sum(map(self._weight, self._kept.values())) > self._most:
+                del self._kept[next(iter(self._kept))]
             self._changed.notify_all()

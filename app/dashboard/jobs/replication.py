@@ -1,5 +1,6 @@
 """One replication of a scenario, simulated in a process without Streamlit."""
 
+import pickle
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,7 +15,7 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """A replication by its number, with the scenario's uploaded trace where it has one.
+    """A replication by its number, with the scenario's uploaded trace, pickled, where it has one.
 
     ``extrapolate`` says whether the scenario's step times leave what was measured.
     """
@@ -22,18 +23,14 @@ class Replication:
     file: ScenarioFile
     number: int
     extrapolate: bool
-    given: Trace | None = None
+    given: bytes | None = None
 
 
 def simulate_replication(one: Replication) -> Summary:
     """Return its summary. Replication r of a seed draws the same in every scenario (common random
     numbers), so that common variation cancels in a difference."""
     file = one.file
-    if one.given:
-        trace = file.workload.trace(file.seed, {file.workload.source: one.given})
-        scenario = file.build(trace)
-    else:
-        trace, scenario = _built(file.model_dump_json())
+    trace, scenario = _built(file.model_dump_json(), one.given)
     return replication_summary(
         trace, scenario, one.number, seed=file.seed, extrapolate=one.extrapolate,
         slo=file.slo.slo(), redraw=file.redraw if file.workload.is_generated else None,
@@ -41,7 +38,8 @@ def simulate_replication(one: Replication) -> Summary:
 
 
 @lru_cache(maxsize=4)
-def _built(text: str) -> tuple[Trace, Scenario]:
+def _built(text: str, given: bytes | None) -> tuple[Trace, Scenario]:
     file = ScenarioFile.model_validate_json(text)
-    trace = file.workload.trace(file.seed)
+    uploaded = {file.workload.source: pickle.loads(given)} if given else None
+    trace = file.workload.trace(file.seed, uploaded)
     return trace, file.build(trace)

@@ -24,6 +24,10 @@ FROM_PROFILE, DATA_SHEET = "profile", "data sheet"
 """How a server is given: a profile, or a model on a device by its data sheet."""
 OWN = "server's own"
 """A choice that leaves a setting to the server."""
+SHARED_PREFIX = "Shared prefix, tokens"
+"""What generated prompts have in common."""
+ASSUMED_PREFIX, CONVERSATIONS = "Assumed shared prefix", "Prompts hold their session"
+"""What prompts of a trace without prefix ids are assumed to have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,9 @@ CONTROLS: dict[str, Control] = {
     "workload": Control(str, "workload.source"),
     "rate": _number("workload.rate_per_s", 0.5, 200),
     "own_rate": Control(bool),
-    "requests": _count("workload.requests", 100_000, low=10),
+    "requests": _count("workload.requests", 200_000, low=10),
+    "prefix_share": _number("workload.prefix_share", 0, 0.95),
+    "conversations": Control(bool, "workload.conversations"),
     "arrivals": _choice("workload.arrivals", *setting_docs()["workload.arrivals"].choices),
     "cv": _number("workload.cv", 0.1, 10),
     "prompt_tokens": _count("workload.prompt_tokens", _MOST_TOKENS),
@@ -111,6 +117,7 @@ CONTROLS: dict[str, Control] = {
     "ttft_ms": _number("slo.ttft_ms", 0.1, _MOST_MS),
     "tpot_ms": _number("slo.tpot_ms", 0.1, _MOST_MS),
     "e2e_ms": _number("slo.e2e_ms", 0.1, _MOST_MS),
+    "percentile": _number("slo.percentile", 1, 100),
     "seed": _count("seed", 2**32 - 1),
 }
 

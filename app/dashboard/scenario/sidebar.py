@@ -9,18 +9,27 @@ import streamlit as st
 
 from app.dashboard.origin_line import origin_line
 from app.dashboard.scenario.controls import (
+    ASSUMED_PREFIX,
     CONTROLS,
+    CONVERSATIONS,
     DATA_SHEET,
     FROM_PROFILE,
     OWN,
+    SHARED_PREFIX,
     as_controls,
     from_controls,
     is_generated,
     workload_names,
 )
-from app.dashboard.scenario.uploads import trace_uploader, uploads
+from app.dashboard.scenario.uploads import trace_uploader, uploads, whole_trace
 from app.dashboard.widgets import bound, or_stop, uploader
-from app.scenario.scenario_file import ScenarioError, ScenarioFile, Server, parse_scenario
+from app.scenario.scenario_file import (
+    GENERATED_REQUESTS,
+    ScenarioError,
+    ScenarioFile,
+    Server,
+    parse_scenario,
+)
 from sim.experiments.scenario import Scenario
 from sim.step_times.origin import Origin
 from sim.techniques.registry import TECHNIQUES
@@ -75,10 +84,22 @@ def _workload(defaults: dict[str, Any]) -> None:
             "Requests per second", rates.low, rates.high, defaults["rate"], 0.5, disabled=own_rate,
             help=rates.help, **bound("rate"),
         )  # fmt: skip
-        _count("Requests", "requests", defaults)
         if generated:
+            _number("Requests", "requests", None, placeholder=f"{GENERATED_REQUESTS:,}")
             _distributions(defaults)
+        else:
+            _part_of_trace(source, defaults)
         trace_uploader()
+
+
+def _part_of_trace(source: str, defaults: dict[str, Any]) -> None:
+    trace = whole_trace(source)
+    whole = f"all {len(trace):,}" if trace else None
+    _number("Requests", "requests", None, placeholder=whole)
+    if trace and not trace.has_prefix_ids:
+        if any(request.session_id for request in trace):
+            st.toggle(CONVERSATIONS, help=CONTROLS["conversations"].help, **bound("conversations"))
+        _number(ASSUMED_PREFIX, "prefix_share", defaults["prefix_share"], step=0.05)
 
 
 def _distributions(defaults: dict[str, Any]) -> None:
@@ -93,7 +114,7 @@ def _distributions(defaults: dict[str, Any]) -> None:
         with spread:
             _real("CV", f"{part}_cv", defaults)
     st.caption("Lengths are log-normal with that mean and CV; a CV of 0.05 is nearly fixed.")
-    _count("Shared prefix, tokens", "shared_prefix_tokens", defaults)
+    _count(SHARED_PREFIX, "shared_prefix_tokens", defaults)
 
 
 def _slo(defaults: dict[str, Any]) -> None:
@@ -102,6 +123,7 @@ def _slo(defaults: dict[str, Any]) -> None:
             help_ = f"{CONTROLS[name].help} Empty: no limit."
             shown = {"step": 10.0, "format": "%g", "placeholder": "no limit", "help": help_}
             _number(f"{label} at most, ms", name, defaults[name], **shown)
+        _number("SLO percentile", "percentile", defaults["percentile"], step=1.0, format="%g")
 
 
 def _server(defaults: dict[str, Any]) -> None:

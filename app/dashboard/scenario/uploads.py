@@ -6,6 +6,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path, PurePath
@@ -18,6 +19,7 @@ from app.scenario.scenario_file import GENERATED, SAMPLE
 from workloads.errors import TraceError
 from workloads.reading import read_trace
 from workloads.reading_limits import ReadingLimits
+from workloads.sample import sample_trace
 from workloads.trace import Trace
 
 MOST_MB = 50
@@ -49,6 +51,14 @@ def given_trace(source: str) -> Trace | None:
     """Return the uploaded trace of that name; None where there is none."""
     upload = uploads().get(source)
     return upload.trace if upload else None
+
+
+def whole_trace(source: str) -> Trace | None:
+    """Return the whole bundled or uploaded trace of that name; None where there is none."""
+    return _sample() if source == SAMPLE else given_trace(source)
+
+
+_sample = cache(sample_trace)
 
 
 def trace_uploader() -> None:

@@ -31,6 +31,7 @@ _TEXTS = ("techniques", "without", "efficiency", "set")
 
 PAGE_CONTROLS: dict[str, Control] = {
     "compare_policies": Control(list[str], many=True),
+    "latencies": Control(list[Literal["mean", "p50", "p90", "p99"]], many=True),
     "frontier_max_seqs": Control(str),
     "frontier_rate": Control(str),
     "frontier_replicas": Control(str),

@@ -13,13 +13,20 @@ from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import plain
 from app.dashboard.jobs.turns import Rank
-from app.dashboard.metrics_row import metrics_row, summaries_so_far
+from app.dashboard.metrics_row import (
+    ShownMetric,
+    chosen_metrics,
+    metrics_row,
+    summaries_so_far,
+)
+from app.dashboard.prefix_advice import CANNOT_TELL, only_prefix_cache_differs, prefix_advice
 from app.dashboard.scenario.controls import changes
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
+from app.dashboard.simulated_line import simulated_line
 from app.dashboard.simulations import REPLICATIONS, SimulatedScenario
+from app.dashboard.what_if.first_visit import first_visit
 from app.dashboard.what_if.verdict import Verdict, facts, judge
 from app.dashboard.widgets import end_if_stale, problems_shown
-from app.scenario.scenarios import prefix_note
 from app.text.origins import origin_words
 from sim.experiments.predict import interval
 from sim.step_times.roofline.server import RooflineServer
@@ -46,9 +53,13 @@ def page() -> None:
     baseline: SimulatedScenario | None = st.session_state.get(_BASELINE)
     with head:
         _pinning(outcome, baseline)
-    if note := prefix_note(outcome.scenario.policies, outcome.trace):
-        st.info(f"{note[0].upper()}{note[1:]}.")
-    answer, words = _answer(None, outcome, baseline), st.empty()
+    st.markdown(simulated_line(outcome))
+    first_visit()
+    if outcome.scenario.policies.prefix_cache and (advice := prefix_advice(outcome)):
+        st.info(advice)
+    answer = _Answer(outcome, baseline)
+    answer.draw()
+    words = st.empty()
     outcomes = {_NOW: outcome, **({_BEFORE: baseline} if baseline else {})}
     with simulations.TURNS.turn(Rank.REST_OF_PAGE, end_if_stale):
         _distributions(outcomes)
@@ -57,7 +68,7 @@ def page() -> None:
         downloads(outcome.run.requests, "requests")
     _LOG.debug("drawn in %.3f s", time.perf_counter() - started_s)
     _replicate(words, outcome, baseline)
-    _answer(answer, outcome, baseline)
+    answer.draw()
     with memory:
         _memory(outcomes)
     _LOG.debug("complete after %.3f s", time.perf_counter() - started_s)
@@ -105,22 +116,30 @@ def bars_of_one_unit(
     ]
 
 
-def _answer(
-    place: DeltaGenerator | None, outcome: SimulatedScenario, baseline: SimulatedScenario | None
-) -> DeltaGenerator:
-    """Draw verdict and metrics, with intervals once there are replications; return the place.
+class _Answer:
+    """Verdict and metrics, with the reader's choice of figures between them."""
 
-    All is computed before anything is drawn, so that nothing disappears for a moment.
-    """
-    summaries = simulations.finished_replications(outcome)
-    attained = interval(summaries, "slo_attainment") if outcome.is_drawn and summaries else None
-    verdict = judge(facts(outcome, attained))
-    before = summaries_so_far(baseline) if baseline else None
-    place = place or st.empty()
-    with place.container():
-        _box(verdict)
-        metrics_row(summaries_so_far(outcome), before)
-    return place
+    def __init__(self, outcome: SimulatedScenario, baseline: SimulatedScenario | None) -> None:
+        self._outcome, self._baseline = outcome, baseline
+        self._verdict: DeltaGenerator = st.empty()
+        self._metrics: tuple[ShownMetric, ...] = chosen_metrics()
+        self._row: DeltaGenerator = st.empty()
+
+    def draw(self) -> None:
+        """Draw both, with intervals once there are replications.
+
+        All is computed before anything is drawn, so that nothing disappears for a moment.
+        """
+        outcome, baseline = self._outcome, self._baseline
+        summaries = simulations.finished_replications(outcome)
+        verdict = judge(facts(outcome, interval(summaries, "slo_attainment")))
+        before = summaries_so_far(baseline) if baseline else None
+        unknown = baseline is not None and only_prefix_cache_differs(baseline, outcome)
+        with self._verdict.container():
+            _box(verdict)
+        with self._row.container():
+            why = CANNOT_TELL if unknown else None
+            metrics_row(self._metrics, summaries_so_far(outcome), before, why)
 
 
 def _box(found: Verdict) -> None:

@@ -5,6 +5,7 @@ from typing import Literal
 
 import pandas as pd
 
+from app.dashboard.prefix_advice import prefix_advice
 from app.dashboard.simulations import SimulatedScenario
 from app.text.assets import asset_table
 from app.text.metric_labels import RESOURCES
@@ -19,8 +20,6 @@ from sim.explain.limiting_resource import (
 from sim.explain.queue_cause import QueueCause
 from sim.records.metrics import LATENCIES, SLO
 
-WANTED = 0.99
-"""Share of the requests within the SLO from which on the scenario meets it."""
 _WORTH_NAMING = 0.001
 _LABELS = dict(zip(LATENCIES, ("TTFT", "TPOT", "E2E"), strict=True))
 
@@ -31,7 +30,11 @@ _CAUSES: dict[QueueCause, dict[str, str]] = asset_table("words.yaml")["causes"]
 
 @dataclass(frozen=True, slots=True)
 class VerdictFacts:
-    """What a verdict is made of; ``missed`` is the share of all requests that miss each limit."""
+    """What a verdict is made of.
+
+    ``missed`` is the share of all requests that miss each limit, ``wanted`` the share that must
+    meet all. ``prefix_advice`` says why a prefix cache cannot hit; None where it can.
+    """
 
     limits: str
     attainment: float | None
@@ -43,6 +46,8 @@ class VerdictFacts:
     policies: PolicyConfig
     bottleneck: Bottleneck
     limiting: Limiting | None = None
+    wanted: float = 0.99
+    prefix_advice: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,8 @@ def facts(outcome: SimulatedScenario, attainment: Interval | None) -> VerdictFac
         policies=policies,
         bottleneck=pressed,
         limiting=limiting_resource(outcome.run, pressed, policies.as_dict(), slo),
+        wanted=outcome.file.slo.attainment,
+        prefix_advice=prefix_advice(outcome),
     )
 
 
@@ -108,7 +115,7 @@ def _kind(found: VerdictFacts) -> Kind:
         return "none"
     low = found.interval.low if found.interval else found.attainment
     high = found.interval.high if found.interval else found.attainment
-    return "holds" if low >= WANTED else "fails" if high < WANTED else "unsure"
+    return "holds" if low >= found.wanted else "fails" if high < found.wanted else "unsure"
 
 
 def _headline(found: VerdictFacts) -> str:
@@ -133,7 +140,7 @@ def _attainment(found: VerdictFacts) -> list[str]:
     if found.refused > _WORTH_NAMING:
         missed.append(f"{_percent(found.refused)} are refused")
     reason = f"; missed: {', '.join(missed)}" if missed else ""
-    return [f"{within}, {_percent(WANTED)} are required{reason}."]
+    return [f"{within}, {_percent(found.wanted)} are required{reason}."]
 
 
 def _load(found: VerdictFacts) -> list[str]:
@@ -183,19 +190,20 @@ def _short(found: VerdictFacts) -> QueueCause | None:
 
 
 def _too_slow(found: VerdictFacts) -> bool:
-    return any(share > 1 - WANTED for share in found.missed.values())
+    return any(share > 1 - found.wanted for share in found.missed.values())
 
 
 def _helps(found: VerdictFacts) -> str | None:
     if _kind(found) == "holds" or not (_short(found) or _too_slow(found)):
         return None
     cause = _short(found)
-    help_ = _help_for(cause, found.policies) if cause else _FASTER
+    help_ = _help_for(cause, found) if cause else _FASTER
     pressed = found.bottleneck
-    if not pressed.overloaded or pressed.served_per_s <= 0:
-        return f"{help_}."
-    needed = -(-found.replicas * pressed.arrivals_per_s // pressed.served_per_s)
-    return f"{help_}; or about {needed:.0f} replicas instead of {found.replicas}."
+    if pressed.overloaded and pressed.served_per_s > 0:
+        needed = -(-found.replicas * pressed.arrivals_per_s // pressed.served_per_s)
+        help_ += f"; or about {needed:.0f} replicas instead of {found.replicas}"
+    unknown = cause == "prompts" and not found.policies.prefix_cache and found.prefix_advice
+    return f"{help_}. {unknown}" if unknown else f"{help_}."
 
 
 _FASTER = (
@@ -204,7 +212,8 @@ _FASTER = (
 )
 
 
-def _help_for(cause: QueueCause, policies: PolicyConfig) -> str:
+def _help_for(cause: QueueCause, found: VerdictFacts) -> str:
+    policies = found.policies
     if cause == "memory" and policies.kv == "contiguous":
         return "paged KV memory, which reserves only what is used"
     if cause in ("batch", "filling"):
@@ -212,10 +221,16 @@ def _help_for(cause: QueueCause, policies: PolicyConfig) -> str:
     return {
         "memory": "more KV memory: a larger device, smaller formats of weights or KV",
         "places": f"more sequences in a batch than {policies.max_seqs}",
-        "prompts": f"a larger token budget than {policies.token_budget}, a prefix cache where "
-        "prompts have much in common, or a device of more FLOP/s",
+        "prompts": f"a larger token budget than {policies.token_budget}{_cache(found)} or a device "
+        "of more FLOP/s",
         "step": _FASTER,
     }[cause]
+
+
+def _cache(found: VerdictFacts) -> str:
+    """Return the advice of a prefix cache where there is none and one could hit."""
+    is_help = not found.policies.prefix_cache and found.prefix_advice is None
+    return ", a prefix cache (prompts have beginnings in common)," if is_help else ""
 
 
 def _percent(share: float) -> str:

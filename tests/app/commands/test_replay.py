@@ -50,7 +50,8 @@ def test_a_prefix_cache_that_cannot_hit_is_said(tmp_path: Path) -> None:
     bare.write_text("\n".join(rows))
     assert "prefix cache" not in servetwin("replay", str(bare), "--replications", "0").err
     assert servetwin("replay", str(bare), *asked).err == (
-        "note: the prefix cache cannot hit on this trace: no request has prefix ids\n"
+        "note: this trace cannot tell what the prefix cache does: no request has prefix ids; in a "
+        "scenario file, workload.prefix_share or workload.conversations assumes some\n"
     )
 
 

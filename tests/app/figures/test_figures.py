@@ -126,6 +126,22 @@ def test_many_requests_are_sampled() -> None:
     assert len(figures.latency_cdf(many, "ttft_s", LOOKS).data[0].x) == 400
 
 
+def test_what_is_sampled_is_said_beside_the_figure() -> None:
+    frame = requests_frame(10_000)
+    many = {"A": frame}
+    gains = frame[["request_id", "scheduled_s"]].assign(difference=frame["e2e_s"] - 1)
+    assert figures.note_of(figures.gantt(frame)) == "120 of 10,000 finished requests shown."
+    over_time = figures.latency_over_time(many, "ttft_s", LOOKS)
+    assert figures.note_of(over_time) == "A: 1,500 of 10,000 requests shown."
+    assert figures.note_of(figures.gains_over_time(gains, "A", "B")) == (
+        "1,500 of 10,000 requests shown."
+    )
+    cdf = figures.latency_cdf(many, "ttft_s", LOOKS)
+    assert figures.note_of(cdf) == "A: 400 of 10,000 points of the curve shown."
+    few = figures.latency_cdf(TWO, "ttft_s", LOOKS)
+    assert figures.note_of(few) == ""
+
+
 def test_names_of_a_trace_are_no_markup() -> None:
     evil = requests_frame(3, request_id=["<b>x</b>", "<a href='//e'>y</a>", "a&b"])
     for figure in (figures.gantt(evil), figures.latency_over_time({"A": evil}, "ttft_s", LOOKS)):

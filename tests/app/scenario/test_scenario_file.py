@@ -47,6 +47,11 @@ from workloads.errors import PolicyError
         ("policies: {queue_order: lifo}", "policies.queue_order: 'lifo': input should be 'fcfs'"),
         ("cluster: {replica: 2}", "cluster.replica: unknown key; did you mean 'replicas'?"),
         ("slo: {ttft_ms: 0}", "slo.ttft_ms: 0: input should be greater than 0"),
+        ("slo: {percentile: 0}", "slo.percentile: 0: input should be greater than or equal to 1"),
+        ("slo: {percentile: 101}", "slo.percentile: 101: input should be less than or equal to 1"),
+        ("workload: {requests: 0}", "workload.requests: 0: input should be greater than or equal"),
+        ("workload: {prefix_share: 1}", "workload.prefix_share: 1: input should be less than or"),
+        ("workload: {conversations: x}", "workload.conversations: 'x': input should be a valid bo"),
         ("seed: -1", "seed: -1: input should be greater than or equal to 0"),
     ],
 )  # fmt: skip

@@ -9,6 +9,8 @@ from app.dashboard.compare.policy_comparison import (
     scenario_under,
     timeline_links,
 )
+from app.dashboard.formatting import escaped
+from app.dashboard.prefix_advice import CANNOT_TELL
 from app.scenario.scenario_file import parse_scenario
 from tests.support.dashboard_app import Browser, expect, page_test
 
@@ -38,6 +40,23 @@ def test_a_bad_label_is_one_line_and_the_others_stay() -> None:
     assert len(at.error) == 1
     assert "did you mean 'vllm-v1'" in at.error[0].value
     assert len(at.table[0].value) == 2
+
+
+def test_a_cache_that_cannot_hit_makes_no_difference_that_could_be_read() -> None:
+    at = small()
+    at.session_state["compare_policies"] = ["chunked+paged", "chunked+paged+prefix", "static"]
+    at.run()
+    assert not at.exception
+    cells = at.table[1].value
+    caching = escaped("chunked+paged+prefix")
+    assert set(cells.loc[caching]) == {CANNOT_TELL}
+    assert not set(cells.loc["static"]) & {CANNOT_TELL}
+    assert at.info[0].value.startswith(caching)
+    assert "**Shared prefix, tokens**" in at.info[0].value
+    at.session_state["shared_prefix_tokens"] = 64
+    at.run()
+    assert not at.info
+    assert not set(at.table[1].value.loc[caching]) & {CANNOT_TELL}
 
 
 def test_one_policy_has_no_differences_and_none_says_what_to_do() -> None:

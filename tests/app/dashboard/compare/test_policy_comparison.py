@@ -17,9 +17,12 @@ from app.dashboard.compare.policy_comparison import (
     scenario_under,
     timeline_links,
 )
-from app.dashboard.metrics_row import ScenarioSummaries
+from app.dashboard.metrics_row import ScenarioSummaries, shown_metrics
+from app.dashboard.prefix_advice import CANNOT_TELL
 from app.scenario.scenario_file import ScenarioFile, Workload, parse_scenario
 from workloads.errors import PolicyError
+
+METRICS = shown_metrics(["p90"])
 
 
 def summary(ttft_s: float, goodput: float) -> dict[str, Any]:
@@ -36,23 +39,26 @@ def two_sides() -> dict[str, ScenarioSummaries]:
 
 
 def test_tables_have_intervals_and_paired_differences() -> None:
-    values, differences = figures_table(two_sides()), differences_table(two_sides())
+    sides = two_sides()
+    values, differences = figures_table(sides, METRICS), differences_table(sides, METRICS)
     assert values["TTFT p90, ms"].tolist() == ["100 [100, 140]", "200 [200, 240]"]
     assert differences["policy"].tolist() == ["b"]
     assert differences["TTFT p90, ms"].tolist() == ["+100 [+100, +100] worse"]
     assert differences["goodput, requests/s"].tolist() == ["+0.00 [+0.00, +0.00] may be none"]
+    unknown = differences_table(sides, METRICS, ["b"]).drop(columns="policy")
+    assert set(unknown.iloc[0]) == {CANNOT_TELL}
 
 
 def test_a_side_without_replications_has_values_only() -> None:
     sides = {"a": ScenarioSummaries(summary(0.1, 5.0)), "b": ScenarioSummaries(summary(0.05, 8.0))}
-    assert figures_table(sides)["TTFT p90, ms"].tolist() == ["100", "50"]
-    assert differences_table(sides)["goodput, requests/s"].tolist() == ["+3.00"]
+    assert figures_table(sides, METRICS)["TTFT p90, ms"].tolist() == ["100", "50"]
+    assert differences_table(sides, METRICS)["goodput, requests/s"].tolist() == ["+3.00"]
     undefined = {"a": ScenarioSummaries({**summary(0.1, 5.0), "ttft_s": {"p90": None}})}
-    assert figures_table(undefined)["TTFT p90, ms"].tolist() == ["-"]
+    assert figures_table(undefined, METRICS)["TTFT p90, ms"].tolist() == ["-"]
 
 
 def test_numbers_are_for_files() -> None:
-    found = comparison_frame(two_sides())
+    found = comparison_frame(two_sides(), METRICS)
     (row,) = found[(found["policy"] == "b") & (found["metric"] == "TTFT p90, ms")].to_dict(
         "records"
     )

@@ -85,3 +85,15 @@ def test_the_newest_are_kept() -> None:
     for key in (1, 2, 3, 3, 2, 1):
         assert once.get(key, lambda key=key: make(key), always) == key  # type: ignore[misc]
     assert made == [1, 2, 3, 1]
+
+
+def test_what_weighs_more_leaves_room_for_less_and_the_newest_stays() -> None:
+    once: Once[str, int] = Once(10, lambda value: value)
+    made: list[int] = []
+
+    def get(weight: int) -> None:
+        once.get(f"{weight}", lambda: made.append(weight) or weight, always)  # type: ignore[func-returns-value]
+
+    for weight in (3, 4, 3, 4, 5, 4, 5, 3, 99, 99):
+        get(weight)
+    assert made == [3, 4, 5, 3, 99]

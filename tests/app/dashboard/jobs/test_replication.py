@@ -1,5 +1,7 @@
 """A replication in a process of its own is the one of a whole prediction."""
 
+import pickle
+
 import pytest
 
 from app.dashboard.jobs.replication import Replication, Summary, simulate_replication
@@ -29,6 +31,7 @@ def test_each_number_is_its_place_in_the_whole(name: str) -> None:
         trace, scenario, run, seed=file.seed, replications=3, slo=file.slo.slo(),
         redraw=file.redraw if name == "generated" else None,
     )  # fmt: skip
-    one = [simulate_replication(Replication(file, n, is_outside(run), given)) for n in (0, 1, 2)]
+    packed = pickle.dumps(given) if given else None
+    one = [simulate_replication(Replication(file, n, is_outside(run), packed)) for n in (0, 1, 2)]
     assert [without_speed(found) for found in one] == [without_speed(found) for found in whole]
     assert one[0]["ttft_s"] != one[1]["ttft_s"]

@@ -125,7 +125,7 @@ def test_reset_shows_the_default() -> None:
     at.session_state["max_seqs"] = 3
     at.run()
     next(b for b in at.button if b.label == "Reset to the default").click().run()
-    assert at.session_state["requests"] == 2000
+    assert at.session_state["requests"] is None
     assert at.session_state["max_seqs"] is None
 
 

@@ -47,7 +47,20 @@ def under(cause: Any, **policies: Any) -> VerdictFacts:
         ),
         (under("memory"), "fails", ["KV memory** is full", "more KV memory", "98 % of the KV"]),
         (under("memory", kv="contiguous"), "fails", ["paged KV memory"]),
-        (under("prompts"), "fails", ["prompts** fill", "larger token budget than 512"]),
+        (
+            under("prompts"), "fails",
+            ["prompts** fill", "larger token budget than 512, a prefix cache (prompts have"],
+        ),
+        (
+            replace(under("prompts"), prefix_advice="The trace cannot tell."), "fails",
+            ["budget than 512 or a device of more FLOP/s; or about 2 replicas instead of 1. The"],
+        ),
+        (
+            replace(under("prompts", prefix_cache=True), prefix_advice="The trace."), "fails",
+            ["larger token budget than 256 or a device"],
+        ),
+        (replace(FINE, attainment=0.96, wanted=0.95), "holds", ["96 %", "95 % are required"]),
+        (replace(FINE, attainment=0.96, wanted=0.97), "fails", ["97 % are required"]),
         (under("batch"), "fails", ["static batch", "continuous batching"]),
         (under("filling"), "fails", ["until it is full", "continuous batching"]),
         (replace(under("places"), limits="", attainment=None), "fails", ["Overloaded", "No SLO"]),
@@ -59,6 +72,15 @@ def test_the_verdict_says_what_and_why(found: VerdictFacts, kind: str, words: li
     for said in words:
         assert said in verdict.text
     assert not (verdict.helps and kind == "holds")
+
+
+@pytest.mark.parametrize("policies", [{}, {"prefix_cache": True}])
+def test_a_prefix_cache_that_cannot_hit_is_not_recommended(policies: dict[str, bool]) -> None:
+    found = replace(under("prompts", **policies), prefix_advice="The trace cannot tell.")
+    helps = judge(found).helps
+    assert helps
+    assert "prefix cache" not in helps
+    assert ("The trace cannot tell." in helps) is not bool(policies)
 
 
 def test_facts_are_those_of_the_run() -> None:
