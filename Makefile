@@ -59,6 +59,7 @@ licences: $(VENV)/.ready
 
 # The site is dist/docs/index.html.
 docs: $(VENV)/.ready
+	$(BIN)/python docs/_site/prose.py
 	$(BIN)/python -m mkdocs build
 
 # The rows of the compiled core want a C compiler.
