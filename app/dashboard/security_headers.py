@@ -1,20 +1,19 @@
 """Headers on every answer of the dashboard: no other page may frame it, nothing else may run in it.
 
 Scripts, fonts and data come from this server alone. Streamlit's components write their styles into
-the page, and its start page holds one script, which is allowed by its digest.
+the page, and the start page holds scripts, which are allowed by their digests.
 """
 
 import base64
 import re
 from functools import cache
 from hashlib import sha256
-from pathlib import Path
 
-import streamlit
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_START_PAGE = Path(streamlit.__file__).parent / "static" / "index.html"
+from app.dashboard.start_page import start_page
+
 _INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -40,7 +39,7 @@ def security_headers() -> dict[str, str]:
     """Return the headers by name."""
     return {
         "X-Frame-Options": "DENY",
-        "Content-Security-Policy": content_policy(_START_PAGE.read_text()),
+        "Content-Security-Policy": content_policy(start_page()),
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
     }

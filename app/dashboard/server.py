@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 from streamlit.starlette import App
 
 from app.dashboard.security_headers import SecurityHeaders
+from app.dashboard.start_page import page_routes
 from app.dashboard.warm_up import warm_up
 
 
@@ -20,5 +21,6 @@ async def _warm(_: App) -> AsyncIterator[None]:
 
 
 app = App(
-    Path(__file__).with_name("main.py"), middleware=[Middleware(SecurityHeaders)], lifespan=_warm
-)
+    Path(__file__).with_name("main.py"), routes=page_routes(),
+    middleware=[Middleware(SecurityHeaders)], lifespan=_warm,
+)  # fmt: skip

@@ -277,8 +277,7 @@ class Browser:
         assert not self.problems, self.problems
 
     def _on_console(self, message: Any) -> None:
-        searching = "/_stcore/" in message.location["url"]  # Streamlit looks for its base path
-        if message.type == "error" and not searching:
+        if message.type == "error":
             self.problems.append(f"console: {message.text}")
 
     def _on_page_error(self, error: Any) -> None:
