@@ -59,9 +59,31 @@ def canvas(x: str, y: str, alt: str) -> Figure:
 def stacked_canvas(x: str, ys: Sequence[str], alt: str, heights_px: Sequence[int] = ()) -> Figure:
     """Return panels one below the other on the same ``x``, by default of equal heights."""
     heights = list(heights_px) or [_PANEL_PX] * len(ys)
+    return _stacked(x, ys, alt, heights, min(0.06, _GAP_PX / sum(heights)))
+
+
+def spaced_canvas(x: str, ys: Sequence[str], alt: str, height_px: int, gap_px: int) -> Figure:
+    """Return panels of one height, with a gap above each that has room for its own legend."""
+    heights = [height_px] * len(ys)
+    whole_px = sum(heights) + gap_px * (len(ys) - 1)
+    figure = _stacked(x, ys, alt, heights, gap_px / whole_px)
+    figure.update_layout(height=whole_px + gap_px + 60, margin={"t": gap_px})
+    return figure
+
+
+def place_legend(figure: Figure, row: int, title: str = "") -> str:
+    """Put a legend above the panel of that row; return its name, which traces take."""
+    legend = f"legend{row}" if row > 1 else "legend"
+    top = figure.layout["yaxis" if row == 1 else f"yaxis{row}"].domain[1]
+    place = {"orientation": "h", "x": 0, "y": top, "yanchor": "bottom", "font": {"size": 11}}
+    figure.update_layout({legend: {**place, "title": {"text": title}}})
+    return legend
+
+
+def _stacked(x: str, ys: Sequence[str], alt: str, heights: Sequence[int], spacing: float) -> Figure:
     figure = make_subplots(
-        rows=len(ys), cols=1, shared_xaxes=True, row_heights=heights,
-        vertical_spacing=min(0.06, _GAP_PX / sum(heights)) if len(ys) > 1 else None,
+        rows=len(ys), cols=1, shared_xaxes=True, row_heights=list(heights),
+        vertical_spacing=spacing if len(ys) > 1 else None,
     )  # fmt: skip
     figure.update_layout({**_layout(alt), "height": sum(heights) + 90})
     for row, y in enumerate(ys, start=1):
@@ -141,6 +163,11 @@ def note_of(figure: Figure) -> str:
 
 def _notes(figure: Figure) -> list[str]:
     return list(figure.layout.meta.get("notes", []))
+
+
+def spoken(value: float) -> str:
+    """Return a number as an alternative text has it: three digits, or whole from a thousand on."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def line_of(look: Look) -> dict[str, Any]:

@@ -1,19 +1,34 @@
 """Figures of a grid of scenarios: throughput against a user's speed, and a heat map."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas, escape_markup, plot
-from app.figures.palette import LIMIT_COLOUR, Look, Looks
+from app.figures.canvas import (
+    Figure,
+    canvas,
+    escape_markup,
+    place_legend,
+    plot,
+    spaced_canvas,
+    stacked_canvas,
+)
+from app.figures.palette import LIMIT_COLOUR, Look, looks
 
 _X = "interactivity_tokens_per_s"
 _SHADE = "rgba(128,128,128,0.14)"
+_HEIGHT_PX = 370
+_PANEL_PX = 270
+_LEGEND_PX = 90
+"""Three rows of a legend and its title."""
 
 
 def frontier(
     points: pd.DataFrame,
     y: str,
     y_title: str,
-    looks: Looks,
+    groups: Mapping[str, Sequence[str]],
     *,
     share: float,
     best: int | None = None,
@@ -21,24 +36,24 @@ def frontier(
 ) -> Figure:
     """Draw throughput against the speed that a user sees, a line per configuration.
 
-    ``points`` have ``series`` (in ``looks``), ``label``, interactivity, ``y``,
-    ``slo_attainment`` and ``on_front``; customdata is a point's row label.
+    ``points`` have ``series``, ``label``, interactivity, ``y``, ``slo_attainment`` and
+    ``on_front``; customdata is a point's row label. ``groups`` are the series of each panel, by its
+    title: all panels have the same axes, and in grey what the others show.
 
     Filled symbols keep the SLO for ``share`` of the requests, open ones do not. The star is
     ``best``; the region within ``tpot_limit_s`` is shaded.
     """
     defined = points.dropna(subset=[_X, y])
-    figure = canvas("speed for a user, tokens/s (1 / median TPOT)", y_title, "")
-    _add_front(figure, defined, y)
-    for name, of_series in defined.groupby("series", sort=False):
-        _add_series(figure, str(name), of_series, y, looks[str(name)], share)
-    if best is not None and best in defined.index:
-        _add_star(figure, defined.loc[[best]], y)
+    figure = _panels(groups, y_title, _alt(defined, y, y_title, best))
     most = float(defined[_X].max()) * 1.06 if len(defined) else 1.0
-    if tpot_limit_s is not None:
-        _shade(figure, 1 / tpot_limit_s, most)
+    for row, (title, series) in enumerate(groups.items(), start=1):
+        place = {"row": row, "col": 1, "legend": place_legend(figure, row, title)}
+        _add_panel(figure, defined, y, series, share, best, place)
+        if tpot_limit_s is not None:
+            _shade(figure, 1 / tpot_limit_s, most, row)
     figure.update_xaxes(range=[0, most])
-    figure.update_layout(height=460, meta={"alt": _alt(defined, y, y_title, best)})
+    if len(groups) > 1 and len(defined):
+        figure.update_yaxes(range=[0, 1.06 * float(defined[y].max())])
     return figure
 
 
@@ -71,16 +86,54 @@ def heat_map(shares: pd.DataFrame, x_title: str, share_title: str) -> Figure:
     return figure
 
 
-def _add_front(figure: Figure, points: pd.DataFrame, y: str) -> None:
+def _panels(groups: Mapping[str, Sequence[str]], y_title: str, alt: str) -> Figure:
+    x_title = "speed for a user, tokens/s (1 / median TPOT)"
+    if len(groups) == 1:
+        return stacked_canvas(x_title, [y_title], alt, [_HEIGHT_PX])
+    return spaced_canvas(x_title, [y_title] * len(groups), alt, _PANEL_PX, _LEGEND_PX)
+
+
+def _add_panel(
+    figure: Figure,
+    points: pd.DataFrame,
+    y: str,
+    series: Sequence[str],
+    share: float,
+    best: int | None,
+    place: Mapping[str, Any],
+) -> None:
+    _add_front(figure, points, y, place)
+    for _, of_series in points[~points["series"].isin(series)].groupby("series", sort=False):
+        line = {"color": LIMIT_COLOUR, "width": 1}
+        figure.add_scatter(
+            x=of_series[_X], y=of_series[y], mode="lines", line=line, opacity=0.35,
+            hoverinfo="skip", showlegend=False, **place,
+        )  # fmt: skip
+    look_of = looks(series)
+    for name in series:
+        of_series = points[points["series"] == name]
+        if len(of_series):
+            _add_series(figure, name, of_series, y, look_of[name], share, place)
+    if best is not None and best in points.index and points.loc[best, "series"] in series:
+        _add_star(figure, points.loc[[best]], y, place)
+
+
+def _add_front(figure: Figure, points: pd.DataFrame, y: str, place: Mapping[str, Any]) -> None:
     front = points[points["on_front"]].sort_values(_X)
     figure.add_scatter(
         x=front[_X], y=front[y], name="Pareto front", mode="lines", hoverinfo="skip",
-        line={"color": LIMIT_COLOUR, "width": 7, "shape": "vh"}, opacity=0.4,
+        line={"color": LIMIT_COLOUR, "width": 7, "shape": "vh"}, opacity=0.4, **place,
     )  # fmt: skip
 
 
 def _add_series(
-    figure: Figure, name: str, points: pd.DataFrame, y: str, look: Look, share: float
+    figure: Figure,
+    name: str,
+    points: pd.DataFrame,
+    y: str,
+    look: Look,
+    share: float,
+    place: Mapping[str, Any],
 ) -> None:
     keeps = points["slo_attainment"] >= share
     line = {"color": look.colour, "dash": look.dash, "width": 1.5}
@@ -92,24 +145,25 @@ def _add_series(
     ]
     hover = "%{text}<br>%{y:.4g} at %{x:.4g} tokens/s for a user<extra></extra>"
     options = {"line": line, "marker": marker, "customdata": list(points.index), "text": said}
+    options |= place
     plot(figure, "lines+markers", escape_markup(name), points[_X], points[y], hover, **options)
 
 
-def _add_star(figure: Figure, best: pd.DataFrame, y: str) -> None:
+def _add_star(figure: Figure, best: pd.DataFrame, y: str, place: Mapping[str, Any]) -> None:
     edge = {"color": "#5B6070", "width": 1.5}
     marker = {"symbol": "star", "size": 24, "color": "#E69F00", "line": edge}
     said, hover = [escape_markup(label) for label in best["label"]], "best: %{text}<extra></extra>"
-    options = {"marker": marker, "customdata": list(best.index), "text": said}
+    options = {"marker": marker, "customdata": list(best.index), "text": said, **place}
     plot(figure, "markers", "best within the SLO", best[_X], best[y], hover, **options)
 
 
-def _shade(figure: Figure, least: float, most: float) -> None:
+def _shade(figure: Figure, least: float, most: float, row: int) -> None:
     if least >= most:
         return
+    said = f"median TPOT within the SLO (from {least:.3g} tokens/s)" if row == 1 else ""
     figure.add_vrect(
-        x0=least, x1=most, fillcolor=_SHADE, line_width=0, layer="below",
-        annotation_text=f"median TPOT within the SLO (from {least:.3g} tokens/s)",
-        annotation_position="top right",
+        x0=least, x1=most, fillcolor=_SHADE, line_width=0, layer="below", annotation_text=said,
+        annotation_position="top right", row=row, col=1,
     )  # fmt: skip
 
 
@@ -118,6 +172,10 @@ def _alt(points: pd.DataFrame, y: str, y_title: str, best: int | None) -> str:
     if best is not None and best in points.index:
         row = points.loc[best]
         alt.append(f"Best is {row['label']}: {row[y]:.4g} at {row[_X]:.4g}.")
+    front = points[points["on_front"]].sort_values(_X) if len(points) else points
+    if len(front):
+        ends = [f"{row[y]:.4g} at {row[_X]:.4g}" for _, row in front.iloc[[0, -1]].iterrows()]
+        alt.append(f"The Pareto front goes from {ends[0]} to {ends[1]} tokens/s.")
     return " ".join(alt)
 
 

@@ -1,7 +1,8 @@
 """The grid of the Frontier page: rates times the settings of one server, and its conclusion."""
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import pairwise, product
+from math import ceil
 from typing import Any
 
 import pandas as pd
@@ -20,6 +21,8 @@ Y_DEFINITIONS = {
     frontier.GOODPUT: METRICS["goodput_per_s"].definition,
     frontier.THROUGHPUT: METRICS["output_throughput_tokens_per_s"].definition,
 }
+MOST_TOGETHER = 6
+"""Series in one panel: the first six looks differ for every eye."""
 _WORDS = {"max_seqs": "sequence", "token_budget": "budget token", "replicas": "replica"}
 
 
@@ -35,6 +38,24 @@ def frontier_points(texts: Mapping[str, str]) -> list[dict[str, Any]]:
     combinations = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
     require_few(len(combinations))
     return [_named(values) for values in sorted(combinations, key=_by_series)]
+
+
+def series_groups(points: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the series of each panel by its title, six at most: more looks are not told apart.
+
+    A panel has one value of a setting where that leaves few panels, else the next series in order.
+    """
+    series = {point["series"]: point for point in points}
+    fewest = ceil(len(series) / MOST_TOGETHER)
+    if fewest <= 1:
+        return {"": list(series)}
+    by_setting = [_by_setting(series, axis) for axis in _WORDS if axis in points[0]]
+    good = [
+        groups
+        for groups in by_setting
+        if len(groups) <= 2 * fewest and max(map(len, groups.values())) <= MOST_TOGETHER
+    ]
+    return min(good, key=len) if good else _in_order(list(series), fewest)
 
 
 def values_of(point: Mapping[str, Any]) -> dict[str, float]:
@@ -81,6 +102,20 @@ def _named(values: Mapping[str, float]) -> dict[str, Any]:
     series = ", ".join(parts) or "this scenario"
     at = f" at {values['rate']:g} requests/s" if "rate" in values else ""
     return {**values, "series": series, "label": f"{series}{at}"}
+
+
+def _by_setting(series: Mapping[str, Mapping[str, Any]], axis: str) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name, point in series.items():
+        groups.setdefault(counted(int(point[axis]), _WORDS[axis]), []).append(name)
+    return groups
+
+
+def _in_order(names: Sequence[str], panels: int) -> dict[str, list[str]]:
+    """Cut the series into panels as equal as can be."""
+    edges = [round(place * len(names) / panels) for place in range(panels + 1)]
+    parts = [list(names[start:end]) for start, end in pairwise(edges)]
+    return {f"{part[0]} to {part[-1]}": part for part in parts}
 
 
 def _by_series(values: Mapping[str, float]) -> list[float]:

@@ -117,15 +117,15 @@ def _draw(job: "Job[GridScenario, Any]", share: float, y: str) -> None:
     best = frontier.best_point(found, y, share)
     st.markdown(f"**{frontier_grid.conclusion(found, y, share)}**")
     figure = figures.frontier(
-        found, y, frontier_grid.Y_TITLES[y], figures.looks(p["series"] for p in grid.points),
+        found, y, frontier_grid.Y_TITLES[y], frontier_grid.series_groups(grid.points),
         share=share, best=best, tpot_limit_s=grid.base.slo.slo().tpot_s,
     )  # fmt: skip
     options = {} if job.is_running else {"on_select": _load, "selection_mode": "points"}
     chart(figure, _CHART if options else f"{_CHART}_so_far", **options)
     st.caption(
         f"Filled symbols: at least {100 * share:g} % of the requests are within the SLO; open "
-        "symbols: fewer. Along a line the rate grows. The grey line is the Pareto front: no other "
-        "point is better in both."
+        "symbols: fewer. Along a line the rate grows. The broad grey line is the Pareto front: no "
+        "other point is better in both."
     )
     if not job.is_running:
         _levels(found, y)
@@ -139,8 +139,9 @@ def _levels(found: pd.DataFrame, y: str) -> None:
     digits = st.column_config.NumberColumn(format="%.4g")
     numbers = table.select_dtypes("number").columns
     st.dataframe(
-        table, hide_index=True, key="frontier_levels", column_config=dict.fromkeys(numbers, digits)
-    )
+        table, hide_index=True, key="frontier_levels", alt="The best point at each speed.",
+        column_config=dict.fromkeys(numbers, digits),
+    )  # fmt: skip
 
 
 def _load() -> None:

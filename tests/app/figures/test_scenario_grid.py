@@ -10,10 +10,12 @@ from app import figures
 from app.dashboard.frontier.frontier_grid import (
     Y_TITLES,
     frontier_points,
+    series_groups,
 )
 from app.dashboard.jobs.scenario_grid import (
     points_frame,
 )
+from app.figures.palette import COLOURS
 from sim.experiments.frontier import GOODPUT, INTERACTIVITY, THROUGHPUT, on_front
 from sim.experiments.sweep import PROBLEM
 
@@ -33,7 +35,7 @@ def grid_frame() -> pd.DataFrame:
 def test_the_figure_has_a_line_per_series_the_front_the_star_and_the_region() -> None:
     frame = grid_frame()
     figure = figures.frontier(
-        frame, GOODPUT, Y_TITLES[GOODPUT], figures.looks(frame["series"]),
+        frame, GOODPUT, Y_TITLES[GOODPUT], {"": ["4 sequences", "8 sequences"]},
         share=0.99, best=1, tpot_limit_s=0.02,
     )  # fmt: skip
     assert figure.layout.xaxis.title.text == "speed for a user, tokens/s (1 / median TPOT)"
@@ -49,9 +51,36 @@ def test_the_figure_has_a_line_per_series_the_front_the_star_and_the_region() ->
     assert (region.x0, region.x1) == (50.0, figure.layout.xaxis.range[1])
     assert "Best is 4 sequences at 2 requests/s" in figures.alt_text(figure)
     empty = figures.frontier(
-        frame.iloc[:0], THROUGHPUT, Y_TITLES[THROUGHPUT], {}, share=0.99, tpot_limit_s=0.02
+        frame.iloc[:0], THROUGHPUT, Y_TITLES[THROUGHPUT], {"": []}, share=0.99, tpot_limit_s=0.02
     )
     assert [len(trace.x) for trace in empty.data] == [0]
+
+
+def test_more_than_six_series_are_panels_with_the_same_axes_and_the_others_in_grey() -> None:
+    points = frontier_points({"rate": "1, 2", "max_seqs": "4, 8, 16", "token_budget": "1, 2, 3, 4"})
+    groups = series_groups(points)
+    assert list(groups) == ["4 sequences", "8 sequences", "16 sequences"]
+    rows = {
+        place: {INTERACTIVITY: 60.0 - place, GOODPUT: 1.0 + place, "slo_attainment": 1.0,
+                "ttft_s_p99": 0.1, PROBLEM: ""}
+        for place in range(len(points))
+    }  # fmt: skip
+    frame = points_frame(points, rows)
+    frame = frame.assign(on_front=on_front(frame, INTERACTIVITY, GOODPUT))
+    figure = figures.frontier(frame, GOODPUT, Y_TITLES[GOODPUT], groups, share=0.99, best=23)
+    for panel, names in enumerate(groups.values(), start=1):
+        legend = "legend" if panel == 1 else f"legend{panel}"
+        of_panel = [trace for trace in figure.data if trace.legend == legend]
+        named = [trace for trace in of_panel if trace.name in names]
+        assert [trace.name for trace in named] == names
+        assert len({(trace.line.color, trace.line.dash) for trace in named}) == len(names)
+        assert sum(trace.showlegend is False for trace in of_panel) == 12 - len(names)
+        assert sum(trace.name == "best within the SLO" for trace in of_panel) == (panel == 3)
+    assert figure.layout.legend3.title.text == "16 sequences"
+    assert {axis.range for axis in figure.select_yaxes()} == {(0, 1.06 * 24)}
+    assert {trace.line.color for trace in figure.data if trace.mode == "lines+markers"} <= set(
+        COLOURS[:6]
+    )
 
 
 def test_the_heat_map_has_categories_and_its_values_in_words() -> None:

@@ -11,6 +11,7 @@ from app.dashboard.frontier.frontier_grid import (
     conclusion,
     frontier_points,
     level_table,
+    series_groups,
     values_of,
 )
 from app.dashboard.jobs.scenario_grid import (
@@ -34,6 +35,38 @@ from sim.experiments.sweep import PROBLEM
 def test_what_cannot_be_a_grid_names_the_field(texts: dict[str, str], message: str) -> None:
     with pytest.raises(ScenarioError, match=re.escape(message)):
         frontier_points(texts)
+
+
+@pytest.mark.parametrize(
+    ("texts", "sizes", "first"),
+    [
+        ({"max_seqs": "1, 2, 3"}, [3], ""),
+        ({"max_seqs": "1, 2, 3, 4, 5, 6"}, [6], ""),
+        ({"max_seqs": "1, 2, 3, 4, 5, 6, 7"}, [4, 3], "1 sequence to 4 sequences"),
+        (
+            {"max_seqs": "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12"},
+            [6, 6],
+            "1 sequence to 6 sequences",
+        ),
+        ({"max_seqs": "1, 2, 3, 4", "replicas": "1, 2, 3"}, [4, 4, 4], "1 replica"),
+        ({"max_seqs": "1, 2", "replicas": "1, 2, 3, 4, 5, 6"}, [6, 6], "1 sequence"),
+        (
+            {"max_seqs": "1,2,3,4,5,6,7,8", "replicas": "1,2,3,4,5,6,7"},
+            [6, 5, 6, 5, 6, 6, 5, 6, 5, 6],
+            "1 sequence, 1 replica to 1 sequence, 6 replicas",
+        ),
+        ({}, [1], ""),
+    ],
+)
+def test_a_panel_has_six_series_at_most_of_one_setting_where_that_does(
+    texts: dict[str, str], sizes: list[int], first: str
+) -> None:
+    points = frontier_points({"rate": "2, 4", **texts})
+    groups = series_groups(points)
+    assert [len(names) for names in groups.values()] == sizes
+    assert next(iter(groups)) == first
+    listed = [name for names in groups.values() for name in names]
+    assert sorted(listed) == sorted({point["series"] for point in points})
 
 
 def test_points_are_all_combinations_series_by_series() -> None:
