@@ -1,4 +1,4 @@
-"""A figure on a page, with its alternative text and without needless buttons."""
+"""A figure on a page, with what it shows in words and without needless buttons."""
 
 from typing import Any
 
@@ -8,12 +8,20 @@ from app.dashboard.formatting import escaped
 from app.figures import Figure, alt_text, note_of
 
 _CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
+_SHORT, _MOST = 260, 10_000
+"""Characters of a text below a figure, and of one that is folded."""
 
 
 def chart(figure: Figure, key: str, **options: Any) -> Any:
-    """Draw ``figure`` in the colours of the page, and below it what it leaves out; ``key`` keeps
-    its place between reruns."""
-    drawn = st.plotly_chart(figure, key=key, config=_CONFIG, alt=alt_text(figure), **options)
+    """Draw ``figure`` in the colours of the page, below it what it leaves out and what it shows;
+    ``key`` keeps its place between reruns."""
+    alt = alt_text(figure)
+    drawn = st.plotly_chart(figure, key=key, config=_CONFIG, alt=alt, **options)
     if note := note_of(figure):
         st.caption(escaped(note))
+    if len(alt) <= _SHORT:
+        st.caption(escaped(alt))
+    else:
+        with st.expander("The chart in words"):
+            st.caption(escaped(alt.replace(". ", ".\n\n"), _MOST))
     return drawn

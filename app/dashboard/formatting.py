@@ -11,9 +11,9 @@ def plain(text: object) -> str:
     return "".join(c if c.isalnum() or c in " .,:=+-_'" else "?" for c in str(text)[:_MOST])
 
 
-def escaped(problem: object) -> str:
+def escaped(problem: object, most: int = _MOST_OF_ERROR) -> str:
     """Return an error that may quote a file, with its Markdown escaped."""
-    return str(problem)[:_MOST_OF_ERROR].translate(_MARKUP)
+    return str(problem)[:most].translate(_MARKUP)
 
 
 def three_digits(value: float) -> str:

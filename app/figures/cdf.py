@@ -13,6 +13,7 @@ from app.figures.canvas import (
     line_of,
     note_sample,
     plot,
+    spoken,
 )
 from app.figures.palette import LIMIT_LINE, Looks
 from app.figures.sampling import Frames, cdf_points
@@ -73,8 +74,9 @@ def _alt(values: Mapping[str, pd.Series], metric: Metric, limit_s: float | None)
     parts = [f"Cumulative distribution of {metric.label} in {metric.unit}."]
     for run, of_run in values.items():
         middle, high = (of_run.quantile(q) * metric.factor for q in (0.5, 0.99))
-        found = f"median {middle:.4g}, p99 {high:.4g}" if of_run.notna().any() else "no value"
+        known = of_run.notna().any()
+        found = f"median {spoken(middle)}, p99 {spoken(high)}" if known else "no value"
         parts.append(f"{run}: {found}.")
     if limit_s is not None:
-        parts.append(f"The SLO is {limit_s * metric.factor:.4g}.")
+        parts.append(f"The SLO is {spoken(limit_s * metric.factor)}.")
     return " ".join(parts)

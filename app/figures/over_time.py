@@ -12,6 +12,7 @@ from app.figures.canvas import (
     marker_of,
     note_sample,
     plot,
+    spoken,
     steps_of,
 )
 from app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Look, Looks
@@ -77,12 +78,16 @@ def differences_over_time(differences: Frames, metric: str, looks: Looks) -> Fig
     """
     shown = METRICS[metric]
     title = f"predicted - measured {shown.title}"
-    figure = canvas(ARRIVAL, title, f"{title} of single requests by their arrival.")
+    figure = canvas(ARRIVAL, title, "")
+    alt = [f"{title} of single requests by their arrival."]
     for run, frame in differences.items():
         points = frame.dropna(subset=[f"{metric}_difference"]).sort_values("scheduled_s")
         points = points.assign(y=points[f"{metric}_difference"] * shown.factor)
         _add_points(figure, run, points, marker_of(looks[run]), f"%{{y:+.4g}} {shown.unit}")
+        if len(points):
+            alt.append(f"{run}: median {points['y'].median():+.4g} {shown.unit}.")
     figure.add_hline(y=0, line=LIMIT_LINE)
+    figure.layout.meta = {**figure.layout.meta, "alt": " ".join(alt)}
     return figure
 
 
@@ -120,7 +125,7 @@ def throughput_over_time(requests: Frames, looks: Looks) -> Figure:
         edges_s, rates_per_s = token_rates_per_s(frame)
         hover, line = "%{y:.4g} tokens/s at %{x:.4g} s" + OF_RUN, steps_of(looks[run])
         plot(figure, "lines", run, edges_s[:-1], rates_per_s, hover, line=line)
-        alt.append(f"{run}: at most {rates_per_s.max(initial=0):.4g}.")
+        alt.append(f"{run}: at most {spoken(rates_per_s.max(initial=0))}.")
     figure.layout.meta = {**figure.layout.meta, "alt": " ".join(alt)}
     return figure
 
@@ -128,11 +133,15 @@ def throughput_over_time(requests: Frames, looks: Looks) -> Figure:
 def schedule_lag(requests: Frames, looks: Looks) -> Figure:
     """Draw how late the load tester sent each request."""
     lag = METRICS["lag_s"]
-    figure = canvas(ARRIVAL, lag.title, "How late each request was sent, over time.")
+    figure = canvas(ARRIVAL, lag.title, "")
+    alt = ["How late each request was sent, by its arrival."]
     for run, frame in requests.items():
         points = frame[["scheduled_s", "sent_s", "request_id"]].dropna().sort_values("scheduled_s")
         points["y"] = (points["sent_s"] - points["scheduled_s"]) * lag.factor
         _add_points(figure, run, points, marker_of(looks[run]))
+        if len(points):
+            alt.append(f"{run}: at most {spoken(points['y'].max())} {lag.unit}.")
+    figure.layout.meta = {**figure.layout.meta, "alt": " ".join(alt)}
     return figure
 
 
@@ -200,8 +209,14 @@ def _rolling_median(predicted: pd.DataFrame, metric: str) -> pd.Series:
 
 
 def _alt(requests: Frames, metric: str) -> str:
-    counts = ", ".join(f"{run}: {frame[metric].count()}" for run, frame in requests.items())
-    return f"{METRICS[metric].label} of every request by its arrival; requests of {counts}."
+    shown = METRICS[metric]
+    alt = [f"{shown.label} of every request by its arrival."]
+    for run, frame in requests.items():
+        values = frame.loc[frame["status"] == "finished", metric].dropna() * shown.factor
+        middle, most = spoken(values.median()), spoken(values.max())
+        said = f", median {middle}, at most {most} {shown.unit}"
+        alt.append(f"{run}: {len(values)} requests{said if len(values) else ''}.")
+    return " ".join(alt)
 
 
 def _live_alt(answers: pd.DataFrame, predicted: pd.DataFrame, metric: str) -> str:

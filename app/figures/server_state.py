@@ -7,7 +7,7 @@ comes from its steps, a load test's from what it scraped (``loadtest.report.serv
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import OF_RUN, Figure, add_note, plot, stacked_canvas, steps_of
+from app.figures.canvas import OF_RUN, Figure, add_note, plot, spoken, stacked_canvas, steps_of
 from app.figures.palette import Looks
 from app.figures.sampling import FloatArray, Frames, bucket_edges
 
@@ -17,6 +17,7 @@ _PANELS = (
     ("waiting", "waiting, requests", 1.0),
     ("kv_usage", "KV memory in use, %", 100.0),
 )
+_PEAKS = ("requests running", "waiting", "% of the KV memory in use")
 _STEP_COLUMNS = {"start_s", "end_s", "running", "waiting", "free_kv_tokens", "replica"}
 
 
@@ -63,6 +64,9 @@ def _state_of_replica(steps: pd.DataFrame, at_s: FloatArray, kv_tokens: int | No
 
 
 def _peak(run: str, state: pd.DataFrame) -> str:
-    known = {name: state[name].max() for name, _, _ in _PANELS if state[name].notna().any()}
-    peaks = ", ".join(f"{name} {top:.4g}" for name, top in known.items())
-    return f"{run}: at most {peaks.replace('kv_usage', 'KV share') or 'nothing known'}."
+    known = [
+        f"{spoken(factor * state[name].max())} {words}"
+        for (name, _, factor), words in zip(_PANELS, _PEAKS, strict=True)
+        if state[name].notna().any()
+    ]
+    return f"{run}: at most {', '.join(known) or 'nothing known'}."

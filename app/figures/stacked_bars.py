@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas, escape_markup
+from app.figures.canvas import Figure, canvas, escape_markup, spoken
 from app.figures.palette import LIMIT_COLOUR
 from app.text.assets import asset_table
 from app.text.origins import origin_shares
@@ -151,7 +151,7 @@ def _lay_out_single_bar(figure: Figure, height_px: int) -> None:
 def _shares(name: str, parts: Mapping[str, float], unit: str) -> str:
     total = sum(parts.values())
     shares = ", ".join(f"{part} {amount / total:.0%}" for part, amount in parts.items() if total)
-    return f"{name}: {total:.4g} {unit}, {shares}."
+    return f"{name}: {spoken(total)} {unit}, {shares}."
 
 
 def _amounts(name: str, parts_gb: Mapping[str, float]) -> str:

@@ -16,6 +16,8 @@ from app.figures.canvas import (
     escape_markup,
     note_sample,
     pattern_marker,
+    place_legend,
+    spoken,
     stacked_canvas,
     steps_of,
 )
@@ -57,12 +59,11 @@ def timeline(shown: TimelineData, chosen: str | None = None) -> Figure:
     _add_requests(figure, shown)
     _name_lines(figure, shown.requests["request_id"].tolist(), chosen)
     for row, panel in enumerate(panels, start=1):
-        legend = f"legend{row}" if row > 1 else "legend"
+        legend = place_legend(figure, row)
         if panel == "batches":
             add_batches(figure, batch_bars(shown.steps), row, legend=legend)
         elif panel != "requests":
             _add_state(figure, shown.state, panel, row, legend)
-        _place_legend(figure, row, legend)
     figure.update_layout(barmode="overlay", bargap=0.15, dragmode="zoom")
     figure.update_xaxes(range=[shown.start_s, shown.end_s])
     figure.update_yaxes(fixedrange=True)
@@ -77,6 +78,9 @@ def gantt(requests: pd.DataFrame, most: int = MOST_GANTT_REQUESTS) -> Figure:
     done = requests[requests["status"] == "finished"].sort_values("scheduled_s", kind="stable")
     shown = evenly(done, most)
     alt = f"Timelines of {len(shown)} of {len(done)} finished requests, in the order of arrival."
+    if len(done):
+        e2e_s = done["e2e_s"]
+        alt += f" The longest takes {spoken(e2e_s.max())} s, the median {spoken(e2e_s.median())} s."
     figure = canvas("time, s", "request, in order of arrival", alt)
     lines = np.arange(len(shown))
     ids = shown["request_id"].to_numpy(object)
@@ -190,16 +194,17 @@ def _add_state(figure: Figure, state: pd.DataFrame, panel: str, row: int, legend
         figure.add_scatter(x=x, y=y, name=label, mode="lines", hovertemplate=hover, **options)
 
 
-def _place_legend(figure: Figure, row: int, legend: str) -> None:
-    """Above its own panel."""
-    top = figure.layout["yaxis" if row == 1 else f"yaxis{row}"].domain[1]
-    place = {"orientation": "h", "x": 0, "y": top, "yanchor": "bottom", "font": {"size": 11}}
-    figure.update_layout({legend: place})
-
-
 def _alt(shown: TimelineData) -> str:
     unfinished = int((shown.requests["status"] != "finished").sum())
     which = f"{len(shown.requests)} requests from {shown.start_s:.4g} to {shown.end_s:.4g} s"
     also = f", {unfinished} of them not finished" if unfinished else ""
     below = "with batches, queue and KV memory below" if len(shown.steps) else "seen by a client"
-    return f"Timeline of {which}{also}, {below}."
+    alt = [f"Timeline of {which}{also}, {below}."]
+    if len(shown.spans):
+        lines = shown.spans.groupby("line")
+        longest_s = (lines["end_s"].max() - lines["start_s"].min()).max()
+        alt.append(f"The longest takes {spoken(longest_s)} s.")
+    for name in ("running", "waiting"):
+        if len(shown.state) and shown.state[name].notna().any():
+            alt.append(f"At most {spoken(shown.state[name].max())} requests are {name}.")
+    return " ".join(alt)
