@@ -8,6 +8,7 @@ import pandas as pd
 
 from app.dashboard.scenario.allowed_choices import offered_technique
 from app.dashboard.techniques.data_sheet_server import DataSheetServer
+from app.scenario.server_options import technique_name
 from app.text.techniques.effects import EFFECT_WORDS
 from app.text.techniques.quality import quality_cell
 from sim.shapes.model import ModelShape
@@ -28,6 +29,13 @@ EXPLAINED = (
     f"{REPLICATIONS} draws of load and engine."
 )
 
+
+DOZEN = (
+    "continuous-batching", "paged-attention", "chunked-prefill", "prefix-cache",
+    "prefill-decode-split", "weight-int4", "fp8", "kv-quantisation", "sliding-window",
+    "speculative", "flash-attention", "tensor-parallel",
+)  # fmt: skip
+"""What servers often have, of every kind."""
 
 Item = tuple[DataSheetServer, str]
 """A server and the technique to measure on it."""
@@ -57,6 +65,12 @@ def texts(server: DataSheetServer, families: Iterable[str] = ()) -> list[str]:
         for name, technique in TECHNIQUES.items()
         if not chosen or technique.family in chosen
     ]
+
+
+def dozen(server: DataSheetServer) -> list[str]:
+    """Return the chosen dozen, and what else is on in the server."""
+    on = {*DOZEN, *map(technique_name, server.techniques)}
+    return [text for text in texts(server) if technique_name(text) in on]
 
 
 def effects_table(

@@ -7,20 +7,20 @@ import pandas as pd
 import streamlit as st
 
 from app.dashboard.downloads import downloads
-from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
+from app.dashboard.jobs.job import watch_job
 from app.dashboard.scenario.allowed_choices import offered_technique
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from app.dashboard.techniques import effects
 from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.dashboard.widgets import bound, keep_newest
+from app.dashboard.techniques.measurements import JOB, begin, job_of, measured
+from app.dashboard.widgets import bound
 from sim.techniques.effects import Effect
 from sim.techniques.registry import TECHNIQUES
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Family, Technique
 from workloads.errors import ServetwinError
 
-_JOB = "techniques"
-_MOST_KEPT = 2_000
+_ALL = "all"
 _COLOURS = {"better": "#2E8B57", "worse": "#D55E00"}
 _COLUMNS = {
     "technique": st.column_config.TextColumn(pinned=True),
@@ -32,30 +32,41 @@ _COLUMNS = {
 
 
 def effects_panel(server: DataSheetServer, setup: Setup) -> None:
-    """Draw what every technique changes on this server, and one technique in full."""
-    families = st.pills(
-        "Families", get_args(Family), selection_mode="multi", key="techniques_families",
-        help="All families where none is chosen.",
-    )  # fmt: skip
-    names = effects.texts(server, families)
-    job = _job_of(server)
+    """Draw what each shown technique changes on this server, and one technique in full."""
+    names = shown_techniques(server)
+    job = job_of(server)
     if job is None or not job.is_running:
         _offer(server, names)
     if job is None:
         _table(server, setup, names)
     else:
-        watch_job(_JOB, lambda _: _table(server, setup, names))
+        watch_job(JOB, lambda _: _table(server, setup, names))
     st.caption(effects.EXPLAINED)
-    _one(server, names)
+    _one(server)
     if known := measured(server):
         downloads(effects.changes_frame(known.values()), "technique_effects")
+
+
+def shown_techniques(server: DataSheetServer) -> list[str]:
+    """Draw the filter, and return the chosen dozen, or the techniques of the chosen families."""
+    families = st.pills(
+        "More techniques", [_ALL, *get_args(Family)], selection_mode="multi",
+        key="techniques_families", help="Where none is chosen, a dozen that servers often have.",
+    )  # fmt: skip
+    everything = effects.texts(server)
+    if not families:
+        names = effects.dozen(server)
+    else:
+        names = everything if _ALL in families else effects.texts(server, families)
+    st.caption(f"{len(names)} of {len(everything)} techniques are shown.")
+    return names
 
 
 def _offer(server: DataSheetServer, names: Sequence[str]) -> None:
     missing = [text for text in names if text not in measured(server)]
     if missing:
         st.button(
-            f"Measure {len(missing)} techniques", type="primary", on_click=_start,
+            f"Measure {len(missing)} techniques", type="primary", on_click=begin,
             args=(server, missing), help="About a quarter of a second each.",
         )  # fmt: skip
 
@@ -75,11 +86,10 @@ def _table(server: DataSheetServer, setup: Setup, names: Sequence[str]) -> None:
                 st.text(f"{effect.technique.name}: {effect.refused}")
 
 
-def _one(server: DataSheetServer, names: Sequence[str]) -> None:
+def _one(server: DataSheetServer) -> None:
     """Draw one technique: its formula, source, changes and switch."""
     st.subheader("One technique")
-    plain = list(dict.fromkeys(offered_technique(text).name for text in names))
-    name = st.selectbox("Technique", plain, **bound("techniques_chosen"))
+    name = st.selectbox("Technique", list(TECHNIQUES), **bound("techniques_chosen"))
     technique = TECHNIQUES[name]
     st.markdown(_about(technique))
     text = _with_parameters(server, technique)
@@ -126,7 +136,7 @@ def _switch(server: DataSheetServer, name: str, text: str) -> None:
         st.caption("The server has it by itself." if is_on else "The server's own, turned off.")
     with st.container(horizontal=True):
         if text not in measured(server):
-            st.button("Measure this one", on_click=_start, args=(server, [text]))
+            st.button("Measure this one", on_click=begin, args=(server, [text]))
         if not is_on:
             on = server.untouched(name) if by_itself and text == name else changed
             _show("Turn on in the scenario", on)
@@ -160,33 +170,3 @@ def _changes(effect: Effect) -> None:
 def _colour(cell: object) -> str:
     colour = _COLOURS.get(str(cell).partition(" ")[0])
     return f"color: {colour}" if colour else ""
-
-
-def _start(server: DataSheetServer, texts: Sequence[str]) -> None:
-    """Begin to measure the techniques of ``texts`` that are not measured yet."""
-    known = measured(server)
-    items = [(server, text) for text in texts if text not in known]
-    start_job(_JOB, effects.measure, items, note=server)
-
-
-def _job_of(server: DataSheetServer) -> "Job[effects.Item, Effect] | None":
-    """Return this session's job where it measures ``server``; one of another server is stopped."""
-    job = find_job(_JOB)
-    if job is None or job.note == server:
-        return job
-    job.stop()
-    return None
-
-
-def measured(server: DataSheetServer) -> dict[str, Effect]:
-    """Return the known effects on a server, by technique text, and keep them for all users."""
-    job = _job_of(server)
-    if job is not None:
-        found = {job.items[place]: effect for place, effect in job.results.items()}
-        keep_newest(_kept(), found, _MOST_KEPT)
-    return {text: effect for (of, text), effect in list(_kept().items()) if of == server}
-
-
-@st.cache_resource
-def _kept() -> dict[effects.Item, Effect]:
-    return {}

@@ -7,6 +7,7 @@ from app.dashboard.scenario.allowed_choices import offered
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.techniques.data_sheet_server import HARDWARE, MODEL, DataSheetServer
 from app.dashboard.techniques.effects_panel import effects_panel
+from app.dashboard.techniques.measurements import begin_with_the_dozen
 from app.dashboard.techniques.quality_panel import quality_panel
 from app.dashboard.techniques.server_panels import memory_panel, roofline_panel, tables_panel
 from app.dashboard.widgets import bound, or_stop
@@ -33,6 +34,7 @@ def page() -> None:
     shown = st.segmented_control(
         "Show", list(_PANELS), default="Effects", required=True, **bound("techniques_show")
     )
+    begin_with_the_dozen(server)
     _PANELS[shown](server, setup)
 
 

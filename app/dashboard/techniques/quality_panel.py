@@ -1,30 +1,45 @@
 """The Quality panel of the Techniques page: loss against throughput, and how it is known."""
 
+from collections.abc import Mapping, Sequence
+
 import streamlit as st
 
 from app import figures
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
+from app.dashboard.jobs.job import watch_job
 from app.dashboard.techniques import effects, quality
 from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.dashboard.techniques.effects_panel import measured
+from app.dashboard.techniques.effects_panel import shown_techniques
+from app.dashboard.techniques.measurements import JOB, job_of, measured
 from app.dashboard.widgets import or_stop
-from sim.techniques.quality import FORM
+from sim.techniques.quality import FORM, Quality
 from sim.techniques.setup import Setup
 
 _MOST_CHARACTERS = 4_000
 
 
 def quality_panel(server: DataSheetServer, setup: Setup) -> None:
-    """Draw quality against throughput for what was measured under Effects, then every source."""
-    names = effects.texts(server)
+    """Draw quality against throughput for what was measured, then every source."""
     typed = st.text_area(
         "Your own values", key="techniques_own_quality", height=80, max_chars=_MOST_CHARACTERS,
         placeholder="kv-quantisation=accuracy:-0.2%@own evaluation, 2026-11",
         help=f"One a line: {FORM}. They come before published ones.",
     )  # fmt: skip
-    own = or_stop(lambda: quality.own_qualities(typed, names))
-    judged = quality.judge_all(measured(server), server, own)
+    own = or_stop(lambda: quality.own_qualities(typed, effects.texts(server)))
+    names = shown_techniques(server)
+    if job_of(server) is None:
+        _judged(server, setup, names, own)
+    else:
+        watch_job(JOB, lambda _: _judged(server, setup, names, own))
+
+
+def _judged(
+    server: DataSheetServer, setup: Setup, names: Sequence[str], own: Mapping[str, Quality]
+) -> None:
+    known = measured(server)
+    shown = {text: effect for text, effect in known.items() if text in names}
+    judged = quality.judge_all(shown, server, own)
     points = quality.quality_points(judged)
     if points.empty:
         st.info("Measure techniques under Effects: their throughput then stands beside quality.")

@@ -47,7 +47,10 @@ def roofline_panel(server: DataSheetServer, setup: Setup) -> None:
         f"for kernels are assumed to achieve {deployment.efficiency.compute:.0%} of FLOP/s and "
         f"{deployment.efficiency.memory:.0%} of bandwidth. Drafting is left out."
     )
-    st.dataframe(frame, hide_index=True, column_config=_OPERATOR_COLUMNS, placeholder="-")
+    st.dataframe(
+        frame, hide_index=True, column_config=_OPERATOR_COLUMNS, placeholder="-",
+        alt="The operators of a decode step and of a prompt.",
+    )  # fmt: skip
     downloads(frame, "operators")
 
 
@@ -103,7 +106,7 @@ def _intensities(server: DataSheetServer) -> None:
     ridge = report["ridge"]["flops_per_byte"]
     shown = grids[product].style.format("{:.4g}")
     bold = shown.map(lambda cell: "font-weight: bold" if cell > ridge else "")
-    st.dataframe(bold, placeholder="-")
+    st.dataframe(bold, placeholder="-", alt=f"Intensity of {product} by rows and keys.")
     st.caption(
         f"Above the ridge of {ridge:,.0f} FLOP/byte (bold) a product is compute-bound, below it "
         "memory-bound."
@@ -111,7 +114,7 @@ def _intensities(server: DataSheetServer) -> None:
     downloads(grids[product].reset_index(), "intensity")
     st.subheader("Work per token")
     work = server_tables.work_frame(report)
-    st.dataframe(work, hide_index=True)
+    st.dataframe(work, hide_index=True, alt="Work per token.")
     downloads(work, "work_per_token")
 
 
@@ -123,7 +126,7 @@ def _latencies(server: DataSheetServer) -> None:
     options = LatencyOptions(server.model, server.hardware, "1,4,16,64,256", context=context_tokens)
     report = latency_report(options)
     frame = server_tables.latency_frame(report)
-    st.dataframe(frame, hide_index=True)
+    st.dataframe(frame, hide_index=True, alt="Decode latency by sequences in a step.")
     (limit,) = report["most_tokens_per_s"]
     st.caption(f"Throughput tends to {limit:,.0f} tokens/s as the batch grows.")
     downloads(frame, "decode_latency")

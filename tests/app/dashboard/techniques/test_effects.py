@@ -9,11 +9,13 @@ from app.dashboard.techniques.effects import (
     HEADS,
     change_text,
     changes_frame,
+    dozen,
     effects_table,
     measure,
 )
 from sim.shapes.catalogue import find_model
 from sim.techniques.effects import METRICS, Change
+from sim.techniques.registry import TECHNIQUES
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,14 @@ from sim.techniques.effects import METRICS, Change
 )
 def test_changes_in_words(change: Change, words: str) -> None:
     assert change_text(change) == words
+
+
+def test_the_dozen_is_of_every_kind_and_has_what_is_on() -> None:
+    server = DataSheetServer("llama-2-7b", "a100-80gb", ("cascade", "weight-int4:group=64"))
+    plain, shown = dozen(DataSheetServer("llama-2-7b", "a100-80gb")), dozen(server)
+    assert len(plain) == len(set(plain)) == 12
+    assert len({TECHNIQUES[name].family for name in plain}) >= 6
+    assert set(shown) == {*plain, "cascade", "weight-int4:group=64"} - {"weight-int4"}
 
 
 def test_an_effect_is_that_of_the_command_line() -> None:

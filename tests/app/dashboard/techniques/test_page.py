@@ -1,17 +1,26 @@
 """The page Techniques: effects in words, operators on the roofline, memory, tables."""
 
 import re
+import time
 from typing import Any
 
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from app.dashboard.techniques import quality_panel
+from app.dashboard.techniques import effects, quality_panel
 from sim.techniques.effects import Change, Effect
 from sim.techniques.experiment import Experiment
 from sim.techniques.registry import TECHNIQUES, find_technique
 from tests.support.dashboard_app import Browser, expect, page_test
+
+pytestmark = pytest.mark.usefixtures("small_dozen")
+
+
+@pytest.fixture
+def small_dozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages begin to measure one technique instead of twelve."""
+    monkeypatch.setattr(effects, "DOZEN", ("flash-attention",))
 
 
 @pytest.mark.parametrize("shown", ["Effects", "Quality", "Roofline", "Memory", "Tables"])
@@ -22,6 +31,28 @@ def test_every_panel_is_drawn(shown: str) -> None:
     assert not at.exception
     assert not at.error
     assert at.title[0].value == "Techniques"
+
+
+def test_a_dozen_is_measured_at_once_and_families_show_the_others() -> None:
+    at = page_test("techniques").run()
+    for _ in range(300):
+        if not at.session_state["jobs"]["techniques"].is_running:
+            break
+        time.sleep(0.1)
+    at.run()
+    assert not at.exception
+    table = at.dataframe[0].value.set_index("technique")
+    assert list(table.index) == ["flash-attention"]
+    assert table.loc["flash-attention", "TTFT alone"].split(" ")[0] in effects.WORDS.values()
+    assert f"1 of {len(TECHNIQUES)} techniques are shown." in [c.value for c in at.caption]
+    assert not any(button.label.startswith("Measure 1 ") for button in at.button)
+    at.session_state["techniques_families"] = ["kernels"]
+    at.run()
+    assert len(at.dataframe[0].value) == 4
+    assert "Measure 3 techniques" in [button.label for button in at.button]
+    at.session_state["techniques_families"] = ["all"]
+    at.run()
+    assert len(at.dataframe[0].value) == len(TECHNIQUES)
 
 
 def test_a_technique_is_switched_on_and_off_in_the_scenario() -> None:
@@ -86,12 +117,15 @@ def press(at: Any, label: str) -> None:
 def test_a_family_is_measured_and_stopped(user: Browser) -> None:
     user.open("techniques?server=data+sheet", "Techniques")
     page = user.page
-    user.press("kernels")
-    user.start("Measure 4 techniques")
-    expect(page.get_by_role("button", name="Measure 4 techniques")).to_have_count(0)
+    expect(page.get_by_text(f"12 of {len(TECHNIQUES)} techniques are shown")).to_be_visible()
     expect(page.get_by_role("button", name="Stop")).to_have_count(0, timeout=120_000)
     user.press("kernels")
-    user.start(f"Measure {len(TECHNIQUES) - 4} techniques")
+    user.start("Measure 3 techniques")
+    expect(page.get_by_role("button", name="Measure 3 techniques")).to_have_count(0)
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0, timeout=120_000)
+    user.press("kernels")
+    user.press("all")
+    user.start(f"Measure {len(TECHNIQUES) - 15} techniques")
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("Stopped:")).to_be_visible()
     user.settle()
@@ -116,6 +150,7 @@ def test_a_link_restores_the_roofline(user: Browser) -> None:
 def test_own_qualities_are_shown_and_wrong_ones_said_in_one_line() -> None:
     at = page_test("techniques")
     at.session_state["techniques_show"] = "Quality"
+    at.session_state["techniques_families"] = ["all"]
     at.run()
     field = at.text_area(key="techniques_own_quality")
     field.set_value("cascade=accuracy:-3%@mine").run()
@@ -141,11 +176,12 @@ def test_measured_techniques_are_drawn_against_their_quality(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     change = Change("throughput", 0.5, 0.4, 0.6)
-    effects = {
+    found = {
         name: Effect(find_technique(name), Experiment(), (change,)) for name in ("awq", "cascade")
     }
-    monkeypatch.setattr(quality_panel, "measured", lambda server: effects)
+    monkeypatch.setattr(quality_panel, "measured", lambda server: found)
     at = page_test("techniques")
+    at.session_state["techniques_families"] = ["all"]
     at.session_state["techniques_show"] = "Quality"
     at.run()
     assert not at.exception
