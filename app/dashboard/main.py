@@ -6,6 +6,7 @@ from app.dashboard.network import OPEN_WARNING, is_loopback
 from app.dashboard.pages import FIRST, PAGES, drawing
 from app.dashboard.scenario.sidebar import scenario_at_the_side
 from app.dashboard.scenario.url_state import complain_of_link
+from app.text.assets import asset
 
 st.set_page_config(page_title="Servetwin", page_icon="🎛️", layout="wide")
 chosen = st.navigation(
@@ -15,6 +16,7 @@ chosen = st.navigation(
     ],
     position="top",
 )
+st.html(f"<style>{asset('dashboard.css')}</style>")
 complain_of_link()
 scenario_at_the_side()
 if not is_loopback(st.get_option("server.address") or ""):

@@ -152,6 +152,7 @@ class Chromium:
             page.goto("about:blank")  # ends the session at the dashboard
             page.context.clear_cookies()
             page.set_viewport_size(_USER_OPTIONS["viewport"])
+            page.emulate_media(color_scheme=_USER_OPTIONS["color_scheme"])
 
     @contextlib.contextmanager
     def _driven(self) -> Iterator[None]:

@@ -28,6 +28,7 @@ from sim.records.metrics import LATENCIES
 from workloads.errors import ServetwinError
 
 _FOUND, _STOPPED = "compare_found", "compare_stopped"
+_MAY_BREAK = "\u200b"
 _MEANING = (
     f"Value of one run [90 % interval over {REPLICATIONS} replications]. All policies "
     "get the same draws of workload and server (common random numbers), so a difference is more "
@@ -142,12 +143,19 @@ def _tables(
     ]
     with table.container():
         st.markdown("**Metrics**", help=_definitions(metrics))
-        st.table(policy_comparison.figures_table(sides, metrics).set_index("policy"))
+        values = policy_comparison.figures_table(sides, metrics)
+        _figures(values, "Metrics of each policy.")
         if len(sides) > 1:
             st.markdown(f"**Differences from {escaped(first)}**")
             differences = policy_comparison.differences_table(sides, metrics, unknown)
-            st.table(differences.set_index("policy"))
+            _figures(differences, "Differences of each policy from the first.")
         st.caption(_MEANING)
+
+
+def _figures(table: pd.DataFrame, alt: str) -> None:
+    """Draw a row per metric and a column per policy; a long label breaks at its signs."""
+    columns = table["policy"].str.replace("+", f"+{_MAY_BREAK}")
+    st.table(table.set_index(columns).drop(columns="policy").T, alt=alt)
 
 
 def _definitions(metrics: Sequence[ShownMetric]) -> str:
@@ -188,10 +196,10 @@ def _gains(outcomes: Mapping[str, SimulatedScenario]) -> None:
     for column, title, frame in zip(st.columns(2), titles, frames, strict=True):
         with column:
             st.markdown(f"**{title}**")
-            _requests(frame, b.file)
+            _requests(frame, title, b.file)
 
 
-def _requests(frame: pd.DataFrame, scenario: ScenarioFile) -> None:
+def _requests(frame: pd.DataFrame, title: str, scenario: ScenarioFile) -> None:
     if frame.empty:
         st.caption("none")
         return
@@ -205,4 +213,4 @@ def _requests(frame: pd.DataFrame, scenario: ScenarioFile) -> None:
     column = st.column_config.LinkColumn(
         display_text="why?", help="Open the Timeline under the second policy at this request."
     )
-    st.dataframe(shown, hide_index=True, column_config={"timeline": column})
+    st.dataframe(shown, hide_index=True, column_config={"timeline": column}, alt=title)

@@ -1,6 +1,6 @@
 """Load test: the requests of the scenario against a live endpoint, beside the prediction."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 import pandas as pd
@@ -15,10 +15,11 @@ from app.dashboard.load_test.load_test_process import Endpoint, LoadTestProcess,
 from app.dashboard.scenario.allowed_choices import runs_folder
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.simulations import SimulatedScenario, simulate_or_stop
-from app.dashboard.trust.trials import verdict_table
+from app.dashboard.trust.trials import COMMAND, bundled, verdict_table
 from app.dashboard.widgets import problems_shown
 from app.text.metric_labels import METRICS
 from loadtest.dialects.registry import DIALECTS
+from loadtest.report.comparison import Comparison
 from loadtest.report.load_warnings import load_warnings
 from loadtest.report.prompt_cache import prompt_cache_warning
 from sim.records.run import Run
@@ -41,6 +42,7 @@ def page() -> None:
             "--simulated`, or give the address of any OpenAI-compatible server. The prediction is "
             "that of the scenario at the side: choose the profile of that server there."
         )
+        _example()
     elif test.running:
         _watched()
     else:
@@ -54,11 +56,11 @@ def _form(outcome: SimulatedScenario, busy: bool) -> None:
         f"{three_digits(trace.rate_per_s)}/s: the workload of the scenario."
     )
     with st.form("load_test_form", border=True):
-        left, middle, right = st.columns([3, 1, 1])
-        url = left.text_input("Endpoint", "http://127.0.0.1:8000", key="load_test_url")
-        model = middle.text_input("Model", placeholder="the first served", key="load_test_model")
-        dialect = right.selectbox("Dialect", [_RECOGNISED, *DIALECTS], key="load_test_dialect")
-        key = st.text_input(
+        url = st.text_input("Endpoint", "http://127.0.0.1:8000", key="load_test_url")
+        left, middle, right = st.columns(3)
+        model = left.text_input("Model", placeholder="the first served", key="load_test_model")
+        dialect = middle.selectbox("Dialect", [_RECOGNISED, *DIALECTS], key="load_test_dialect")
+        key = right.text_input(
             "API key", type="password", key="load_test_key", autocomplete="off",
             help="Passed to this load test alone, and never stored.",
         )  # fmt: skip
@@ -162,15 +164,29 @@ def _result(test: LoadTestProcess) -> None:
     st.markdown(f"**{ended}; {verdict}.** Kept as `{test.folder.name}` among the runs.")
     for line in _warnings(measured):
         st.warning(escaped(line))
-    if trials:
-        st.dataframe(verdict_table(trials[0].comparison.metrics), hide_index=True)
-    looks = figures.looks(("predicted", "measured"))
     requests = {"predicted": kinds["simulation"].requests} if trials else {}
-    requests["measured"] = measured.requests
+    _drawn({**requests, "measured": measured.requests}, trials[0].comparison if trials else None)
+    downloads(measured.requests.drop(columns="chunk_s"), "load_test_requests")
+
+
+def _example() -> None:
+    """Draw the load test that comes with Servetwin beside its prediction."""
+    (trial,) = bundled()[1]
+    st.subheader("Example: a load test of the bundled engine")
+    st.caption(f"Yours will be shown like this one, which `{COMMAND}` made on two shared vCPUs.")
+    runs = {"predicted": trial.predicted.run, "measured": trial.measured[0].run}
+    _drawn({name: run.requests for name, run in runs.items()}, trial.comparison)
+
+
+def _drawn(requests: Mapping[str, pd.DataFrame], found: Comparison | None) -> None:
+    if found:
+        verdicts = verdict_table(found.metrics)
+        st.dataframe(verdicts, hide_index=True, alt="Errors of the prediction, with verdicts.")
+    looks = figures.looks(("predicted", "measured"))
     for column, metric in zip(st.columns(2), _LATENCIES, strict=True):
         with column:
+            st.markdown(f"**Distribution of {METRICS[metric].label}**")
             chart(figures.latency_cdf(requests, metric, looks), f"load_test_cdf_{metric}")
-    downloads(measured.requests.drop(columns="chunk_s"), "load_test_requests")
 
 
 def _warnings(run: Run) -> Iterator[str]:

@@ -84,7 +84,7 @@ def _edited_table() -> pd.DataFrame:
         st.session_state[_SHOWN] = st.session_state.get(_KEPT, policy_grid.DEFAULT_TABLE)
     table: pd.DataFrame = st.data_editor(
         st.session_state[_SHOWN], num_rows="dynamic", hide_index=True, width="stretch",
-        key=_EDITOR,
+        key=_EDITOR, alt="The policies to compare: a name and settings in each row.",
         column_config={
             policy_grid.NAME: st.column_config.TextColumn("name", max_chars=40, width="small"),
             policy_grid.POLICIES: st.column_config.TextColumn(
@@ -126,5 +126,8 @@ def _draw(job: "Job[GridScenario, Any]", share: float) -> None:
     with right:
         st.subheader("Highest rate within the SLO")
         highest = policy_grid.highest_rates(frame, share)
-        st.dataframe(highest, hide_index=True, placeholder="none", key="policies_highest")
+        st.dataframe(
+            highest, hide_index=True, placeholder="none", key="policies_highest",
+            alt="The highest rate of each policy within the SLO.",
+        )  # fmt: skip
     downloads(frame, "policies")

@@ -18,6 +18,7 @@ from app.dashboard.scenario.allowed_choices import runs_folder
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from app.dashboard.scenario.uploads import uploads
 from app.dashboard.simulations import simulate
+from app.dashboard.trust.trials import COMMAND, bundled
 from app.dashboard.widgets import bound, problems_shown
 from app.html.report import render_html
 from app.html.run_charts import run_charts
@@ -41,6 +42,9 @@ def page() -> None:
     _listing(root, runs)
     _problems([run for run in found if run.problem])
     _comparing(root, [run.name for run in runs], file)
+    if not found:
+        _example(file)
+        return
     names = [run.name for run in found]
     name = st.selectbox("Open a run", names, None, placeholder="choose one", **bound(_OPEN))
     if name:
@@ -150,6 +154,15 @@ def _opened(root: Path, name: str, file: ScenarioFile) -> None:
     _drawn(named, file)
 
 
+def _example(file: ScenarioFile) -> None:
+    """Draw a load test that comes with Servetwin, as a kept run would be drawn."""
+    named = next(one for one in bundled()[0] if one.run.kind == "loadtest")
+    st.subheader("Example: a load test of the bundled engine")
+    st.caption(f"Your own runs will be shown like this one, which `{COMMAND}` made.")
+    st.text("\n".join(facts(named.run)))
+    _drawn(named, file)
+
+
 def _as_zip(root: Path, name: str) -> None:
     if problem := zip_problem(root, name):
         st.caption(problem)
@@ -188,10 +201,10 @@ def _show(found: ScenarioFile, name: str) -> None:
 
 def _drawn(named: NamedRun, file: ScenarioFile) -> None:
     frame = latency_frame(named.run)
-    st.dataframe(frame, hide_index=True, placeholder="-")
-    columns = st.columns(2)
+    st.dataframe(frame, hide_index=True, placeholder="-", alt="Latencies by part of the run.")
     charts = run_charts([named], looks([named.name]), file.slo.slo())
     for place, (_, title, figure) in enumerate(charts):
+        columns = columns if place % 2 else st.columns(2)
         with columns[place % 2]:
             st.markdown(f"**{title}**")
             chart(figure, f"runs_chart_{place}")

@@ -107,12 +107,12 @@ def _distributions(defaults: dict[str, Any]) -> None:
     if process in ("gamma", "weibull"):
         _real("CV of gaps", "cv", defaults)
     for part in ("prompt", "output"):
-        mean, spread = st.columns([3, 2])
+        mean, spread = st.columns(2)
         label = part.capitalize()
         with mean:
             _count(f"{label} tokens", f"{part}_tokens", defaults)
         with spread:
-            _real("CV", f"{part}_cv", defaults)
+            _real(f"{label} CV", f"{part}_cv", defaults)
     st.caption("Lengths are log-normal with that mean and CV; a CV of 0.05 is nearly fixed.")
     _count(SHARED_PREFIX, "shared_prefix_tokens", defaults)
 

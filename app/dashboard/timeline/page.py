@@ -1,5 +1,6 @@
 """Timeline: requests, batches, queue and memory on one axis; one request explained."""
 
+from collections.abc import Sequence
 from functools import partial
 from math import ceil, floor
 from typing import Any
@@ -20,6 +21,7 @@ from app.dashboard.timeline.request_explanation import draw_explanation, slowest
 from app.dashboard.timeline.timeline_run import TimelineRun, from_folder, from_simulation
 from app.dashboard.widgets import bound, problems_shown
 from app.figures.batches import MOST_BATCHES
+from sim.explain.explain import Explanation
 from workloads.errors import ServetwinError
 
 _THIS = "the scenario at the side"
@@ -37,9 +39,13 @@ def page() -> None:
         row = _requested(shown_run)
     choice = _choice(shown_run, row)
     _chart(shown_run, choice, row)
+    slowest = shown_run.explainer.slowest(_SLOWEST_LISTED)
     if row is not None:
+        st.subheader(f"Request {escaped(_name(shown_run, row))}")
         _explain(shown_run, row)
-    _slowest(shown_run)
+    elif slowest and not st.session_state.get("timeline_request"):
+        _example(shown_run, slowest[0].request_id)
+    _slowest(slowest)
     _files(shown_run)
 
 
@@ -119,7 +125,7 @@ def _window(shown_run: TimelineRun, row: int | None) -> tuple[float, float]:
 
 
 def _chart(shown_run: TimelineRun, choice: visible.VisibleRequests, row: int | None) -> None:
-    chosen = None if row is None else str(shown_run.run.requests["request_id"].iloc[row])
+    chosen = None if row is None else _name(shown_run, row)
     shown = visible.timeline_data(shown_run, choice)
     chart(
         figures.timeline(shown, chosen), "timeline_chart",
@@ -140,23 +146,32 @@ def _take_click() -> None:
         st.session_state["timeline_request"] = names[0]
 
 
+def _example(shown_run: TimelineRun, name: str) -> None:
+    st.subheader(f"Example: request {escaped(name)}")
+    st.caption("The slowest of this run. For another one give its id above, or click on its bar.")
+    _explain(shown_run, shown_run.explainer.row_of(name))
+
+
 def _explain(shown_run: TimelineRun, row: int) -> None:
-    name = str(shown_run.run.requests["request_id"].iloc[row])
-    st.subheader(f"Request {escaped(name)}")
+    name = _name(shown_run, row)
     zoom = partial(_zoom, visible.window_around(shown_run, row))
     draw_explanation(
         shown_run.explainer.explain(name), shown_run.explainer.waited_behind(name), zoom
     )
 
 
-def _slowest(shown_run: TimelineRun) -> None:
-    table = slowest_table(shown_run.explainer.slowest(_SLOWEST_LISTED))
+def _name(shown_run: TimelineRun, row: int) -> str:
+    return str(shown_run.run.requests["request_id"].iloc[row])
+
+
+def _slowest(found: Sequence[Explanation]) -> None:
+    table = slowest_table(found)
     if table.empty:
         return
     st.subheader("The slowest requests")
     st.dataframe(
         table, hide_index=True, key="timeline_slowest_table", selection_mode="single-row",
-        on_select=lambda: _take_row(table),
+        on_select=lambda: _take_row(table), alt="The slowest requests, and what delayed them.",
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def draw_explanation(found: Explanation, behind: pd.DataFrame, zoom: Callable[[]
     if found.parts_s:
         chart(figures.request_parts(found.request_id, found.parts_s), "timeline_parts")
         with st.expander("The parts as a table"):
-            st.dataframe(parts_table(found), hide_index=True)
+            st.dataframe(parts_table(found), hide_index=True, alt="Where its time went.")
     for note in found.notes:
         st.caption(escaped(_sentence(note)))
     if len(behind):
@@ -66,7 +66,8 @@ def _draw_steps(steps: pd.DataFrame) -> None:
     count, first_s, last_s = int(steps["steps"].sum()), steps["start_s"].min(), steps["end_s"].max()
     which = "step" if count == 1 else f"{count} steps"
     with st.expander(f"The {which} that it waited behind, {first_s:.5g} to {last_s:.5g} s"):
-        st.dataframe(behind_table(steps), hide_index=True, height=280)
+        alt = "The steps that the request waited behind."
+        st.dataframe(behind_table(steps), hide_index=True, height=280, alt=alt)
 
 
 def _facts(found: Explanation) -> str:

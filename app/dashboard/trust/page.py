@@ -38,7 +38,6 @@ from sim.step_times.profile import Profile, load_profile
 from workloads.errors import ServetwinError
 
 _OF_TRIAL = "the profile of the trial above"
-_COMMAND = "servetwin verify --policy chunked+paged+prefix"
 _PERCENT = st.column_config.NumberColumn(format="%+.1f")
 _OWN_RECORDING = """\
 servetwin loadtest import measured.jsonl --out recorded
@@ -110,10 +109,14 @@ def _verdict(name: str, trial: Trial) -> None:
     st.caption(escaped(judged_line(trial.steady_part)))
     st.caption(escaped(f"Measured {trials.when_and_where(trial)}."))
     if (trials.EXAMPLE / name).is_dir():
-        st.caption(f"Bundled with Servetwin: `{_COMMAND}` on its own engine, two shared vCPUs.")
+        st.caption(
+            "An example, bundled with Servetwin: "
+            f"`{trials.COMMAND}` on its own engine, two shared vCPUs."
+        )
     chart(figures.errors_with_intervals(trials.error_rows(metrics)), "trust_errors")
     with st.expander("The errors as a table"):
-        st.dataframe(trials.verdict_table(metrics), hide_index=True)
+        verdicts = trials.verdict_table(metrics)
+        st.dataframe(verdicts, hide_index=True, alt="Errors of the prediction, with verdicts.")
         st.caption(
             f"Error: (predicted - measured) / measured, with its {CONFIDENCE:.0%} confidence "
             "interval. A metric holds when the interval lies within the limit, is refuted when it "
@@ -121,7 +124,8 @@ def _verdict(name: str, trial: Trial) -> None:
         )
         if steady := trial.steady:
             st.caption(STEADY_PART)
-            st.dataframe(trials.verdict_table(steady.metrics), hide_index=True)
+            verdicts = trials.verdict_table(steady.metrics)
+            st.dataframe(verdicts, hide_index=True, alt="The same errors in the steady part.")
 
 
 def _box(what: str, found: Comparison) -> None:
@@ -192,8 +196,9 @@ def _fits(profile: Profile) -> None:
     with left:
         st.markdown("**Coefficients**")
         tabs = st.tabs([str(layout) for layout in profile.layouts])
-        for tab, fit in zip(tabs, profile.layouts.values(), strict=True):
-            tab.dataframe(profile_fit.coefficient_table(fit), hide_index=True, height=300)
+        for tab, (layout, fit) in zip(tabs, profile.layouts.items(), strict=True):
+            table, alt = profile_fit.coefficient_table(fit), f"Fitted coefficients, {layout}."
+            tab.dataframe(table, hide_index=True, height=300, alt=alt)
     with right:
         st.markdown("**Residuals**")
         _residuals(profile, looks)
@@ -221,7 +226,8 @@ def _real_gpus() -> None:
     for tab, metric in zip(tabs, metrics, strict=True):
         table = evidence_table(results, metric)
         signed = dict.fromkeys([str(head) for head in table if "error" in str(head)], _PERCENT)
-        tab.dataframe(table, hide_index=True, column_config=signed)
+        alt = f"{METRICS[metric].label} of real GPUs, predicted and measured."
+        tab.dataframe(table, hide_index=True, column_config=signed, alt=alt)
     downloads(figures_found, "trust_gpus")
     st.markdown("Your own recorded run; `--out` in the folder of runs makes it a trial above:")
-    st.code(_OWN_RECORDING, language="bash")
+    st.code(_OWN_RECORDING, language="bash", wrap_lines=True)

@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
 from app.text.metric_labels import METRICS
-from app.text.report_folders import Trial, find_runs
+from app.text.report_folders import NamedRun, Trial, find_runs
 from loadtest.report.comparison import MetricComparison, Outcome
 from loadtest.report.comparison_report import metric_name
 from workloads.errors import ServetwinError
 
 EXAMPLE = Path(__file__).parent / "example"
 """Written by ``servetwin verify`` on the bundled engine (the bundled sample, two load tests)."""
+COMMAND = "servetwin verify --policy chunked+paged+prefix"
+"""Wrote it."""
 
 
 VERDICTS: dict[Outcome | None, str] = {
@@ -32,11 +35,17 @@ class Trials:
     problems: tuple[str, ...] = ()
 
 
+@cache
+def bundled() -> tuple[list[NamedRun], list[Trial]]:
+    """Return the runs of the bundled verification, and the trial that they are."""
+    return find_runs(_folders(EXAMPLE))
+
+
 def find_trials(root: Path) -> Trials:
     """Return the trials among the runs under ``root``, then the bundled one."""
     problems: list[str] = []
-    own, example = find_runs(_readable(root, problems))[1], find_runs(_folders(EXAMPLE))[1]
-    return Trials({_name(trial): trial for trial in [*own, *example]}, tuple(problems))
+    own = find_runs(_readable(root, problems))[1]
+    return Trials({_name(trial): trial for trial in [*own, *bundled()[1]]}, tuple(problems))
 
 
 def profile_of(root: Path, name: str) -> Path | None:
@@ -81,9 +90,7 @@ def error_rows(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
 
 def verdict_table(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
     """Return predicted, measured, error, its interval and verdict of each metric, in its unit."""
-    return pd.DataFrame(
-        [{**_figures(row), "verdict": VERDICTS[row.outcome]} for row in metrics if row.predicted]
-    )
+    return pd.DataFrame([_figures(row) for row in metrics if row.predicted])
 
 
 def _figures(row: MetricComparison) -> dict[str, object]:
@@ -94,9 +101,15 @@ def _figures(row: MetricComparison) -> dict[str, object]:
     shares = zip(("error", "error from", "error to", "limit"), _percents(row), strict=True)
     return {
         "metric": f"{metric_name(row.metric)}, {metric.unit}",
-        **{name: metric.scaled(value) for name, value in named},
-        **{f"{name}, %": percent for name, percent in shares},
+        "verdict": VERDICTS[row.outcome],
+        **{name: _rounded(metric.scaled(value)) for name, value in named},
+        **{f"{name}, %": _rounded(percent) for name, percent in shares},
     }
+
+
+def _rounded(value: float | None) -> float | None:
+    """Return four significant digits: a table shows no more."""
+    return None if value is None else float(f"{value:.4g}")
 
 
 def _percents(row: MetricComparison) -> list[float | None]:

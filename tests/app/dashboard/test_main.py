@@ -1,10 +1,16 @@
 """The whole dashboard in a real browser."""
 
+from io import BytesIO
+from typing import Any
+
 import pytest
 
-from app.dashboard.pages import PAGES
-from tests.support.dashboard_app import Browser, expect
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+from PIL import Image, ImageChops
 
+from app.dashboard.pages import PAGES
+from tests.support.accessibility import cut_off, focused, grave_findings, in_words, show_in, stops
+from tests.support.dashboard_app import Browser, expect
 
 
 @pytest.mark.browser
@@ -36,3 +42,50 @@ def test_link_restores_the_scenario(user: Browser) -> None:
     page.get_by_test_id("stSidebar").get_by_text("Policies", exact=True).click()
     expect(page.get_by_label("Sequences in a batch", exact=True)).to_have_value("64")
     user.assert_sound()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_whole_at_900_px_and_axe_finds_nothing_grave_in_both_themes(
+    user: Browser, name: str
+) -> None:
+    page = user.page
+    page.set_viewport_size({"width": 900, "height": 1000})
+    user.open(f"{name}?requests=100", PAGES[name])
+    for theme in ("light", "dark"):
+        show_in(page, theme)
+        found = grave_findings(page)
+        assert not found, f"{theme}: {in_words(found)}"
+    assert cut_off(page) == []
+    user.assert_sound()
+
+
+@pytest.mark.browser
+def test_the_keyboard_reaches_the_slider_in_order_and_moves_it(user: Browser) -> None:
+    user.open("?rate=12&requests=100", "What if?")
+    page = user.page
+    number = page.get_by_test_id("stMetricValue").first
+    before = number.inner_text()
+    passed, screens = [], [page.screenshot()]
+    for stop in stops(page):
+        passed.append(stop)
+        screens.append(page.screenshot())
+        if stop["role"] == "slider":
+            break
+    assert passed[-1]["name"] == "Requests per second"
+    assert all(stop["name"] for stop in passed), passed
+    for stop, before_it, at_it in zip(passed, screens, screens[1:], strict=False):
+        assert differs(before_it, at_it, stop), f"no focus is seen on {stop}"
+    user.act(lambda: page.keyboard.press("ArrowRight"))
+    expect(number).not_to_have_text(before)
+    page.wait_for_url("**rate=12.5**")
+    assert focused(page)["name"] == "Requests per second"
+    user.assert_sound()
+
+
+def differs(a: bytes, b: bytes, stop: dict[str, Any]) -> bool:
+    """Return whether two pictures of the window differ about the place of a stop."""
+    left, top = stop["x"] - 6, stop["y"] - 6
+    box = (left, top, left + stop["width"] + 12, top + stop["height"] + 12)
+    before, after = (Image.open(BytesIO(one)).convert("RGB").crop(box) for one in (a, b))
+    return ImageChops.difference(before, after).getbbox() is not None

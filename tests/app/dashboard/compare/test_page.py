@@ -26,7 +26,7 @@ def small() -> Any:
 def test_page_has_both_tables_and_words() -> None:
     at = small().run()
     assert not at.exception
-    values, differences = (table.value for table in at.table)
+    values, differences = (table.value.T for table in at.table)
     assert len(values) == 3
     assert len(differences) == 2
     assert values["TTFT p90, ms"].str.contains("[", regex=False).all()
@@ -39,7 +39,7 @@ def test_a_bad_label_is_one_line_and_the_others_stay() -> None:
     at.run()
     assert len(at.error) == 1
     assert "did you mean 'vllm-v1'" in at.error[0].value
-    assert len(at.table[0].value) == 2
+    assert len(at.table[0].value.columns) == 2
 
 
 def test_a_cache_that_cannot_hit_makes_no_difference_that_could_be_read() -> None:
@@ -79,9 +79,9 @@ def test_stopped_shows_what_was_done_until_told_to_go_on() -> None:
              for label in at.session_state["compare_policies"]]  # fmt: skip
     at.session_state["compare_stopped"] = tuple(file.model_dump_json() for file in files)
     at.run()
-    assert len(at.table[0].value) == 2
+    assert len(at.table[0].value.columns) == 2
     next(b for b in at.button if b.label == "Go on").click().run()
-    assert len(at.table[0].value) == 3
+    assert len(at.table[0].value.columns) == 3
     assert not at.exception
 
 

@@ -46,6 +46,17 @@ def test_an_impossible_address_is_said_beside_the_form(url: str, said: str) -> N
     assert said in at.error[0].value
 
 
+def test_before_the_first_load_test_an_example_is_drawn_that_says_it_is_one() -> None:
+    at = page_test("load_test")
+    at.session_state["requests"] = 50
+    at.run()
+    assert not at.exception
+    assert at.subheader[0].value == "Example: a load test of the bundled engine"
+    assert len(at.get("plotly_chart")) == 2
+    metrics = at.dataframe[0].value["metric"].tolist()
+    assert {"TTFT mean, ms", "TPOT mean, ms"} <= set(metrics)
+
+
 def test_the_warnings_of_the_report_stand_above_the_result(tmp_path: Path) -> None:
     folder = tmp_path / "loadtest-1"
     run = load(trace_of(0.0, 0.01))
@@ -64,6 +75,7 @@ def test_the_warnings_of_the_report_stand_above_the_result(tmp_path: Path) -> No
     assert shown[0] == "USAGE DOUBTED for 2 of 2 requests"
     assert "90.0%" in shown[1]
     assert len(shown) == 2
+    assert not at.subheader, "no example beside a result"
 
 
 @contextmanager

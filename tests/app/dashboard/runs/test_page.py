@@ -63,6 +63,21 @@ def test_the_scenario_at_the_side_is_saved_and_opened(at: Any, root: Path) -> No
     assert "already" in at.error[0].value
 
 
+def test_without_runs_an_example_is_drawn_that_says_it_is_one(tmp_path: Path) -> None:
+    with patch.object(offers, "additions", lambda: replace(Additions(), runs=tmp_path)):
+        at = page_test("runs")
+        at.session_state["requests"] = 40
+        at.run()
+        assert not at.exception
+        assert "No runs yet" in at.info[0].value
+        assert at.subheader[0].value.startswith("Example: a load test")
+        assert len(at.get("plotly_chart")) > 4
+        assert not any(button.label == "Delete for good" for button in at.button)
+        at.text_input(key="runs_name").set_value("mine").run()
+        press(at, "Simulate and save")
+        assert not any("Example" in header.value for header in at.subheader)
+
+
 def test_a_run_is_deleted_after_a_second_press(at: Any, root: Path) -> None:
     at.selectbox(key="runs_open").set_value("measured").run()
     press(at, "Delete for good")

@@ -31,6 +31,20 @@ def test_the_page_explains_the_request_of_the_box(page: Any) -> None:
     assert end_s - start_s > table["ms"].sum() / 1000
 
 
+def test_the_slowest_request_is_an_example_until_another_is_asked_for(page: Any) -> None:
+    page.run()
+    assert not page.exception
+    slowest = page.dataframe[-1].value["request"].iloc[0].replace(":", r"\:")
+    assert f"Example: request {slowest}" in [header.value for header in page.subheader]
+    assert any("The slowest of this run." in caption.value for caption in page.caption)
+    page.text_input(key="timeline_request").set_value("generated:7").run()
+    headers = [header.value for header in page.subheader]
+    assert r"Request generated\:7" in headers
+    assert not any("Example" in header for header in headers)
+    page.text_input(key="timeline_request").set_value("nothing").run()
+    assert not any("equest" in h.value and "slowest" not in h.value for h in page.subheader)
+
+
 def test_another_scenario_is_another_timeline(page: Any) -> None:
     page.run()
     ends_s = [page.slider(key="timeline_window").max]
