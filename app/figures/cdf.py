@@ -75,7 +75,9 @@ def _alt(values: Mapping[str, pd.Series], metric: Metric, limit_s: float | None)
     for run, of_run in values.items():
         middle, high = (of_run.quantile(q) * metric.factor for q in (0.5, 0.99))
         known = of_run.notna().any()
-        found = f"median {spoken(middle)}, p99 {spoken(high)}" if known else "no value"
+        found = (
+            f"median {spoken(float(middle))}, p99 {spoken(float(high))}" if known else "no value"
+        )
         parts.append(f"{run}: {found}.")
     if limit_s is not None:
         parts.append(f"The SLO is {spoken(limit_s * metric.factor)}.")

@@ -72,7 +72,7 @@ def focused(page: Any) -> dict[str, Any]:
 
 def grave_findings(page: Any) -> list[Finding]:
     """Return the serious and the critical findings on a page, element by element."""
-    from axe_playwright_python.base import AXE_SCRIPT
+    from axe_playwright_python.base import AXE_SCRIPT  # type: ignore[import-untyped]
 
     if not page.evaluate("typeof axe !== 'undefined'"):
         page.evaluate(AXE_SCRIPT)

@@ -202,10 +202,10 @@ def _show(found: ScenarioFile, name: str) -> None:
 def _drawn(named: NamedRun, file: ScenarioFile) -> None:
     frame = latency_frame(named.run)
     st.dataframe(frame, hide_index=True, placeholder="-", alt="Latencies by part of the run.")
-    charts = run_charts([named], looks([named.name]), file.slo.slo())
-    for place, (_, title, figure) in enumerate(charts):
-        columns = columns if place % 2 else st.columns(2)
-        with columns[place % 2]:
+    charts = list(run_charts([named], looks([named.name]), file.slo.slo()))
+    places = [column for _ in charts[::2] for column in st.columns(2)]
+    for place, (column, (_, title, figure)) in enumerate(zip(places, charts, strict=False)):
+        with column:
             st.markdown(f"**{title}**")
             chart(figure, f"runs_chart_{place}")
     downloads(named.run.requests.drop(columns="chunk_s", errors="ignore"), "run_requests")
