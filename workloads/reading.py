@@ -14,6 +14,7 @@ from workloads.readers.registry import READERS
 from workloads.reading_limits import ReadingLimits
 from workloads.request import Request
 from workloads.rows import BadRows, RowError, Rows, counted
+from workloads.tables.mapping import OPTION, Columns
 from workloads.trace import Trace
 from workloads.transform import spread_ties as spread
 
@@ -21,8 +22,11 @@ MANY_TIES = 0.2
 """Above this share of equal neighbouring stamps a note warns of the ties."""
 
 
+TABLE = "table"
+"""The reader of columns of any names."""
 _NO_HEADER_COLUMNS = (
-    "--header-columns: wants prompts (CSV, JSON), chats, conversations or a trace of servetwin"
+    "--header-columns: wants prompts (CSV, JSON), chats, conversations, a table or a trace of "
+    "servetwin"
 )
 
 SESSION_RATE_PER_S = 0.1
@@ -41,6 +45,7 @@ def read_trace(
     header_columns: Mapping[str, str] | None = None,
     limits: ReadingLimits | None = None,
     most_rows: int | None = None,
+    columns: Columns | None = None,
 ) -> Trace:
     """Read a plain or gzipped trace; the format is seen from its first row unless it is named.
 
@@ -56,11 +61,14 @@ def read_trace(
     note. ``header_columns`` are columns with HTTP headers, by the names of these
     (``workloads.header_columns``). ``limits`` bound the rows of a text file and the time for them.
     A text file whose rows stand alone is read up to ``most_rows`` right rows; where there are more,
-    the trace says that it was ``stopped``.
+    the trace says that it was ``stopped``. ``columns`` say what the columns of a table hold
+    (``workloads.tables.mapping``).
 
     Raises TraceError: one ``FILE:LINE: field 'NAME': reason (value)`` per bad row.
     """
     path, bad = Path(path), BadRows(max_bad_rows)
+    if columns:
+        _require_table(path, format)
     if is_dataset(path):
         if format is not None:
             raise TraceError(f"{path}: a dataset is known by its files; leave --reader out")
@@ -71,8 +79,9 @@ def read_trace(
         trace = weka.read_directory(path, bad, session_rate_per_s, seed)
     else:
         with open_text(path) as lines:
-            rows = Rows(path, lines, bad, header_columns, limits, most_rows)
-            trace = READERS.build(find_reader(rows, format)).read(rows)
+            rows = Rows(path, lines, bad, header_columns, limits, most_rows, columns)
+            reader = TABLE if columns else find_reader(rows, format)
+            trace = READERS.build(reader).read(rows)
             trace = replace(trace, stopped=rows.stopped)
     if header_columns and trace.requests and not any(request.headers for request in trace):
         raise TraceError(f"{path}: {_NO_HEADER_COLUMNS}")
@@ -81,6 +90,13 @@ def read_trace(
         raise TraceError("; ".join([f"{path}:1: no requests", *trace.notes, *bad.notes]))
     trace = replace(trace, notes=(*trace.notes, *bad.notes))
     return spread(trace, seed) if spread_ties else trace
+
+
+def _require_table(path: Path, format: str | None) -> None:
+    if format not in (None, TABLE):
+        raise TraceError(f"{OPTION}: is for the columns of a table, not with --reader {format}")
+    if is_dataset(path) or is_directory(path):
+        raise TraceError(f"{OPTION}: {path} is no table; give a CSV or JSON Lines file")
 
 
 def find_reader(rows: Rows, name: str | None) -> str:

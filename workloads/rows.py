@@ -13,6 +13,7 @@ from workloads.reading_limits import ReadingLimits
 _SHOWN_CHARACTERS = 60
 
 Row = TypeVar("Row")
+Raw = TypeVar("Raw")
 
 
 class RowError(Exception):
@@ -57,7 +58,8 @@ class Rows:
 
     Lines are counted from 1 in the decompressed file. The elements of a JSON array are rows too
     (``is_array``). ``header_columns`` are the columns that hold HTTP headers, by the names of these
-    (``workloads.header_columns``); the readers of prompts and of our own traces know them.
+    (``workloads.header_columns``); the readers of prompts, of tables and of our own traces know
+    them. ``columns`` are what the columns of a table hold (``workloads.tables``).
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class Rows:
         header_columns: Mapping[str, str] | None = None,
         limits: ReadingLimits | None = None,
         most_rows: int | None = None,
+        columns: Mapping[str, str] | None = None,
     ) -> None:
         self.path = path
+        self.columns = columns
         self.stopped = False
         """Whether ``parse`` has left rows behind ``most_rows`` right ones."""
         self._most_rows = most_rows
@@ -106,16 +110,26 @@ class Rows:
 
         Stop where there are as many as the caller of the reader wants.
         """
+        return self.parsed(self._rows, lambda line, text: parse_row(line, utf8(text)))
+
+    def parsed(
+        self, numbered: Iterable[tuple[int, Raw]], parse_row: Callable[[int, Raw], Row]
+    ) -> list[Row]:
+        """Do as ``parse`` with rows that have been split already."""
         parsed: list[Row] = []
-        for line, text in self._rows:
+        for line, raw in numbered:
             if len(parsed) == self._most_rows:
                 self.stopped = True
                 break
             try:
-                parsed.append(parse_row(line, utf8(text)))
+                parsed.append(parse_row(line, raw))
             except RowError as error:
                 self.reject(line, error)
         return parsed
+
+    def texts(self) -> Iterator[tuple[int, str]]:
+        """Return the rows that are left."""
+        return self._rows
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Return the lines that are left as they are in the file, blank ones included."""

@@ -17,10 +17,12 @@ from app.scenario.engine_options import EngineChoice, require_engine
 from app.scenario.option_groups import Only, takes_options
 from app.scenario.policy_options import PolicyOptions
 from app.scenario.server_options import ServerOptions
+from app.scenario.trace_options import TraceOptions
 from app.text.progress import progress, report_progress
 from workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
+    from loadtest.recorded.recorded_run import RecordedRun
     from sim.step_times.profile import Profile
 
 MOST_SIMULATIONS = 200
@@ -39,6 +41,7 @@ def calibrate(
     served: Annotated[ServerOptions, Only("hardware", "techniques", "without", "tables")],
     link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")],
     overwriting: Overwriting,
+    table: Annotated[TraceOptions, Only("columns")],
     recorded: Recorded = None,
     until: Annotated[
         str,
@@ -75,8 +78,11 @@ def calibrate(
         require_recorded_alone({"url": url})
         servers = replace(served, model=model)
         with overwriting.claimed_profile(out):
-            _recorded(recorded, until, servers, link, policy, out, name or out.stem, seed, json)
+            run = recorded_run(recorded, table)
+            _recorded(run, until, servers, link, policy, out, name or out.stem, seed, json)
         return
+    if table.columns is not None:
+        raise LoadTestError("--map: names the columns of a table; give it with --recorded")
     served.check_absent(*(() if url else ("technique", "without")))
     policy.check_live(SETTINGS_OF_A_RECORDED_RUN)
     with overwriting.claimed_profile(out):
@@ -107,8 +113,16 @@ def calibrate(
         raise typer.Exit(1)
 
 
+def recorded_run(path: Path, table: TraceOptions) -> "RecordedRun":
+    """Return a run that was recorded: of a run folder, or of a file."""
+    from loadtest.recorded.recorded_run import load_recorded_run
+    from workloads.tables.mapping import parse_mapping
+
+    return load_recorded_run(path, parse_mapping(table.columns) if table.columns else None)
+
+
 def _recorded(
-    folder: Path,
+    recorded: "RecordedRun",
     until: str,
     servers: ServerOptions,
     link: ClusterOptions,
@@ -122,11 +136,9 @@ def _recorded(
     from app.scenario.scenarios import recorded_prior
     from app.text.recorded_calibration import calibration_lines
     from app.twin.recorded_calibration import calibrate_recorded
-    from loadtest.recorded.recorded_run import load_recorded_run
     from sim.experiments.linearised import linearised
     from sim.experiments.stamp_fit import FITTED
 
-    recorded = load_recorded_run(folder)
     config, model_times = recorded_prior(recorded.trace, servers, policy, link)
     prior = linearised(model_times, FITTED) if model_times else None
     with progress("simulations", total=MOST_SIMULATIONS) as advance:

@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 from app.scenario.common_options import Json, Overwriting
 from app.scenario.option_groups import takes_options
+from app.scenario.trace_options import Columns
 
 
 @takes_options
@@ -18,14 +19,7 @@ def loadtest_import(
     ],
     out: Annotated[Path, Option(help="Run folder to write.")],
     overwriting: Overwriting,
-    columns: Annotated[
-        str | None,
-        Option(
-            "--map",
-            metavar="QUANTITY=COLUMN,...",
-            help="Columns of any CSV or JSON Lines: arrival_s=ts,prompt_tokens=in,ttft_ms=ttft,...",
-        ),
-    ] = None,
+    columns: Columns = None,
     as_json: Json = False,
 ) -> None:
     """Turn a recorded run into a run folder, to be verified, compared or calibrated from.
@@ -35,9 +29,9 @@ def loadtest_import(
     """
     from app.text.saving import saved
     from app.text.tables import counts_line, latency_table, note_lines
-    from loadtest.recorded.formats.mapped import parse_mapping
     from loadtest.recorded.reading import read_recording
     from loadtest.recorded.recorded_run import as_recorded_run
+    from workloads.tables.mapping import parse_mapping
 
     recording = read_recording(file, parse_mapping(columns) if columns else None)
     found = as_recorded_run(recording, file.name)

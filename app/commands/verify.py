@@ -13,6 +13,7 @@ from app.commands.calibrate import (
     MEASURED_SETTINGS,
     MOST_SIMULATIONS,
     SETTINGS_OF_A_RECORDED_RUN,
+    recorded_run,
     require_recorded_alone,
 )
 from app.commands.verify_techniques import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from app.twin.engines import LiveEngine
     from app.twin.verification import Plan, Verification
     from loadtest.endpoint import Endpoint
+    from loadtest.recorded.recorded_run import RecordedRun
     from policies.config import PolicyConfig
     from sim.records.run_claim import RunClaim
     from sim.step_times.profile import Profile
@@ -46,7 +48,8 @@ if TYPE_CHECKING:
 
 
 PARTS_OF_A_TRACE = (
-    "reader", "max_bad_rows", "start_s", "end_s", "limit", "prompt_scale", "output_scale",
+    "reader", "columns", "max_bad_rows", "start_s", "end_s", "limit", "prompt_scale",
+    "output_scale",
 )  # fmt: skip
 
 
@@ -128,7 +131,8 @@ def verify(
         require_recorded_alone({**given, "resume": resume})
         servers = replace(served, model=model, profiles=(profile,) if profile else ())
         with overwriting.claimed_if_asked(out) as claim:
-            _verify_recorded(recorded, servers, link, settings, seed, why, claim, json)
+            run = recorded_run(recorded, part)
+            _verify_recorded(run, servers, link, settings, seed, why, claim, json)
         return
     settings.check_live(SETTINGS_OF_A_RECORDED_RUN)
     engine = replace(engine, model=model or "base", seed=seed)
@@ -198,7 +202,7 @@ def _verify_black_box(
 
 
 def _verify_recorded(
-    folder: Path,
+    recorded: "RecordedRun",
     servers: ServerOptions,
     link: ClusterOptions,
     settings: PolicyOptions,
@@ -213,10 +217,8 @@ def _verify_recorded(
     from app.text.recorded_verdict import recorded_as_json, recorded_lines
     from app.text.saving import saved_if_asked
     from app.twin.recorded_verification import verify_recorded
-    from loadtest.recorded.recorded_run import load_recorded_run
     from loadtest.report.comparison import EXIT_CODES
 
-    recorded = load_recorded_run(folder)
     scenario = recorded_server(recorded.trace, servers, settings, link)
     found = verify_recorded(recorded, scenario, seed=seed)
     if why:

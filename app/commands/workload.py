@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 workload_app = typer.Typer(help="Look at, make and convert request traces.", no_args_is_help=True)
 
+READ = ("spread_ties", "max_bad_rows", "reader", "columns")
 CONVERTED = (
     "rate_scale", "rate_per_s", "prompt_scale", "output_scale", "start_s", "end_s", "limit",
-    "spread_ties", "max_bad_rows", "reader",
+    "tokenizer", *READ,
 )  # fmt: skip
 
 
@@ -57,7 +58,7 @@ class GeneratorCommand(DescribedCommand):
 @takes_options
 def stats(
     trace: TracePath,
-    read: Annotated[TraceOptions, Only("spread_ties", "max_bad_rows", "reader")],
+    read: Annotated[TraceOptions, Only(*READ)],
     against: Annotated[Path | None, Option(help="Reference trace to compare with.")] = None,
     resampled: Annotated[
         bool, Option("--resampled", help="TRACE draws its lengths from the reference.")
@@ -71,7 +72,7 @@ def stats(
 
     requests = replace(read, path=trace, seed=seed).read()
     if against is not None:
-        reference = replace(read, path=against, seed=seed).read()
+        reference = replace(read, path=against, seed=seed, columns=None).read()
         _judge(requests, reference, resampled, as_json)
         return
     figures = {"source": requests.source, "clock_s": requests.clock_s, **statistics(requests)}

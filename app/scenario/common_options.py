@@ -25,7 +25,8 @@ Recorded = Annotated[
     Path | None,
     Option(
         metavar="RUN",
-        help="Instead of a live endpoint: a run folder of loadtest import, or of a load test.",
+        help="Instead of a live endpoint: a run folder of loadtest import, or of a load test, or a "
+        "table with measured times.",
     ),
 ]
 Csv = Annotated[bool, Option("--csv", help="Also write requests.csv into the run folder.")]

@@ -53,7 +53,8 @@ class ReplayScenario:
         workload = self.file.workload
         rate_per_s = trace.rate_per_s or (None if trace.rate_scale else workload.rate_per_s)
         limit = workload.requests if trace.limit is None else trace.limit
-        found = replace(trace, limit=limit, rate_per_s=rate_per_s).read()
+        columns = trace.columns or workload.columns
+        found = replace(trace, limit=limit, rate_per_s=rate_per_s, columns=columns).read()
         return workload.with_prefixes(found, trace.seed)
 
     def redraw(self, scenario: Scenario) -> Redraw | None:

@@ -28,13 +28,14 @@ from policies.presets import find_preset
 from sim.experiments.scenario import ClusterConfig, Scenario
 from sim.records.metrics import SLO
 from sim.shapes.frozen_model import Count, FrozenModel, Positive
-from workloads.errors import ServetwinError, did_you_mean
+from workloads.errors import ServetwinError, TraceError, did_you_mean
 from workloads.files import document
 from workloads.generators.assumed_prefixes import with_conversations, with_shared_texts
 from workloads.generators.generate import WorkloadSpec, generate
 from workloads.generators.lengths import IndependentLengths
 from workloads.generators.processes import plain_arrivals
 from workloads.sample import sample_trace
+from workloads.tables.mapping import parse_mapping
 from workloads.trace import Trace
 from workloads.transform import at_rate, limit
 from workloads.yaml_text import YamlError, load_yaml
@@ -61,6 +62,15 @@ def _plain_process(name: str) -> str:
     return name
 
 
+def _mapping(text: str | None) -> str | None:
+    if text is not None:
+        try:
+            parse_mapping(text, "columns")
+        except TraceError as error:
+            raise ValueError(str(error)) from None
+    return text
+
+
 class Workload(FrozenModel):
     """Which requests come, and when. All keys from ``arrivals`` on are of generated ones."""
 
@@ -68,6 +78,8 @@ class Workload(FrozenModel):
     """``generated``, ``sample`` (the bundled trace), or the name of an uploaded trace."""
     requests: int | None = Field(default=None, ge=1)
     """Number of requests, of a trace the first ones; None: 2,000 generated ones, all of a trace."""
+    columns: Annotated[str | None, AfterValidator(_mapping)] = None
+    """Columns of an own table, as ``--map`` names them; None: as they are recognised."""
     rate_per_s: Positive | None = 10.0
     """Mean arrivals per second, of all replicas together; None: as in the trace."""
     prefix_share: float = Field(default=0.0, ge=0, le=0.95)

@@ -13,6 +13,16 @@ from workloads.readers.registry import READERS
 if TYPE_CHECKING:
     from workloads.trace import Trace
 
+Columns = Annotated[
+    str | None,
+    Option(
+        "--map",
+        metavar="QUANTITY=COLUMN,...",
+        help="Columns of your own table: arrival_s=ts,prompt_tokens=in,output_tokens=out,...; else "
+        "recognised.",
+        rich_help_panel="Workload",
+    ),
+]
 Limit = Annotated[int | None, Option(help="Only the first N requests.", rich_help_panel="Workload")]
 
 
@@ -42,6 +52,7 @@ class TraceShape:
     """2 = twice the arrival rate."""
     tokenizer: Annotated[str | None, Option(metavar="PATH")] = None
     """Local tokenizer.json, for exact lengths of prompts."""
+    columns: Columns = None
 
 
 WHOLE_TRACE = TraceShape()
@@ -69,6 +80,7 @@ class TraceOptions(TraceShape):
         """
         from workloads.reading import SESSION_RATE_PER_S
         from workloads.streams.first_requests import read_first
+        from workloads.tables.mapping import parse_mapping
 
         if self.path is None:
             raise TraceError("no trace: give TRACE, or --scenario FILE")
@@ -82,6 +94,7 @@ class TraceOptions(TraceShape):
             format=self.reader,
             session_rate_per_s=self.session_rate_per_s or SESSION_RATE_PER_S,
             header_columns=self.header_columns,
+            columns=None if self.columns is None else parse_mapping(self.columns),
         )
         return self.transform(trace)
 
@@ -91,6 +104,8 @@ class TraceOptions(TraceShape):
 
         if self.path is not None:
             return self.read()
+        if self.columns is not None:
+            raise TraceError("--map: give the trace whose columns it names")
         with sample_path() as sample:
             return replace(self, path=sample).read()
 

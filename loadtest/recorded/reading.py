@@ -1,8 +1,7 @@
 """Reading a recorded run in any known format, with errors that name the place in the file."""
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
-from io import StringIO
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ from loadtest.recorded.formats import (
 from loadtest.recorded.recording import Record, RecordedRequest, Recording, records_of
 from workloads.errors import TraceError
 from workloads.files import open_text
+from workloads.readers import table
 from workloads.rows import RowError
 
 
@@ -49,16 +49,30 @@ _KNOWN = (
 
 
 def read_recording(path: Path, columns: Mapping[str, str] | None = None) -> Recording:
-    """Read a plain or gzipped file; ``columns`` map quantities to columns (``formats.mapped``).
+    """Read a plain or gzipped file.
 
-    Raises ``TraceError`` that names the file, the place and the field of what is wrong.
+    ``columns`` say what the columns of a table hold; without them those of a table that is no other
+    format are recognised (``workloads.tables``). Raises ``TraceError`` that names the file, the
+    place and the field of what is wrong.
     """
+    if columns is not None:
+        return _checked(path, mapped.read(path, columns))
     with open_text(path) as file:
         text = file.whole()
     try:
         _require_utf8(text)
-        records = _records(path, text, columns is not None)
-        found = mapped.read(records, columns) if columns is not None else _read(path, records)
+        if not text.strip():
+            raise TraceError(f"{path}: empty; a recorded run has at least one request")
+        is_json = text.lstrip()[0] in "{["
+        if not is_json and not table.recognises(text.lstrip().partition("\n")[0]):
+            raise TraceError(f"{path}: no recorded run is in it; known are {_KNOWN}")
+        return _checked(path, _read(path, records_of(text)) if is_json else mapped.read(path, None))
+    except RowError as error:
+        raise TraceError(f"{path}: {error}") from None
+
+
+def _checked(path: Path, found: Recording) -> Recording:
+    try:
         for place, request in enumerate(found.requests):
             _check(place, request)
     except RowError as error:
@@ -73,35 +87,6 @@ def _check(place: int, request: RecordedRequest) -> None:
         raise error.inside(f"request {place}") from None
 
 
-def _records(path: Path, text: str, is_mapped: bool) -> list[Record]:
-    if not text.strip():
-        raise TraceError(f"{path}: empty; a recorded run has at least one request")
-    if text.lstrip()[0] in "{[":
-        records = records_of(text)
-    elif is_mapped:
-        records = list(_csv_records(text))
-    else:
-        records = []
-    if not records:
-        raise TraceError(f"{path}: no recorded run is in it; known are {_KNOWN}")
-    return records
-
-
-def _csv_records(text: str) -> Iterator[Record]:
-    """Yield the rows below the header. Raises ``RowError`` for one of another length."""
-    rows = csv.reader(StringIO(text), strict=True)
-    try:
-        header = next(rows)
-        for row in filter(None, rows):
-            place = f"line {rows.line_num}"
-            if len(row) != len(header):
-                reason = f"{len(row)} cells where the header has {len(header)}"
-                raise RowError(place, reason, ",".join(row))
-            yield Record(place, dict(zip(header, row, strict=True)))
-    except csv.Error as error:
-        raise RowError(f"line {rows.line_num}", f"not CSV: {error}", "") from None
-
-
 def _require_utf8(text: str) -> None:
     try:
         text.encode()
@@ -111,7 +96,11 @@ def _require_utf8(text: str) -> None:
 
 
 def _read(path: Path, records: list[Record]) -> Recording:
+    if not records:
+        raise TraceError(f"{path}: no recorded run is in it; known are {_KNOWN}")
     for known in FORMATS:
         if known.recognises(records[0].fields):
             return known.read(records)
+    if table.recognises(json.dumps(records[0].fields)):
+        return mapped.read(path, None)
     raise TraceError(f"{path}: no known format of a recorded run; known are {_KNOWN}")

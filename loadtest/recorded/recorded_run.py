@@ -4,12 +4,14 @@ Beside the files of a load test the folder has ``trace.jsonl``, the requests as 
 that the same load can be simulated.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from loadtest.recorded.reading import read_recording
 from loadtest.recorded.recording import RecordedRequest, Recording
 from loadtest.report.records import requests_frame
 from loadtest.report.rows import Row
@@ -45,11 +47,16 @@ class RecordedRun:
         yield summary
 
 
-def load_recorded_run(folder: Path) -> RecordedRun:
-    """Read the folder of an imported run, or of a load test of ours.
+def load_recorded_run(folder: Path, columns: Mapping[str, str] | None = None) -> RecordedRun:
+    """Read the folder of an imported run, or of a load test of ours, or a file to be imported.
 
-    Raises ``RunError`` for a folder that is no run, or a simulated one.
+    ``columns`` as in ``read_recording``, for a file. Raises ``RunError`` for a folder that is no
+    run, or a simulated one.
     """
+    if folder.is_file():
+        return as_recorded_run(read_recording(folder, columns), folder.name)
+    if columns:
+        raise RunError(f"--map: {folder} is a run folder; its columns are known")
     run = load_run(folder)
     if run.kind != "loadtest":
         raise RunError(f"{folder}: a simulation; a recorded run was measured (loadtest import)")

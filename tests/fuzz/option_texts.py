@@ -17,7 +17,6 @@ from loadtest.body.images import parse_images
 from loadtest.body.lora_mix import parse_lora_mix
 from loadtest.mock.plan import parse_fault
 from loadtest.options import parse_cancellation, parse_give_up
-from loadtest.recorded.formats.mapped import parse_mapping
 from loadtest.report.fail_conditions import parse_conditions
 from loadtest.report.gate import parse_limits
 from loadtest.report.slo import parse_slo
@@ -29,6 +28,7 @@ from sim.techniques.registry import find_technique
 from tests.fuzz.campaign import command_line
 from tests.fuzz.readings import Kind, check_of, draw_of
 from workloads.header_columns import parse_header_columns
+from workloads.tables.mapping import parse_mapping
 
 
 def _slo(text: str) -> None:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from loadtest.recorded.formats.mapped import parse_mapping
 from loadtest.recorded.reading import read_recording
 from loadtest.recorded.recorded_run import as_recorded_run
 from tests.fuzz import trace_samples as samples
@@ -17,6 +16,7 @@ from tests.support.recorded_files import CSV_MAP
 from workloads.generators.servegen import generate_servegen, read_clients
 from workloads.native import trace_text
 from workloads.reading import read_trace
+from workloads.tables.mapping import parse_mapping
 
 SPAN_S = 0.01
 """Of generated requests: short, so that only impossible rates give many."""

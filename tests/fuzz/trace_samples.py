@@ -48,6 +48,11 @@ TRACES: Mapping[str, tuple[str, ...]] = {
         '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n',
         lines(turn("a", 600, 5, timestamp=3, hash_ids=[0]), turn("a", 9, 5, delay=20)),
     ),
+    "table": (
+        "created_at;prompt tokens;completion tokens;ttft_ms;status\n"
+        "2026-11-20 09:00:00,5;4;5;8,5;200\n",
+        '{"ts": 1795165200.5, "usage": {"prompt_tokens": 4, "completion_tokens": 5}, "n": "a"}\n',
+    ),
     "native": (
         lines(
             {"schema": "servetwin-trace-1", "source": "s", "block_tokens": 4, "clock_s": 1.0},

@@ -25,7 +25,7 @@ def native(**changes: object) -> str:
     return json.dumps({name: v for name, v in (row | changes).items() if v != "absent"}) + "\n"
 
 
-AZURE = [
+AZURE_HEADERS = [
     (
         "TIME,ContextTokens,GeneratedTokens\n",
         "1: field 'TIMESTAMP': missing column (\"TIME,ContextTokens,GeneratedTokens\")",
@@ -34,6 +34,8 @@ AZURE = [
         "TIMESTAMP,ContextTokens\n",
         "1: field 'GeneratedTokens': missing column (\"TIMESTAMP,ContextTokens\")",
     ),
+]
+AZURE = [
     (
         HEADER + f"{AT},3\n",
         f"2: field 'GeneratedTokens': the row has 2 cells where the header has 3 (\"{AT},3\")",
@@ -142,9 +144,20 @@ NATIVE = [
         "hello\n",
         "1: field 'row': no known trace format: wants the CSV header or the JSON objects of"
         " sharegpt, chat, prompts, azure, burstgpt, vidur, weka, tracelab, bailian, mooncake,"
-        ' native ("hello")',
+        ' table, native ("hello")',
     ),
 ]
+
+
+@pytest.mark.parametrize(("content", "message"), AZURE_HEADERS)
+def test_a_reader_that_was_named_wants_all_of_its_columns(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    path = tmp_path / "trace"
+    path.write_text(content)
+    with pytest.raises(TraceError) as raised:
+        read_trace(path, format="azure")
+    assert str(raised.value) == f"{path}:{message}"
 
 
 @pytest.mark.parametrize(("content", "message"), [*AZURE, *MOONCAKE, *NATIVE])

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from workloads.fields import cell_integer, stamp_ns
-from workloads.readers.columns import Columns
+from workloads.readers.columns import Columns, has_columns
 from workloads.request import Request
 from workloads.rows import Rows
 from workloads.trace import Trace
@@ -15,7 +15,7 @@ IMAGES = "NumImages"
 
 def recognises(row: str) -> bool:
     """Return whether the first row of a file has this format."""
-    return not row.startswith("{") and any(column in row for column in COLUMNS)
+    return has_columns(row, COLUMNS)
 
 
 class Row(NamedTuple):

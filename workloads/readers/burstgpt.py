@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from workloads.fields import cell_integer, cell_seconds
-from workloads.readers.columns import Columns, total_notes
+from workloads.readers.columns import Columns, has_columns, total_notes
 from workloads.request import Request
 from workloads.rows import Rows
 from workloads.trace import Trace
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 def recognises(row: str) -> bool:
     """Return whether the first row of a file has this format."""
-    return not row.startswith("{") and any(column in row for column in (PROMPT, OUTPUT))
+    return has_columns(row, COLUMNS)
 
 
 def read(rows: Rows) -> Trace:

@@ -4,9 +4,6 @@ Beside it may stand the output length, or an answer. Cells of the CSV file may b
 hold commas, quotes and line ends.
 """
 
-import csv
-from collections.abc import Iterator
-
 from workloads import fields as check
 from workloads.prompt_fields import prompt_content
 from workloads.readers.prompt_records import (
@@ -19,18 +16,22 @@ from workloads.readers.prompt_records import (
 )
 from workloads.request import Request
 from workloads.rows import RowError, Rows, utf8
+from workloads.tables.names import meanings
+from workloads.tables.quantities import ARRIVAL
+from workloads.tables.table import csv_cells
 from workloads.trace import Trace
 
 FIELDS = ("prompt", "text")
 _OF_TRACES = ("prompt_tokens", "arrival_s")
 """Fields of our own traces, which may have a prompt too."""
-_LONGEST_CELL = 1 << 26
 
 
 def recognises(row: str) -> bool:
     """Return whether the first row of a file has this format."""
     names = check.keys(row) if row.startswith("{") else set(_header(row))
-    return not names.isdisjoint(FIELDS) and names.isdisjoint(_OF_TRACES)
+    if names.isdisjoint(FIELDS) or not names.isdisjoint(_OF_TRACES):
+        return False
+    return not any(ARRIVAL in meanings(name) for name in names)
 
 
 def read(rows: Rows) -> Trace:
@@ -58,34 +59,12 @@ def _read_csv(rows: Rows) -> Trace:
         raise rows.failure(line, RowError("row", "a column has the name of another", header))
     records = PromptRecords(rows, prompt_of)
     found: list[Request | None] = []
-    for at, cells in _cells(rows):
+    for at, cells in csv_cells(rows):
         try:
             found.append(records.request(at, _record(names, cells)))
         except RowError as error:
             rows.reject(at, error)
     return records.trace(found)
-
-
-def _cells(rows: Rows) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of each record and the line on which it begins."""
-    before_limit = csv.field_size_limit(_LONGEST_CELL)
-    began = last = 0
-
-    def texts() -> Iterator[str]:
-        nonlocal began, last
-        for last, text in rows.lines():
-            began = began or last
-            yield text
-
-    try:
-        for cells in csv.reader(texts(), strict=True):
-            if cells:
-                yield began, cells
-            began = 0
-    except csv.Error as error:
-        raise rows.failure(began or last, RowError("row", f"not CSV: {error}", "")) from None
-    finally:
-        csv.field_size_limit(before_limit)
 
 
 def _record(names: list[str], cells: list[str]) -> dict[str, str]:

@@ -35,6 +35,7 @@ READERS: Registry[Reader] = Registry(
         "tracelab": "workloads.readers.tracelab",
         "bailian": "workloads.readers.bailian",
         "mooncake": "workloads.readers.mooncake",
+        "table": "workloads.readers.table",
         "native": "workloads.readers.native",
     },
     error=TraceError,

@@ -1,9 +1,11 @@
 """Vidur's processed traces (Agrawal et al., MLSys 2024): CSV of lengths, perhaps of arrivals."""
 
 from workloads.fields import cell_integer, cell_seconds
-from workloads.readers.columns import Columns, total_notes
+from workloads.readers.columns import Columns, has_columns, split_cells, total_notes
 from workloads.request import Request
 from workloads.rows import Rows
+from workloads.tables.names import meanings
+from workloads.tables.quantities import ARRIVAL
 from workloads.trace import Trace
 
 PROMPT, OUTPUT = COLUMNS = ("num_prefill_tokens", "num_decode_tokens")
@@ -12,7 +14,9 @@ TIME, TOTAL = "arrived_at", "num_total_tokens"
 
 def recognises(row: str) -> bool:
     """Return whether the first row of a file has this format."""
-    return not row.startswith("{") and any(column in row for column in COLUMNS)
+    if not has_columns(row, COLUMNS):
+        return False
+    return has_columns(row, (TIME,)) or not any(ARRIVAL in meanings(n) for n in split_cells(row))
 
 
 def read(rows: Rows) -> Trace:

@@ -82,6 +82,11 @@ def _require_possible(options: TraceOptions, closed_loop: bool | None) -> Path:
         raise TraceError("--stream: --closed-loop needs the whole trace; leave --stream out")
     if options.rate_scale is not None and options.rate_per_s is not None:
         raise TraceError("--rate and --rate-scale exclude each other; give one")
+    if options.columns is not None:
+        raise TraceError(
+            "--map: a table is read whole; leave --stream out, or let `workload convert` write a "
+            "trace of it"
+        )
     defaults = TraceOptions()
     for name in _READ_WHOLE:
         if getattr(options, name) != getattr(defaults, name):

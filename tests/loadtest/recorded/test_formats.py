@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from loadtest.recorded.formats import engine_stamps
-from loadtest.recorded.formats.mapped import parse_mapping
 from loadtest.recorded.reading import read_recording
 from loadtest.recorded.recorded_run import as_recorded_run
 from loadtest.recorded.recording import records_of
 from tests.support import recorded_files as files
 from tests.support.recorded_files import CSV_MAP, REQUESTS, vllm_bench
 from workloads.errors import TraceError
+from workloads.tables.mapping import parse_mapping
 
 SGLANG = {"backend": "sglang-oai"}
 FORMATS = {
@@ -87,7 +87,7 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
     ("text", "mapping", "says"),
     [
         ("", None, "empty; a recorded run has at least one request"),
-        ("a,b\n1,2\n", None, "for any other CSV or JSON Lines give --map"),
+        ("a,b\n1,2\n", None, "the columns are a, b): give --map arrival_s=COLUMN"),
         ('{"a": 1}', None, "no known format of a recorded run"),
         ('{"a": 1}\nnot json', None, "field 'line 2': not a JSON object"),
         (vllm_bench(start_times=...), None, "4 of 4 requests have no arrival time"),
@@ -108,18 +108,30 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
         (changed(lambda r: r.update(output_tokens=0)), None, "0 in a request without an error"),
         (changed(lambda r: r.update(prompt_tokens="x")), None, "'prompt_tokens': not a number"),
         (changed(lambda r: r.pop("arrival_s")), None, "1 of 3 requests have no arrival time"),
-        (files.csv(), "arrival_s=ts,output_tokens=out", "--map: prompt_tokens is missing"),
+        (
+            files.csv().replace(",in,", ",x,"),
+            "arrival_s=ts,output_tokens=out",
+            "--map: the tokens or the text of the prompt missing; 'prompt_tokens=x,",
+        ),
         (files.csv(), CSV_MAP.replace("=ts", "=when"), "arrival_s: no column 'when'"),
         (files.csv(), CSV_MAP.replace("ttft_ms", "ttft_m"), "unknown quantity 'ttft_m'; did you"),
-        (files.csv().replace(",100,", ",ten,"), CSV_MAP, "'line 2.in': not a number"),
-        (files.csv().replace("10:00:00", "noon"), CSV_MAP, "not a time like"),
+        (files.csv().replace(",100,", ",ten,"), CSV_MAP, ":2: field 'in': not an integer"),
+        (files.csv().replace("10:00:00", "noon"), CSV_MAP, ":2: field 'ts': no time: wants"),
         (
             files.csv().replace(",100,", ",100,7,"),
             CSV_MAP,
-            "line 2': 6 cells where the header has 5",
+            ":2: field 'row': the row has 6 cells where the header has 5",
         ),
-        (files.csv().replace(",100,", ",1\r0,"), CSV_MAP, "'line 2': not CSV: new-line character"),
-        (files.csv().replace(",100,", ",3000000000,"), CSV_MAP, "'line 2.in': beyond 2147483647"),
+        (
+            files.csv().replace(",100,", ",1\r0,"),
+            CSV_MAP,
+            ":2: field 'row': not CSV: new-line character",
+        ),
+        (
+            files.csv().replace(",100,", ",3000000000,"),
+            CSV_MAP,
+            ":2: field 'in': beyond 2147483647",
+        ),
         ('{"resourceSpans": 1}', None, "'resourceSpans': not a list"),
         ('{"resourceSpans": [1]}', None, "'resourceSpans[0]': not a JSON object"),
         (

@@ -39,11 +39,19 @@ def vidur(prefill: str = "3", decode: str = "4", arrived: str = "0") -> str:
     return f"arrived_at,num_prefill_tokens,num_decode_tokens\n{arrived},{prefill},{decode}\n"
 
 
-MALFORMED = [
+HEADERS = [
     (
+        "burstgpt",
         "Timestamp,Model,Response tokens\n5,m,3\n",
         "1: field 'Request tokens': missing column (\"Timestamp,Model,Response tokens\")",
     ),
+    (
+        "vidur",
+        "arrived_at,num_prefill_tokens\n0,1\n",
+        "1: field 'num_decode_tokens': missing column (\"arrived_at,num_prefill_tokens\")",
+    ),
+]
+MALFORMED = [
     (
         BURST_6 + "\n5,m\n",
         "5: field 'Request tokens': the row has 2 cells where the header has 6 (\"5,m\")",
@@ -56,10 +64,6 @@ MALFORMED = [
     (burst(**{"Response tokens": "-1"}), "2: field 'Response tokens': negative (-1)"),
     (burst(**{"Elapsed time": "inf"}), "2: field 'Elapsed time': not finite (Infinity)"),
     (burst(**{"Total tokens": "x"}), "2: field 'Total tokens': not an integer (\"x\")"),
-    (
-        "arrived_at,num_prefill_tokens\n0,1\n",
-        "1: field 'num_decode_tokens': missing column (\"arrived_at,num_prefill_tokens\")",
-    ),
     (vidur(prefill="0"), "2: field 'num_prefill_tokens': must be at least 1 (0)"),
     (vidur(decode="1e3"), "2: field 'num_decode_tokens': not an integer (\"1e3\")"),
     (vidur(arrived="-2"), "2: field 'arrived_at': negative (-2.0)"),
@@ -145,6 +149,16 @@ def test_malformed_row(write: Write, content: str, message: str) -> None:
         read_trace(path)
     assert str(raised.value).startswith(f"{path}:{message}")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "content", "message"), HEADERS)
+def test_a_reader_that_was_named_wants_all_of_its_columns(
+    write: Write, name: str, content: str, message: str
+) -> None:
+    path = write(content)
+    with pytest.raises(TraceError) as raised:
+        read_trace(path, format=name)
+    assert str(raised.value) == f"{path}:{message}"
 
 
 def test_who_followed_a_failed_request_follows_the_one_before() -> None:

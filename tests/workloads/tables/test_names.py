@@ -1,0 +1,146 @@
+"""Names as logs, gateways and benchmarks have them say what a column holds; others say nothing."""
+
+import pytest
+
+from workloads.tables.names import is_plain_time, meanings, says_arrival, unit_in
+from workloads.tables.quantities import NEEDED
+
+FIRST = {
+    "arrival": (
+        "arrival",
+        "arrival_s",
+        "Arrival Time",
+        "arrived_at",
+        "timestamp",
+        "TIMESTAMP",
+        "ts",
+        "ts_ms",
+        "@timestamp",
+        "created_at",
+        "start_time",
+        "startTime",
+        "request_timestamp",
+        "Time (UTC)",
+        "received_at",
+        "datetime",
+        "request_start",
+        "submitted",
+    ),
+    "prompt_tokens": (
+        "prompt_tokens",
+        "PromptTokens",
+        "input_tokens",
+        "Input Tokens",
+        "inputTokenCount",
+        "num_prompt_tokens",
+        "n_prompt",
+        "usage.prompt_tokens",
+        "gen_ai.usage.input_tokens",
+        "tokens_in",
+        "in_tokens",
+        "ContextTokens",
+        "Request tokens",
+        "prefill_tokens",
+        "input_length",
+        "prompt_len",
+        "isl",
+        "prompt_token_count",
+    ),
+    "output_tokens": (
+        "output_tokens",
+        "completion_tokens",
+        "generated_tokens",
+        "GeneratedTokens",
+        "tokens_out",
+        "usage.completion_tokens",
+        "gen_ai.usage.output_tokens",
+        "Response tokens",
+        "num_decode_tokens",
+        "output_len",
+        "osl",
+        "out",
+        "n_output",
+        "gen_tokens",
+        "answer_tokens",
+    ),
+    "ttft": (
+        "ttft",
+        "TTFT_ms",
+        "time_to_first_token",
+        "Time To First Token (s)",
+        "first_token_latency",
+    ),
+    "e2e": ("latency", "latency_ms", "e2e_latency", "duration", "Elapsed time", "response_time_ms"),
+    "session_id": ("session_id", "SessionId", "conversation_id", "chat_id", "thread_id"),
+    "status": ("status", "status_code", "http.status_code", "Success", "finish_reason"),
+    "error": ("error", "error_message"),
+    "request_id": ("request_id", "id", "requestId"),
+    "prefix_id": ("prefix_id", "prefix_hash"),
+    "prefix_tokens": ("prefix_tokens", "shared_prefix_tokens"),
+    "cached_tokens": ("cached_tokens", "prompt_tokens_details.cached_tokens"),
+    "last_token": ("end_time", "completed_at", "last_token_time"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "quantity"), [(name, q) for q, names in FIRST.items() for name in names]
+)
+def test_a_name_says_what_it_holds(name: str, quantity: str) -> None:
+    assert meanings(name)[0] == quantity
+
+
+NOTHING = (
+    "total_tokens",
+    "max_tokens",
+    "max_output_tokens",
+    "prompt_tokens_price",
+    "tokens",
+    "tokens_per_s",
+    "output_tokens_per_second",
+    "prompt_id",
+    "user_id",
+    "input_bytes",
+    "prompt_chars",
+    "request_length",
+    "response_length",
+    "context_length",
+    "num_requests",
+    "prompt_hash",
+    "cost",
+    "row",
+    "c3",
+    "a",
+    "",
+    "reasoning_tokens",
+    "cache_creation_input_tokens",
+    "batch",
+    "temperature",
+    "length",
+    "request",
+    "input_output_tokens",
+    "server_time_zone",
+    "client_ip",
+    "prompt_template",
+)
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_other_names_say_nothing_that_is_needed(name: str) -> None:
+    needed = {quantity for names in NEEDED for quantity in names}
+    assert needed.isdisjoint(meanings(name)), meanings(name)
+
+
+def test_units() -> None:
+    found = [unit_in(n) for n in ("ttft_ms", "Latency (s)", "latencyMillis", "ttft", "s", "out_us")]
+    assert found == ["ms", "s", "ms", None, None, "us"]
+
+
+def test_a_time_may_be_a_duration_unless_it_begins_or_arrives() -> None:
+    doubtful = [
+        n for n in ("time", "t", "request_time", "date", "start_time", "ts") if is_plain_time(n)
+    ]
+    assert doubtful == ["time", "t", "request_time", "date"]
+    assert [n for n in ("arrival_time", "arrived_at", "timestamp") if says_arrival(n)] == [
+        "arrival_time",
+        "arrived_at",
+    ]

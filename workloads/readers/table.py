@@ -1,0 +1,44 @@
+"""Tables with columns of any names: CSV, JSON Lines or a JSON array (``workloads.tables``)."""
+
+from dataclasses import replace
+
+from workloads.header_columns import request_headers
+from workloads.readers.prompt_records import ESTIMATED
+from workloads.rows import Rows
+from workloads.tables.mapping import missing_of
+from workloads.tables.names import meanings
+from workloads.tables.reading import read_table
+from workloads.tables.requests import requests_of
+from workloads.tables.table import delimiter_of, json_names, split_cells
+from workloads.trace import Trace
+
+_OURS = "arrival_s"
+
+
+def recognises(row: str) -> bool:
+    """Return whether the first row of a file may be the header of a table, or a record of one.
+
+    A record says most of what is needed, and is none of our own traces.
+    """
+    if not row.startswith("{"):
+        return len(split_cells(row, delimiter_of(row))) > 1
+    names = json_names(row)
+    said = {quantity for name in names for quantity in meanings(name)}
+    return len(missing_of(said)) < 2 and _OURS not in names
+
+
+def read(rows: Rows) -> Trace:
+    """Read the requests in file order; the earliest arrives at 0.
+
+    A row follows the one before it in its session, ``delay_s`` after the end of that one's answer
+    where its latency is known. Prompts with one prefix share ``prefix_tokens``.
+    """
+    found = read_table(rows, rows.columns, keep_cells=bool(rows.header_columns))
+    requests = requests_of(rows.source, found.rows)
+    if rows.header_columns:
+        requests = [
+            replace(request, headers=request_headers(cells, rows.header_columns))
+            for request, cells in zip(requests, found.cells, strict=True)
+        ]
+    estimated = (ESTIMATED,) if found.estimates else ()
+    return Trace(tuple(requests), rows.source, notes=(*found.notes, *estimated))

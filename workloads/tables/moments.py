@@ -1,0 +1,176 @@
+"""Stamps in a column: numbers in a unit, ISO 8601, or dates whose day or month comes first.
+
+All rows of a column are alike: seconds since 1970 beside seconds of a run, or a stamp with a time
+zone beside one without, cannot be on one clock, and are errors.
+"""
+
+import re
+from datetime import date
+
+from workloads.rows import RowError
+from workloads.tables.cells import is_missing, plain_number
+from workloads.tables.quantities import DATE_ORDERS, UNITS_S
+
+_CLOCK = r"(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?"
+_ZONE = r"(?:\s*(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?))?"
+_ISO = re.compile(rf"(?a)(\d{{4}})([-/])(\d\d)\2(\d\d)(?:[T ]\s*{_CLOCK})?{_ZONE}", re.IGNORECASE)
+_DATE = re.compile(
+    rf"(?a)(\d{{1,2}})([-/.])(\d{{1,2}})\2(\d{{4}}),?[T ]\s*{_CLOCK}(?:\s*([AP]M))?{_ZONE}",
+    re.IGNORECASE,
+)
+_DIGITS_OF_SECONDS = 10
+"""Digits of the whole seconds since 1970, from 2001 to 2286."""
+_DIGITS = {unit: _DIGITS_OF_SECONDS + 3 * place for place, unit in enumerate(UNITS_S)}
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+
+def epoch_unit(cell: str) -> str | None:
+    """Return the unit of a number that counts since 1970; None for any other number."""
+    whole = cell.partition(".")[0].partition(",")[0]
+    if not (whole.isdigit() and whole.isascii() and whole[0] != "0"):
+        return None
+    return next((unit for unit, digits in _DIGITS.items() if len(whole) == digits), None)
+
+
+def is_iso(cell: str) -> bool:
+    """Return whether a cell begins with the year, and has a time of day."""
+    match = _ISO.fullmatch(cell)
+    return match is not None and match[5] is not None
+
+
+def date_orders(cell: str) -> tuple[str, ...]:
+    """Return the orders in which a date that does not begin with the year can be read."""
+    match = _DATE.fullmatch(cell)
+    if not match:
+        return ()
+    first, second = int(match[1]), int(match[3])
+    if match[2] == ".":
+        return ("dmy",)
+    return tuple(
+        order
+        for order, (day, month) in zip(DATE_ORDERS, [(first, second), (second, first)], strict=True)
+        if 1 <= month <= 12 and 1 <= day <= 31
+    )
+
+
+class Moments:
+    """Reads the stamps of one column, in nanoseconds, row after row.
+
+    ``form`` is a unit, an order of dates, or empty where the column says it by itself. ``comma``
+    says that numbers have decimal commas.
+    """
+
+    def __init__(self, name: str, quantity: str, form: str, comma: bool) -> None:
+        self._name, self._quantity, self._form, self._comma = name, quantity, form, comma
+        self._kind: str | None = None
+        self._days: dict[tuple[int, int, int], int] = {}
+
+    def ns(self, cell: str) -> int | None:
+        """Return the stamp in a cell; None where it is missing. Raises ``RowError``."""
+        if is_missing(cell):
+            return None
+        if match := _ISO.fullmatch(cell):
+            year, _, month, day = match.groups()[:4]
+            return self._moment(cell, (year, month, day), match.groups()[4:8], match[9], "")
+        if match := _DATE.fullmatch(cell):
+            first, _, second, year = match.groups()[:4]
+            day, month = (
+                (first, second) if self._order(cell, match[2]) == "dmy" else (second, first)
+            )
+            return self._moment(cell, (year, month, day), match.groups()[4:8], match[10], match[9])
+        return self._number_ns(cell)
+
+    def _order(self, cell: str, mark: str) -> str:
+        if mark == ".":
+            return "dmy"
+        if self._form not in DATE_ORDERS:
+            raise RowError(
+                self._name, f"day or month first? map {self._either(*DATE_ORDERS)}", cell
+            )
+        return self._form
+
+    def _moment(
+        self,
+        cell: str,
+        ymd: tuple[str, str, str],
+        clock: tuple[str | None, ...],
+        zone: str | None,
+        half: str | None,
+    ) -> int:
+        hour, minute, second, fraction = clock
+        if hour is None or minute is None:
+            raise RowError(self._name, "a date without a time of day", cell)
+        self._require_kind("zone" if zone else "no zone", cell)
+        hours, minutes, seconds = int(hour), int(minute), int(second or 0)
+        if half:
+            if not 1 <= hours <= 12:
+                raise RowError(self._name, "no such time", cell)
+            hours = hours % 12 + (12 if half.lower() == "pm" else 0)
+        if hours > 23 or minutes > 59 or seconds > 59:
+            raise RowError(self._name, "no such time", cell)
+        days = self._day(cell, (int(ymd[0]), int(ymd[1]), int(ymd[2])))
+        total_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds - _zone_s(zone)
+        return total_s * 10**9 + int((fraction or "").ljust(9, "0"))
+
+    def _day(self, cell: str, ymd: tuple[int, int, int]) -> int:
+        if ymd not in self._days:
+            try:
+                self._days[ymd] = date(*ymd).toordinal() - _EPOCH_DAY
+            except ValueError:
+                raise RowError(self._name, "no such day", cell) from None
+        return self._days[ymd]
+
+    def _number_ns(self, cell: str) -> int:
+        try:
+            plain = plain_number(self._name, cell, self._comma)
+        except RowError as error:
+            reason = error.reason if error.reason != "not a number" else _WANTED
+            raise RowError(self._name, reason, cell) from None
+        since_1970 = epoch_unit(plain)
+        unit = self._form if self._form in UNITS_S else since_1970
+        if unit is None:
+            raise RowError(self._name, f"in which unit? map {self._either('s', 'ms')}", cell)
+        self._require_kind(f"{unit} since 1970" if since_1970 == unit else unit, cell)
+        return _scaled_ns(self._name, plain, unit)
+
+    def _either(self, one: str, other: str) -> str:
+        return f"{self._quantity}_{one} or {self._quantity}_{other} to it"
+
+    def _require_kind(self, kind: str, cell: str) -> None:
+        if self._kind is None:
+            self._kind = kind
+        elif self._kind != kind:
+            reason = f"{_KINDS.get(kind, kind)} where the rows before have "
+            reason += _KINDS.get(self._kind, self._kind)
+            raise RowError(self._name, reason, cell)
+
+
+_KINDS = {"zone": "a time zone", "no zone": "no time zone"}
+_WANTED = "no time: wants a number, or one such as 2026-11-20 09:00:00.310"
+_MOST_S = 10**11
+
+
+def _zone_s(zone: str | None) -> int:
+    if not zone or zone[0] not in "+-":
+        return 0
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    return (1 if zone[0] == "+" else -1) * (int(digits[:2]) * 60 + int(digits[2:])) * 60
+
+
+def _scaled_ns(name: str, plain: str, unit: str) -> int:
+    """Return a number of a unit in nanoseconds, exactly where it is written in digits."""
+    if plain[0] == "-":
+        raise RowError(name, "negative", plain)
+    whole, _, fraction = plain.lstrip("+").partition(".")
+    places = 9 - 3 * list(UNITS_S).index(unit)
+    if not (whole + fraction).isdigit():  # in scientific notation
+        value = float(plain)
+        return round(_within(name, value * UNITS_S[unit], plain) * 1e9)
+    _within(name, float(whole or 0) * UNITS_S[unit], plain)
+    return int(f"{whole}{fraction[:places].ljust(places, '0')}")
+
+
+def _within(name: str, value_s: float, cell: str) -> float:
+    if not value_s <= _MOST_S:
+        raise RowError(name, f"beyond {_MOST_S:,} s", cell)
+    return value_s

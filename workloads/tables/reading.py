@@ -1,0 +1,124 @@
+"""Reading a table of requests by a mapping, or by what its columns are recognised to be."""
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workloads.errors import TraceError, did_you_mean
+from workloads.rows import RowError, Rows, counted
+from workloads.tables.mapping import OPTION, Columns, mapping_text, missing_of
+from workloads.tables.quantities import (
+    ANSWER,
+    OUTPUT_TOKENS,
+    PROMPT,
+    PROMPT_TOKENS,
+    WORDS,
+    quantity_of,
+)
+from workloads.tables.recognition import Recognition, recognise
+from workloads.tables.table import Cells, Table
+from workloads.tables.table_row import RowParser, TableRow
+
+_SHOWN_REASONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TableReading:
+    """All right rows of a table, the columns they come from, and what is said of them."""
+
+    rows: Sequence[TableRow]
+    columns: Columns
+    notes: tuple[str, ...]
+    cells: Sequence[Cells]
+    """Of each row, where columns of headers are wanted."""
+
+    @property
+    def estimates(self) -> bool:
+        """Whether texts stand for counts of tokens."""
+        pairs = ((PROMPT, PROMPT_TOKENS), (ANSWER, OUTPUT_TOKENS))
+        return any(text in self.columns and count not in self.columns for text, count in pairs)
+
+
+def read_table(rows: Rows, given: Columns | None = None, keep_cells: bool = False) -> TableReading:
+    """Read the requests of a table; ``given`` is a mapping, perhaps of some of what is needed.
+
+    Raises ``TraceError``, with a mapping that would do, where a column that is needed is in doubt.
+    """
+    table = Table(rows)
+    if not table.sample:
+        rows.parsed(table.numbered(), _bad)
+        return TableReading((), given or {}, (), ())
+    found = recognise(table)
+    columns = settled(rows, table, found, given or {})
+    parser = RowParser(columns, table.comma)
+
+    def parse(line: int, cells: Cells | RowError) -> tuple[TableRow, Cells]:
+        if isinstance(cells, RowError):
+            raise cells
+        return parser.parse(line, cells), cells if keep_cells else {}
+
+    parsed = rows.parsed(table.numbered(), parse)
+    read = [row for row, _ in parsed]
+    return TableReading(
+        read, columns, tuple(_notes(rows, found, columns, read)), [cells for _, cells in parsed]
+    )
+
+
+def _bad(line: int, cells: Cells | RowError) -> TableRow:
+    raise cells if isinstance(cells, RowError) else RowError("row", "empty", "")
+
+
+def settled(rows: Rows, table: Table, found: Recognition, given: Columns) -> dict[str, str]:
+    """Return the mapping that a table is read by.
+
+    Raises ``TraceError`` where that cannot be known.
+    """
+    for key, name in given.items():
+        if name not in table.names:
+            hint = did_you_mean(name, table.names, f"it has {', '.join(table.names)}")
+            raise TraceError(
+                f"{rows.path}:{table.line}: {OPTION}: {key}: no column {name!r}; {hint}"
+            )
+    if not given:
+        if not found.is_certain:
+            raise TraceError(f"{rows.path}:{table.line}: {found.message()}")
+        return dict(found.columns)
+    columns = dict(given)
+    for names in missing_of(given):
+        keys = [k for k in found.columns if quantity_of(k) in names]
+        columns |= {k: found.columns[k] for k in keys if found.columns[k] not in given.values()}
+    if missing := missing_of(columns):
+        what = " and ".join(WORDS[names[0]] for names in missing)
+        would = {**_beside(given, found.proposed), **given}
+        hint = f"; {shlex.quote(mapping_text(would))} would do" if not missing_of(would) else ""
+        raise TraceError(f"{rows.path}:{table.line}: {OPTION}: {what} missing{hint}")
+    return columns
+
+
+def _beside(given: Columns, proposed: Columns) -> dict[str, str]:
+    """Return what is proposed of the quantities and columns that are not given."""
+    quantities, names = {quantity_of(key) for key in given}, {*given.values()}
+    return {
+        key: name
+        for key, name in proposed.items()
+        if quantity_of(key) not in quantities and name not in names
+    }
+
+
+def _notes(rows: Rows, found: Recognition, columns: Columns, read: Sequence[TableRow]) -> list[str]:
+    taken = f"columns taken: {mapping_text(columns)}"
+    unused = found.unused(dict(columns))
+    notes = [taken + (f"; left: {', '.join(unused)}" if unused else "")]
+    if found.asides:
+        notes.append(f"left, in doubt: {'; '.join(found.asides)} ({OPTION})")
+    failures = Counter(row.failure for row in read if row.failure is not None)
+    if failures:
+        listed = ", ".join(f"{reason} ({n:,})" for reason, n in failures.most_common(_SHOWN_REASONS))
+        notes.append(f"failed: {listed}; not simulated, though the server had them")
+    if measured := sum(row.is_measured for row in read):
+        notes.append(
+            f"{counted(measured, 'request')} with measured times: servetwin calibrate --recorded "
+            f"{shlex.quote(rows.path.name)} fits step times to them"
+        )
+    return notes

@@ -1,0 +1,302 @@
+"""Which column holds what: by its name and its content, or a question where these leave a doubt."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from workloads.tables.cells import status_of
+from workloads.tables.content import Content
+from workloads.tables.mapping import OPTION, mapping_text, missing_of
+from workloads.tables.names import is_plain_time, meanings, says_arrival, unit_in
+from workloads.tables.quantities import (
+    ANSWER,
+    ARRIVAL,
+    COUNTS,
+    DURATIONS,
+    E2E,
+    FIRST_TOKEN,
+    LAST_TOKEN,
+    NEEDED,
+    OUTPUT_TOKENS,
+    PREFIX,
+    PREFIX_TOKENS,
+    PROMPT,
+    PROMPT_TOKENS,
+    STAMPS,
+    STATUS,
+    TTFT,
+    UNITS_S,
+    WORDS,
+    form_of,
+)
+from workloads.tables.table import Table
+
+_ANY = "arrival_s=COLUMN,prompt_tokens=COLUMN,output_tokens=COLUMN"
+_SHOWN_NAMES = 24
+_SHOWN_CHARACTERS = 40
+_SHOWN_STATES = 3
+_UNSURE_STATES = frozenset(("code", "result", "ok", "state"))
+"""Names of a column that is one of states only where all of its cells are."""
+_WHOLE_SECONDS = 100_000
+"""Whole numbers up to here are rather seconds than milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """What is certain of the columns of a table.
+
+    ``questions`` say what is not, and ``asides`` what might be taken beside what is needed;
+    ``proposed`` is the mapping with the likeliest answers.
+    """
+
+    names: Sequence[str]
+    columns: dict[str, str]
+    questions: tuple[str, ...]
+    asides: tuple[str, ...]
+    proposed: dict[str, str]
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether nothing has to be asked."""
+        return not self.questions
+
+    def unused(self, columns: dict[str, str]) -> list[str]:
+        """Return the columns that a mapping leaves out."""
+        return [name for name in self.names if name and name not in columns.values()]
+
+    def message(self) -> str:
+        """Return what is there, what is needed, and the option that would do, in one line."""
+        names = [_shown(name) for name in self.names[:_SHOWN_NAMES]]
+        more = len(self.names) - len(names)
+        listed = ", ".join(names) + (f" and {more} more" if more else "")
+        would_do = not missing_of(self.proposed)
+        columns = mapping_text(self.proposed) if would_do else _ANY
+        return (
+            f"{'; '.join(self.questions)} (needed are {', '.join(WORDS.values())}; the columns are "
+            f"{listed}): give {OPTION} {shlex.quote(columns)}"
+            f"{', if that is what they hold' if would_do else ''}"
+        )
+
+
+def recognise(table: Table) -> Recognition:
+    """Return what the columns of a table hold."""
+    return _Recogniser(table).found()
+
+
+@dataclass
+class _Recogniser:
+    table: Table
+    columns: dict[str, str] = field(default_factory=dict)
+    questions: list[str] = field(default_factory=list)
+    asides: list[str] = field(default_factory=list)
+    guesses: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        table = self.table
+        self.contents = {n: Content.of(table.column(n), table.comma) for n in table.names if n}
+        self.candidates: dict[str, list[str]] = {}
+        for name, content in self.contents.items():
+            for quantity in meanings(name):
+                if _fits(quantity, name, content):
+                    self.candidates.setdefault(quantity, []).append(name)
+                    break
+
+    def found(self) -> Recognition:
+        self._arrival()
+        self._lengths(PROMPT_TOKENS, PROMPT)
+        self._lengths(OUTPUT_TOKENS, ANSWER)
+        self._states()
+        self._durations()
+        self._stamps()
+        for quantity in ("error", "request_id", "session_id", "model", "tenant", "cached_tokens"):
+            self._only(quantity)
+        self._prefix()
+        proposed = {**self.columns, **self.guesses}
+        order = {names[0]: at for at, names in enumerate(NEEDED)}
+        proposed = dict(sorted(proposed.items(), key=lambda item: _place(item[0], order)))
+        return Recognition(
+            self.table.names, self.columns, tuple(self.questions), tuple(self.asides), proposed
+        )
+
+    def _arrival(self) -> None:
+        named = self.candidates.get(ARRIVAL, [])
+        named = [name for name in named if says_arrival(name)] or named
+        sure = [n for n in named if not (is_plain_time(n) and self.contents[n].are_numbers)]
+        if len(sure) == 1:
+            self._arrival_in(sure[0])
+        elif sure:
+            self.questions.append(f"when did a request arrive: {_either(sure)}?")
+            self._guess_arrival(sure[0])
+        elif named:
+            self.questions.append(f"{_either(named)}: an arrival or a duration, in s or ms?")
+            self._guess_arrival(named[0])
+        else:
+            self.questions.append("no column is clearly the arrival")
+            left = [n for n, c in self.contents.items() if not meanings(n)]
+            stamps = [n for n in left if self.contents[n].are_stamps]
+            numbers = [n for n in left if self.contents[n].are_numbers]
+            if stamps or numbers:
+                self._guess_arrival([*stamps, *numbers][0])
+
+    def _arrival_in(self, name: str) -> None:
+        content, said = self.contents[name], unit_in(name)
+        if content.is_iso:
+            self.columns[ARRIVAL] = name
+        elif content.is_dated and len(content.orders) == 1:
+            self.columns[f"{ARRIVAL}_{content.orders[0]}"] = name
+        elif content.is_dated:
+            doubt = "day or month first" if content.orders else "a date in no order that all have"
+            self.questions.append(f"{_shown(name)}: {doubt}, as in {content.cells[0]!r}?")
+            self._guess_arrival(name)
+        elif content.epoch and said in (None, content.epoch):
+            self.columns[f"{ARRIVAL}_{content.epoch}"] = name
+        elif content.epoch:
+            self.questions.append(f"{_shown(name)}: {content.cells[0]} are no {said} since 1970")
+            self._guess_arrival(name)
+        elif said:
+            self.columns[f"{ARRIVAL}_{said}"] = name
+        else:
+            self.questions.append(f"{_shown(name)}: in s or ms?")
+            self._guess_arrival(name)
+
+    def _guess_arrival(self, name: str) -> None:
+        content = self.contents[name]
+        if content.is_iso:
+            self.guesses[ARRIVAL] = name
+            return
+        if content.is_dated:
+            form = content.orders[0] if content.orders else "dmy"
+        else:
+            form = content.epoch or unit_in(name) or _likely_unit(content.numbers)
+        self.guesses[f"{ARRIVAL}_{form}"] = name
+
+    def _lengths(self, tokens: str, text: str) -> None:
+        counted, said = self.candidates.get(tokens, []), self.candidates.get(text, [])
+        what = WORDS[tokens].rpartition(" ")[2]
+        if len(counted) > 1 or (not counted and len(said) > 1):
+            several = counted or said
+            self.questions.append(f"which is the {what}: {_either(several)}?")
+            self.guesses[tokens if counted else text] = several[0]
+            return
+        if counted:
+            self.columns[tokens] = counted[0]
+        if len(said) == 1:
+            self.columns[text] = said[0]
+        if not counted and not said:
+            self.questions.append(f"no column is clearly the {what}")
+            taken = {*self.columns.values(), *self.guesses.values()}
+            left = [n for n, c in self.contents.items() if c.are_counts and n not in taken]
+            unknown = [n for n in left if not meanings(n)]
+            if unknown:
+                self.guesses[tokens] = unknown[0]
+
+    def _states(self) -> None:
+        named = self.candidates.get(STATUS, [])
+        sure = [n for n in named if n.lower() not in _UNSURE_STATES]
+        clear = [n for n in named if not self.contents[n].unclear_states]
+        chosen = [n for n in sure if n in clear] or clear
+        if chosen:
+            self.columns[STATUS] = chosen[0]
+        elif sure:
+            states = ", ".join(map(repr, self.contents[sure[0]].unclear_states[:_SHOWN_STATES]))
+            self.questions.append(f"{_shown(sure[0])}: is {states} a failure?")
+        else:
+            self._codes()
+
+    def _codes(self) -> None:
+        """Ask whether codes in a column without a telling name are states of HTTP."""
+        for name, content in self.contents.items():
+            failures = [cell for cell in content.cells if status_of(cell) is False]
+            if content.are_codes and failures and not meanings(name):
+                self.questions.append(f"{_shown(name)}: are {failures[0]} and 200 states of HTTP?")
+                self.guesses[STATUS] = name
+                return
+
+    def _durations(self) -> None:
+        for quantity in DURATIONS:
+            named = self.candidates.get(quantity, [])
+            named = [n for n in named if n not in (*self.columns.values(), *self.guesses.values())]
+            units = [unit_in(name) for name in named]
+            if len(named) == 1 and units[0]:
+                self.columns[f"{quantity}_{units[0]}"] = named[0]
+            elif len(named) == 1:
+                self.asides.append(f"{quantity}_s={named[0]} or {quantity}_ms={named[0]}")
+        self._drop_impossible()
+
+    def _drop_impossible(self) -> None:
+        """Leave durations out whose first token comes after the last: a unit must be wrong."""
+        keys = {q: k for k in self.columns for q in (TTFT, E2E) if k.startswith(f"{q}_")}
+        if len(keys) < 2:
+            return
+        first, last = (
+            (self.contents[self.columns[keys[q]]].numbers, UNITS_S[form_of(keys[q])])
+            for q in (TTFT, E2E)
+        )
+        if fmean(first[0]) * first[1] > fmean(last[0]) * last[1]:
+            both = [self.columns.pop(keys[q]) for q in (TTFT, E2E)]
+            self.asides.append(f"{_either(both)}: first tokens after the last ones")
+
+    def _stamps(self) -> None:
+        arrival = next((n for k, n in self.columns.items() if k.startswith(ARRIVAL)), None)
+        if arrival is None:
+            return
+        key = next(k for k in self.columns if k.startswith(ARRIVAL))
+        form = key.removeprefix(ARRIVAL)
+        for quantity, duration in ((FIRST_TOKEN, TTFT), (LAST_TOKEN, E2E)):
+            named = [n for n in self.candidates.get(quantity, []) if n != arrival]
+            measured = any(k.startswith(f"{duration}_") for k in self.columns)
+            if len(named) == 1 and not measured:
+                content, own = self.contents[named[0]], self.contents[arrival]
+                if (content.is_iso, content.is_dated, content.epoch) == (
+                    own.is_iso, own.is_dated, own.epoch,
+                ) and content.are_stamps:  # fmt: skip
+                    self.columns[f"{quantity}{form}"] = named[0]
+
+    def _only(self, quantity: str) -> None:
+        named = self.candidates.get(quantity, [])
+        if len(named) == 1 and named[0] not in self.columns.values():
+            self.columns[quantity] = named[0]
+
+    def _prefix(self) -> None:
+        self._only(PREFIX)
+        self._only(PREFIX_TOKENS)
+        if PREFIX in self.columns and PREFIX_TOKENS not in self.columns:
+            name = self.columns.pop(PREFIX)
+            self.asides.append(f"{_shown(name)}: how many tokens are shared, prefix_tokens=COLUMN?")
+        elif PREFIX_TOKENS in self.columns and PREFIX not in self.columns:
+            del self.columns[PREFIX_TOKENS]
+
+
+def _fits(quantity: str, name: str, content: Content) -> bool:
+    """Return whether the content of a column can be what its name says."""
+    if not content.cells:
+        return False
+    if quantity in COUNTS:
+        return content.are_counts
+    if quantity == ARRIVAL:
+        return content.are_stamps or content.are_numbers
+    if quantity in STAMPS:
+        return content.are_stamps
+    if quantity in DURATIONS:
+        return content.are_numbers and ARRIVAL not in meanings(name)
+    if quantity in (PROMPT, ANSWER):
+        return content.are_texts
+    return True
+
+
+def _likely_unit(numbers: Sequence[float]) -> str:
+    whole = all(number == int(number) for number in numbers)
+    return "ms" if whole and numbers and max(numbers) > _WHOLE_SECONDS else "s"
+
+
+def _place(key: str, order: dict[str, int]) -> int:
+    return next((at for name, at in order.items() if key.startswith(name)), len(order))
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join(map(_shown, names))
+
+
+def _shown(name: str) -> str:
+    return name if len(name) <= _SHOWN_CHARACTERS else f"{name[: _SHOWN_CHARACTERS - 3]}..."

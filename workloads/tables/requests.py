@@ -1,0 +1,112 @@
+"""The requests of a table: with their sessions, the prefixes that they share, and their lengths."""
+
+from collections.abc import Mapping, Sequence
+
+from workloads.generators.chaining import ROOT, Chaining
+from workloads.prompt_fields import estimated_tokens
+from workloads.request import Request
+from workloads.tables.quantities import (
+    ANSWER,
+    OUTPUT_TOKENS,
+    PREFIX,
+    PREFIX_TOKENS,
+    PROMPT,
+    PROMPT_TOKENS,
+    SESSION,
+)
+from workloads.tables.table_row import TableRow
+
+BLOCK_TOKENS = 16
+
+
+def requests_of(source: str, rows: Sequence[TableRow]) -> list[Request]:
+    """Return a request per row, failed ones included; the earliest arrives at 0.
+
+    Texts whose tokens are not counted have about as many as ``estimated_tokens`` says.
+    """
+    made = _Requests(source, rows)
+    return [made.of(row) for row in rows]
+
+
+class _Requests:
+    """Makes requests of the rows of a table, which have their ids, sessions and prefixes."""
+
+    def __init__(self, source: str, rows: Sequence[TableRow]) -> None:
+        self._source = source
+        self._origin_ns = min((row.arrival_ns for row in rows), default=0)
+        self._ids = _ids(source, rows)
+        self._before = _before_in_session(rows)
+        self._chaining = Chaining()
+        self._prefixes: dict[str, int] = {}
+
+    def of(self, row: TableRow) -> Request:
+        """Return the request of a row."""
+        counts, texts = row.counts, row.texts
+        prompt, answer = texts.get(PROMPT), texts.get(ANSWER)
+        prompt_tokens, output_tokens = counts.get(PROMPT_TOKENS), counts.get(OUTPUT_TOKENS)
+        if prompt_tokens is None:
+            prompt_tokens = 0 if prompt is None else estimated_tokens([prompt])
+        if output_tokens is None:
+            output_tokens = 0 if answer is None else estimated_tokens([answer])
+        before, turn = self._before.get(row.line, (None, None))
+        block_ids = self._block_ids(row, prompt_tokens)
+        return Request(
+            request_id=self._ids[row.line],
+            arrival_s=(row.arrival_ns - self._origin_ns) / 1e9,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            prefix_block_ids=block_ids,
+            block_tokens=BLOCK_TOKENS if block_ids else None,
+            session_id=texts.get(SESSION),
+            parent_id=self._ids[before.line] if before else None,
+            turn=turn,
+            delay_s=_delay_s(before, row) if before else None,
+            shared_prefix_tokens=counts.get(PREFIX_TOKENS),
+            model=texts.get("model"),
+            tenant=texts.get("tenant"),
+            status="ok" if row.failure is None else "failed",
+            source_line=row.line,
+            prompt=prompt,
+            answer=None if OUTPUT_TOKENS in counts else answer,
+        )
+
+    def _block_ids(self, row: TableRow, prompt_tokens: int) -> tuple[int, ...]:
+        name, shared_tokens = row.texts.get(PREFIX), row.counts.get(PREFIX_TOKENS)
+        if name is None or not shared_tokens:
+            return ()
+        native = self._prefixes.setdefault(name, len(self._prefixes))
+        shared = min(shared_tokens, prompt_tokens) // BLOCK_TOKENS
+        ids = self._chaining.chained([native] * shared)
+        own = prompt_tokens // BLOCK_TOKENS - shared
+        return (*ids, *self._chaining.private(own, ids[-1] if ids else ROOT))
+
+
+def _ids(source: str, rows: Sequence[TableRow]) -> dict[int, str]:
+    """Return the id of the request on each line: its own, or by its line where that is taken."""
+    found: dict[int, str] = {}
+    taken: set[str] = set()
+    for row in rows:
+        name = row.texts.get("request_id", "")
+        found[row.line] = own = name if name and name not in taken else f"{source}:{row.line - 1}"
+        taken.add(own)
+    return found
+
+
+def _before_in_session(
+    rows: Sequence[TableRow],
+) -> Mapping[int, tuple[TableRow | None, int]]:
+    """Return the row before each one in its session, by arrival, and its place there."""
+    latest: dict[str, tuple[TableRow, int]] = {}
+    found: dict[int, tuple[TableRow | None, int]] = {}
+    for row in sorted(rows, key=lambda row: row.arrival_ns):
+        if session := row.texts.get(SESSION):
+            before, turn = latest.get(session, (None, -1))
+            found[row.line] = before, turn + 1
+            latest[session] = row, turn + 1
+    return found
+
+
+def _delay_s(before: TableRow, row: TableRow) -> float | None:
+    if before.e2e_s is None:
+        return None
+    return max(0.0, (row.arrival_ns - before.arrival_ns) / 1e9 - before.e2e_s)
