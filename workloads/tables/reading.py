@@ -114,7 +114,9 @@ def _notes(rows: Rows, found: Recognition, columns: Columns, read: Sequence[Tabl
         notes.append(f"left, in doubt: {'; '.join(found.asides)} ({OPTION})")
     failures = Counter(row.failure for row in read if row.failure is not None)
     if failures:
-        listed = ", ".join(f"{reason} ({n:,})" for reason, n in failures.most_common(_SHOWN_REASONS))
+        listed = ", ".join(
+            f"{reason} ({n:,})" for reason, n in failures.most_common(_SHOWN_REASONS)
+        )
         notes.append(f"failed: {listed}; not simulated, though the server had them")
     if measured := sum(row.is_measured for row in read):
         notes.append(
