@@ -1,7 +1,8 @@
 """One request of a trace, in the canonical fields that every reader produces."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
+from operator import attrgetter
 from typing import Any, Literal
 
 from workloads.prompt_fields import PromptContent
@@ -67,6 +68,12 @@ _Unfrozen = make_dataclass(
     "_Unfrozen", [(f.name, Any, field(default=f.default)) for f in fields(Request)], slots=True
 )
 """The fields of a request before it is one. Its slots are the same, so it can become one."""
+
+
+def with_columns(requests: Sequence[Request], **columns: Iterable[Any]) -> Iterator[Request]:
+    """Yield the requests with other values, already checked, of the fields that are named."""
+    names = [each.name for each in fields(Request)]
+    return requests_of(columns.get(name, map(attrgetter(name), requests)) for name in names)
 
 
 def requests_of(columns: Iterable[Iterable[Any]]) -> Iterator[Request]:

@@ -14,7 +14,7 @@ from workloads.fields import MAX_COUNT
 from workloads.generators.arrivals import check_not_negative, check_positive
 from workloads.generators.parents import detach_orphans
 from workloads.generators.untimed import with_arrivals
-from workloads.request import Request
+from workloads.request import Request, with_columns
 from workloads.rows import counted
 from workloads.trace import Trace
 
@@ -28,16 +28,13 @@ def scale_rate(trace: Trace, factor: float) -> Trace:
     if not trace.requests:
         return trace
     start_s = trace.requests[0].arrival_s
-    requests = [
-        replace(
-            r,
-            arrival_s=(r.arrival_s - start_s) / factor,
-            delay_s=None if r.delay_s is None else r.delay_s / factor,
-        )
-        for r in trace
-    ]
+    requests = with_columns(
+        trace.requests,
+        arrival_s=[(r.arrival_s - start_s) / factor for r in trace],
+        delay_s=[None if r.delay_s is None else r.delay_s / factor for r in trace],
+    )
     clock_s = None if trace.clock_s is None else trace.clock_s / factor
-    return replace(trace, clock_s=clock_s).replaced(requests, f"rate scaled by {factor:g}")
+    return replace(trace, clock_s=clock_s).replaced([*requests], f"rate scaled by {factor:g}")
 
 
 def at_rate(trace: Trace, rate_per_s: float, seed: int = 0) -> Trace:

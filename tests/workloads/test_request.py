@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from workloads.request import Request, requests_of
+from workloads.request import Request, requests_of, with_columns
 
 FIELDS = fields(Request)
 ROWS = [
@@ -63,3 +63,13 @@ def test_a_field_costs_one_assignment_and_no_call() -> None:
     finally:
         sys.settrace(before)
     assert 0 < instructions / 100 < 4 * len(FIELDS)
+
+
+def test_other_columns_replace_those_of_the_same_name_alone() -> None:
+    before = made()
+    found = list(with_columns(before, arrival_s=[7.0, 8.0], delay_s=[None, 0.5]))
+    assert found == [
+        replace(before[0], arrival_s=7.0), replace(before[1], arrival_s=8.0, delay_s=0.5)
+    ]  # fmt: skip
+    assert [type(request) for request in found] == [Request, Request]
+    assert before == made()

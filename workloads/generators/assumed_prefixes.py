@@ -4,12 +4,12 @@ A trace that has ids keeps them: what was recorded wins over what is assumed.
 """
 
 from dataclasses import replace
-from itertools import count, islice
+from itertools import count, islice, repeat
 
 import numpy as np
 
 from workloads.generators.prefixes import PrefixShares
-from workloads.request import Request
+from workloads.request import Request, with_columns
 from workloads.trace import Trace
 
 BLOCK_TOKENS = 16
@@ -23,12 +23,11 @@ def with_shared_texts(trace: Trace, share: float, texts: int, seed: int) -> Trac
     structure = PrefixShares(texts, share, block_tokens=BLOCK_TOKENS)
     prompts = np.array([request.prompt_tokens for request in trace], dtype=np.int64)
     ids = structure.block_ids(prompts, np.random.default_rng(seed))
-    requests = [
-        replace(request, prefix_block_ids=chain, block_tokens=BLOCK_TOKENS)
-        for request, chain in zip(trace, ids, strict=True)
-    ]
+    requests = with_columns(
+        trace.requests, prefix_block_ids=ids, block_tokens=repeat(BLOCK_TOKENS, len(ids))
+    )
     note = f"assumed: {share:g} of each prompt begins like one of {texts} texts (seed {seed})"
-    return trace.replaced(requests, note)
+    return trace.replaced([*requests], note)
 
 
 def with_conversations(trace: Trace) -> Trace:

@@ -14,8 +14,11 @@ def test_every_page_is_loaded_and_the_processes_have_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loaded: list[str] = []
+    frozen: list[bool] = []
     monkeypatch.setattr(warming, "import_module", loaded.append)
+    monkeypatch.setattr("gc.freeze", lambda: frozen.append(True))
     warm_up()
     pages = Path(ROOT, "app/dashboard").glob("*/page.py")
     assert loaded == sorted(f"app.dashboard.{page.parent.name}.page" for page in pages)
+    assert frozen == [True]
     assert shared_pool().submit(shared_pool().free_flag(), int, "7").result(60) == 7
