@@ -1,34 +1,70 @@
-"""``servetwin capacity``: the highest request rate at which a server keeps its SLO."""
+"""``servetwin capacity``: the rate, the replicas or the users with which an SLO is kept."""
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
 
-from app.scenario.common_options import MOST_REPLICATIONS, SLO, Attainment, Json, Seed, TracePath
-from app.scenario.option_groups import takes_options
+from app.number_bounds import MOST_COUNT
+from app.scenario.cluster_options import ClusterOptions
+from app.scenario.common_options import (
+    MOST_REPLICATIONS,
+    SLO,
+    Attainment,
+    Json,
+    Seed,
+    TracePath,
+    Vary,
+)
+from app.scenario.count_options import CountOptions, candidates
+from app.scenario.option_groups import Only, takes_options
+from app.scenario.policy_options import PolicyOptions
 from app.scenario.scenario_options import ScenarioOptions
+from app.scenario.server_options import ServerOptions
+from app.scenario.trace_options import TraceOptions
 from app.text.progress import progress
-from workloads.errors import PolicyError
+from workloads.errors import PolicyError, ServetwinError
 
 if TYPE_CHECKING:
-    from sim.experiments.capacity import SLOTarget
+    from app.scenario.how_many import Answer, What
+    from sim.experiments.capacity import Capacity, SLOTarget
+    from sim.experiments.scenario import Scenario
+    from workloads.trace import Trace
+
+_OTHERS = tuple(name for name in ClusterOptions.__dataclass_fields__ if name != "replicas")
+_OF_A_RATE, _OF_A_COUNT = 10, 20
+"""Replications where no option says how many."""
 
 
 @takes_options
 def capacity(
     trace: TracePath,
     slo: Annotated[str, SLO],
-    options: ScenarioOptions,
+    servers: ServerOptions,
+    policy: PolicyOptions,
+    cluster: Annotated[ClusterOptions, Only(*_OTHERS)],
+    part: TraceOptions,
+    count: CountOptions,
+    replicas: Annotated[
+        str | None,
+        Option(
+            metavar="[N]",
+            help="{cluster.replicas} Without a number: how many keep the SLO.",
+            rich_help_panel="Cluster",
+        ),
+    ] = None,
+    vary: Vary = (),
     attainment: Attainment = 0.99,
     replications: Annotated[
-        int,
+        int | None,
         Option(
-            help="Draws behind the interval, of engine and traffic; 0 for none.",
+            help="Draws behind an interval, of engine and traffic; 0 for none. Default "
+            f"{_OF_A_RATE}, of replicas and users {_OF_A_COUNT}.",
             min=0,
             max=MOST_REPLICATIONS,
         ),
-    ] = 10,
+    ] = None,
     precision: Annotated[
         float, Option(help="Relative width at which a search ends.", min=1e-6, max=1)
     ] = 0.01,
@@ -36,30 +72,130 @@ def capacity(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Find the highest rate of TRACE at which enough requests meet the SLO, with an interval."""
-    from app.scenario.scenarios import build_scenario
-    from app.text.capacity_report import as_json, report_lines
-    from app.text.provenance import outside_warning
-    from sim.experiments.capacity import find_capacity
-
-    target = _target(slo, attainment)
+    """Find the highest rate of TRACE at which enough requests meet the SLO, with an interval; or,
+    with --replicas or --users, how many keep it."""
+    target, number = _target(slo, attainment), _number(replicas)
+    counts_replicas = replicas is not None and number is None
+    count.check(counts_replicas)
+    options = ScenarioOptions(servers, policy, replace(cluster, replicas=number), part)
     options = options.with_trace(trace, seed)
-    servers = options.servers.servers()
-    requests = options.trace.read()
-    scenario = build_scenario(requests, servers, options.policy, options.cluster)
-    with progress("capacity, replications", total=replications) as advance:
-        found = find_capacity(
-            requests, scenario, target, seed=seed, replications=replications,
-            precision=precision, processes=processes, on_replication=advance,
-        )  # fmt: skip
-    highest = found.tried[-1].summary["provenance"]
-    if warning := outside_warning(highest, widened=found.replications > 1):
-        typer.echo(warning, err=True)
-    if json:
-        typer.echo(as_json(found, target, requests, scenario, options))
-    else:
-        record = options.servers.record()
-        typer.echo("\n".join(report_lines(found, target, requests, scenario, record)))
+    question = _Question(options, target, seed, replications, precision, processes)
+    if not (counts_replicas or count.users or vary or count.price):
+        question.report_rate(json)
+        return
+    what: What = "users" if count.users else "replicas" if counts_replicas else "rate"
+    question.report_answers(what, count, vary, json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is asked of every candidate."""
+
+    options: ScenarioOptions
+    target: "SLOTarget"
+    seed: int
+    replications: int | None
+    precision: float
+    processes: int
+
+    def report_rate(self, json: bool) -> None:
+        """Print the highest rate of the one scenario."""
+        from app.scenario.scenarios import build_scenario
+        from app.text.capacity_report import as_json, report_lines
+        from app.text.provenance import outside_warning
+
+        options, target = self.options, self.target
+        servers = options.servers.servers()
+        requests = options.trace.read()
+        scenario = build_scenario(requests, servers, options.policy, options.cluster)
+        found = self._rate(requests, scenario, "")
+        highest = found.tried[-1].summary["provenance"]
+        if warning := outside_warning(highest, widened=found.replications > 1):
+            typer.echo(warning, err=True)
+        if json:
+            typer.echo(as_json(found, target, requests, scenario, options))
+        else:
+            record = options.servers.record()
+            typer.echo("\n".join(report_lines(found, target, requests, scenario, record)))
+
+    def report_answers(
+        self, what: "What", count: CountOptions, vary: tuple[str, ...], json: bool
+    ) -> None:
+        """Print the answer of every candidate; those that cannot be are named with the reason."""
+        from app.scenario.how_many import of_problem
+        from app.text.how_many_report import as_json, report_lines
+        from sim.experiments.devices import devices
+
+        prices, requests = count.prices(), self.options.trace.read()
+        notes: dict[str, None] = {}
+        found = candidates(vary, self.options, requests, notes.setdefault)
+        for note in notes:
+            typer.echo(f"note: {note}", err=True)
+        can_be = {label: one for label, one in found.items() if not isinstance(one, Exception)}
+        prices.require_known((d for one in can_be.values() for d in devices(one)), "--price")
+        answers = [
+            of_problem(label, what, str(one))
+            if isinstance(one, ServetwinError)
+            else self._answer(what, label, requests, one, count)
+            for label, one in found.items()
+        ]
+        if not can_be:
+            raise PolicyError(answers[0].problem)
+        load = self._load_words(what, requests)
+        if json:
+            record = {"trace": requests.source, "requests": len(requests), "seed": self.seed}
+            typer.echo(as_json(answers, self.target, load, record))
+        else:
+            typer.echo("\n".join(report_lines(answers, self.target, load, len(requests))))
+
+    def _answer(
+        self, what: "What", label: str, trace: "Trace", scenario: "Scenario", count: CountOptions
+    ) -> "Answer":
+        from app.scenario.how_many import of_capacity, of_counts
+        from sim.experiments.counted import Replicas, Users
+        from sim.experiments.how_many import MOST, CountQuestion, how_many
+
+        if what == "rate":
+            rate = self._rate(trace, scenario, label)
+            return of_capacity(label, scenario, rate, self.target, count.prices())
+        counted = (
+            Users(trace, scenario, count.think(), self.seed)
+            if what == "users"
+            else Replicas(trace, scenario)
+        )
+        question = CountQuestion(self.target, count.most or MOST, self.seed, self.precision)
+        draws = _OF_A_COUNT if self.replications is None else self.replications
+        with progress(f"{label or what}, replications", total=draws) as advance:
+            found = how_many(
+                counted, question, replications=draws, processes=self.processes,
+                on_replication=advance,
+            )  # fmt: skip
+        return of_counts(label, what, scenario, found, count.prices())
+
+    def _rate(self, trace: "Trace", scenario: "Scenario", label: str) -> "Capacity":
+        from sim.experiments.capacity import find_capacity
+
+        draws = _OF_A_RATE if self.replications is None else self.replications
+        with progress(f"{label or 'capacity'}, replications", total=draws) as advance:
+            return find_capacity(
+                trace, scenario, self.target, seed=self.seed, replications=draws,
+                precision=self.precision, processes=self.processes, on_replication=advance,
+            )  # fmt: skip
+
+    def _load_words(self, what: "What", trace: "Trace") -> str:
+        rate = f" at {trace.rate_per_s:.4g} requests/s" if trace.rate_per_s else ""
+        return f"the {len(trace):,} requests of this trace{rate if what == 'replicas' else ''}"
+
+
+def _number(replicas: str | None) -> int | None:
+    """Return the number of replicas; None where they are left out, or asked for."""
+    if not replicas:
+        return None
+    if not (replicas.isascii() and replicas.isdigit() and 1 <= int(replicas) <= MOST_COUNT):
+        raise PolicyError(
+            f"--replicas: {replicas[:40]!r} is no number from 1 on; leave it out to ask how many"
+        )
+    return int(replicas)
 
 
 def _target(slo: str, attainment: float) -> "SLOTarget":

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from app.scenario.common_options import SLO, Attainment, Json, Overwriting, Ray, Seed, TracePath
+from app.scenario.common_options import (
+    SLO,
+    Attainment,
+    Json,
+    Overwriting,
+    Ray,
+    Seed,
+    TracePath,
+    Vary,
+)
 from app.scenario.option_groups import takes_options
 from app.scenario.scenario_options import ScenarioOptions
 from app.text.progress import progress
@@ -25,8 +34,7 @@ if TYPE_CHECKING:
 class Grid:
     """What is varied, where its points are simulated, and the file that has them."""
 
-    vary: Annotated[tuple[str, ...], Option(metavar="KEY=A,B")] = ()
-    """A setting and its values: max_seqs=16,64; repeatable."""
+    vary: Vary = ()
     rates: Annotated[str | None, Option(metavar="R,R")] = None
     """Requests/s at each point; else the trace's own."""
     processes: Annotated[int | None, Option(min=1, max=512)] = None

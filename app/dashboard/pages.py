@@ -11,6 +11,7 @@ FIRST = "what-if"
 PAGES = {
     FIRST: "What if",
     "compare": "Compare",
+    "how-many": "How many",
     "frontier": "Frontier",
     "policies": "Policies",
     "timeline": "Timeline",

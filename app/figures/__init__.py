@@ -10,6 +10,8 @@ from app.figures.canvas import note_of as note_of
 from app.figures.cdf import chunk_gap_cdf as chunk_gap_cdf
 from app.figures.cdf import gaps_s as gaps_s
 from app.figures.cdf import latency_cdf as latency_cdf
+from app.figures.count_curves import count_curves as count_curves
+from app.figures.count_curves import is_cut as is_cut
 from app.figures.evidence import predicted_by_evidence as predicted_by_evidence
 from app.figures.over_time import differences_over_time as differences_over_time
 from app.figures.over_time import gains_over_time as gains_over_time

@@ -29,6 +29,18 @@ Recorded = Annotated[
         "table with measured times.",
     ),
 ]
+Vary = Annotated[
+    tuple[str, ...],
+    Option(metavar="KEY=A,B", help="A setting and its values: max_seqs=16,64; repeatable."),
+]
+ThinkTime = Annotated[
+    str | None,
+    Option(
+        metavar="S|DISTRIBUTION[:KEY=N,...]",
+        help="Of users, in seconds: 2, exponential:mean=2, lognormal:median=2,sigma=1.",
+        rich_help_panel="Load",
+    ),
+]
 Csv = Annotated[bool, Option("--csv", help="Also write requests.csv into the run folder.")]
 Ray = Annotated[
     str | None,

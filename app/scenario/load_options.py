@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from typer import Option
 
 from app.scenario.cluster_options import ClosedLoop
-from app.scenario.common_options import Csv
+from app.scenario.common_options import Csv, ThinkTime
 from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
 from app.scenario.levels.level_sweep_options import NO_SWEEP, LevelSweepOptions, SweepChoice
 from app.scenario.trace_options import WHOLE_TRACE, Limit, TraceOptions, TraceShape
@@ -66,8 +66,7 @@ class LoadChoice:
     """Generated outputs, or those of real prompts, alike."""
     header_columns: Annotated[str | None, Option(metavar="COLUMN=HEADER,...")] = None
     """Columns of the trace with an HTTP header of each request; values are not stored."""
-    think_time: Annotated[str | None, Option(metavar="S|DISTRIBUTION[:KEY=N,...]")] = None
-    """Of users, in seconds: 2, exponential:mean=2, lognormal:median=2,sigma=1."""
+    think_time: ThinkTime = None
     ramp_up_s: Annotated[float, Option("--ramp-up", min=0)] = 0.0
     """Seconds until the last user begins."""
     time_scale: Annotated[float | None, Option()] = None

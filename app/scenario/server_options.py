@@ -74,7 +74,8 @@ class TableOptions:
         overhead_s, device = deployment.efficiency.overhead_s, deployment.hardware.name
         name, table = self._table(deployment.model, ranks, overhead_s, link, device)
         kv_bytes = deployment.kv_bytes_per_token()
-        server = TableProfile(name, table, scenario.policies, kv_bytes, self._api() or setup.api)
+        api, devices = self._api() or setup.api, deployment.parallel.devices
+        server = TableProfile(name, table, scenario.policies, kv_bytes, api, device, devices)
         return Scenario(scenario.policies, server, scenario.cluster)
 
     def alone(self, model_name: str, link: "Link | None") -> "Scenario":

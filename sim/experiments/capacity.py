@@ -133,7 +133,7 @@ def find_capacity(
     rate: each yields one threshold, and the spread of the thresholds makes the interval. Raises
     ``TraceError`` for a trace without a rate, or with too few requests.
     """
-    at_once = run_once(all_at_once(trace), _admitting_all(scenario), seed=seed)
+    at_once = run_once(all_at_once(trace), admitting_all(scenario), seed=seed)
     ceiling_per_s = completions_per_s(at_once, trace.source)
     search = _Search(trace, scenario, target, seed)
     rungs = [*(share * ceiling_per_s for share in _LADDER), ceiling_per_s]
@@ -226,7 +226,7 @@ def saturation_rate_per_s(trace: Trace, config: PolicyConfig, profile: ServerMod
     All requests arrive at once. The first and the last tenth of the completions, where batches fill
     up and drain, are left out. Raises ``TraceError`` if fewer than ten requests finish.
     """
-    scenario = _admitting_all(Scenario(config, profile))
+    scenario = admitting_all(Scenario(config, profile))
     return completions_per_s(run_once(all_at_once(trace), scenario), trace.source)
 
 
@@ -237,7 +237,7 @@ def saturation_interval(
 
     Raises ``TraceError`` if fewer than ten requests finish.
     """
-    scenario, at_once = _admitting_all(Scenario(config, profile)), all_at_once(trace)
+    scenario, at_once = admitting_all(Scenario(config, profile)), all_at_once(trace)
     draws = runs_over_seeds(at_once, scenario, seed=seed, replications=REPLICATIONS)
     return Interval.over([completions_per_s(run, trace.source) for run in draws])
 
@@ -294,7 +294,7 @@ def _replicated(job: _Replications, number: int) -> tuple[float, float]:
     trace = job.resampling.draw(np.random.default_rng(seed))
     ceiling_per_s = start.ceiling_per_s
     if not job.scenario.is_repeatable():
-        at_once = job.run(number, all_at_once(trace), _admitting_all(job.scenario))
+        at_once = job.run(number, all_at_once(trace), admitting_all(job.scenario))
         ceiling_per_s = completions_per_s(at_once, trace.source)
 
     def excess(rate_per_s: float) -> float:
@@ -313,7 +313,8 @@ def all_at_once(trace: Trace) -> Trace:
     return trace.replaced(requests, "all at once")
 
 
-def _admitting_all(scenario: Scenario) -> Scenario:
+def admitting_all(scenario: Scenario) -> Scenario:
+    """Return the scenario with servers that refuse nothing."""
     policies = replace(scenario.policies, queue_limit=None, shed_ttft_s=None)
     return replace(scenario, policies=policies)
 

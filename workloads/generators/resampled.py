@@ -48,30 +48,48 @@ class Resampling:
         starts = rng.integers(size, size=-(-size // self.block))
         places = ((starts[:, None] + np.arange(self.block)) % size).ravel()[:size]
         starts_s = np.cumsum(self._gaps_s[places]).tolist()
-        copies, requests = defaultdict[int, int](int), list[Request]()
+        numbers, requests = defaultdict[int, int](int), list[Request]()
         own_ids = _OwnIds(self._own_blocks)
         for place, start_s in zip(places.tolist(), starts_s, strict=True):
-            conversation, copy = self._conversations[place], copies[place]
-            copies[place] += 1
-            requests += _moved(conversation, start_s, copy, own_ids)
+            conversation, number = self._conversations[place], numbers[place]
+            numbers[place] += 1
+            later_s = start_s - conversation[0].arrival_s
+            requests += _copied(conversation, later_s, number, own_ids)
         requests.sort(key=lambda request: request.arrival_s)
         return self._trace.replaced(requests, f"resampled in blocks of {self.block}")
 
 
-def _moved(
-    conversation: Conversation, start_s: float, copy: int, own_ids: "_OwnIds"
+class Copies:
+    """The conversations of a trace, as often as they are wanted.
+
+    The ids of a copy tell it from those of a trace that was drawn.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._conversations = _conversations(trace)
+        self._own_ids = _OwnIds(_own_blocks(self._conversations))
+
+    def __len__(self) -> int:
+        return len(self._conversations)
+
+    def of(self, place: int, number: int) -> Conversation:
+        """Return a copy of a conversation, 0 is itself; requests have ids of their own in each."""
+        return list(_copied(self._conversations[place], 0.0, number, self._own_ids, "+"))
+
+
+def _copied(
+    conversation: Conversation, later_s: float, copy: int, own_ids: "_OwnIds", mark: str = "~"
 ) -> Iterator[Request]:
-    """Yield the requests of a copy of a conversation, which begins at ``start_s``."""
-    later_s = start_s - conversation[0].arrival_s
+    """Yield the requests of a copy of a conversation, which begins ``later_s`` later."""
     for request in conversation:
         moved = replace(request, arrival_s=request.arrival_s + later_s)
         if not copy:
             yield moved
             continue
-        parent_id = None if request.parent_id is None else f"{request.parent_id}~{copy}"
+        parent_id = None if request.parent_id is None else f"{request.parent_id}{mark}{copy}"
         yield replace(
             moved,
-            request_id=f"{request.request_id}~{copy}",
+            request_id=f"{request.request_id}{mark}{copy}",
             parent_id=parent_id,
             prefix_block_ids=own_ids.of(request.prefix_block_ids, copy),
             answer_block_ids=own_ids.of(request.answer_block_ids, copy),
@@ -89,14 +107,14 @@ def _conversations(trace: Trace) -> Sequence[Conversation]:
 
 
 def _own_blocks(conversations: Sequence[Conversation]) -> Mapping[int, int]:
-    """Return the blocks of prompts that one conversation alone has, with its place."""
+    """Return the conversation that alone has a block, by block; -1 where several have it."""
     owner: dict[int, int] = {}
     for place, requests in enumerate(conversations):
         for request in requests:
             for block in (*request.prefix_block_ids, *request.answer_block_ids):
                 if owner.setdefault(block, place) != place:
                     owner[block] = -1
-    return {block: place for block, place in owner.items() if place >= 0}
+    return owner
 
 
 class _OwnIds:
@@ -107,9 +125,10 @@ class _OwnIds:
 
     def __init__(self, own_blocks: Mapping[int, int]) -> None:
         self._own = own_blocks
-        below = count(min(own_blocks, default=0) - 1, -1)
-        self._new_ids = defaultdict[tuple[int, int], int](below.__next__)
+        above = count(1 + max(own_blocks, default=0))
+        # Not below the others: sequences name blocks that are theirs alone by negative numbers.
+        self._new_ids = defaultdict[tuple[int, int], int](above.__next__)
 
     def of(self, ids: tuple[int, ...], copy: int) -> tuple[int, ...]:
         """Return the ids in a copy."""
-        return tuple(self._new_ids[one, copy] if one in self._own else one for one in ids)
+        return tuple(self._new_ids[one, copy] if self._own[one] >= 0 else one for one in ids)

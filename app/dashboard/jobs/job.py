@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
+from app.dashboard.jobs.kept_results import RESULTS
 from app.dashboard.jobs.process_pool import Stopped, shared_pool
 from sim.experiments.lost_items import TRIES, LostItems, numbered
 
@@ -29,15 +30,20 @@ _JOBS = "jobs"
 class Job(Generic[Item, Result]):
     """``function`` applied to every item; ``results`` come by the item's place, as they end.
 
-    ``note`` is kept for the page. A job stops once nothing refers to it any more.
+    ``note`` is kept for the page. A job stops once nothing refers to it any more. An item that has
+    one of ``keys`` (all that its result depends on) is computed once for all sessions.
     """
 
     def __init__(
-        self, function: Callable[[Item], Result], items: Sequence[Item], note: Any = None
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        note: Any = None,
+        keys: Sequence[str] = (),
     ) -> None:
         self.note = note
         self.items = items
-        self._feed = _Feed(function, items)
+        self._feed = _Feed(function, items, keys)
         weakref.finalize(self, self._feed.stop)
         self._feed.go_on()
 
@@ -67,7 +73,11 @@ class Job(Generic[Item, Result]):
 
 
 def start_job(
-    name: str, function: Callable[[Item], Result], items: Sequence[Item], note: Any = None
+    name: str,
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    note: Any = None,
+    keys: Sequence[str] = (),
 ) -> "Job[Item, Result]":
     """Begin this session's job ``name``; a running job of that name is stopped first.
 
@@ -75,7 +85,7 @@ def start_job(
     """
     if before := find_job(name):
         before.stop()
-    job = Job(function, items, note)
+    job = Job(function, items, note, keys)
     _jobs()[name] = job
     return job
 
@@ -133,13 +143,16 @@ class _Feed:
     Its methods are called from the threads of the session and of the pool.
     """
 
-    def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
-        self.results: dict[int, Any] = {}
+    def __init__(
+        self, function: Callable[[Any], Any], items: Sequence[Any], keys: Sequence[str]
+    ) -> None:
+        self._keys = {place: f"{function.__qualname__} {key}" for place, key in enumerate(keys)}
+        self.results: dict[int, Any] = RESULTS.of(self._keys)
         self.problem: str | None = None
         self.stopped = False
         self.under_way = 0
         self._function = function
-        self._waiting = list(enumerate(items))[::-1]
+        self._waiting = [each for each in enumerate(items) if each[0] not in self.results][::-1]
         self._deaths = Counter[int]()
         self._lock = RLock()
         self._pool = shared_pool()
@@ -178,7 +191,7 @@ class _Feed:
 
     def _take(self, place: int, item: Any, future: "Future[Any]") -> None:
         try:
-            self.results[place] = future.result()
+            result = self.results[place] = future.result()
         except (Stopped, CancelledError):
             self._end(None)
         except BrokenProcessPool:
@@ -186,6 +199,8 @@ class _Feed:
         except Exception as error:
             self._end(error)
         else:
+            if key := self._keys.get(place):
+                RESULTS.keep(key, result)
             self._end(None)
             self.go_on()
 

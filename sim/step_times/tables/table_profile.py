@@ -110,7 +110,8 @@ class TableProfile:
     """Servers whose steps take as long as ``table`` says, under ``policies``.
 
     ``kv_bytes`` of one token's keys and values are needed to move them over a link. Tables do not
-    say how keys and values are laid out: every layout takes as long.
+    say how keys and values are laid out: every layout takes as long. ``device`` is what they were
+    measured on, where that is known, and ``devices`` how many of it make one server.
     """
 
     name: str
@@ -118,6 +119,8 @@ class TableProfile:
     policies: PolicyConfig
     kv_bytes: float | None = None
     api: ApiLatencyFit = field(default_factory=ApiLatencyFit)
+    device: str = ""
+    devices: int = 1
 
     def step_time(self, layout: KVLayout) -> TableFit:
         """Return the same fit for every layout."""

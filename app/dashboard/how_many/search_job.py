@@ -1,0 +1,98 @@
+"""One search of the page How many, in a process without Streamlit."""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from app.scenario.distribution_specs import think_time_of
+from app.scenario.how_many import FEWEST, What
+from app.scenario.scenario_file import ScenarioFile
+from sim.experiments.capacity import Capacity, SLOTarget, find_capacity
+from sim.experiments.counted import Counted, Replicas, Users
+from sim.experiments.how_many import (
+    CountQuestion,
+    CountSearch,
+    DrawnSearch,
+    search,
+    search_drawn,
+)
+from sim.experiments.scenario import Scenario
+from workloads.errors import ServetwinError
+from workloads.trace import Trace
+
+MOST: dict[What, int] = {"replicas": 256, "devices": 256, "users": 1024}
+"""The largest number that is tried here; any other with ``servetwin capacity --most``."""
+RATE_DRAWS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of every candidate; ``think`` is as for ``--think-time``, empty for none."""
+
+    what: What
+    target: SLOTarget
+    think: str = ""
+
+    def key(self) -> str:
+        """Return a text that tells it from every other question about the same number."""
+        kind = "replicas" if self.what in FEWEST else self.what
+        return repr(replace(self, what=kind))
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search of a candidate: the first one, or replication ``number`` around ``first``."""
+
+    file: ScenarioFile
+    asked: Asked
+    number: int = 0
+    first: CountSearch | None = None
+    given: Trace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """Why a candidate has no answer."""
+
+    problem: str
+
+
+Found = CountSearch | Capacity | Impossible
+
+
+def run_search(one: Search) -> Found:
+    """Return what a search finds, or why a candidate cannot be."""
+    try:
+        return _found(one)
+    except ServetwinError as error:
+        return Impossible(str(error))
+    except ArithmeticError as error:
+        return Impossible(f"a setting is too large or too small to simulate ({error})")
+
+
+def _found(one: Search) -> CountSearch | Capacity:
+    asked, seed = one.asked, one.file.seed
+    trace, scenario = _built(one)
+    if asked.what == "rate":
+        return find_capacity(trace, scenario, asked.target, seed=seed, replications=RATE_DRAWS)
+    counted: Counted = Replicas(trace, scenario)
+    if asked.what == "users":
+        counted = Users(trace, scenario, think_time_of(asked.think) if asked.think else None, seed)
+    question = CountQuestion(asked.target, MOST[asked.what], seed)
+    if one.first is None:
+        return search(counted, question)
+    return search_drawn(DrawnSearch(counted, question, one.first), one.number)
+
+
+def _built(one: Search) -> tuple[Trace, Scenario]:
+    file = one.file
+    if one.given is None:
+        return _generated(file.model_dump_json())
+    trace = file.workload.trace(file.seed, {file.workload.source: one.given})
+    return trace, file.build(trace)
+
+
+@lru_cache(maxsize=8)
+def _generated(text: str) -> tuple[Trace, Scenario]:
+    file = ScenarioFile.model_validate_json(text)
+    trace = file.workload.trace(file.seed)
+    return trace, file.build(trace)

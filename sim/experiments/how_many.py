@@ -1,0 +1,299 @@
+"""How many replicas keep an SLO, or how many users do they serve: a search over whole numbers.
+
+One search simulates the trace as it is, with the fitted step times, at ever more replicas or users
+until the target turns, then between the last two counts. Where the arrivals of an open loop exceed
+what the servers complete, the target is missed even if the trace ends before the limit is: the
+queue would grow for as long as it lasts.
+
+Each replication draws other traffic of the same kind (``Resampling``) and an engine, the same for
+every count and every candidate (common random numbers), and searches from the first answer on. So
+it has a count of its own, and figures at the first answer and at its neighbour. An interval has
+90 % of such counts or figures, by their order statistics.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, exp, inf, isfinite
+
+import numpy as np
+
+from sim.experiments.capacity import SLOTarget
+from sim.experiments.counted import Counted, Simulate
+from sim.experiments.parallel_map import map_on_processes
+from sim.experiments.predict import is_outside, run_once, workload_seed
+from sim.experiments.scenario import Scenario, replicate
+from sim.experiments.turning_point import TurningPoint, turning_point
+from sim.records.metrics import LATENCIES
+from sim.records.run import Run
+from workloads.errors import TraceError
+from workloads.generators.resampled import Resampling
+from workloads.rows import counted as counted_words
+from workloads.trace import Trace
+
+MOST = 1024
+"""Of replicas not more than there are requests: one for each."""
+REPLICATIONS = 20
+_TAIL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class CountQuestion:
+    """What is asked of every candidate; ``most`` is the largest count that is tried.
+
+    Counts of users differ by ``precision`` at the end, a share of the lower one.
+    """
+
+    target: SLOTarget
+    most: int = MOST
+    seed: int = 0
+    precision: float = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class TriedCount:
+    """A count that was simulated.
+
+    ``share`` of the ``requests`` keep the SLO. ``latencies_s`` are those that the attainment of the
+    target has, inf where requests are not answered; ``factor`` on all limits just meets it.
+    ``load`` is arrivals over completions, None in a closed loop.
+    """
+
+    count: int
+    requests: int
+    share: float
+    latencies_s: Mapping[str, float]
+    factor: float
+    load: float | None
+    holds: bool
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether more requests arrive than are completed."""
+        return self.load is not None and self.load > 1
+
+
+@dataclass(frozen=True, slots=True)
+class CountSearch:
+    """One search: what it tried, in the order of the counts, and where the target turned."""
+
+    tried: tuple[TriedCount, ...]
+    turning: TurningPoint
+    more_holds: bool
+    is_outside: bool = False
+    """Whether step times were extrapolated."""
+
+    @property
+    def count(self) -> int | None:
+        """The fewest replicas or the most users; None where no number of replicas holds."""
+        return self.turning.above if self.more_holds else self.turning.below or 0
+
+    @property
+    def missed(self) -> TriedCount | None:
+        """The nearest count that was tried and misses the target; None where all hold."""
+        below, above = self.turning.below, self.turning.above
+        return self.at(below if self.more_holds else above)
+
+    @property
+    def held(self) -> TriedCount | None:
+        """The count of the answer; None where none holds."""
+        return self.at(self.count)
+
+    def at(self, count: int | None) -> TriedCount | None:
+        """Return what was found at a count; None where it was not tried."""
+        return next((one for one in self.tried if one.count == count), None)
+
+
+@dataclass(frozen=True, slots=True)
+class HowMany:
+    """The answer: the search on the trace itself, and those of the replications."""
+
+    first: CountSearch
+    draws: tuple[CountSearch, ...] = ()
+
+    @property
+    def count(self) -> int | None:
+        """The fewest replicas or the most users, of the trace itself."""
+        return self.first.count
+
+    def interval(self) -> tuple[int | None, int | None] | None:
+        """Return the counts between which 90 % of such traffic lies; None without replications.
+
+        An end is None where no count that was tried holds.
+        """
+        if len(self.draws) < 2:
+            return None
+        counts = [_or_inf(search.count) for search in self.draws]
+        low, high = _ends(counts)
+        own = _or_inf(self.count)
+        return _or_none(min(low, own)), _or_none(max(high, own))
+
+    def factors(self, count: int) -> tuple[float, float] | None:
+        """Return the interval of the factor at a count; None unless all replications tried it."""
+        found = [one.factor for search in self.draws if (one := search.at(count))]
+        return _ends(found) if len(found) == len(self.draws) > 1 else None
+
+    def holding(self, count: int) -> int | None:
+        """Return in how many replications a count holds; None unless all tried it."""
+        found = [one.holds for search in self.draws if (one := search.at(count))]
+        return sum(found) if len(found) == len(self.draws) > 0 else None
+
+
+def how_many(
+    counted: Counted,
+    question: CountQuestion,
+    *,
+    replications: int = REPLICATIONS,
+    processes: int = 1,
+    on_replication: Callable[[int], None] | None = None,
+) -> HowMany:
+    """Search on the trace of ``counted``, then in replications around that answer.
+
+    Raises ``TraceError`` for a trace that is too short to tell.
+    """
+    first = search(counted, question)
+    numbers, draws = range(1, replications + 1), list[tuple[int, CountSearch]]()
+    job = DrawnSearch(counted, question, first)
+
+    def called(place: int) -> str:
+        return f"replication {numbers[place]}"
+
+    for found in map_on_processes(search_drawn, job, numbers, processes, called):
+        draws.append(found)
+        if on_replication:
+            on_replication(len(draws))
+    return HowMany(first, tuple(search for _, search in sorted(draws, key=lambda one: one[0])))
+
+
+def search(counted: Counted, question: CountQuestion) -> CountSearch:
+    """Search on the trace as it is, with the fitted step times.
+
+    Of replicas one more is tried, so that the answer has a neighbour on either side.
+    """
+
+    def simulate(trace: Trace, scenario: Scenario) -> Run:
+        return run_once(trace, scenario, seed=question.seed)
+
+    tries = _Tries(counted, question, simulate)
+    load = tries.load
+    found = tries.search(None if load is None else ceil(load))
+    if (count := found.count) and counted.more_holds and count < question.most:
+        tries.at(count + 1)
+    return tries.found(found.turning)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnSearch:
+    """What all replications have in common."""
+
+    counted: Counted
+    question: CountQuestion
+    first: CountSearch
+
+
+def search_drawn(job: DrawnSearch, number: int) -> CountSearch:
+    """Search in replication ``number``, from 1 on: with traffic and an engine of its own."""
+    counted, question, first = job.counted, job.question, job.first
+
+    def sequence() -> np.random.SeedSequence:  # A sequence of its own: spawning changes it.
+        return np.random.SeedSequence(question.seed).spawn(number + 1)[number]
+
+    def simulate(trace: Trace, scenario: Scenario) -> Run:
+        own = sequence()
+        return replicate(trace, scenario, own, draw=True, extrapolate=first.is_outside)
+
+    rng = np.random.default_rng(workload_seed(sequence()))
+    drawn = counted.with_trace(Resampling(counted.trace).draw(rng))
+    tries = _Tries(drawn, question, simulate)
+    for one in (first.held, first.missed):
+        if one is not None:
+            tries.at(one.count)
+    return tries.search(first.count)
+
+
+class _Tries:
+    """The counts that one search simulates, each once."""
+
+    def __init__(self, counted: Counted, question: CountQuestion, simulate: Simulate) -> None:
+        self._counted, self._question, self._simulate = counted, question, simulate
+        _require_enough(len(counted.trace), question.target, counted.trace.source)
+        self.load = counted.load(simulate)
+        self._tried: dict[int, TriedCount] = {}
+        self._is_outside = False
+
+    def search(self, guess: int | None) -> CountSearch:
+        """Look for the turning point from ``guess`` on."""
+        more_holds, question = self._counted.more_holds, self._question
+        precision = 0.0 if more_holds else question.precision
+        most = min(question.most, len(self._counted.trace)) if more_holds else question.most
+        turning = turning_point(
+            lambda count: self.at(count).holds is more_holds, 1, most, guess, precision
+        )
+        return self.found(turning)
+
+    def found(self, turning: TurningPoint) -> CountSearch:
+        """Return the search as it stands."""
+        tried = tuple(self._tried[count] for count in sorted(self._tried))
+        return CountSearch(tried, turning, self._counted.more_holds, self._is_outside)
+
+    def at(self, count: int) -> TriedCount:
+        """Return the result of a count, simulated where it was not."""
+        if count not in self._tried:
+            self._tried[count] = self._try(count)
+        return self._tried[count]
+
+    def _try(self, count: int) -> TriedCount:
+        trace, scenario = self._counted.at(count)
+        whole, target = self._simulate(trace, scenario), self._question.target
+        if "provenance" in whole.extra:  # of the fitted step times
+            self._is_outside |= is_outside(whole)
+        run = replace(whole, requests=self._counted.judged(whole, trace))
+        _require_enough(len(run.requests), target, f"{trace.source}, while all are at work")
+        share, load = target.shares(run)["all"], self.load
+        at_count = None if load is None else load / count
+        kept = share >= target.attainment and (at_count is None or at_count <= 1)
+        excess = target.excess(run)
+        factor = exp(excess) if excess < inf else inf
+        return TriedCount(
+            count, len(run.requests), share, _latencies_s(run, target), factor, at_count, kept
+        )
+
+
+def least_requests(attainment: float) -> int:
+    """Return how many requests can tell what a share of them keeps: one of them may miss."""
+    return 1 if attainment >= 1 else ceil(1 / (1 - attainment) - 1e-9)
+
+
+def _require_enough(requests: int, target: SLOTarget, source: str) -> None:
+    if requests < (least := least_requests(target.attainment)):
+        raise TraceError(
+            f"{source}: {counted_words(requests, 'request')} cannot tell what "
+            f"{100 * target.attainment:g} % of them keep: take at least {least}, or a lower share"
+        )
+
+
+def _latencies_s(run: Run, target: SLOTarget) -> dict[str, float]:
+    """Return the latency that the attainment of a target has, by name, where it has a limit."""
+    rows = run.requests
+    needed = ceil(target.attainment * len(rows) - 1e-9)
+    is_answered = rows["status"].to_numpy() == "finished"
+    found = {}
+    for name in LATENCIES:
+        if getattr(target.slo, name) is not None:
+            values = np.where(is_answered, np.nan_to_num(rows[name].to_numpy(float)), inf)
+            found[name] = float(np.partition(values, needed - 1)[needed - 1])
+    return found
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """Return the order statistics between which 90 % of such values lie."""
+    rank = max(1, int(_TAIL * (len(values) + 1)))
+    ordered = sorted(values)
+    return ordered[rank - 1], ordered[-rank]
+
+
+def _or_inf(count: int | None) -> float:
+    return inf if count is None else count
+
+
+def _or_none(count: float) -> int | None:
+    return int(count) if isfinite(count) else None
