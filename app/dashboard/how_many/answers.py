@@ -22,13 +22,13 @@ def answers(
     prices: Prices,
 ) -> list[Answer]:
     """Return the answer of every candidate whose first search has ended, in their order."""
-    drawn = defaultdict[ScenarioFile, list[CountSearch]](list)
+    drawn = defaultdict[int, list[CountSearch]](list)
     for place, found in (draws.results if draws else {}).items():
         if draws and isinstance(found, CountSearch):
-            drawn[draws.items[place].file].append(found)
+            drawn[draws.items[place].candidate].append(found)
     results = first.results
     return [
-        _answer(candidate, asked, results[place], drawn[candidate.file], prices)
+        _answer(candidate, asked, results[place], drawn[place], prices)
         for place, candidate in enumerate(candidates)
         if place in results
     ]

@@ -81,14 +81,12 @@ def page() -> None:
 
 def _limit(base: ScenarioFile) -> tuple[Limit, What, str]:
     """Draw what must hold, and what is counted."""
-    left, metric_, share_, limit_, think_ = st.columns(
-        [3, 2, 1.5, 1.5, 2], vertical_alignment="bottom"
-    )
-    what = left.segmented_control(
+    what = st.segmented_control(
         "How many", list(_WHATS), default="GPUs", required=True, **bound("how_many_what"),
         help="GPUs are replicas times the devices of one; users (or agents) each wait for every "
         "answer.",
     )  # fmt: skip
+    metric_, share_, limit_, think_ = st.columns([2, 2, 2, 2], vertical_alignment="bottom")
     metric = metric_.selectbox(
         "With a limit on", list(METRICS_OF), **bound("how_many_metric"),
         help="One latency, or every limit of the SLO at the side.",
@@ -97,7 +95,7 @@ def _limit(base: ScenarioFile) -> tuple[Limit, What, str]:
         "For % of the requests", 50.0, 100.0, 99.0, 0.5, **bound("how_many_share"), format="%g",
         help="99 is the p99 of the latency: 99 of 100 requests are within the limit.",
     )  # fmt: skip
-    own_ms = METRICS_OF[metric] and getattr(base.slo, METRICS_OF[metric].replace("_s", "_ms"))
+    own_ms = getattr(base.slo, (METRICS_OF[metric] or "").replace("_s", "_ms"), None)
     limit_ms = limit_.number_input(
         "At most, ms", 0.1, CONTROLS["ttft_ms"].high, None, 10.0, format="%g",
         placeholder=f"{own_ms:g} (SLO)" if own_ms else "as in the SLO",
@@ -116,7 +114,7 @@ def _limit(base: ScenarioFile) -> tuple[Limit, What, str]:
 
 def _candidates(base: ScenarioFile, what: What) -> tuple[float | None, list[str], list[str], str]:
     """Draw the rate, the candidates and the prices."""
-    rate_, policies_, servers_, price_ = st.columns([1.5, 3, 3, 2], vertical_alignment="bottom")
+    rate_, policies_, servers_, price_ = st.columns([2, 2, 2, 2], vertical_alignment="bottom")
     rate_per_s = None
     if what in FEWEST:
         own = base.workload.rate_per_s
@@ -164,7 +162,7 @@ def _start(
     given = uploads().get(page.base.workload.source)
     trace = given.trace if given else None
     items = [
-        Search(page.candidates[place].file, page.asked, number, first, trace)
+        Search(page.candidates[place].file, page.asked, number, first, trace, place)
         for place, number, first in searches
     ]
     keys = [f"{page.digest} {s.file.model_dump_json()} {s.asked.key()} {s.number}" for s in items]

@@ -26,7 +26,7 @@ class Limit:
 
 
 def asked(base: ScenarioFile, limit: Limit, what: What, think: str) -> Asked:
-    """Return the question; raises ``ServetwinError`` where a limit is missing or a text is wrong."""
+    """Return the question; raises ``ServetwinError`` for a missing limit or a wrong text."""
     slo, name = base.slo.slo(), METRICS_OF[limit.metric]
     if name is not None:
         limit_s = getattr(slo, name) if limit.limit_ms is None else limit.limit_ms / 1000

@@ -40,13 +40,17 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A search of a candidate: the first one, or replication ``number`` around ``first``."""
+    """A search of a candidate: the first one, or replication ``number`` around ``first``.
+
+    ``candidate`` is its place on the page.
+    """
 
     file: ScenarioFile
     asked: Asked
     number: int = 0
     first: CountSearch | None = None
     given: Trace | None = None
+    candidate: int = 0
 
 
 @dataclass(frozen=True, slots=True)
