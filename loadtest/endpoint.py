@@ -23,6 +23,7 @@ from workloads.request import Request
 __all__ = ["Api", "Endpoint", "Prompt", "client_settings", "probe"]
 
 Prompt = Literal["ids", "text"]
+"""What prompts are sent as: token ids, or text."""
 
 ASSUMED_VOCAB_SIZE = 1_000
 """For prompts of token ids where the vocabulary is unknown: servers refuse ids beyond it."""

@@ -7,11 +7,11 @@ A compiled class cannot be derived from in Python unless it has
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-if TYPE_CHECKING:
-    from mypy_extensions import mypyc_attr as mypyc_attr
-else:
+if not TYPE_CHECKING:
     Class = TypeVar("Class")
 
     def mypyc_attr(**_: bool) -> Callable[[type[Class]], type[Class]]:
         """Leave the class as it is."""
         return lambda cls: cls
+else:
+    from mypy_extensions import mypyc_attr as mypyc_attr

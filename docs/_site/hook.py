@@ -1,14 +1,24 @@
-"""What MkDocs does beside turning pages into HTML: the reference is generated, never written."""
+"""What MkDocs does beside turning pages into HTML.
+
+The reference is generated, never written; diagrams become part of their page; the first use of a
+term leads to the glossary; and every link of the finished site is checked.
+"""
 
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import diagram
+from api_pages import API_PAGES
 from columns_page import columns_page
 from commands_page import commands_page
+from glossary_links import with_links
+from link_check import wrong_links
 from metrics_page import metrics_page
+from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from plugins_page import plugins_page
 from scenario_page import scenario_page
 from techniques_page import techniques_page
@@ -21,9 +31,16 @@ _PAGES: dict[str, Callable[[], str]] = {
     "reference/techniques.md": techniques_page,
     "reference/columns.md": columns_page,
     "reference/metrics.md": metrics_page,
+    **{f"reference/api/{name}.md": page.markdown for name, page in API_PAGES.items()},
+    "all-pages.md": (_ROOT / "docs/README.md").read_text,
     "contributing.md": (_ROOT / "CONTRIBUTING.md").read_text,
     "changelog.md": (_ROOT / "CHANGELOG.md").read_text,
 }
+_GLOSSARY = "glossary.md"
+_WITHOUT_TERMS = re.compile(r"reference/|(glossary|all-pages|changelog|third-party-licences)\.md")
+"""Pages whose words are not linked: they explain, list, or are generated from the code."""
+_DIAGRAM = re.compile(rf"!\[[^\]]*\]\((?:\.\./)*images/({'|'.join(diagram.names())})\.svg\)")
+_log = get_plugin_logger("servetwin")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -33,7 +50,36 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Turn links to CONTRIBUTING.md of the repository into links to its page, and back."""
+def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
+    """Turn links to CONTRIBUTING.md of the repository into links to its page, and draw diagrams."""
     markdown = markdown.replace("](docs/", "](")
-    return re.sub(r"\]\(((?:\.\./)*)\.\./CONTRIBUTING\.md\)", r"](\1contributing.md)", markdown)
+    markdown = re.sub(r"\]\(((?:\.\./)*)\.\./CONTRIBUTING\.md\)", r"](\1contributing.md)", markdown)
+
+    def address(path: str) -> str:
+        return _address(path, page, files)
+
+    def drawn(found: re.Match[str]) -> str:
+        return f'<figure class="diagram">\n{diagram.draw(found[1], address)}</figure>'
+
+    return _DIAGRAM.sub(drawn, markdown)
+
+
+def on_page_content(html: str, page: Page, files: Files, **_: Any) -> str:
+    """Lead from the first use of each term to the glossary."""
+    if _WITHOUT_TERMS.match(page.file.src_uri):
+        return html
+    return with_links(html, _address(_GLOSSARY, page, files))
+
+
+def on_post_build(config: Any) -> None:
+    """Check the links of all pages; in a strict build a wrong one is an error."""
+    for line in wrong_links(Path(config.site_dir).resolve()):
+        _log.warning(line)
+
+
+def _address(path: str, page: Page, files: Files) -> str:
+    """Return the address of a page, from that of another."""
+    found = files.get_file_from_path(path)
+    if found is None:
+        raise ValueError(f"{page.file.src_uri} leads to {path}, which is no page")
+    return found.url_relative_to(page.file)

@@ -15,12 +15,30 @@ from pathlib import Path
 
 from markdown_table import table
 
-_EXTRAS = ("engine", "fast", "app", "report")
+_EXTRAS = ("engine", "fast", "app", "report", "pictures")
 _HEAD = """# Third-party licences
 
 Servetwin itself is under the MIT licence (file `LICENSE`). These packages are
 installed with it, directly or through others; `make licences` writes this page anew.
 """
+
+
+_SITE = """
+## In the built site
+
+`make docs` copies scripts, styles and icons of these packages into `dist/docs`. Nothing of them is
+in the package that is installed.
+
+"""
+_IN_THE_SITE = (
+    ("Material for MkDocs", "theme", "MIT"),
+    ("Material Design Icons", "icons of the theme", "Apache-2.0"),
+    ("clipboard.js, escape-html, lunr", "in the theme's scripts", "MIT"),
+    ("RxJS", "in the theme's scripts", "Apache-2.0"),
+    ("tslib", "in the theme's scripts", "0BSD"),
+    ("focus-visible", "in the theme's scripts", "W3C"),
+    ("mkdocstrings-python", "styles of the API pages", "ISC"),
+)
 
 
 def needed(name: str, extras: tuple[str, ...] = ()) -> set[str]:
@@ -59,7 +77,8 @@ def page() -> str:
         for row in json.loads(done.stdout)
         if re.sub(r"[-_.]+", "-", row["Name"]).lower() in keep
     ]
-    return _HEAD + "\n" + table(("package", "version", "licence"), rows)
+    installed = table(("package", "version", "licence"), rows)
+    return _HEAD + "\n" + installed + _SITE + table(("package", "what", "licence"), _IN_THE_SITE)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from loadtest.dialects.native_event import NativeEvent, count
 from loadtest.dialects.server_probe import ServerProbe
 
 Api = Literal["completions", "chat", "embeddings", "native"]
+"""How requests are said to a server: an API of OpenAI, or that of the server itself."""
 
 
 class PreparedRequest(NamedTuple):

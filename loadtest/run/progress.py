@@ -55,6 +55,7 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
+"""What a load test calls with its progress."""
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from workloads.plugins import names_a_file
 
 _LAYOUTS: dict[str, KVLayout] = {"paged": "paged", "windowed": "paged", "contiguous": "contiguous"}
 PARTS = ("queue", "prefill", "decode", "stalled", "preempted", "transfer", "api")
+"""The parts of a request's time, in order; they sum to its E2E latency."""
 _NO_MODEL = (
     "the step-time model of this run is not known: stalls are estimated from the neighbouring "
     "steps without prefill"

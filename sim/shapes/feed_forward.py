@@ -79,3 +79,4 @@ class Experts(FrozenModel):
 
 
 FeedForward = Annotated[Dense | Experts, Field(discriminator="kind")]
+"""The part of a layer that works on each position by itself."""

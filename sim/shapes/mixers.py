@@ -178,3 +178,4 @@ class Recurrence(MixerShape):
 
 
 Mixer = Annotated[Attention | LatentAttention | Recurrence, Field(discriminator="kind")]
+"""The part of a layer that mixes positions."""

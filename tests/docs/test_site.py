@@ -1,9 +1,6 @@
 """The documentation as a site: it builds, loads no outside file, and its reference is whole."""
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,6 +24,7 @@ from sim.experiments.scenario import ClusterConfig
 from sim.records.metrics import REQUEST_COLUMNS
 from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
 from sim.techniques.registry import TECHNIQUES
+from tests.support.built_site import build
 from tests.support.paths import ROOT
 from workloads.generators.processes import ARRIVALS
 from workloads.readers.registry import READERS
@@ -37,24 +35,6 @@ COLUMNS = (
     *REQUEST_COLUMNS, *EXTRA_COLUMNS, *STEP_COLUMNS, *USAGE_COLUMNS, *PAUSE_COLUMNS,
     *HANDOVER_COLUMNS, *SERVER_COLUMNS,
 )  # fmt: skip
-
-
-def build(root: Path, folder: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-
-
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    done = build(ROOT, folder)
-    assert done.returncode == 0, done.stderr
-    return folder
 
 
 class Reader(HTMLParser):
@@ -149,6 +129,12 @@ def test_the_reference_has_every_key_of_a_run(site: Path, servers: ServerOptions
     rows = read(site / "reference" / "scenario.html").rows
     known = {key for row in rows if len(row) == 2 for key in row[0].split(", ")}
     assert scenario_record(sample_trace(), servers.base(), servers.record(), 0).keys() <= known
+
+
+def test_code_is_highlighted_when_the_site_is_built(site: Path) -> None:
+    page = (site / "guides" / "own-policy.html").read_text()
+    assert '<span class="kn">import</span>' in page
+    assert 'class="language-bash highlight"' in page
 
 
 @pytest.mark.parametrize(
