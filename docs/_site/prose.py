@@ -24,6 +24,7 @@ Finding = tuple[int, str]
 """Line, and what is wrong there."""
 
 _NO_PROSE = (
+    re.compile(r"\A---$.*?^---$", re.DOTALL | re.MULTILINE),  # settings of the page
     re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE),
     re.compile(r"<!--.*?-->", re.DOTALL),
     re.compile(r"`[^`]*`"),
