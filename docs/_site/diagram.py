@@ -8,7 +8,7 @@ where it stands alone. On a page of the site it is part of the page, and its box
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 from xml.sax.saxutils import escape, quoteattr
 
 import yaml
@@ -147,7 +147,7 @@ def _style() -> str:
         ".diagram marker path{fill:var(--d-line);stroke:none}",
         ".diagram rect{stroke:var(--d-line)}",
         ".diagram .area{fill:var(--d-area);stroke-dasharray:2 3}",
-        *(f".diagram .{kind}{{fill:var(--d-{kind})}}" for kind in Kind.__args__),
+        *(f".diagram .{kind}{{fill:var(--d-{kind})}}" for kind in get_args(Kind)),
         ".diagram a:hover rect,.diagram a:focus rect{stroke:var(--d-ink);stroke-width:2.5}",
     ]
     return "".join([rules[0], alone, *rules[1:], *shapes])

@@ -5,8 +5,6 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
-from markdown.extensions.toc import slugify
-
 _GLOSSARY = Path(__file__).parents[1] / "glossary.md"
 _NO_PROSE = {"a", "button", "code", "pre", "script", "style", "svg", "th"}
 _NO_PROSE |= {f"h{level}" for level in range(1, 7)}
@@ -19,18 +17,18 @@ def terms() -> dict[str, str]:
 
     ``## TTFT (time to first token)`` has two forms.
     """
-    found = {}
+    found = dict[str, str]()
     for heading in re.findall(r"^## (.+)$", _GLOSSARY.read_text(), re.MULTILINE):
         for form in re.split(r" \(|\)", heading):
             if form:
-                found[form.lower()] = slugify(heading, "-")
+                found[form.lower()] = "-".join(re.findall(r"[\w-]+", heading.lower()))
     return found
 
 
 @cache
 def _spellings() -> dict[str, str]:
     """Return every form in the singular and the plural, with its anchor."""
-    spellings = {}
+    spellings = dict[str, str]()
     for form, anchor in terms().items():
         plurals = [form[:-1] + "ies"] if form.endswith("y") else [form + "s", form + "es"]
         spellings |= dict.fromkeys([form, *plurals], anchor)
