@@ -51,7 +51,7 @@ class EffectPlan:
 
     pairs: int = FEWEST_PAIRS
     minutes: float = 4.0
-    rounds: int = 2
+    rounds: int = 4
     replications: int = REPLICATIONS
     seed: int = 0
 
