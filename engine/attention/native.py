@@ -8,9 +8,7 @@ from ctypes import c_float, c_int, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.attention.block_tables import NO_WINDOW, SpanTables
@@ -49,26 +47,26 @@ class NativeAttention(AttentionBackend):
     def _decodes(
         self, entries: list[ScheduledSequence], window: int | None, sinks: int
     ) -> "_Decodes":
-        contexts = np.array([start + tokens for _, start, tokens, _, _ in entries], dtype=np.int64)
-        table = self._tables.of(entries)
+        contexts = torch.tensor([start + tokens for _, start, tokens, _, _ in entries])
+        table = torch.from_numpy(self._tables.of(entries))
         return _Decodes(self.store, self._kernel, table, contexts, window or NO_WINDOW, sinks)
 
 
 class _Decodes:
-    """The attention of the decodes of one step; it keeps the arrays that the kernel reads."""
+    """The attention of the decodes of one step; it keeps the numbers that the kernel reads."""
 
     def __init__(
         self,
         store: KVStore,
         kernel: Kernel,
-        table: NDArray[np.int64],
-        contexts: NDArray[np.int64],
+        table: Tensor,
+        contexts: Tensor,
         window: int,
         sinks: int,
     ) -> None:
         self._store, self._kernel, self._places = store, kernel, (table, contexts)
         scale, threads = store.keys.shape[-1] ** -0.5, torch.get_num_threads()
-        places = (table.ctypes.data, table.strides[0] // table.itemsize, contexts.ctypes.data)
+        places = (table.data_ptr(), table.shape[1], contexts.data_ptr())
         sizes = (window, sinks, store.span_tokens, len(contexts), scale, threads)
         self._arguments = places + sizes
 

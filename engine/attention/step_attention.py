@@ -46,6 +46,7 @@ class AttentionBackend(ABC):
         """Which rows of a tree of drafts each of them sees [rows, rows]; None: all before it."""
         self._chunks = chunk_kernel(store.keys.device)
         self._windows = windows or (None,) * len(store.layers)
+        self._sees_all = not any(self._windows)
 
     def plan(self, entries: list[ScheduledSequence], decodes: int | None = None) -> Attend:
         """Prepare what does not depend on the layer, for ``entries``; the first ``decodes`` of them
@@ -71,6 +72,8 @@ class AttentionBackend(ABC):
 
     def _plan(self, entries: list[ScheduledSequence], decodes: int) -> list["_Reads"]:
         """Return what each layer reads; layers with equal windows share it."""
+        if self._sees_all:
+            return [self._reads(entries[:decodes], entries[decodes:], None)] * len(self._windows)
         longest = max(entry.start + entry.rows for entry in entries)
         windows = [window if window and window < longest else None for window in self._windows]
         parts = entries[:decodes], entries[decodes:]
