@@ -1,7 +1,7 @@
 const text = (id) => document.getElementById(id).textContent;
 // A new list each time: one that was just read may miss the change that it is listened to for.
 const scheme = () => matchMedia("(prefers-color-scheme: dark)");
-const { templates, charts } = JSON.parse(text("charts"));
+const { themes, charts } = JSON.parse(text("charts"));
 const config = { responsive: true, displaylogo: false };
 
 async function unpackLibrary() {
@@ -15,8 +15,9 @@ async function unpackLibrary() {
 // One chart after the other, so that the page can be read and scrolled meanwhile.
 async function draw() {
   for (const [id, { data, layout }] of Object.entries(charts)) {
-    const template = templates[scheme().matches ? "dark" : "light"];
-    await Plotly.react(id, data, { ...layout, template }, config);
+    const { template, colours } = themes[scheme().matches ? "dark" : "light"];
+    const drawn = recoloured({ data, layout }, colours);
+    await Plotly.react(id, drawn.data, { ...drawn.layout, template }, config);
     await new Promise((go) => setTimeout(go));
   }
 }

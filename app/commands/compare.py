@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from app.scenario.common_options import GateOptions, Json
+from app.scenario.common_options import GateOptions, Json, Overwriting
 from app.scenario.option_groups import Only, takes_options
+from app.scenario.pictures.picture_options import PictureOptions
 
 
 @takes_options
@@ -19,6 +20,8 @@ def compare(
     ],
     candidates: Annotated[list[Path], Argument(metavar="RUN...", help="What is judged, alike.")],
     options: Annotated[GateOptions, Only("baseline", "allow")],
+    picture: PictureOptions,
+    overwriting: Overwriting,
     gate: Annotated[
         bool, Option("--gate", help="Exit with 0 if the RUNs hold, 1 if refuted, 3 if unknown.")
     ] = False,
@@ -29,6 +32,8 @@ def compare(
     All runs of a side count together. What is faster than the baseline holds. Without --gate the
     same requests may have gone to another model, or with other bodies; the report says so.
     """
+    sides = [first, *options.baseline], candidates
+    plotted = picture.file(overwrite=overwriting.overwrite, runs=sum(map(len, sides)))
     from app.text.report_folders import runs_by_folder
     from loadtest.report.comparison import EXIT_CODES
     from loadtest.report.gate import judge
@@ -36,10 +41,15 @@ def compare(
 
     limits = options.limits()
     baselines, judged = (
-        {str(folder): run for folder, run in runs_by_folder(folders).items()}
-        for folders in ([first, *options.baseline], candidates)
+        {str(folder): run for folder, run in runs_by_folder(folders).items()} for folders in sides
     )
     found = judge(baselines, judged, limits, asked_alike=gate)
     typer.echo(json.dumps(found.as_dict()) if as_json else render_gate(found))
+    if plotted:
+        from app.pictures.run_picture import draw_runs
+        from app.text.report_folders import named_runs
+
+        line = draw_runs(plotted, picture, named_runs({**baselines, **judged}), None)
+        typer.echo(line, err=as_json)
     if gate and (code := EXIT_CODES[found.outcome]):
         raise typer.Exit(code)

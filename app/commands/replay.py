@@ -18,6 +18,7 @@ from app.scenario.common_options import (
     RunFolder,
 )
 from app.scenario.option_groups import takes_options
+from app.scenario.pictures.picture_options import PictureOptions
 from app.scenario.scenario_options import ScenarioOptions
 from app.scenario.streams.stream_options import StreamOptions
 from app.text.progress import progress
@@ -25,6 +26,8 @@ from app.text.saving import saved_if_asked
 from workloads.files import require_there
 
 if TYPE_CHECKING:
+    from app.pictures.picture_file import PictureFile
+    from app.scenario.scenario_file import ScenarioFile
     from sim.experiments.predict import Redraw
     from sim.experiments.scenario import Scenario
     from sim.records.run import Run
@@ -39,6 +42,7 @@ def replay(
     options: ScenarioOptions,
     stream: StreamOptions,
     overwriting: Overwriting,
+    picture: PictureOptions,
     trace: Annotated[Path | None, TRACE] = None,
     scenario: Annotated[
         Path | None, Option(metavar="FILE", help="What the dashboard saved; TRACE and options win.")
@@ -68,6 +72,7 @@ def replay(
     """Simulate TRACE under a policy and print TTFT, TPOT, throughput with their intervals."""
     if trace is not None:
         require_there(trace)
+    plotted = picture.file(overwrite=overwriting.overwrite, runs=2 if compare else 1)
     with lasting_imports():
         from app.scenario.replay_scenario import ReplayScenario
         from app.scenario.scenario_file import read_scenario
@@ -84,7 +89,9 @@ def replay(
     if stream.wanted:
         from app.commands.streamed_replay import replay_streamed, require_streamable
 
-        require_streamable(compare=compare, csv=csv, kv_usage=kv_usage, replications=replications)
+        require_streamable(
+            compare=compare, csv=csv, kv_usage=kv_usage, replications=replications, plot=plotted
+        )
         with overwriting.claimed_if_asked(out) as claim:
             macro = not step_by_step
             replay_streamed(both, stream, seed=seed, macro=macro, claim=claim, as_json=as_json)
@@ -96,7 +103,11 @@ def replay(
 
         sides = [build_scenario(requests, base, policy, options.cluster, text) for text in compare]
         with overwriting.claimed_if_asked(out) as claim:
-            print_comparison(requests, sides, compare, record, seed, replications, claim, as_json)
+            runs = print_comparison(
+                requests, sides, compare, record, seed, replications, claim, as_json
+            )
+        if plotted:
+            _draw(plotted, picture, dict(zip(_distinct(compare), runs, strict=True)), file, as_json)
         return
     found = build_scenario(requests, base, policy, options.cluster)
     with overwriting.claimed_if_asked(out) as claim:
@@ -121,6 +132,29 @@ def replay(
             else:
                 kept = [f"run folder: {folder}"] if folder else []
                 typer.echo("\n".join([*_report(run, summary, intervals, found), *kept]))
+    if plotted:
+        _draw(plotted, picture, {found.name: run}, file, as_json)
+
+
+def _draw(
+    plotted: "PictureFile",
+    picture: PictureOptions,
+    runs: Mapping[str, "Run"],
+    file: "ScenarioFile | None",
+    as_json: bool,
+) -> None:
+    from app.pictures.run_picture import draw_runs
+    from app.text.report_folders import NamedRun
+
+    named = [NamedRun(name, run) for name, run in runs.items()]
+    line = draw_runs(plotted, picture, named, file.slo.slo() if file else None)
+    typer.echo(line, err=as_json)
+
+
+def _distinct(names: tuple[str, str]) -> tuple[str, str]:
+    """Return the names of both sides; with letters where they are the same."""
+    a, b = names
+    return names if a != b else (f"A: {a}", f"B: {b}")
 
 
 def _affordable(run: "Run", replications: int | None) -> int:

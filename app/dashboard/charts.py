@@ -1,20 +1,28 @@
-"""A figure on a page, with what it shows in words and without needless buttons."""
+"""A figure on a page, with what it shows in words, without needless buttons, and as a picture."""
 
 from typing import Any
 
 import streamlit as st
 
 from app.dashboard.formatting import escaped
+from app.dashboard.pictures.picture_buttons import picture_buttons
 from app.figures import Figure, alt_text, note_of
+from app.pictures.source_line import made_by
 
-_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
+_CONFIG = {
+    "displaylogo": False,
+    "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d", "toImage"],
+}
 _SHORT, _MOST = 260, 10_000
 """Characters of a text below a figure, and of one that is folded."""
 
 
-def chart(figure: Figure, key: str, **options: Any) -> Any:
-    """Draw ``figure`` in the colours of the page, below it what it leaves out and what it shows;
-    ``key`` keeps its place between reruns."""
+def chart(figure: Figure, key: str, source: str | None = None, **options: Any) -> Any:
+    """Draw ``figure`` in the colours of the page; ``key`` keeps its place between reruns.
+
+    Below stand what it leaves out, what it shows, and buttons that save it as a picture, on which
+    ``source`` says what was simulated or measured.
+    """
     alt = alt_text(figure)
     drawn = st.plotly_chart(figure, key=key, config=_CONFIG, alt=alt, **options)
     if note := note_of(figure):
@@ -24,4 +32,5 @@ def chart(figure: Figure, key: str, **options: Any) -> Any:
     else:
         with st.expander("The chart in words"):
             st.caption(escaped(alt.replace(". ", ".\n\n"), _MOST))
+    picture_buttons(figure, key, source or made_by())
     return drawn

@@ -4,6 +4,7 @@ import streamlit as st
 
 from app.dashboard.network import OPEN_WARNING, is_loopback
 from app.dashboard.pages import FIRST, PAGES, drawing
+from app.dashboard.pictures.picture_buttons import load_picture_script
 from app.dashboard.scenario.sidebar import scenario_at_the_side
 from app.dashboard.scenario.url_state import complain_of_link
 from app.text.assets import asset
@@ -19,6 +20,8 @@ chosen = st.navigation(
 st.html(f"<style>{asset('dashboard.css')}</style>")
 complain_of_link()
 scenario_at_the_side()
+with st.sidebar:
+    load_picture_script()
 if not is_loopback(st.get_option("server.address") or ""):
     st.sidebar.warning(f"Open to the network: {OPEN_WARNING}.", icon=":material/public:")
 chosen.run()

@@ -9,6 +9,7 @@ from anyio import to_thread
 from starlette.middleware import Middleware
 from streamlit.starlette import App
 
+from app.dashboard.pictures.picture_routes import picture_routes
 from app.dashboard.security_headers import SecurityHeaders
 from app.dashboard.start_page import page_routes
 from app.dashboard.warm_up import warm_up
@@ -21,6 +22,8 @@ async def _warm(_: App) -> AsyncIterator[None]:
 
 
 app = App(
-    Path(__file__).with_name("main.py"), routes=page_routes(),
-    middleware=[Middleware(SecurityHeaders)], lifespan=_warm,
-)  # fmt: skip
+    Path(__file__).with_name("main.py"),
+    routes=[*picture_routes(), *page_routes()],
+    middleware=[Middleware(SecurityHeaders)],
+    lifespan=_warm,
+)

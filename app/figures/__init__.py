@@ -7,6 +7,7 @@ from app.figures.canvas import LIGHT as LIGHT
 from app.figures.canvas import Figure as Figure
 from app.figures.canvas import alt_text as alt_text
 from app.figures.canvas import note_of as note_of
+from app.figures.canvas import title_of as title_of
 from app.figures.cdf import chunk_gap_cdf as chunk_gap_cdf
 from app.figures.cdf import gaps_s as gaps_s
 from app.figures.cdf import latency_cdf as latency_cdf

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import OF_RUN, Figure, canvas, marker_of, plot
+from app.figures.canvas import OF_RUN, Figure, canvas, marker_of, plot, set_alt
 from app.figures.diagonal import add_diagonal
 from app.figures.palette import Looks
 from app.figures.sampling import FloatArray, Frames
@@ -20,7 +20,8 @@ def predicted_against_measured(
     On the diagonal both are equal; the band is 10 % to either side.
     """
     shown = METRICS[metric]
-    figure = canvas(f"measured {shown.title}", f"predicted {shown.title}", "")
+    title = f"{shown.label}: predicted against measured, percentile by percentile"
+    figure = canvas(f"measured {shown.title}", f"predicted {shown.title}", "", title)
     alt = [f"Percentiles of {shown.label}, predicted against measured."]
     tops = [0.0]
     predicted_points = _percentiles(predicted, metric) * shown.factor
@@ -38,7 +39,7 @@ def predicted_against_measured(
         tops += [*points, *predicted_points]
         alt.append(f"{run}: " + _median_error(predicted_points, points))
     add_diagonal(figure, 0.0, 1.05 * float(np.nanmax(tops)))
-    figure.update_layout(meta={"alt": " ".join(alt)})
+    set_alt(figure, " ".join(alt))
     return figure
 
 

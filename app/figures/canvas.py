@@ -40,7 +40,8 @@ def _template(page: str, ink: str, grid: str) -> Figure:
             "yaxis": axis,
             "hoverlabel": {"bgcolor": page, "font": {"color": ink}, "bordercolor": grid},
             "legend": {"bgcolor": "rgba(0,0,0,0)"},
-        }
+        },
+        data={"bar": [{"insidetextfont": {"color": page}}]},
     )
 
 
@@ -48,25 +49,32 @@ LIGHT = _template(LIGHT_PAGE, "#1f2430", "#d9dce3")
 DARK = _template(DARK_PAGE, "#e6e8ee", "#363c4a")
 
 
-def canvas(x: str, y: str, alt: str) -> Figure:
-    """Return an empty figure with axis titles; ``alt`` is read to people who cannot see it."""
-    figure = go.Figure(layout=_layout(alt))
+def canvas(x: str, y: str, alt: str, title: str = "") -> Figure:
+    """Return an empty figure with axis titles; ``alt`` is read to people who cannot see it.
+
+    ``title`` says what is seen; by default it is ``y`` by ``x``. Pictures have it above the chart.
+    """
+    figure = go.Figure(layout=_layout(alt, title or _by(y, x)))
     figure.update_xaxes(title=x)
     figure.update_yaxes(title=y, rangemode="tozero")
     return figure
 
 
-def stacked_canvas(x: str, ys: Sequence[str], alt: str, heights_px: Sequence[int] = ()) -> Figure:
+def stacked_canvas(
+    x: str, ys: Sequence[str], alt: str, heights_px: Sequence[int] = (), title: str = ""
+) -> Figure:
     """Return panels one below the other on the same ``x``, by default of equal heights."""
     heights = list(heights_px) or [_PANEL_PX] * len(ys)
-    return _stacked(x, ys, alt, heights, min(0.06, _GAP_PX / sum(heights)))
+    return _stacked(x, ys, alt, heights, min(0.06, _GAP_PX / sum(heights)), title)
 
 
-def spaced_canvas(x: str, ys: Sequence[str], alt: str, height_px: int, gap_px: int) -> Figure:
+def spaced_canvas(
+    x: str, ys: Sequence[str], alt: str, height_px: int, gap_px: int, title: str = ""
+) -> Figure:
     """Return panels of one height, with a gap above each that has room for its own legend."""
     heights = [height_px] * len(ys)
     whole_px = sum(heights) + gap_px * (len(ys) - 1)
-    figure = _stacked(x, ys, alt, heights, gap_px / whole_px)
+    figure = _stacked(x, ys, alt, heights, gap_px / whole_px, title)
     figure.update_layout(height=whole_px + gap_px + 60, margin={"t": gap_px})
     return figure
 
@@ -80,22 +88,26 @@ def place_legend(figure: Figure, row: int, title: str = "") -> str:
     return legend
 
 
-def _stacked(x: str, ys: Sequence[str], alt: str, heights: Sequence[int], spacing: float) -> Figure:
+def _stacked(
+    x: str, ys: Sequence[str], alt: str, heights: Sequence[int], spacing: float, title: str
+) -> Figure:
     figure = make_subplots(
         rows=len(ys), cols=1, shared_xaxes=True, row_heights=list(heights),
         vertical_spacing=spacing if len(ys) > 1 else None,
     )  # fmt: skip
-    figure.update_layout({**_layout(alt), "height": sum(heights) + 90})
+    figure.update_layout(
+        {**_layout(alt, title or _by(", ".join(ys), x)), "height": sum(heights) + 90}
+    )
     for row, y in enumerate(ys, start=1):
         figure.update_yaxes(title=y, rangemode="tozero", row=row, col=1)
     figure.update_xaxes(title=x, row=len(ys), col=1)
     return figure
 
 
-def canvas_in_columns(titles: Sequence[tuple[str, str]], alt: str) -> Figure:
+def canvas_in_columns(titles: Sequence[tuple[str, str]], alt: str, title: str = "") -> Figure:
     """Return panels side by side; ``titles`` are those of the x and the y axis of each."""
     figure = make_subplots(cols=len(titles), horizontal_spacing=0.1)
-    figure.update_layout(_layout(alt))
+    figure.update_layout(_layout(alt, title or " and ".join(_by(y, x) for x, y in titles)))
     for col, (x, y) in enumerate(titles, start=1):
         figure.update_xaxes(title=x, col=col)
         figure.update_yaxes(title=y, col=col)
@@ -170,6 +182,17 @@ def spoken(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+def title_of(figure: Figure) -> str:
+    """Return what is seen in a figure made by this package, as a title."""
+    text: str = figure.layout.meta["title"]
+    return text
+
+
+def set_alt(figure: Figure, alt: str) -> None:
+    """Set the alternative text of a figure that was begun without one."""
+    figure.layout.meta = {**figure.layout.meta, "alt": alt}
+
+
 def line_of(look: Look) -> dict[str, Any]:
     """Return a line's colour and dash."""
     return {"color": look.colour, "dash": look.dash, "width": 2}
@@ -196,10 +219,16 @@ def escape_markup(text: object) -> str:
     return str(text).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def _layout(alt: str) -> dict[str, Any]:
+def _by(y: str, x: str) -> str:
+    """Return ``TTFT by arrival`` for axes with units."""
+    what, over = (title.rpartition(", ")[0] or title for title in (y, x))
+    return f"{what} by {over}" if what else over
+
+
+def _layout(alt: str, title: str) -> dict[str, Any]:
     return {
         "template": _EMPTY,
-        "meta": {"alt": alt},
+        "meta": {"alt": alt, "title": f"{title[:1].upper()}{title[1:]}"},
         "height": _HEIGHT_PX,
         "margin": {"l": 60, "r": 20, "t": 20, "b": 50},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},

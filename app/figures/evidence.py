@@ -34,7 +34,8 @@ def predicted_by_evidence(figures: pd.DataFrame) -> Figure:
     metrics = figures["metric"].unique().tolist()
     titles = [METRICS[metric].title for metric in metrics]
     axes = [(f"measured {title}", f"predicted {title}") for title in titles]
-    figure = canvas_in_columns(axes, _alt(figures))
+    title = "Predicted against measured latencies of real GPUs"
+    figure = canvas_in_columns(axes, _alt(figures), title)
     for col, metric in enumerate(metrics, start=1):
         _add_panel(figure, figures[figures["metric"] == metric], col)
     for gpu, symbol in _symbols(figures).items():

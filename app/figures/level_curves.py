@@ -50,7 +50,7 @@ def _curve(sweep: Sweep, key: str, title: str) -> Figure:
     factor = METRICS[name].factor if (name := key.partition(".")[0]) in METRICS else 1.0
     factor = 1.0 if key in (SHARE, TOKENS) else factor
     x = "users" if sweep.settings.of == "users" else "requests/s offered (all at once: completed)"
-    figure = canvas(x, title, _alt(levels, key, title))
+    figure = canvas(x, title, _alt(levels, key, title), f"{title} by offered load")
     for name, line, of in (
         ("measured", _MEASURED, [level.figures for level in levels]),
         ("predicted", _PREDICTED, [level.predicted for level in levels]),

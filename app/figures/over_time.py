@@ -12,6 +12,7 @@ from app.figures.canvas import (
     marker_of,
     note_sample,
     plot,
+    set_alt,
     spoken,
     steps_of,
 )
@@ -33,7 +34,8 @@ def latency_over_time(
     The median is of all requests, over a fortieth of the run each.
     """
     shown = METRICS[metric]
-    figure = canvas(ARRIVAL, shown.title, _alt(requests, metric))
+    title = f"{shown.label} of requests by their arrival"
+    figure = canvas(ARRIVAL, shown.title, _alt(requests, metric), title)
     for run, frame in requests.items():
         points = frame.loc[frame["status"] == "finished", ["scheduled_s", metric, "request_id"]]
         points = points.dropna().sort_values("scheduled_s")
@@ -56,7 +58,8 @@ def live_latency(
     shown = METRICS[metric]
     answered = answers.dropna(subset=[metric])
     points = evenly(answered, MOST_POINTS)
-    figure = canvas("sent, s", shown.title, _live_alt(answers, predicted, metric))
+    title = f"{shown.label}: measured so far, and predicted"
+    figure = canvas("sent, s", shown.title, _live_alt(answers, predicted, metric), title)
     note_sample(figure, "", len(points), len(answered), "answers")
     hover = f"%{{y:.4g}} {shown.unit}, sent at %{{x:.4g}} s<extra>measured</extra>"
     x, y, marker = points["sent_s"], points[metric] * shown.factor, marker_of(looks["measured"])
@@ -77,9 +80,9 @@ def differences_over_time(differences: Frames, metric: str, looks: Looks) -> Fig
     (``loadtest.report.comparison.compare_requests``).
     """
     shown = METRICS[metric]
-    title = f"predicted - measured {shown.title}"
-    figure = canvas(ARRIVAL, title, "")
-    alt = [f"{title} of single requests by their arrival."]
+    y = f"predicted - measured {shown.title}"
+    figure = canvas(ARRIVAL, y, "", f"{shown.label}: errors of requests")
+    alt = [f"{y} of single requests by their arrival."]
     for run, frame in differences.items():
         points = frame.dropna(subset=[f"{metric}_difference"]).sort_values("scheduled_s")
         points = points.assign(y=points[f"{metric}_difference"] * shown.factor)
@@ -101,7 +104,8 @@ def gains_over_time(found: pd.DataFrame, a: str, b: str) -> Figure:
         f"Difference of E2E latency in ms from {a} to {b} of every request by its arrival: "
         f"{faster} are faster, {slower} slower."
     )
-    figure = canvas(ARRIVAL, "E2E latency difference, ms", alt)
+    title = f"Requests that get faster and slower from {a} to {b}"
+    figure = canvas(ARRIVAL, "E2E latency difference, ms", alt, title)
     shown = evenly(found, MOST_POINTS).assign(y=1000 * found["difference"])
     note_sample(figure, "", len(shown), len(found), "requests")
     for name, colour, symbol, sign in _DIRECTIONS:
@@ -119,21 +123,21 @@ def throughput_over_time(requests: Frames, looks: Looks) -> Figure:
     The tokens of a request are spread evenly from its first to its last, for simulations and load
     tests alike.
     """
-    figure = canvas("time, s", "output throughput, tokens/s", "")
+    figure = canvas("time, s", "output throughput, tokens/s", "", "Output throughput over time")
     alt = ["Output tokens per second over time."]
     for run, frame in requests.items():
         edges_s, rates_per_s = token_rates_per_s(frame)
         hover, line = "%{y:.4g} tokens/s at %{x:.4g} s" + OF_RUN, steps_of(looks[run])
         plot(figure, "lines", run, edges_s[:-1], rates_per_s, hover, line=line)
         alt.append(f"{run}: at most {spoken(rates_per_s.max(initial=0))}.")
-    figure.layout.meta = {**figure.layout.meta, "alt": " ".join(alt)}
+    set_alt(figure, " ".join(alt))
     return figure
 
 
 def schedule_lag(requests: Frames, looks: Looks) -> Figure:
     """Draw how late the load tester sent each request."""
     lag = METRICS["lag_s"]
-    figure = canvas(ARRIVAL, lag.title, "")
+    figure = canvas(ARRIVAL, lag.title, "", "How late the client sent requests")
     alt = ["How late each request was sent, by its arrival."]
     for run, frame in requests.items():
         points = frame[["scheduled_s", "sent_s", "request_id"]].dropna().sort_values("scheduled_s")

@@ -26,7 +26,8 @@ def errors_with_intervals(errors: pd.DataFrame) -> Figure:
     known = errors[np.isfinite(errors["error"])]
     alt = [f"{name} {error:+.1f} %" for name, error in known[["metric", "error"]].values]
     alt_text = f"Error of the prediction: {', '.join(alt) or 'not known'}."
-    figure = canvas("predicted - measured, % of measured", "", alt_text)
+    title = "How far the prediction is off, metric by metric"
+    figure = canvas("predicted - measured, % of measured", "", alt_text, title)
     names = errors["metric"].tolist()
     figure.add_bar(
         orientation="h", y=names, width=0.8, name="limit",
@@ -54,8 +55,12 @@ def error_per_band(bands: pd.DataFrame, metric: str) -> Figure:
         f"{_range(least, most)}<br>{count:.0f} requests"
         for least, most, count in bands[["least", "most", "requests"]].values
     ]
+    title = f"How far the mean {label} is off, by requests in flight"
     figure = canvas(
-        "in flight on arrival, requests", f"error of mean {label}, %", _band_alt(bands, label)
+        "in flight on arrival, requests",
+        f"error of mean {label}, %",
+        _band_alt(bands, label),
+        title,
     )
     percent = 100 * bands[["error", "low", "high", "noise"]].astype(float)
     figure.add_bar(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import OF_RUN, Figure, add_band, canvas, line_of, plot, steps_of
+from app.figures.canvas import OF_RUN, Figure, add_band, canvas, line_of, plot, set_alt, steps_of
 from app.figures.palette import LIMIT_LINE, Look, Looks
 from app.figures.sampling import Frames, as_float32
 
@@ -15,7 +15,8 @@ def residual_cdf(noise: Mapping[str, Sequence[float]], looks: Looks) -> Figure:
 
     ``noise`` are the quantiles of measured / fitted that a profile keeps.
     """
-    figure = canvas("measured - fitted, % of fitted", "share of steps, %", "")
+    title = "How far single steps are from the fitted profile"
+    figure = canvas("measured - fitted, % of fitted", "share of steps, %", "", title)
     alt = ["Residuals of the calibration."]
     for layout, quantiles in noise.items():
         left = 100 * (np.asarray(quantiles, float) - 1)
@@ -25,7 +26,7 @@ def residual_cdf(noise: Mapping[str, Sequence[float]], looks: Looks) -> Figure:
         low, high = np.quantile(left, (0.05, 0.95))
         alt.append(f"{layout}: nine of ten steps between {low:+.1f} and {high:+.1f} %.")
     figure.add_vline(x=0, line=LIMIT_LINE)
-    figure.update_layout(meta={"alt": " ".join(alt)})
+    set_alt(figure, " ".join(alt))
     figure.update_xaxes(ticksuffix=" %", zeroline=False)
     figure.update_yaxes(range=[0, 101])
     return figure
@@ -39,7 +40,8 @@ def step_time_curve(curves: Frames, x: str, looks: Looks) -> Figure:
     Columns of a curve: ``x``, ``seconds``, ``low_s``, ``high_s``, ``measured`` (whether all its
     features are within what was measured).
     """
-    figure = canvas(x, "duration of a step, ms", "")
+    title = f"Duration of a step by {x.rpartition(', ')[0] or x}"
+    figure = canvas(x, "duration of a step, ms", "", title)
     alt = [f"Fitted duration of a step over {x}."]
     for name, curve in curves.items():
         look = looks[name]
@@ -59,7 +61,7 @@ def step_time_curve(curves: Frames, x: str, looks: Looks) -> Figure:
         ends = curve.iloc[[0, -1]]
         alt.append(f"{name}: {1e3 * ends['seconds'].min():.3g} to "
                     f"{1e3 * ends['seconds'].max():.3g} ms.")  # fmt: skip
-    figure.update_layout(meta={"alt": " ".join(alt)})
+    set_alt(figure, " ".join(alt))
     return figure
 
 

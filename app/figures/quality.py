@@ -17,7 +17,8 @@ def quality_against_throughput(points: pd.DataFrame) -> Figure:
     ``on_front``, ``is_other_model`` and ``source``. Open symbols are those of another model. The
     front of each metric goes through what is kept as well.
     """
-    figure = canvas("throughput, % more than without", "loss of quality, %", _alt(points))
+    title = "What techniques cost in quality, and gain in throughput"
+    figure = canvas("throughput, % more than without", "loss of quality, %", _alt(points), title)
     for metric in METRICS[1:]:
         _add_front(figure, points, metric)
     for metric in METRICS:

@@ -24,7 +24,9 @@ def roofline(
     ``intensity_flops_per_byte``, ``flops_per_s``, ``share`` of its step (a larger dot), ``bound``.
     """
     dots = operators[operators["flops_per_s"] > 0]
-    figure = canvas("intensity, FLOP/byte", "attained, TFLOP/s per device", _alt(dots))
+    title = "Roofline: operators below the limits of the device"
+    y = "attained, TFLOP/s per device"
+    figure = canvas("intensity, FLOP/byte", y, _alt(dots), title)
     left, right = _span(dots["intensity_flops_per_byte"], peaks_flops_per_s, bytes_per_s)
     for place, (name, peak) in enumerate(peaks_flops_per_s.items()):
         _add_roof(figure, name, peak, bytes_per_s, left, right, DASHES[place % len(DASHES)])

@@ -17,6 +17,9 @@ from app.figures.canvas import (
 from app.figures.palette import LIMIT_COLOUR, Look, looks
 
 _X = "interactivity_tokens_per_s"
+_SCALE = "Cividis"
+_LIGHT_FROM_PERCENT = 46.5
+"""From there on the colours of the scale are closer to white than to black."""
 _SHADE = "rgba(128,128,128,0.14)"
 _HEIGHT_PX = 370
 _PANEL_PX = 270
@@ -44,7 +47,9 @@ def frontier(
     ``best``; the region within ``tpot_limit_s`` is shaded.
     """
     defined = points.dropna(subset=[_X, y])
-    figure = _panels(groups, y_title, _alt(defined, y, y_title, best))
+    what = y_title.rpartition(", ")[0] or y_title
+    title = f"{what} against the speed that a user sees"
+    figure = _panels(groups, y_title, _alt(defined, y, y_title, best), title)
     most = float(defined[_X].max()) * 1.06 if len(defined) else 1.0
     for row, (title, series) in enumerate(groups.items(), start=1):
         place = {"row": row, "col": 1, "legend": place_legend(figure, row, title)}
@@ -64,33 +69,45 @@ def heat_map(shares: pd.DataFrame, x_title: str, share_title: str) -> Figure:
     Columns are categories: equal widths, whatever the numbers.
     """
     percent = 100 * shares.astype(float)
-    figure = canvas(x_title, "", _heat_map_alt(shares, share_title))
+    what, over = (title.rpartition(", ")[0] or title for title in (share_title, x_title))
+    title = f"{what} by policy and {over}"
+    figure = canvas(x_title, "", _heat_map_alt(shares, share_title), title)
     figure.add_heatmap(
         x=[f"{column:g}" for column in shares.columns],
         y=[escape_markup(name) for name in shares.index],
         z=percent.to_numpy(),
-        text=[["" if pd.isna(v) else f"{v:.1f}" for v in row] for row in percent.to_numpy()],
-        texttemplate="%{text}",
         zmin=0,
         zmax=100,
-        colorscale="Cividis",
+        colorscale=_SCALE,
         colorbar={"title": {"text": share_title, "side": "right"}},
         xgap=2,
         ygap=2,
         hovertemplate="%{y} at %{x} requests/s: %{z:.2f} %<extra></extra>",
         hoverongaps=False,
     )
+    _write_cells(figure, percent)
     figure.update_xaxes(type="category", showgrid=False)
     figure.update_yaxes(type="category", autorange="reversed", showgrid=False)
     figure.update_layout(height=140 + 52 * len(shares))
     return figure
 
 
-def _panels(groups: Mapping[str, Sequence[str]], y_title: str, alt: str) -> Figure:
+def _write_cells(figure: Figure, percent: pd.DataFrame) -> None:
+    """Write each share into its cell, in black or white: 4.5:1 from any colour of the scale."""
+    for name, row in percent.iterrows():
+        for rate, share in row.dropna().items():
+            figure.add_annotation(
+                x=f"{rate:g}", y=escape_markup(name), text=f"{share:.1f}", showarrow=False,
+                font={"color": "#000000" if share >= _LIGHT_FROM_PERCENT else "#ffffff"},
+            )  # fmt: skip
+
+
+def _panels(groups: Mapping[str, Sequence[str]], y_title: str, alt: str, title: str) -> Figure:
     x_title = "speed for a user, tokens/s (1 / median TPOT)"
     if len(groups) == 1:
-        return stacked_canvas(x_title, [y_title], alt, [_HEIGHT_PX])
-    return spaced_canvas(x_title, [y_title] * len(groups), alt, _PANEL_PX, _LEGEND_PX)
+        return stacked_canvas(x_title, [y_title], alt, [_HEIGHT_PX], title)
+    panels = [y_title] * len(groups)
+    return spaced_canvas(x_title, panels, alt, _PANEL_PX, _LEGEND_PX, title)
 
 
 def _add_panel(

@@ -42,7 +42,8 @@ def server_over_time(states: Frames, looks: Looks) -> Figure:
     """Draw three panels on one time axis; a panel that a run has no data for stays empty."""
     peaks = [_peak(run, state) for run, state in states.items()]
     alt = f"Requests running and waiting, and KV memory in use, over time. {' '.join(peaks)}"
-    figure = stacked_canvas("time, s", [title for _, title, _ in _PANELS], alt)
+    title = "Requests running and waiting, and KV memory in use"
+    figure = stacked_canvas("time, s", [panel for _, panel, _ in _PANELS], alt, title=title)
     for run, state in states.items():
         for row, (name, _, factor) in enumerate(_PANELS, start=1):
             hover, y = "%{y:.4g} at %{x:.4g} s" + OF_RUN, state[name] * factor

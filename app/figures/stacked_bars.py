@@ -31,7 +31,7 @@ def memory_bar(bars: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
     if unknown:
         raise KeyError(f"{min(unknown)}: a memory bar has {', '.join(_LOOKS['kv_memory'])}")
     alt = [_shares(name, parts, unit) for name, parts in bars.items()]
-    figure = canvas(f"memory, {unit}", "", " ".join(alt))
+    figure = canvas(f"memory, {unit}", "", " ".join(alt), "What the memory holds, mean over time")
     _add_memory(figure, bars, _LOOKS["kv_memory"], unit)
     figure.update_layout(height=110 + 50 * len(bars))
     return figure
@@ -47,7 +47,8 @@ def device_memory(bars: Mapping[str, Mapping[str, float]], capacity_bytes: float
     }
     capacity = f"{capacity_bytes / _GB:,.4g} GB"
     alt = [f"Device memory of {capacity}.", *(_amounts(*bar) for bar in in_gb.items())]
-    figure = canvas("memory, GB (10^9 bytes)", "", " ".join(alt))
+    title = "What the memory of a device holds"
+    figure = canvas("memory, GB (10^9 bytes)", "", " ".join(alt), title)
     _add_memory(figure, in_gb, _LOOKS["device_memory"], "GB")
     figure.add_vline(
         x=capacity_bytes / _GB,
@@ -78,7 +79,8 @@ def provenance_bar(provenance: Mapping[str, Any]) -> Figure:
     shares = origin_shares(provenance)
     found = ", ".join(f"{one.name} {one.share:.1%}" for one in shares)
     alt = f"Where the step times come from: {found or 'no step was run'}."
-    figure = canvas("share of simulated busy time, %", "", alt)
+    title = "Where the step times come from"
+    figure = canvas("share of simulated busy time, %", "", alt, title)
     for one in shares:
         part = (f"{one.name}: {one.meaning}", *one.look)
         hover = f"%{{x:.3g}} % {one.name}<extra></extra>"
@@ -95,7 +97,8 @@ def request_parts(request_id: str, parts_s: Mapping[str, float]) -> Figure:
     whole_s = sum(parts.values())
     named = ", ".join(f"{PART_LOOKS[part][0]} {seconds:.3g} s" for part, seconds in parts.items())
     alt = f"Where the {whole_s:.3g} s of request {request_id} went: {named or 'nowhere'}."
-    figure = canvas("part of the E2E latency, s", "", alt)
+    title = f"Where the {whole_s:.3g} s of request {request_id} went"
+    figure = canvas("part of the E2E latency, s", "", alt, title)
     for part, seconds in parts.items():
         look, share = PART_LOOKS[part], seconds / whole_s
         label = f"{look[0]}<br>{seconds:.3g} s" if share >= _LABELLED_SHARE else ""

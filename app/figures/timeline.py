@@ -55,7 +55,9 @@ def timeline(shown: TimelineData, chosen: str | None = None) -> Figure:
     A bar carries its request's id as ``customdata``. The line of ``chosen`` is marked.
     """
     panels = _panels(shown)
-    figure = stacked_canvas("time, s", list(panels.values()), _alt(shown), _heights_px(shown))
+    title = "Requests, and below them the server" if len(panels) > 1 else "Requests along time"
+    heights_px, titles = _heights_px(shown), list(panels.values())
+    figure = stacked_canvas("time, s", titles, _alt(shown), heights_px, title)
     _add_requests(figure, shown)
     _name_lines(figure, shown.requests["request_id"].tolist(), chosen)
     for row, panel in enumerate(panels, start=1):
@@ -81,7 +83,8 @@ def gantt(requests: pd.DataFrame, most: int = MOST_GANTT_REQUESTS) -> Figure:
     if len(done):
         e2e_s = done["e2e_s"]
         alt += f" The longest takes {spoken(e2e_s.max())} s, the median {spoken(e2e_s.median())} s."
-    figure = canvas("time, s", "request, in order of arrival", alt)
+    title = "Requests along time, in the order of arrival"
+    figure = canvas("time, s", "request, in order of arrival", alt, title)
     lines = np.arange(len(shown))
     ids = shown["request_id"].to_numpy(object)
     for part, (start_s, end_s) in _gantt_spans(shown).items():

@@ -23,7 +23,8 @@ def error_waterfall(
     label = METRICS[metric].label
     parts = ", ".join(f"{name} {_share(effect)}" for name, effect, _ in effects)
     alt = f"{label} is {100 * predicted:+.1f} % off: {parts}; {100 * left:+.1f} is left."
-    figure = canvas(f"error of mean {label}, % of measured", "", alt)
+    title = f"Where the error of the mean {label} comes from"
+    figure = canvas(f"error of mean {label}, % of measured", "", alt, title)
     names = [
         f"predicted {100 * predicted:+.1f} %",
         *(f"{name} {_share(effect)}" for name, effect, _ in effects),

@@ -14,8 +14,9 @@ from functools import cache
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from app.figures import DARK, LIGHT, Figure, alt_text, note_of
+from app.figures import Figure, alt_text, note_of
 from app.html.elements import element
+from app.pictures.themes import THEMES
 from app.text.assets import asset
 
 POLICY = (
@@ -44,7 +45,7 @@ class Charts:
         return [
             element("script", packed_library(), id="library", type="application/gzip"),
             element("script", _as_json(self._figures), id="charts", type="application/json"),
-            element("script", asset("report.js")),
+            element("script", asset("recoloured.js") + asset("report.js")),
         ]
 
 
@@ -56,7 +57,7 @@ def packed_library() -> str:
 
 
 def _as_json(figures: Mapping[str, Figure]) -> str:
-    """Return figures and templates as JSON that cannot close a script element."""
-    themes = json.dumps({"light": LIGHT.to_plotly_json(), "dark": DARK.to_plotly_json()})
+    """Return figures and themes as JSON that cannot close a script element."""
+    themes = json.dumps({name: theme.spec() for name, theme in THEMES.items()})
     drawn = ",".join(f"{json.dumps(name)}:{fig.to_json()}" for name, fig in figures.items())
-    return f'{{"templates":{themes},"charts":{{{drawn}}}}}'.replace("<", "\\u003c")
+    return f'{{"themes":{themes},"charts":{{{drawn}}}}}'.replace("<", "\\u003c")

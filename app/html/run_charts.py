@@ -34,7 +34,7 @@ def run_charts(
     if measured:
         lag = figures.schedule_lag(measured, looks)
         yield _OVER_TIME, "Schedule lag: how late the client was", lag
-    if states := {named.name: state for named in runs if len(state := _server_state(named))}:
+    if states := {named.name: state for named in runs if len(state := server_state(named))}:
         figure = figures.server_over_time(states, looks)
         yield _OVER_TIME, "Requests running and waiting, and KV memory", figure
     if len(runs) <= MOST_TIMELINES:
@@ -45,7 +45,7 @@ def run_charts(
         yield _REQUESTS, "KV memory, mean over the run", figures.memory_bar(bars, "tokens")
 
 
-def _server_state(named: NamedRun) -> pd.DataFrame:
+def server_state(named: NamedRun) -> pd.DataFrame:
     """Return the server over time: steps of a simulation, or scraped metrics of a load test."""
     run = named.run
     if run.kind == "loadtest":

@@ -55,10 +55,10 @@ Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
 
 @dataclass(frozen=True, slots=True)
 class Overwriting:
-    """What may become of the run that ``--out`` has."""
+    """What may become of the run that ``--out`` has, and of the picture that ``--plot`` has."""
 
     overwrite: Annotated[bool, Option("--overwrite")] = False
-    """Replace the run, or the file of ours, that --out has; other files stay."""
+    """Replace the run, or the file of ours, that --out or --plot has; other files stay."""
 
     def claimed(self, folder: Path, resume: bool = False) -> "AbstractContextManager[RunClaim]":
         """Claim a run folder before the work begins (``sim.records.run_claim.claimed_run``)."""

@@ -15,7 +15,7 @@ from app.text.tables import number, server_lines
 from sim.experiments.paired_comparison import MetricDifference, RunComparison, compare
 from sim.experiments.predict import runs_over_seeds
 from sim.experiments.scenario import Scenario
-from sim.records.run import machine_facts
+from sim.records.run import Run, machine_facts
 from sim.records.run_claim import RunClaim
 from workloads.trace import Trace
 
@@ -34,8 +34,8 @@ def print_comparison(
     replications: int | None,
     claim: RunClaim | None,
     as_json: bool,
-) -> None:
-    """Simulate both over the same seeds and print how B differs from A.
+) -> list[Run]:
+    """Simulate both over the same seeds, print how B differs from A, and return a run of each.
 
     ``servers`` is what the scenario says of them.
     """
@@ -57,6 +57,7 @@ def print_comparison(
             typer.echo(json.dumps(_as_dict(found, names, sides, rests)))
         else:
             typer.echo("\n".join(_report(found, names, sides, servers, seeds, rests)))
+    return [of_side[0] for of_side in runs]
 
 
 def _report(

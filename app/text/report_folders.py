@@ -100,6 +100,17 @@ def runs_by_folder(folders: Sequence[Path]) -> dict[Path, Run]:
     return {folder: _load(folder) for root in folders for folder in _runs_in(root)}
 
 
+def named_runs(runs: Mapping[str, Run]) -> list[NamedRun]:
+    """Return runs by their folders under the names of these; where two are the same, whole
+    paths."""
+    folders = list(map(Path, runs))
+    names = _unique([folder.resolve().name for folder in folders], folders)
+    return [
+        NamedRun(name, run, load_server_metrics(folder))
+        for name, (folder, run) in zip(names, zip(folders, runs.values(), strict=True), strict=True)
+    ]
+
+
 def same_load(predicted: Run, measured: Run) -> bool:
     """Return whether both had the same requests at the same times."""
     ours, theirs = (

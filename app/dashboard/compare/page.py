@@ -18,6 +18,7 @@ from app.dashboard.metrics_row import (
     chosen_metrics,
     summaries_so_far,
 )
+from app.dashboard.pictures.simulated_source import simulated_source
 from app.dashboard.prefix_advice import only_prefix_cache_differs, prefix_advice
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.simulations import REPLICATIONS, SimulatedScenario
@@ -179,7 +180,8 @@ def _distribution(outcomes: Mapping[str, SimulatedScenario]) -> None:
     slo = next(iter(outcomes.values())).file.slo.slo()
     requests = {label: found.run.requests for label, found in outcomes.items()}
     limit_s: float | None = getattr(slo, metric)
-    chart(figures.latency_cdf(requests, metric, figures.looks(outcomes), limit_s), "compare_cdf")
+    figure = figures.latency_cdf(requests, metric, figures.looks(outcomes), limit_s)
+    chart(figure, "compare_cdf", simulated_source(outcomes.values()))
 
 
 def _gains(outcomes: Mapping[str, SimulatedScenario]) -> None:
@@ -190,7 +192,7 @@ def _gains(outcomes: Mapping[str, SimulatedScenario]) -> None:
     a, b = outcomes[first], outcomes[other]
     found = policy_comparison.request_gains(a.run.requests, b.run.requests)
     st.markdown(policy_comparison.gains_sentence(found, escaped(first), escaped(other)))
-    chart(figures.gains_over_time(found, first, other), "compare_gains")
+    chart(figures.gains_over_time(found, first, other), "compare_gains", simulated_source((a, b)))
     frames = policy_comparison.largest_gains_and_losses(found)
     titles = ("Largest gains", "Largest losses")
     for column, title, frame in zip(st.columns(2), titles, frames, strict=True):

@@ -21,6 +21,7 @@ from app.dashboard.jobs.scenario_grid import (
     simulate_point,
     with_values,
 )
+from app.dashboard.pictures.simulated_source import grid_source
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from app.dashboard.scenario.uploads import given_trace
 from app.dashboard.widgets import bound, problems_shown
@@ -121,7 +122,8 @@ def _draw(job: "Job[GridScenario, Any]", share: float, y: str) -> None:
         share=share, best=best, tpot_limit_s=grid.base.slo.slo().tpot_s,
     )  # fmt: skip
     options = {} if job.is_running else {"on_select": _load, "selection_mode": "points"}
-    chart(figure, _CHART if options else f"{_CHART}_so_far", **options)
+    source = grid_source(grid.base)
+    chart(figure, _CHART if options else f"{_CHART}_so_far", source, **options)
     st.caption(
         f"Filled symbols: at least {100 * share:g} % of the requests are within the SLO; open "
         "symbols: fewer. Along a line the rate grows. The broad grey line is the Pareto front: no "

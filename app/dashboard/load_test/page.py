@@ -12,11 +12,13 @@ from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped, three_digits
 from app.dashboard.kept_runs.opened_runs import opened
 from app.dashboard.load_test.load_test_process import Endpoint, LoadTestProcess, start
+from app.dashboard.pictures.simulated_source import simulated_source
 from app.dashboard.scenario.allowed_choices import runs_folder
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.simulations import SimulatedScenario, simulate_or_stop
 from app.dashboard.trust.trials import COMMAND, bundled, verdict_table
 from app.dashboard.widgets import problems_shown
+from app.pictures.source_line import source_line
 from app.text.metric_labels import METRICS
 from loadtest.dialects.registry import DIALECTS
 from loadtest.report.comparison import Comparison
@@ -138,7 +140,7 @@ def _charts(answers: pd.DataFrame, outcome: SimulatedScenario) -> None:
         figure = figures.live_latency(answers, outcome.run.requests, metric, looks, limit_s)
         with column:
             st.caption(f"{METRICS[metric].label} of each answer, and the prediction")
-            chart(figure, f"load_test_{metric}")
+            chart(figure, f"load_test_{metric}", simulated_source([outcome]))
 
 
 def _ended(test: LoadTestProcess, outcome: SimulatedScenario) -> None:
@@ -165,7 +167,9 @@ def _result(test: LoadTestProcess) -> None:
     for line in _warnings(measured):
         st.warning(escaped(line))
     requests = {"predicted": kinds["simulation"].requests} if trials else {}
-    _drawn({**requests, "measured": measured.requests}, trials[0].comparison if trials else None)
+    source = source_line([kinds[kind] for kind in ("simulation", "loadtest") if kind in kinds])
+    found = trials[0].comparison if trials else None
+    _drawn({**requests, "measured": measured.requests}, found, source)
     downloads(measured.requests.drop(columns="chunk_s"), "load_test_requests")
 
 
@@ -175,10 +179,11 @@ def _example() -> None:
     st.subheader("Example: a load test of the bundled engine")
     st.caption(f"Yours will be shown like this one, which `{COMMAND}` made on two shared vCPUs.")
     runs = {"predicted": trial.predicted.run, "measured": trial.measured[0].run}
-    _drawn({name: run.requests for name, run in runs.items()}, trial.comparison)
+    requests = {name: run.requests for name, run in runs.items()}
+    _drawn(requests, trial.comparison, source_line(list(runs.values())))
 
 
-def _drawn(requests: Mapping[str, pd.DataFrame], found: Comparison | None) -> None:
+def _drawn(requests: Mapping[str, pd.DataFrame], found: Comparison | None, source: str) -> None:
     if found:
         verdicts = verdict_table(found.metrics)
         st.dataframe(verdicts, hide_index=True, alt="Errors of the prediction, with verdicts.")
@@ -186,7 +191,8 @@ def _drawn(requests: Mapping[str, pd.DataFrame], found: Comparison | None) -> No
     for column, metric in zip(st.columns(2), _LATENCIES, strict=True):
         with column:
             st.markdown(f"**Distribution of {METRICS[metric].label}**")
-            chart(figures.latency_cdf(requests, metric, looks), f"load_test_cdf_{metric}")
+            figure = figures.latency_cdf(requests, metric, looks)
+            chart(figure, f"load_test_cdf_{metric}", source)
 
 
 def _warnings(run: Run) -> Iterator[str]:

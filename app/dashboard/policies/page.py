@@ -19,6 +19,7 @@ from app.dashboard.jobs.scenario_grid import (
     points_frame,
     simulate_point,
 )
+from app.dashboard.pictures.simulated_source import grid_source
 from app.dashboard.policies import policy_grid
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.scenario.uploads import given_trace
@@ -115,7 +116,8 @@ def _draw(job: "Job[GridScenario, Any]", share: float) -> None:
     shares = frame.pivot_table("slo_attainment", policy_grid.NAME, "rate", dropna=False)
     shares = shares.reindex(index=list(names), columns=rates)
     title = METRICS["slo_attainment"].title
-    chart(figures.heat_map(shares, "requests per second", title), "policies_heat_map")
+    figure = figures.heat_map(shares, "requests per second", title)
+    chart(figure, "policies_heat_map", grid_source(job.note.base))
     if job.is_running:
         return
     left, right = st.columns([3, 2])

@@ -23,6 +23,7 @@ from app.dashboard.widgets import bound, problems_shown
 from app.html.report import render_html
 from app.html.run_charts import run_charts
 from app.figures import looks
+from app.pictures.source_line import source_line
 from app.scenario.scenario_file import ScenarioFile
 from app.text.report_folders import NamedRun
 from workloads.errors import ServetwinError
@@ -207,5 +208,5 @@ def _drawn(named: NamedRun, file: ScenarioFile) -> None:
     for place, (column, (_, title, figure)) in enumerate(zip(places, charts, strict=False)):
         with column:
             st.markdown(f"**{title}**")
-            chart(figure, f"runs_chart_{place}")
+            chart(figure, f"runs_chart_{place}", source_line([named.run]))
     downloads(named.run.requests.drop(columns="chunk_s", errors="ignore"), "run_requests")

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 
 from app.dashboard.scenario.allowed_choices import offered_technique, require_all_offered
+from app.pictures.source_line import made_by, server_name
 from app.scenario.scenario_file import ScenarioFile, Server
 from app.scenario.server_options import technique_name
 from sim.techniques.build import build_setup, parse_efficiency
@@ -33,6 +34,10 @@ class DataSheetServer:
         return cls(
             server.model, server.hardware, server.techniques, server.without, server.efficiency
         )
+
+    def source(self) -> str:
+        """Return what a chart of the server rests on, for its picture."""
+        return f"Computed from data sheets: {server_name(asdict(self))}; {made_by()}"
 
     def setup(self) -> Setup:
         """Build the server; raises ``ServetwinError`` where parts do not fit, or name a file."""

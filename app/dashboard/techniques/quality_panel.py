@@ -44,7 +44,7 @@ def _judged(
     if points.empty:
         st.info("Measure techniques under Effects: their throughput then stands beside quality.")
     else:
-        chart(figures.quality_against_throughput(points), "techniques_quality")
+        chart(figures.quality_against_throughput(points), "techniques_quality", server.source())
         st.caption(
             "Right and low is better. Open symbols: measured on another model. Perplexity and "
             "accuracy are not compared with each other. Left out: what this server has already, "

@@ -38,7 +38,8 @@ def roofline_panel(server: DataSheetServer, setup: Setup) -> None:
         st.markdown(f"**{phase.capitalize()}**{said}")
     frame = server_tables.operators_frame(steps)
     peaks = server_tables.peaks_flops_per_s(deployment)
-    chart(figures.roofline(frame, peaks, deployment.hardware.memory_bytes_per_s), "techniques_dots")
+    figure = figures.roofline(frame, peaks, deployment.hardware.memory_bytes_per_s)
+    chart(figure, "techniques_dots", server.source())
     st.caption(
         "Filled symbols: a decode step of these sequences at this context. Open symbols: the "
         "prefill of one prompt of that length. A larger symbol takes a larger share of the step. "
@@ -66,7 +67,8 @@ def memory_panel(server: DataSheetServer, setup: Setup) -> None:
     for name, memory in memories.items():
         _verdict(name, memory, sequences, context_tokens)
     bars = {name: memory.parts(sequences) for name, memory in memories.items()}
-    chart(figures.device_memory(bars, memories["This server"].capacity), "techniques_memory")
+    figure = figures.device_memory(bars, memories["This server"].capacity)
+    chart(figure, "techniques_memory", server.source())
     here = memories["This server"]
     st.caption(
         f"Weights {_gb(here.weights)}; a sequence of {context_tokens:,} tokens takes "

@@ -21,6 +21,7 @@ from app.dashboard.timeline.request_explanation import draw_explanation, slowest
 from app.dashboard.timeline.timeline_run import TimelineRun, from_folder, from_simulation
 from app.dashboard.widgets import bound, problems_shown
 from app.figures.batches import MOST_BATCHES
+from app.pictures.source_line import source_line
 from sim.explain.explain import Explanation
 from workloads.errors import ServetwinError
 
@@ -128,7 +129,7 @@ def _chart(shown_run: TimelineRun, choice: visible.VisibleRequests, row: int | N
     chosen = None if row is None else _name(shown_run, row)
     shown = visible.timeline_data(shown_run, choice)
     chart(
-        figures.timeline(shown, chosen), "timeline_chart",
+        figures.timeline(shown, chosen), "timeline_chart", source_line([shown_run.run]),
         on_select=_take_click, selection_mode="points",
     )  # fmt: skip
     joined = " Batches that begin close to each other are joined."
@@ -155,9 +156,8 @@ def _example(shown_run: TimelineRun, name: str) -> None:
 def _explain(shown_run: TimelineRun, row: int) -> None:
     name = _name(shown_run, row)
     zoom = partial(_zoom, visible.window_around(shown_run, row))
-    draw_explanation(
-        shown_run.explainer.explain(name), shown_run.explainer.waited_behind(name), zoom
-    )
+    explainer, source = shown_run.explainer, source_line([shown_run.run])
+    draw_explanation(explainer.explain(name), explainer.waited_behind(name), zoom, source)
 
 
 def _name(shown_run: TimelineRun, row: int) -> str:

@@ -15,16 +15,18 @@ from sim.explain.explain import Explanation
 _STEPS: dict[str, str] = asset_table("words.yaml")["steps"]
 
 
-def draw_explanation(found: Explanation, behind: pd.DataFrame, zoom: Callable[[], None]) -> None:
+def draw_explanation(
+    found: Explanation, behind: pd.DataFrame, zoom: Callable[[], None], source: str
+) -> None:
     """Draw why a request took as long as it did; ``behind`` are the steps that it waited behind.
 
-    ``zoom`` shows all its time in the timeline.
+    ``zoom`` shows all its time in the timeline; ``source`` is for the picture.
     """
     st.markdown(f"**{escaped(_sentence(verdict(found)))}**")
     st.caption(escaped(_facts(found)))
     st.button("Show it in the timeline", on_click=zoom)
     if found.parts_s:
-        chart(figures.request_parts(found.request_id, found.parts_s), "timeline_parts")
+        chart(figures.request_parts(found.request_id, found.parts_s), "timeline_parts", source)
         with st.expander("The parts as a table"):
             st.dataframe(parts_table(found), hide_index=True, alt="Where its time went.")
     for note in found.notes:

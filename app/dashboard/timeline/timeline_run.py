@@ -1,10 +1,11 @@
 """The run that a timeline shows: the scenario at the side, or a kept run folder."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
+from app.dashboard.pictures.simulated_source import recorded_run
 from app.dashboard.simulations import SimulatedScenario
 from app.figures import state_of_steps
 from loadtest.report.server_metrics import load_server_metrics
@@ -50,7 +51,7 @@ class TimelineRun:
 def from_simulation(outcome: SimulatedScenario) -> TimelineRun:
     """Return the simulation of the scenario at the side."""
     scenario = outcome.scenario
-    run = replace(outcome.run, scenario={"policies": scenario.policies.as_dict()})
+    run = recorded_run(outcome)
     splits = scenario.cluster.splits or scenario.more_profiles
     kv_tokens = None if splits else scenario.policies.kv_tokens
     return TimelineRun(run, Explainer(run, scenario.servers()), kv_tokens)

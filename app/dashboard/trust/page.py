@@ -11,6 +11,7 @@ from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
 from app.dashboard.kept_runs.folder import last_change_s
+from app.dashboard.pictures.simulated_source import simulated_source
 from app.dashboard.scenario.allowed_choices import offered, runs_folder
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.simulations import SimulatedScenario, simulate
@@ -24,6 +25,7 @@ from app.dashboard.trust.real_gpus import (
     measurement_in_words,
     real_gpus,
 )
+from app.pictures.source_line import made_by, source_line
 from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
 from app.text.origins import origin_sentences
@@ -68,7 +70,7 @@ def _scenario(scenario: ScenarioFile) -> None:
         st.error(escaped(str(error)))
         return
     provenance = outcome.run.extra["provenance"]
-    chart(figures.provenance_bar(provenance), "trust_rests")
+    chart(figures.provenance_bar(provenance), "trust_rests", simulated_source([outcome]))
     _say_what_it_rests_on(outcome, provenance)
 
 
@@ -113,7 +115,7 @@ def _verdict(name: str, trial: Trial) -> None:
             "An example, bundled with Servetwin: "
             f"`{trials.COMMAND}` on its own engine, two shared vCPUs."
         )
-    chart(figures.errors_with_intervals(trials.error_rows(metrics)), "trust_errors")
+    chart(figures.errors_with_intervals(trials.error_rows(metrics)), "trust_errors", _source(trial))
     with st.expander("The errors as a table"):
         verdicts = trials.verdict_table(metrics)
         st.dataframe(verdicts, hide_index=True, alt="Errors of the prediction, with verdicts.")
@@ -126,6 +128,10 @@ def _verdict(name: str, trial: Trial) -> None:
             st.caption(STEADY_PART)
             verdicts = trials.verdict_table(steady.metrics)
             st.dataframe(verdicts, hide_index=True, alt="The same errors in the steady part.")
+
+
+def _source(trial: Trial) -> str:
+    return source_line([trial.predicted.run, *(named.run for named in trial.measured)])
 
 
 def _box(what: str, found: Comparison) -> None:
@@ -149,11 +155,11 @@ def _errors(trial: Trial) -> None:
         st.markdown("**By percentile**")
         looks = figures.looks(measured)
         found = figures.predicted_against_measured(predicted, measured, metric, looks)
-        chart(found, "trust_percentiles")
+        chart(found, "trust_percentiles", _source(trial))
     with right:
         st.markdown("**By requests in flight**")
         bands = error_by_band(predicted, list(measured.values()), metric)
-        chart(figures.error_per_band(bands, metric), "trust_bands")
+        chart(figures.error_per_band(bands, metric), "trust_bands", _source(trial))
 
 
 def _calibration(trial: str) -> None:
@@ -185,13 +191,14 @@ def _fits(profile: Profile) -> None:
     looks = figures.looks(profile.layouts)
     decodes = {str(name): profile_fit.decode_curve(fit) for name, fit in profile.layouts.items()}
     prompts = {str(name): profile_fit.prompt_curve(fit) for name, fit in profile.layouts.items()}
+    source = _profile_source(profile)
     left, right = st.columns(2)
     with left:
         st.markdown("**A step of decodes**")
-        chart(figures.step_time_curve(decodes, "decodes, count", looks), "trust_decodes")
+        chart(figures.step_time_curve(decodes, "decodes, count", looks), "trust_decodes", source)
     with right:
         st.markdown("**A step of one prompt**")
-        chart(figures.step_time_curve(prompts, "prompt, tokens", looks), "trust_prompts")
+        chart(figures.step_time_curve(prompts, "prompt, tokens", looks), "trust_prompts", source)
     left, right = st.columns(2)
     with left:
         st.markdown("**Coefficients**")
@@ -204,12 +211,16 @@ def _fits(profile: Profile) -> None:
         _residuals(profile, looks)
 
 
+def _profile_source(profile: Profile) -> str:
+    return f"From {profile.describe()[0]}; {made_by()}"
+
+
 def _residuals(profile: Profile, looks: Mapping[str, figures.Look]) -> None:
     left = profile_fit.residuals(profile)
     if not left:
         st.info(f"No residuals: the step times of this profile are {profile.origin}.")
         return
-    chart(figures.residual_cdf(left, looks), "trust_residuals")
+    chart(figures.residual_cdf(left, looks), "trust_residuals", _profile_source(profile))
     st.caption("A profile keeps quantiles of its residuals, not the measured steps.")
 
 
@@ -218,7 +229,10 @@ def _real_gpus() -> None:
     results = real_gpus()
     figures_found = figures_by_evidence(results)
     st.markdown(escaped(measurement_in_words(results)))
-    chart(figures.predicted_by_evidence(figures_found), "trust_gpus")
+    source = (
+        f"Measured by others ({results['source']}); predicted on {results['date']}; {made_by()}"
+    )
+    chart(figures.predicted_by_evidence(figures_found), "trust_gpus", source)
     st.caption("Mean and p90 of each latency. The step times of the predictions are from:")
     st.caption("\n".join(f"- {evidence_sentence(name)}" for name in EVIDENCE))
     metrics = figures_found["metric"].unique()

@@ -19,6 +19,7 @@ from app.dashboard.metrics_row import (
     metrics_row,
     summaries_so_far,
 )
+from app.dashboard.pictures.simulated_source import simulated_source
 from app.dashboard.prefix_advice import CANNOT_TELL, only_prefix_cache_differs, prefix_advice
 from app.dashboard.scenario.controls import changes
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
@@ -196,7 +197,8 @@ def _distributions(outcomes: Mapping[str, SimulatedScenario]) -> None:
     for column, (metric, limit_s) in zip(st.columns(2), limits_s.items(), strict=True):
         with column:
             st.markdown(f"**Distribution of {figures.METRICS[metric].label}**")
-            chart(figures.latency_cdf(requests, metric, looks, limit_s), f"what_if_{metric}")
+            figure = figures.latency_cdf(requests, metric, looks, limit_s)
+            chart(figure, f"what_if_{metric}", simulated_source(outcomes.values()))
 
 
 def _over_time(outcomes: Mapping[str, SimulatedScenario]) -> None:
@@ -205,11 +207,13 @@ def _over_time(outcomes: Mapping[str, SimulatedScenario]) -> None:
         for name, found in outcomes.items()
     }
     st.markdown("**The server over time**")
-    chart(figures.server_over_time(states, figures.looks(outcomes)), "what_if_server")
+    figure = figures.server_over_time(states, figures.looks(outcomes))
+    chart(figure, "what_if_server", simulated_source(outcomes.values()))
 
 
 def _memory(outcomes: Mapping[str, SimulatedScenario]) -> None:
     found = {name: memory_parts(outcome) for name, outcome in outcomes.items()}
     st.markdown("**Memory of a replica, mean over time**")
     for unit, bars in bars_of_one_unit(found):
-        chart(figures.memory_bar(bars, unit), f"what_if_memory_{unit}")
+        source = simulated_source(outcomes[name] for name in bars)
+        chart(figures.memory_bar(bars, unit), f"what_if_memory_{unit}", source)

@@ -1,87 +1,13 @@
 """Figures: what they draw is what the frames hold; units, limits, looks; and for every eye."""
 
 import json
-from collections.abc import Callable
 
-import pandas as pd
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
 from app import figures
-from tests.support.figure_frames import load_test, requests_frame, steps_frame
-
-A, B = requests_frame(seed=1), requests_frame(seed=2)
-
-
-TWO = {"A": A, "B": B}
-
-
-LOOKS = figures.looks(TWO)
-
-
-MEASURED = {"A": load_test().requests}
-
-
-FRAME = A[["request_id", "scheduled_s"]].assign(ttft_s_difference=0.1)
-
-
-STEPS = steps_frame().assign(steps=1, decode_sequences=2, rows=3)
-
-
-SPANS = pd.DataFrame({"line": [0], "part": ["decode"], "start_s": [0.0], "end_s": [1.0]})
-
-
-MOMENTS = figures.TimelineData(
-    0.0, 9.0, A.head(3), SPANS, STEPS, figures.state_of_steps(STEPS, 1000)
-)  # fmt: skip
-
-
-ERRORS = pd.DataFrame({"metric": ["TTFT"], "error": 1.0, "low": -1.0, "high": 2.0, "allowed": 10.0})
-
-
-BANDS = pd.DataFrame(
-    {"least": [0.0], "most": 3.0, "requests": 9, "error": 0.1, "low": 0.0, "high": 0.2,
-     "noise": 0.05}
-)  # fmt: skip
-
-
-CURVE = pd.DataFrame(
-    {"x": [1, 2, 3], "seconds": 0.01, "low_s": 0.009, "high_s": 0.02,
-     "measured": [True, True, False]}
-)  # fmt: skip
-
-
-EVIDENCE = pd.DataFrame(
-    {"gpu": ["X", "Y"], "evidence": ["layers", "sheet"], "metric": "ttft_s", "point": "mean",
-     "predicted": [0.09, 1.2], "measured": [0.1, 1.0], "error": [-0.1, 0.2]}
-)  # fmt: skip
-
-
-DRAWN: dict[str, Callable[[], figures.Figure]] = {
-    "cdf": lambda: figures.latency_cdf(TWO, "ttft_s", LOOKS, 0.5),
-    "gaps": lambda: figures.chunk_gap_cdf(MEASURED, LOOKS),
-    "latency": lambda: figures.latency_over_time(TWO, "tpot_s", LOOKS, 0.05),
-    "throughput": lambda: figures.throughput_over_time(TWO, LOOKS),
-    "lag": lambda: figures.schedule_lag(MEASURED, LOOKS),
-    "server": lambda: figures.server_over_time(
-        {"A": figures.state_of_steps(steps_frame(), 1000)}, LOOKS
-    ),
-    "gantt": lambda: figures.gantt(A),
-    "agreement": lambda: figures.predicted_against_measured(A, {"B": B}, "e2e_s", LOOKS),
-    "differences": lambda: figures.differences_over_time({"A": FRAME}, "ttft_s", LOOKS),
-    "memory": lambda: figures.memory_bar({"A": {"weights": 3.0, "free": 1.0}}, "GiB"),
-    "timeline": lambda: figures.timeline(MOMENTS, "r1"),
-    "explained": lambda: figures.request_parts("r1", {"queue": 1.0, "decode": 3.0}),
-    "errors": lambda: figures.errors_with_intervals(ERRORS),
-    "evidence": lambda: figures.predicted_by_evidence(EVIDENCE),
-    "bands": lambda: figures.error_per_band(BANDS, "ttft_s"),
-    "residuals": lambda: figures.residual_cdf({"A": [0.9, 1.0, 1.1]}, LOOKS),
-    "step time": lambda: figures.step_time_curve({"A": CURVE}, "decodes, count", LOOKS),
-    "rests": lambda: figures.provenance_bar(
-        {"origins": {"measured here": 1.0}, "extrapolated": {"measured here": 0.2}}
-    ),
-}
-
+from tests.support.drawn_figures import DRAWN, LOOKS, TWO, A
+from tests.support.figure_frames import load_test, requests_frame
 
 UNITLESS = {"request, in order of arrival", "batches"}
 

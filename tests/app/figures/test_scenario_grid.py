@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
+from plotly.colors import sample_colorscale  # type: ignore[import-untyped]
+
 from app import figures
 from app.dashboard.frontier.frontier_grid import (
     Y_TITLES,
@@ -18,6 +20,7 @@ from app.dashboard.jobs.scenario_grid import (
 from app.figures.palette import COLOURS
 from sim.experiments.frontier import GOODPUT, INTERACTIVITY, THROUGHPUT, on_front
 from sim.experiments.sweep import PROBLEM
+from tests.support.colour_vision import contrast
 
 
 def grid_frame() -> pd.DataFrame:
@@ -89,6 +92,19 @@ def test_the_heat_map_has_categories_and_its_values_in_words() -> None:
     (cells,) = figure.data
     assert figure.layout.xaxis.type == figure.layout.yaxis.type == "category"
     assert (cells.x, cells.y) == (("2", "16"), ("&lt;b>a", "b"))
-    assert [list(row) for row in cells.text] == [["100.0", "50.0"], ["", "25.0"]]
+    assert [note.text for note in figure.layout.annotations] == ["100.0", "50.0", "25.0"]
+    assert {note.y for note in figure.layout.annotations[:2]} == {cells.y[0]}
     assert (cells.zmin, cells.zmax) == (0, 100)
     assert "25.0 at 16" in figures.alt_text(figure)
+
+
+def test_shares_stand_out_from_their_cells() -> None:
+    shares = pd.DataFrame([np.linspace(0, 1, 101), np.full(101, np.nan)], ["a", "b"], range(101))
+    figure = figures.heat_map(shares, "rate, requests/s", "SLO attainment, %")
+    written = [note for note in figure.layout.annotations if note.y == "a"]
+    assert [note.text for note in written[:3]] == ["0.0", "1.0", "2.0"]
+    assert len(written) == len(figure.layout.annotations) == 101, "undefined cells stay empty"
+    for note, share in zip(written, np.linspace(0, 1, 101), strict=True):
+        (cell,) = sample_colorscale("Cividis", [share], colortype="tuple")
+        colour = "#" + "".join(f"{round(255 * part):02x}" for part in cell)
+        assert contrast(note.font.color, colour) >= 4.5, share

@@ -125,7 +125,7 @@ def test_every_chart_has_its_place_its_title_and_its_text(page: Page) -> None:
     assert places.keys() == drawn["charts"].keys()
     assert len(page.all("figcaption")) == len(places) >= 15
     assert all(place["aria-label"] for place in places.values())
-    assert drawn["templates"].keys() == {"light", "dark"}
+    assert drawn["themes"].keys() == {"light", "dark"}
     for chart in drawn["charts"].values():
         assert chart["data"]
         assert "layout" not in chart["layout"]["template"], "the page sets light or dark"

@@ -1,0 +1,48 @@
+"""Buttons below a chart that save it as a picture, drawn by the browser, not by the server.
+
+``pictures.js`` takes the chart as it stands on the page, the layout for a talk from the buttons,
+and the address of the page as the link.
+"""
+
+import json
+import re
+from html import escape
+
+import streamlit as st
+
+from app.figures import Figure, title_of
+from app.pictures.talk_size import PNG_WIDTH_PX, Caption, letters_in_line, talk_layout
+from app.pictures.themes import THEMES
+from app.text.assets import asset
+
+SCRIPT = "pictures/pictures.js"
+LIBRARY = "pictures/plotly.min.js"
+"""Where the server has the script, and plotly.js beside it: relative to a page."""
+_ADDRESS = "{link}"
+_KINDS = {"svg": "SVG", "png": "PNG"}
+
+
+def load_picture_script() -> None:
+    """Put the script that the buttons need into the page, and their style."""
+    themes = json.dumps({name: theme.spec() for name, theme in THEMES.items()})
+    given = f'data-themes="{escape(themes)}" data-png-width="{PNG_WIDTH_PX}"'
+    st.html(f"<style>{asset('pictures.css')}</style>")
+    st.html(f'<script src="{SCRIPT}" {given}></script>', unsafe_allow_javascript=True)
+
+
+def picture_buttons(figure: Figure, key: str, source: str) -> None:
+    """Draw the buttons of the chart ``key``: SVG and PNG, light and dark."""
+    layout = talk_layout(figure, Caption(source, _ADDRESS))
+    asked = json.dumps({"layout": layout, "letters": letters_in_line(layout["width"])})
+    name = re.sub(r"[^a-z0-9]+", "-", title_of(figure).lower()).strip("-")[:80]
+    buttons = "".join(
+        f'<button type="button" data-kind="{kind}" data-theme="{theme}">{label}, {theme}</button>'
+        for kind, label in _KINDS.items()
+        for theme in THEMES
+    )
+    given = {"chart": key, "picture": asked, "name": name}
+    attributes = " ".join(f'data-{part}="{escape(value)}"' for part, value in given.items())
+    st.html(
+        f"<details {attributes}><summary>Picture for a talk</summary>{buttons}"
+        "<output></output></details>"
+    )

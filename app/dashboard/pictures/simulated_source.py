@@ -1,0 +1,28 @@
+"""The source of a chart of simulations, for its picture."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from app.dashboard.simulations import SimulatedScenario
+from app.pictures.source_line import grid_line, source_line
+from app.scenario.scenario_file import ScenarioFile
+from app.scenario.scenarios import scenario_record
+from sim.records.run import Run
+
+
+def simulated_source(outcomes: Iterable[SimulatedScenario]) -> str:
+    """Return what was simulated, in one line; what several have in common stands once."""
+    return source_line(list(map(recorded_run, outcomes)))
+
+
+def recorded_run(outcome: SimulatedScenario) -> Run:
+    """Return the run of a scenario with the record that a run folder would keep."""
+    servers = outcome.file.server.options().record()
+    record = scenario_record(outcome.trace, outcome.scenario, servers, outcome.file.seed)
+    return replace(outcome.run, scenario=record)
+
+
+def grid_source(base: ScenarioFile) -> str:
+    """Return what the scenarios of a grid around ``base`` have in common."""
+    workload, servers = base.workload, base.server.options().record()
+    return grid_line(servers, workload.requests, workload.source, base.seed)

@@ -1,0 +1,124 @@
+"""Pictures of charts, saved by the browser: no Chrome on the server, nothing from elsewhere."""
+
+import json
+import re
+import struct
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from app import figures
+from app.dashboard.pictures.picture_buttons import picture_buttons
+from tests.support.dashboard_app import Browser, expect
+from tests.support.drawn_figures import DRAWN
+from workloads.version import own_version
+
+SUMMARY = "Picture for a talk"
+
+
+def saved(user: Browser, chart: str, button: str, folder: Path) -> Path:
+    """Press a button below a chart, and return the file that comes down."""
+    below = user.page.locator(f"[data-chart={chart}]")
+    if below.get_attribute("open") is None:
+        below.get_by_text(SUMMARY).click()
+    with user.page.expect_download(timeout=60_000) as found:
+        below.get_by_role("button", name=button, exact=True).click()
+    expect(below.get_by_role("status")).to_have_text("saved")
+    path = folder / str(found.value.suggested_filename)
+    found.value.save_as(path)
+    return path
+
+
+def texts(svg: Path) -> str:
+    return " ".join(ET.fromstring(svg.read_bytes()).itertext())
+
+
+def fill(svg: Path, text: str) -> str:
+    """The colour of a text of a drawing."""
+    root = ET.fromstring(svg.read_bytes())
+    (found,) = [each for each in root.iter() if each.text == text and each.tag.endswith("text")]
+    return (re.search(r"fill: (rgb\([^)]*\))", found.get("style", "")) or [""])[1]
+
+
+@pytest.mark.browser
+def test_a_chart_for_a_talk_comes_down_as_a_file(user: Browser, tmp_path: Path) -> None:
+    query = "?requests=60&compare_policies=static%2Bcontiguous&compare_policies=chunked%2Bpaged"
+    user.open(f"compare{query}", "Compare")
+    expect(user.page.locator(".st-key-compare_cdf .main-svg").first).to_be_visible()
+    light = saved(user, "compare_cdf", "SVG, light", tmp_path)
+    dark = saved(user, "compare_cdf", "SVG, dark", tmp_path)
+    assert light.name == "ttft-share-of-requests-within-it-light.svg"
+    assert dark.name == "ttft-share-of-requests-within-it-dark.svg"
+    for path, ink in ((light, "rgb(31, 36, 48)"), (dark, "rgb(230, 232, 238)")):
+        root = ET.fromstring(path.read_bytes())
+        assert (root.get("width"), root.get("height")) == ("960", "540")
+        said = texts(path)
+        for text in (
+            "TTFT: share of requests within it", "share of requests, %", "TTFT, ms",
+            "static+contiguous", "chunked+paged", "SLO 500 ms",
+            "Simulated: llama-3-8b-h100", "60 generated requests", "seed 0",
+            f"Servetwin {own_version()}", urlsplit(user.url).netloc,
+        ):  # fmt: skip
+            assert text in said, text
+        assert fill(path, "TTFT, ms") == ink
+        assert "requests=60" in path.read_text(), "the link of the scenario"
+    user.assert_sound()
+
+
+@pytest.mark.browser
+def test_a_png_is_drawn_at_twice_the_size(user: Browser, tmp_path: Path) -> None:
+    user.open("?requests=60", "What if?")
+    for theme in ("light", "dark"):
+        path = saved(user, "what_if_ttft_s", f"PNG, {theme}", tmp_path)
+        content = path.read_bytes()
+        assert content.startswith(b"\x89PNG")
+        assert struct.unpack(">II", content[16:24]) == (1920, 1080)
+        assert len(content) < 500_000
+    user.assert_sound()
+
+
+@pytest.mark.browser
+def test_a_picture_shows_the_chart_as_it_stands(user: Browser, tmp_path: Path) -> None:
+    user.open("?requests=60", "What if?")
+    legend = user.page.locator(".st-key-what_if_ttft_s .legendtoggle").last
+    legend.click()  # hides the SLO's line, after the time of a double click
+    hidden = user.page.locator(".st-key-what_if_ttft_s .traces").last
+    expect(hidden).to_have_css("opacity", "0.5")
+    whole = user.page.evaluate(DRAWN_LINES.replace("KEY", "what_if_ttft_s"))
+    path = saved(user, "what_if_ttft_s", "SVG, light", tmp_path)
+    assert len(re.findall('class="trace scatter', path.read_text())) == whole
+    user.assert_sound()
+
+
+DRAWN_LINES = "document.querySelectorAll('.st-key-KEY .scatterlayer > .trace').length"
+
+
+@pytest.mark.browser
+def test_what_cannot_be_drawn_is_said_below_the_chart(user: Browser) -> None:
+    user.open("?requests=60", "What if?")
+    user.page.route("**/plotly.min.js", lambda route: route.abort())
+    below = user.page.locator("[data-chart=what_if_ttft_s]")
+    below.get_by_text(SUMMARY).click()
+    below.get_by_role("button", name="SVG, light").click()
+    expect(below.get_by_role("status")).to_have_text("not saved: plotly.js is not there")
+    user.page.unroute("**/plotly.min.js")
+    below.get_by_role("button", name="SVG, light").click()
+    expect(below.get_by_role("status")).to_have_text("saved")
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_every_figure_has_its_buttons(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+    monkeypatch.setattr("streamlit.html", lambda body, **_: drawn.append(body))
+    picture_buttons(DRAWN[name](), "key", '<source> & "more"')
+    (markup,) = drawn
+    place = ET.fromstring(markup)
+    labels = [button.text for button in place.iter("button")]
+    assert labels == ["SVG, light", "SVG, dark", "PNG, light", "PNG, dark"]
+    asked: dict[str, Any] = json.loads(place.attrib["data-picture"])
+    assert figures.title_of(DRAWN[name]()).split()[0] in asked["layout"]["title"]["text"]
+    assert asked["layout"]["title"]["subtitle"]["text"].endswith("<br>{link}")
+    assert re.fullmatch(r"[a-z0-9-]+", place.attrib["data-name"])

@@ -1,0 +1,121 @@
+"""Every figure of the package once, of small frames: to be drawn, read and exported."""
+
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("plotly", reason="figures need plotly")
+from app import figures
+from tests.support.figure_frames import load_test, requests_frame, steps_frame
+
+A, B = requests_frame(seed=1), requests_frame(seed=2)
+
+TWO = {"A": A, "B": B}
+
+LOOKS = figures.looks(TWO)
+
+MEASURED = {"A": load_test().requests}
+
+FRAME = A[["request_id", "scheduled_s"]].assign(ttft_s_difference=0.1)
+
+STEPS = steps_frame().assign(steps=1, decode_sequences=2, rows=3)
+
+SPANS = pd.DataFrame({"line": [0], "part": ["decode"], "start_s": [0.0], "end_s": [1.0]})
+
+MOMENTS = figures.TimelineData(
+    0.0, 9.0, A.head(3), SPANS, STEPS, figures.state_of_steps(STEPS, 1000)
+)  # fmt: skip
+
+ERRORS = pd.DataFrame({"metric": ["TTFT"], "error": 1.0, "low": -1.0, "high": 2.0, "allowed": 10.0})
+
+BANDS = pd.DataFrame(
+    {"least": [0.0], "most": 3.0, "requests": 9, "error": 0.1, "low": 0.0, "high": 0.2,
+     "noise": 0.05}
+)  # fmt: skip
+
+CURVE = pd.DataFrame(
+    {"x": [1, 2, 3], "seconds": 0.01, "low_s": 0.009, "high_s": 0.02,
+     "measured": [True, True, False]}
+)  # fmt: skip
+
+EVIDENCE = pd.DataFrame(
+    {"gpu": ["X", "Y"], "evidence": ["layers", "sheet"], "metric": "ttft_s", "point": "mean",
+     "predicted": [0.09, 1.2], "measured": [0.1, 1.0], "error": [-0.1, 0.2]}
+)  # fmt: skip
+
+GAINS = pd.DataFrame(
+    {"request_id": ["r1", "r2"], "scheduled_s": [0.0, 1.0], "difference": [-0.1, 0.2]}
+)
+
+EFFECTS = [("the load", 0.1, "as sent"), ("the steps", 0.07, "as measured"), ("rest", None, "")]
+
+QUALITY = pd.DataFrame(
+    {"technique": ["paging", "int4"], "metric": ["kept", "perplexity"],
+     "throughput_percent": [20.0, 90.0], "loss_percent": [0.0, 4.8], "on_front": True,
+     "is_other_model": False, "source": "a paper"}
+)  # fmt: skip
+
+OPERATORS = pd.DataFrame(
+    {"phase": ["decode", "prefill"], "operator": ["decode FFN", "prefill FFN"],
+     "intensity_flops_per_byte": [16.0, 2000.0], "flops_per_s": [4e13, 6e14],
+     "share": [0.5, 0.5], "bound": ["memory", "compute"]}
+)  # fmt: skip
+
+GRID = pd.DataFrame(
+    {"series": ["A", "A", "B"], "label": ["A 1", "A 2", "B 1"],
+     "interactivity_tokens_per_s": [60.0, 40.0, 50.0], "goodput_per_s": [1.0, 1.9, 1.2],
+     "slo_attainment": [1.0, 0.99, 0.5], "on_front": [True, True, False]}
+)  # fmt: skip
+
+SHARES = pd.DataFrame([[1.0, 0.8, 0.3], [0.99, 0.5, 0.1]], ["static", "chunked"], [1.0, 2.0, 4.0])
+
+DRAWN: dict[str, Callable[[], figures.Figure]] = {
+    "cdf": lambda: figures.latency_cdf(TWO, "ttft_s", LOOKS, 0.5),
+    "gaps": lambda: figures.chunk_gap_cdf(MEASURED, LOOKS),
+    "latency": lambda: figures.latency_over_time(TWO, "tpot_s", LOOKS, 0.05),
+    "throughput": lambda: figures.throughput_over_time(TWO, LOOKS),
+    "lag": lambda: figures.schedule_lag(MEASURED, LOOKS),
+    "server": lambda: figures.server_over_time(
+        {"A": figures.state_of_steps(steps_frame(), 1000)}, LOOKS
+    ),
+    "gantt": lambda: figures.gantt(A),
+    "agreement": lambda: figures.predicted_against_measured(A, {"B": B}, "e2e_s", LOOKS),
+    "differences": lambda: figures.differences_over_time({"A": FRAME}, "ttft_s", LOOKS),
+    "memory": lambda: figures.memory_bar({"A": {"weights": 3.0, "free": 1.0}}, "GiB"),
+    "timeline": lambda: figures.timeline(MOMENTS, "r1"),
+    "explained": lambda: figures.request_parts("r1", {"queue": 1.0, "decode": 3.0}),
+    "errors": lambda: figures.errors_with_intervals(ERRORS),
+    "evidence": lambda: figures.predicted_by_evidence(EVIDENCE),
+    "bands": lambda: figures.error_per_band(BANDS, "ttft_s"),
+    "residuals": lambda: figures.residual_cdf({"A": [0.9, 1.0, 1.1]}, LOOKS),
+    "step time": lambda: figures.step_time_curve({"A": CURVE}, "decodes, count", LOOKS),
+    "rests": lambda: figures.provenance_bar(
+        {"origins": {"measured here": 1.0}, "extrapolated": {"measured here": 0.2}}
+    ),
+    "live": lambda: figures.live_latency(
+        A.assign(sent_s=A["scheduled_s"]),
+        B,
+        "ttft_s",
+        figures.looks(["measured", "predicted"]),
+        0.5,
+    ),
+    "gains": lambda: figures.gains_over_time(GAINS, "A", "B"),
+    "waterfall": lambda: figures.error_waterfall("ttft_s", 0.2, EFFECTS, 0.03),
+    "device memory": lambda: figures.device_memory({"A": {"weights": 3e9, "KV": 1e9}}, 8e9),
+    "quality": lambda: figures.quality_against_throughput(QUALITY),
+    "roofline": lambda: figures.roofline(OPERATORS, {"bf16": 1e15}, 3e12),
+    "frontier": lambda: figures.frontier(
+        GRID,
+        "goodput_per_s",
+        "goodput, requests/s",
+        {"all": ["A", "B"]},
+        share=0.9,
+        best=1,
+        tpot_limit_s=0.02,
+    ),
+    "frontier in panels": lambda: figures.frontier(
+        GRID, "goodput_per_s", "goodput, requests/s", {"first": ["A"], "second": ["B"]}, share=0.9
+    ),
+    "heat map": lambda: figures.heat_map(SHARES, "rate, requests/s", "SLO attainment, %"),
+}
