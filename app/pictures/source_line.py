@@ -30,8 +30,8 @@ def source_line(runs: Sequence[Run]) -> str:
     return "; ".join(filter(None, parts))
 
 
-def grid_line(servers: Mapping[str, Any], requests: int, trace: str, seed: int) -> str:
-    """Return the same of many simulations on the servers of a record."""
+def grid_line(servers: Mapping[str, Any], requests: int | None, trace: str, seed: int) -> str:
+    """Return the same of many simulations on the servers of a record; None are all requests."""
     load = _requests(requests, trace)
     return f"Simulated: {server_name(servers)}; {load} each; seed {seed}; {made_by()}"
 
@@ -70,10 +70,11 @@ def _rests(run: Run) -> str:
     return ", ".join(f"{one.name} {one.share:.0%}" for one in shares if one.share >= _LEAST_SHARE)
 
 
-def _requests(count: int, trace: object) -> str:
+def _requests(count: int | None, trace: object) -> str:
+    counted = "all" if count is None else f"{count:,}"
     if trace == GENERATED:
-        return f"{count:,} generated requests"
-    return f"{count:,} requests of {_name(trace or 'an unnamed trace')}"
+        return f"{counted} generated requests"
+    return f"{counted} requests of {_name(trace or 'an unnamed trace')}"
 
 
 def _name(text: object) -> str:

@@ -23,6 +23,7 @@ from app.dashboard.how_many.candidates import (
 from app.dashboard.how_many.question import METRICS_OF, Limit, asked, prices_of
 from app.dashboard.how_many.search_job import Asked, Search, run_search
 from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
+from app.dashboard.pictures.simulated_source import grid_source
 from app.dashboard.scenario.controls import CONTROLS
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.scenario.uploads import uploads
@@ -206,7 +207,8 @@ def _figures(found: Sequence[Answer], page: _Page) -> None:
     if not shown:
         return
     looks = figures.looks(candidate.label for candidate in page.candidates)
-    chart(figures.count_curves(shown, target, HEADS[what], looks), "how_many_chart")
+    figure = figures.count_curves(shown, target, HEADS[what], looks)
+    chart(figure, "how_many_chart", grid_source(page.base))
     cut = " Higher values are cut off; the table has them." if figures.is_cut(shown) else ""
     st.caption(
         "Filled symbols hold the limit, open ones miss it; bars have nine of ten draws of other "

@@ -71,3 +71,4 @@ def test_a_server_is_named_without_its_place(record: dict[str, Any], name: str) 
 def test_a_grid_says_what_its_scenarios_share() -> None:
     said = grid_line({"profile": "p"}, 1000, "generated", 0)
     assert said == f"Simulated: p; 1,000 generated requests each; seed 0; {made_by()}"
+    assert "; all requests of t.csv each; " in grid_line({"profile": "p"}, None, "t.csv", 0)
