@@ -17,10 +17,7 @@ _SENTENCE = (
 def first_visit() -> None:
     """Draw the sentence, and the button that fills Compare with the example."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(_SENTENCE, width=720)
-        if st.button(BUTTON, on_click=_choose):
-            st.switch_page(st.Page(compare, title="Compare", url_path="compare"))
-
-
-def _choose() -> None:
-    st.session_state[POLICIES_KEY] = list(BATCHING)
+        st.caption(_SENTENCE, width="stretch")
+        if st.button(BUTTON):
+            page = st.Page(compare, title="Compare", url_path="compare")
+            st.switch_page(page, query_params={POLICIES_KEY: BATCHING})

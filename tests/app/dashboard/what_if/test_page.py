@@ -219,7 +219,7 @@ def test_percentile_and_figures_are_in_the_link(user: Browser) -> None:
     expect(page.get_by_text("TTFT p50, ms")).to_be_visible()
     path = page.url.removeprefix(f"{user.url}/")
     user.open(path, "What if?")
-    expect(page.get_by_label("SLO percentile")).to_have_value("90")
+    expect(page.get_by_label("SLO percentile", exact=True)).to_have_value("90")
     expect(page.get_by_text("TTFT p50, ms")).to_be_visible()
     user.assert_sound()
 
