@@ -174,8 +174,8 @@ def _intervals(
 ) -> dict[str, Any]:
     from sim.experiments.predict import interval, summaries_over_seeds
 
-    if not replications or (scenario.is_repeatable() and not redraw):
-        return {}
+    if replications < 2 or (scenario.is_repeatable() and not redraw):
+        return {}  # a single draw is no interval
     summaries = list(
         summaries_over_seeds(
             trace, scenario, run, seed=seed, replications=replications, redraw=redraw

@@ -25,4 +25,4 @@ def signed(value: float, beside: float) -> str:
     """Return a difference with its sign, to the third digit of the larger of the two."""
     largest = max(abs(value), abs(beside))
     places = max(0, 2 - floor(log10(largest))) if largest else 0
-    return f"{value:+,.{places}f}"
+    return f"{round(value, places) + 0.0:+,.{places}f}"

@@ -1,7 +1,7 @@
 """The metrics of a run in a row: value, interval, difference to a baseline."""
 
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, replace
 from typing import Literal
 
 import streamlit as st
@@ -10,7 +10,8 @@ from app.dashboard.formatting import signed, three_digits
 from app.dashboard.jobs.replication import Summary
 from app.dashboard.simulations import SimulatedScenario, finished_replications
 from app.dashboard.widgets import bound
-from app.text.metric_labels import METRICS
+from app.text.metric_labels import METRICS, Metric
+from app.text.tables import ends
 from sim.experiments.predict import Interval, difference, interval
 from sim.records.metrics import figure
 
@@ -21,11 +22,24 @@ _DELTA_COLOURS: dict[Better, Literal["normal", "inverse"]] = {"more": "normal", 
 
 @dataclass(frozen=True, slots=True)
 class ShownMetric:
-    """A figure that pages show: ``part`` (mean, p90 ...) of a metric, or the metric itself."""
+    """A figure that pages show: ``part`` (mean, p90 ...) of a metric, or the metric itself.
+
+    ``longest`` is the longest value beside it, where that decides its unit.
+    """
 
     metric: str
     part: str | None
     better: Better
+    longest: float | None = None
+
+    def beside(self, summaries: Iterable[Summary]) -> "ShownMetric":
+        """Return the same in the unit in which its values in ``summaries`` are shown."""
+        values = [value for s in summaries if (value := figure(s, self.path)) is not None]
+        return replace(self, longest=max(values, default=None))
+
+    @property
+    def _words(self) -> Metric:
+        return METRICS[self.metric].fitting([self.longest])
 
     @property
     def path(self) -> str:
@@ -35,24 +49,25 @@ class ShownMetric:
     @property
     def label(self) -> str:
         """Return a label with its unit, such as ``TTFT p90, ms``."""
-        metric = METRICS[self.metric]
+        metric = self._words
         label = f"{metric.label} {self.part}" if self.part else metric.label
         return f"{label}, {metric.unit}".replace("throughput, tokens", "tokens")
 
     def value(self, summary: Summary) -> float | None:
         """Return the value in the label's unit; None where it is undefined."""
-        return METRICS[self.metric].scaled(figure(summary, self.path))
+        return self._words.scaled(figure(summary, self.path))
 
     def interval(self, summaries: Sequence[Summary]) -> Interval | None:
-        """Return the 90 % interval over replications, in the label's unit."""
-        return self._scaled(interval(summaries, self.path))
+        """Return the 90 % interval over replications, in the label's unit; one has none."""
+        return self._scaled(interval(summaries, self.path)) if len(summaries) > 1 else None
 
     def difference(self, a: Sequence[Summary], b: Sequence[Summary]) -> Interval | None:
-        """Return the interval of b - a over pairs of replications; None where they are no pairs."""
-        return self._scaled(difference(a, b, self.path)) if len(a) == len(b) else None
+        """Return the interval of b - a over pairs of replications; None where they are no pairs, or
+        a single one."""
+        return self._scaled(difference(a, b, self.path)) if len(a) == len(b) > 1 else None
 
     def _scaled(self, found: Interval | None) -> Interval | None:
-        factor = METRICS[self.metric].factor
+        factor = self._words.factor
         return found and Interval(*(factor * bound for bound in astuple(found)))
 
 
@@ -112,18 +127,25 @@ def metrics_row(
     with st.container(horizontal=True):
         for shown in metrics:
             with st.container(width=_WIDTH_PX, gap="xxsmall"):
-                _metric(shown, now, None if unknown else baseline)
+                before = None if unknown else baseline
+                sides = [now, *([before] if before else [])]
+                _metric(shown.beside(side.summary for side in sides), now, before)
                 if unknown:
                     st.caption(f"difference: {unknown}")
 
 
+ALIKE = "the same to three digits"
+"""What stands in the place of an interval where replications hardly differ."""
+
+
 def between(found: Interval) -> str:
-    """Return the bounds of an interval, such as ``37.1 to 38.2``."""
-    return f"{three_digits(found.low)} to {three_digits(found.high)}"
+    """Return the bounds of an interval, such as ``37.1 to 38.2``; or that they are alike."""
+    shown = ends(found.low, found.high, three_digits)
+    return f"{shown[0]} to {shown[1]}" if shown else ALIKE
 
 
 def excludes_zero(found: Interval) -> bool:
-    """Return whether the 90 % interval of a difference lies on one side of zero."""
+    """Return whether a difference has one sign: its 90 % interval, or its one value."""
     return not found.low <= 0 <= found.high
 
 
@@ -139,11 +161,24 @@ def _metric(shown: ShownMetric, now: ScenarioSummaries, baseline: ScenarioSummar
         delta_color=_DELTA_COLOURS[shown.better] if sure else "off",
         help=METRICS[shown.metric].definition,
     )
-    if now.replications:
-        found = shown.interval(now.replications)
-        st.caption(f"90 %: {between(found)}" if found else "undefined")
-    elif now.varies:
-        st.caption("90 %: ...")
+    if said := _interval_words(shown, now):
+        st.caption(said)
     if paired and base is not None:
-        low, high = signed(paired.low, base), signed(paired.high, base)
-        st.caption(f"difference: {low} to {high}{'' if sure else ' (may be none)'}")
+        st.caption(f"difference: {_paired_words(paired, base)}")
+
+
+def _interval_words(shown: ShownMetric, now: ScenarioSummaries) -> str:
+    """Return what stands below a value; nothing where replications are the same."""
+    if not now.varies:
+        return ""
+    if not now.replications:
+        return "90 %: ..."
+    found = shown.interval(now.replications)
+    return f"90 %: {between(found)}" if found else "undefined"
+
+
+def _paired_words(paired: Interval, base: float) -> str:
+    shown = ends(paired.low, paired.high, lambda bound: signed(bound, base))
+    if shown is None:
+        return ALIKE
+    return f"{shown[0]} to {shown[1]}{'' if excludes_zero(paired) else ' (may be none)'}"

@@ -19,7 +19,8 @@ def predicted_against_measured(
 
     On the diagonal both are equal; the band is 10 % to either side.
     """
-    shown = METRICS[metric]
+    longest = (_percentiles(frame, metric).max() for frame in (predicted, *measured.values()))
+    shown = METRICS[metric].fitting(longest)
     title = f"{shown.label}: predicted against measured, percentile by percentile"
     figure = canvas(f"measured {shown.title}", f"predicted {shown.title}", "", title)
     alt = [f"Percentiles of {shown.label}, predicted against measured."]

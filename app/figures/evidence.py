@@ -10,7 +10,7 @@ from app.figures.canvas import Figure, canvas_in_columns
 from app.figures.diagonal import add_diagonal
 from app.figures.palette import LIMIT_COLOUR, SYMBOLS
 from app.text.assets import asset_table
-from app.text.metric_labels import METRICS
+from app.text.metric_labels import METRICS, Metric
 from app.text.origins import LOOKS
 from app.text.tables import number
 
@@ -32,7 +32,7 @@ def predicted_by_evidence(figures: pd.DataFrame) -> Figure:
     seconds, and the relative ``error``.
     """
     metrics = figures["metric"].unique().tolist()
-    titles = [METRICS[metric].title for metric in metrics]
+    titles = [_shown_metric(figures[figures["metric"] == metric]).title for metric in metrics]
     axes = [(f"measured {title}", f"predicted {title}") for title in titles]
     title = "Predicted against measured latencies of real GPUs"
     figure = canvas_in_columns(axes, _alt(figures), title)
@@ -45,8 +45,14 @@ def predicted_by_evidence(figures: pd.DataFrame) -> Figure:
     return figure
 
 
+def _shown_metric(figures: pd.DataFrame) -> Metric:
+    """Return the one metric of these figures, in the unit in which they are shown."""
+    values = figures[["predicted", "measured"]].to_numpy(float).ravel().tolist()
+    return METRICS[figures["metric"].iloc[0]].fitting(values)
+
+
 def _add_panel(figure: Figure, figures: pd.DataFrame, col: int) -> None:
-    metric, symbols = METRICS[figures["metric"].iloc[0]], _symbols(figures)
+    metric, symbols = _shown_metric(figures), _symbols(figures)
     scaled = figures.assign(**{s: metric.factor * figures[s] for s in ("predicted", "measured")})
     values = scaled[["predicted", "measured"]].to_numpy(float)
     least, most = float(values.min()) / _MARGIN, float(values.max()) * _MARGIN

@@ -4,30 +4,35 @@ from collections.abc import Callable, Sequence
 
 from app.figures.canvas import Figure, canvas
 from app.figures.palette import COLOURS, LIMIT_COLOUR
-from app.text.metric_labels import METRICS
+from app.text.metric_labels import METRICS, Metric
 from loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level
 from loadtest.sweep.sweep import Sweep
 
 _MEASURED = {"color": COLOURS[0], "width": 2}
 _PREDICTED = {"color": COLOURS[1], "width": 2, "dash": "dash"}
+_SHARE = Metric("share of requests within the SLO", "", 1.0, "")
+_PLAIN = Metric("output tokens/s", "", 1.0, "")
 Place = Callable[[Level], float | None]
 
 
 def level_curves(sweep: Sweep) -> list[tuple[str, Figure]]:
     """Return title and figure of each curve: attainment, latencies, throughput."""
     latencies = [
-        (f"{METRICS[key].label}, {point}", _curve(sweep, f"{key}.{point}", METRICS[key].title))
+        (
+            f"{METRICS[key].label}, {point}",
+            _curve(sweep, f"{key}.{point}", _shown(key, point, sweep)),
+        )
         for key in ("ttft_s", "tpot_s")
         for point in ("p50", "p99")
     ]
-    tokens = ("Output throughput", _curve(sweep, TOKENS, "output tokens/s"))
+    tokens = ("Output throughput", _curve(sweep, TOKENS, _PLAIN))
     return [*_attainment(sweep), *latencies, tokens]
 
 
 def _attainment(sweep: Sweep) -> list[tuple[str, Figure]]:
     if sweep.settings.slo is None:
         return []
-    figure = _curve(sweep, SHARE, "share of requests within the SLO")
+    figure = _curve(sweep, SHARE, _SHARE)
     levels = [level for level in _placed(sweep) if level.attainment]
     found = [level.attainment for level in levels if level.attainment]
     figure.update_traces(
@@ -44,11 +49,16 @@ def _attainment(sweep: Sweep) -> list[tuple[str, Figure]]:
     return [("Share of requests within the SLO", figure)]
 
 
-def _curve(sweep: Sweep, key: str, title: str) -> Figure:
+def _shown(name: str, point: str, sweep: Sweep) -> Metric:
+    """Return a metric in the unit in which a figure of it is shown."""
+    rows = (row for level in sweep.levels for row in (level.figures, level.predicted) if row)
+    return METRICS[name].fitting(row[f"{name}.{point}"] for row in rows)
+
+
+def _curve(sweep: Sweep, key: str, metric: Metric) -> Figure:
     """Draw a figure of the measured levels over their load, and of the predicted ones."""
     levels, place = _placed(sweep), _place(sweep)
-    factor = METRICS[name].factor if (name := key.partition(".")[0]) in METRICS else 1.0
-    factor = 1.0 if key in (SHARE, TOKENS) else factor
+    title, factor = metric.title, metric.factor
     x = "users" if sweep.settings.of == "users" else "requests/s offered (all at once: completed)"
     figure = canvas(x, title, _alt(levels, key, title), f"{title} by offered load")
     for name, line, of in (

@@ -19,6 +19,7 @@ from app.figures.canvas import (
 from app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Look, Looks
 from app.figures.sampling import FloatArray, Frames, bucket_edges, evenly
 from app.text.metric_labels import METRICS, Metric
+from sim.records.durations import duration_unit
 
 MOST_POINTS = 1500
 MEDIAN_BUCKETS = 40
@@ -33,7 +34,9 @@ def latency_over_time(
 
     The median is of all requests, over a fortieth of the run each.
     """
-    shown = METRICS[metric]
+    shown = METRICS[metric].fitting(
+        [limit_s, *(of_run[metric].max() for of_run in requests.values())]
+    )
     title = f"{shown.label} of requests by their arrival"
     figure = canvas(ARRIVAL, shown.title, _alt(requests, metric), title)
     for run, frame in requests.items():
@@ -55,7 +58,7 @@ def live_latency(
 ) -> Figure:
     """Draw each answer of a running load test by when it was sent, beside the prediction's running
     median; ``looks`` has ``measured`` and ``predicted``."""
-    shown = METRICS[metric]
+    shown = METRICS[metric].fitting([limit_s, answers[metric].max(), predicted[metric].max()])
     answered = answers.dropna(subset=[metric])
     points = evenly(answered, MOST_POINTS)
     title = f"{shown.label}: measured so far, and predicted"
@@ -79,7 +82,8 @@ def differences_over_time(differences: Frames, metric: str, looks: Looks) -> Fig
     A frame has ``request_id``, ``scheduled_s`` and the metric with the suffix ``_difference``
     (``loadtest.report.comparison.compare_requests``).
     """
-    shown = METRICS[metric]
+    found = (frame[f"{metric}_difference"].abs().max() for frame in differences.values())
+    shown = METRICS[metric].fitting(found)
     y = f"predicted - measured {shown.title}"
     figure = canvas(ARRIVAL, y, "", f"{shown.label}: errors of requests")
     alt = [f"{y} of single requests by their arrival."]
@@ -100,18 +104,21 @@ def gains_over_time(found: pd.DataFrame, a: str, b: str) -> Figure:
     ``found`` has ``request_id``, ``scheduled_s`` and ``difference`` (E2E latency, b - a, seconds).
     """
     faster, slower = (int((found["difference"] * sign > 0).sum()) for sign in (-1, 1))
+    unit, factor = duration_unit([found["difference"].abs().max()])
     alt = (
-        f"Difference of E2E latency in ms from {a} to {b} of every request by its arrival: "
+        f"Difference of E2E latency in {unit} from {a} to {b} of every request by its arrival: "
         f"{faster} are faster, {slower} slower."
     )
     title = f"Requests that get faster and slower from {a} to {b}"
-    figure = canvas(ARRIVAL, "E2E latency difference, ms", alt, title)
-    shown = evenly(found, MOST_POINTS).assign(y=1000 * found["difference"])
+    figure = canvas(ARRIVAL, f"E2E latency difference, {unit}", alt, title)
+    shown = evenly(found, MOST_POINTS).assign(y=factor * found["difference"])
     note_sample(figure, "", len(shown), len(found), "requests")
     for name, colour, symbol, sign in _DIRECTIONS:
         marker = {"color": colour, "symbol": symbol, "size": 5, "opacity": 0.6}
         points = shown[shown["difference"] * sign > 0]
-        _add_points(figure, f"{name} under {escape_markup(b)}", points, marker, "%{y:+.4g} ms")
+        _add_points(
+            figure, f"{name} under {escape_markup(b)}", points, marker, f"%{{y:+.4g}} {unit}"
+        )
     figure.add_hline(y=0, line={"color": LIMIT_COLOUR, "width": 1})
     figure.update_yaxes(rangemode="normal")
     return figure
@@ -136,7 +143,8 @@ def throughput_over_time(requests: Frames, looks: Looks) -> Figure:
 
 def schedule_lag(requests: Frames, looks: Looks) -> Figure:
     """Draw how late the load tester sent each request."""
-    lag = METRICS["lag_s"]
+    lags = ((frame["sent_s"] - frame["scheduled_s"]).max() for frame in requests.values())
+    lag = METRICS["lag_s"].fitting(lags)
     figure = canvas(ARRIVAL, lag.title, "", "How late the client sent requests")
     alt = ["How late each request was sent, by its arrival."]
     for run, frame in requests.items():
@@ -224,7 +232,7 @@ def _alt(requests: Frames, metric: str) -> str:
 
 
 def _live_alt(answers: pd.DataFrame, predicted: pd.DataFrame, metric: str) -> str:
-    shown = METRICS[metric]
+    shown = METRICS[metric].fitting([answers[metric].median(), predicted[metric].median()])
     alt = f"{shown.label} of {len(answers)} answers by when they were sent."
     for name, frame in (("measured", answers), ("predicted", predicted)):
         if frame[metric].notna().any():

@@ -7,7 +7,7 @@ from app.figures.level_curves import level_curves
 from app.html.charts import Charts
 from app.html.elements import Child, element, table
 from app.text.level_sweep_report import knee_sentences, share_words
-from app.text.metric_labels import METRICS
+from app.text.metric_labels import METRICS, Metric
 from app.text.tables import number
 from loadtest.sweep.attainment import CONFIDENCE
 from loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level
@@ -28,23 +28,30 @@ def level_sweep_section(name: str, sweep: Sweep, charts: Charts) -> ET.Element:
 
 
 def _table(sweep: Sweep) -> ET.Element:
-    titles = [f"{METRICS[key.partition('.')[0]].title} {key.partition('.')[2]}" for key in FIGURES]
+    shown = {key: _shown_metric(key, sweep) for key in FIGURES}
+    titles = [f"{metric.title} {key.partition('.')[2]}" for key, metric in shown.items()]
     head = ["level", "", "requests/s done", *titles, "tokens/s", "within the SLO"]
     caption = f"shares with their {CONFIDENCE:.0%} intervals" if sweep.settings.slo else None
-    return table(head, [row for level in sweep.levels for row in _rows(level)], caption)
+    return table(head, [row for level in sweep.levels for row in _rows(level, shown)], caption)
 
 
-def _rows(level: Level) -> Iterator[list[Child]]:
+def _shown_metric(key: str, sweep: Sweep) -> Metric:
+    """Return the metric of a figure in the unit in which the figures of all levels are shown."""
+    rows = (row for level in sweep.levels for row in (level.figures, level.predicted) if row)
+    return METRICS[key.partition(".")[0]].fitting(row[key] for row in rows)
+
+
+def _rows(level: Level, shown: Mapping[str, Metric]) -> Iterator[list[Child]]:
     kind = "measured" if level.counts else f"does not count: {level.limited_by[0]}"
-    yield [level.plan.load, kind, *_cells(level.figures), share_words(level)]
+    yield [level.plan.load, kind, *_cells(level.figures, shown), share_words(level)]
     if level.predicted:
         share = level.predicted[SHARE]
         said = "-" if share is None else f"{100 * share:.2f} %"
-        yield [level.plan.load, "predicted", *_cells(level.predicted), said]
+        yield [level.plan.load, "predicted", *_cells(level.predicted, shown), said]
 
 
-def _cells(figures: Mapping[str, float | None]) -> Iterator[str]:
+def _cells(figures: Mapping[str, float | None], shown: Mapping[str, Metric]) -> Iterator[str]:
     yield number(figures[COMPLETED], 1.0)
-    for key in FIGURES:
-        yield number(figures[key], METRICS[key.partition(".")[0]].factor)
+    for key, metric in shown.items():
+        yield number(figures[key], metric.factor)
     yield number(figures[TOKENS], 1.0)

@@ -7,10 +7,10 @@ from typing import Any
 from app.figures import Look, gaps_s
 from app.html.elements import Child, defined, element, table
 from app.html.facts import swatch
-from app.text.metric_labels import METRICS
+from app.text.metric_labels import METRICS, Metric
 from app.text.report_folders import NamedRun
 from loadtest.report.comparison import Comparison, MetricComparison
-from loadtest.report.comparison_report import metric_name
+from loadtest.report.comparison_report import metric_name, predicted_figures
 from loadtest.report.error_interval import CONFIDENCE
 from sim.records.metrics import SLO, describe
 from sim.records.run import Run
@@ -34,19 +34,30 @@ def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> ET.Ele
     of_runs = {named.name: described(named.run) for named in runs}
     rows: list[list[Child]] = [
         [
-            defined(METRICS[metric].title, METRICS[metric].definition),
+            defined(shown.title, shown.definition),
             element("span", swatch(looks[name]), name),
             part,
             str(figures[metric]["count"]),
-            *(_point(figures[metric], point, METRICS[metric].factor) for point in POINTS),
+            *(_point(figures[metric], point, shown.factor) for point in POINTS),
         ]
-        for metric in METRICS
+        for metric, shown in _in_one_unit(of_runs).items()
         for name, parts in of_runs.items()
         for part, figures in parts.items()
         if metric in figures
     ]
     note = f"* fewer than {_FIRM_P99} values: not a firm p99; finished requests only"
     return table(["metric", "run", "part", "count", *POINTS], rows, note)
+
+
+def _in_one_unit(
+    of_runs: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]],
+) -> dict[str, Metric]:
+    """Return the metrics, each in the unit in which the figures of all runs are shown."""
+    found = [figures for parts in of_runs.values() for figures in parts.values()]
+    return {
+        name: metric.fitting(of[name][point] for of in found if name in of for point in POINTS)
+        for name, metric in METRICS.items()
+    }
 
 
 def totals_table(
@@ -84,10 +95,9 @@ def comparison_table(found: Comparison, caption: str | None = None) -> ET.Elemen
 
 
 def _compared(row: MetricComparison) -> Iterator[Child]:
-    metric = METRICS[row.metric.partition(".")[0]]
+    predicted = predicted_figures(row)
+    metric = METRICS[row.metric.partition(".")[0]].fitting((predicted[0], row.measured))
     yield defined(f"{metric_name(row.metric)}, {metric.unit}", metric.definition)
-    bounds = row.predicted
-    predicted = (bounds.value, bounds.low, bounds.high) if bounds else (None, None, None)
     yield from (_number(value, metric.factor) for value in (*predicted, row.measured))
     errors = (row.error, row.error_low, row.error_high)
     shares = (*((error, "+.1%") for error in errors), (row.limit, ".0%"))

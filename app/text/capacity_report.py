@@ -9,10 +9,11 @@ from app.scenario.scenario_options import ScenarioOptions
 from app.scenario.scenarios import scenario_record
 from app.text.metric_labels import METRICS, RESOURCES, slo_words
 from app.text.origins import origin_words
-from app.text.tables import note_lines, scenario_lines
+from app.text.tables import ends, note_lines, scenario_lines
 from sim.experiments.capacity import CONFIDENCE, Capacity, SLOTarget, TriedRate
 from sim.experiments.predict import Interval
 from sim.experiments.scenario import Scenario
+from sim.records.durations import duration_unit
 from sim.records.metrics import LATENCIES, figure
 from workloads.trace import Trace
 
@@ -74,8 +75,8 @@ def as_json(
 
 def _rate(rate: Interval, replications: int) -> str:
     text = f"{rate.value:.4g} requests/s"
-    ends = f", {100 * CONFIDENCE:g} %: {rate.low:.4g} to {rate.high:.4g}"
-    return text + (ends if replications > 1 else "")
+    shown = ends(rate.low, rate.high, lambda end: f"{end:.4g}") if replications > 1 else None
+    return text + (f", {100 * CONFIDENCE:g} %: {shown[0]} to {shown[1]}" if shown else "")
 
 
 def _limit_words(found: Capacity) -> str:
@@ -92,13 +93,20 @@ def _resource_words(found: Capacity) -> str:
 
 
 def _table(found: Capacity, target: SLOTarget) -> list[str]:
-    heads = ("requests/s", "within SLO", "TTFT p99 ms", "TPOT p99 ms", "goodput/s")
-    return ["".join(f"{head:>13}" for head in heads), *(_row(t, target) for t in found.tried)]
+    units = {
+        name: duration_unit(figure(tried.summary, f"{name}.p99") for tried in found.tried)
+        for name in ("ttft_s", "tpot_s")
+    }
+    latencies = (f"{_LABELS[name]} p99 {unit}" for name, (unit, _) in units.items())
+    heads = ("requests/s", "within SLO", *latencies, "goodput/s")
+    factors = {name: factor for name, (_, factor) in units.items()}
+    rows = (_row(tried, target, factors) for tried in found.tried)
+    return ["".join(f"{head:>13}" for head in heads), *rows]
 
 
-def _row(tried: TriedRate, target: SLOTarget) -> str:
+def _row(tried: TriedRate, target: SLOTarget, factors: Mapping[str, float]) -> str:
     share, summary = tried.shares["all"], tried.summary
-    latencies = (_number(figure(summary, f"{name}.p99"), 1000) for name in ("ttft_s", "tpot_s"))
+    latencies = (_number(figure(summary, f"{name}.p99"), of) for name, of in factors.items())
     rate, goodput = _number(tried.rate_per_s), _number(summary["goodput_per_s"])
     cells = (rate, f"{100 * share:.2f} %", *latencies, goodput)
     return "".join(f"{cell:>13}" for cell in cells) + ("" if share >= target.attainment else "  *")

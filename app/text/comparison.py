@@ -11,10 +11,11 @@ import typer
 from app.scenario.scenarios import scenario_record
 from app.text.provenance import outside_warning, rests_line
 from app.text.saving import saved_if_asked
-from app.text.tables import number, server_lines
+from app.text.tables import ends, number, server_lines
 from sim.experiments.paired_comparison import MetricDifference, RunComparison, compare
 from sim.experiments.predict import runs_over_seeds
 from sim.experiments.scenario import Scenario
+from sim.records.durations import duration_unit
 from sim.records.run import Run, machine_facts
 from sim.records.run_claim import RunClaim
 from workloads.trace import Trace
@@ -22,7 +23,6 @@ from workloads.trace import Trace
 REPLICATIONS = 10
 _SHOWN = 5
 _PARTS = ("a", "b", "difference", "low", "high", "seeds")
-_UNITS = {"s": (1000.0, "ms"), "throughput": (1.0, "/s")}
 
 
 def print_comparison(
@@ -80,30 +80,35 @@ def _report(
     if all(side.is_repeatable() for side in sides):
         lines.append("nothing is drawn, neither noise nor coefficients: other seeds do the same")
     for title, frame in (("gained", found.gained), ("lost", found.lost)):
-        lines += ["", f"requests that {title} most (E2E latency, ms):", *_requests(frame)]
+        unit, factor = duration_unit([*frame["a"], *frame["b"]])
+        head = f"requests that {title} most (E2E latency, {unit}):"
+        lines += ["", head, *_requests(frame, factor)]
     return lines
 
 
 def _metric_line(metric: MetricDifference) -> str:
     kind = "s" if "_s." in metric.metric else "throughput"
-    factor, unit = _UNITS[kind]
+    unit, factor = duration_unit([metric.a, metric.b]) if kind == "s" else ("/s", 1.0)
     label = metric.metric.replace("_s.", " ").replace("_throughput", "")
     label = label.replace("_tokens_per_s", " tok").replace("_per_s", "")
     values = (metric.a, metric.b, metric.difference)
     cells = "".join(f"{number(value, factor):>12}" for value in values)
     if metric.low is None or metric.high is None:
         return f"{f'{label} {unit}':<18}{cells}"
-    interval = f"{number(metric.low, factor)} to {number(metric.high, factor)}"
-    return f"{f'{label} {unit}':<18}{cells}   {interval}{'' if metric.sure else '  (unsure)'}"
+    shown = ends(metric.low, metric.high, lambda end: number(end, factor))
+    if shown is None:
+        return f"{f'{label} {unit}':<18}{cells}"
+    doubt = "" if metric.sure else "  (unsure)"
+    return f"{f'{label} {unit}':<18}{cells}   {shown[0]} to {shown[1]}{doubt}"
 
 
-def _requests(frame: pd.DataFrame) -> list[str]:
+def _requests(frame: pd.DataFrame, factor: float) -> list[str]:
     if frame.empty:
         return ["  none"]
     rows = frame.head(_SHOWN).itertuples(index=False)
     return [
-        f"  {str(row.request_id)[-40:]:<42}{number(row.a, 1000):>10} -> {number(row.b, 1000):>10}"
-        f"  ({number(row.difference, 1000)})"
+        f"  {str(row.request_id)[-40:]:<42}{number(row.a, factor):>10} -> "
+        f"{number(row.b, factor):>10}  ({number(row.difference, factor)})"
         for row in rows
     ]
 

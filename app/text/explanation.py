@@ -8,6 +8,7 @@ from textwrap import wrap
 from app.text.assets import asset_table
 from app.text.tables import WIDTH, note_lines
 from sim.explain.explain import Explanation
+from sim.records.durations import duration_unit
 
 WORTH_NAMING = 0.1
 """A delay below this share of the latency is not what made a request slow."""
@@ -43,15 +44,16 @@ def explanation_lines(found: Explanation) -> list[str]:
 
 
 def slowest_lines(found: Sequence[Explanation]) -> list[str]:
-    """Return a line per request with its parts in milliseconds, and its verdict below."""
+    """Return a line per request with its parts, and its verdict below."""
     if not found:
         return ["no request finished"]
     parts = list(found[0].parts_s)
-    lines = ["".join(f"{name:>12}" for name in ("e2e, ms", *parts))]
+    unit, factor = duration_unit(one.e2e_s for one in found)
+    lines = ["".join(f"{name:>12}" for name in (f"e2e, {unit}", *parts))]
     for one in found:
         times_s = (one.e2e_s or 0.0, *one.parts_s.values())
         lines += ["", *wrap(f"{one.request_id}: {verdict(one)}", WIDTH)]
-        lines.append("".join(f"{1000 * s:>12.1f}" for s in times_s))
+        lines.append("".join(f"{factor * s:>12.{1 if unit == 'ms' else 3}f}" for s in times_s))
     notes = dict.fromkeys(note for one in found for note in one.notes if len(found) > 1)
     return [*lines, *note_lines(notes)]
 

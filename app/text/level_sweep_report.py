@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from textwrap import wrap
 
-from app.text.metric_labels import METRICS, slo_words
+from app.text.metric_labels import METRICS, Metric, slo_words
 from app.text.tables import WIDTH, number
 from loadtest.sweep.attainment import CONFIDENCE, least_requests
 from loadtest.sweep.knee import KNEE_CONFIDENCE, Knee
@@ -16,8 +16,7 @@ _REAL = (
     "its real prompts are sent as they are at every level, so a prefix cache may know them from "
     "the level before"
 )
-_LATENCIES = ("ttft_s.p50", "ttft_s.p99", "tpot_s.p50", "tpot_s.p99")
-_HEADS = ("done/s", "TTFT p50", "p99 ms", "TPOT p50", "p99 ms", "tokens/s")
+_POINTS = ("p50", "p99")
 
 
 def sweep_lines(sweep: Sweep) -> list[str]:
@@ -101,18 +100,37 @@ def _slo_line(sweep: Sweep) -> list[str]:
 
 def _table(sweep: Sweep) -> Iterator[str]:
     share = "   within SLO" if sweep.settings.slo else ""
-    yield f"{'':<14}" + "".join(f"{head:>10}" for head in _HEADS) + share
+    shown = _shown_metrics(sweep)
+    ttft, tpot = shown["ttft_s"], shown["tpot_s"]
+    latencies = (text for of in (ttft, tpot) for text in (f"{of.label} p50", f"p99 {of.unit}"))
+    heads = ("done/s", *latencies, "tokens/s")
+    yield f"{'':<14}" + "".join(f"{head:>10}" for head in heads) + share
     for level in sweep.levels:
-        yield _row(level.plan.load, level.figures, share_words(level) if share else "")
+        yield _row(level.plan.load, level.figures, shown, share_words(level) if share else "")
         if level.predicted:
             predicted = level.predicted[SHARE]
             said = "" if predicted is None else f"{100 * predicted:.2f} %"
-            yield _row("  predicted", level.predicted, said)
+            yield _row("  predicted", level.predicted, shown, said)
         yield from _notes(level)
 
 
-def _row(name: str, figures: Mapping[str, float | None], share: str) -> str:
-    latencies = [number(figures[key], METRICS[key.partition(".")[0]].factor) for key in _LATENCIES]
+def _shown_metrics(sweep: Sweep) -> dict[str, Metric]:
+    """Return TTFT and TPOT, each in one unit for all levels."""
+    rows = [row for level in sweep.levels for row in (level.figures, level.predicted) if row]
+    return {
+        name: METRICS[name].fitting(row[f"{name}.{point}"] for row in rows for point in _POINTS)
+        for name in ("ttft_s", "tpot_s")
+    }
+
+
+def _row(
+    name: str, figures: Mapping[str, float | None], shown: Mapping[str, Metric], share: str
+) -> str:
+    latencies = [
+        number(figures[f"{key}.{point}"], of.factor)
+        for key, of in shown.items()
+        for point in _POINTS
+    ]
     cells = [number(figures[COMPLETED], 1.0), *latencies, number(figures[TOKENS], 1.0)]
     return (f"{name:<14}" + "".join(f"{cell:>10}" for cell in cells) + f"   {share}").rstrip()
 

@@ -37,7 +37,7 @@ def sparkline_lines(requests: pd.DataFrame) -> list[str]:
 
 
 def _line(name: str, values: pd.Series) -> str:
-    metric = METRICS[name]
+    metric = METRICS[name].fitting([values.max()])
     scaled = values.dropna() * metric.factor
     if scaled.empty:
         return ""

@@ -1,11 +1,12 @@
 """Plain-text tables that fit 100 columns."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from sim.records.durations import duration_unit
 from sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
 from workloads.rows import counted
 
@@ -93,6 +94,8 @@ def latency_table(summary: Mapping[str, Any], intervals: Mapping[str, Any]) -> l
     lines = [header + ("   mean, 5-95 %" if intervals else "")]
     for label, name, factor, unit in _ROWS:
         row = summary[name]
+        if unit == "ms":
+            unit, factor = duration_unit(row[column] for column in _COLUMNS)
         cells = "".join(f"{number(row[column], factor):>11}" for column in _COLUMNS)
         lines.append(f"{f'{label} {unit}':<16}{cells}{_interval(intervals, name, factor)}")
     return lines
@@ -130,7 +133,14 @@ def _interval(intervals: Mapping[str, Any], name: str, factor: float) -> str:
     interval = intervals.get(f"{name}.mean")
     if interval is None:
         return ""
-    return f"   {number(interval['p5'], factor)}-{number(interval['p95'], factor)}"
+    shown = ends(interval["p5"], interval["p95"], lambda end: number(end, factor))
+    return f"   {shown[0]}-{shown[1]}" if shown else ""
+
+
+def ends(low: float, high: float, form: Callable[[float], str]) -> tuple[str, str] | None:
+    """Return both ends of an interval as they are shown; None where they would look the same."""
+    shown = form(low), form(high)
+    return None if shown[0] == shown[1] else shown
 
 
 def number(value: Any, factor: float) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from sim.experiments.frontier import INTERACTIVITY, on_front
+from sim.records.durations import duration
 
 WIDTH, HEIGHT = 72, 18
 OTHER, FRONT, BEST = ".", "o", "*"
@@ -68,7 +69,7 @@ def _cells(row: "pd.Series", keys: Sequence[str]) -> list[str]:
         f"{row[INTERACTIVITY]:.4g}",
         f"{row['goodput_per_server_per_s']:.4g}",
         f"{row['output_tokens_per_server_per_s']:.4g}",
-        f"{1000 * row['ttft_s_p99']:.4g} ms",
-        f"{1000 * row['tpot_s_p99']:.4g} ms",
+        duration(row["ttft_s_p99"]),
+        duration(row["tpot_s_p99"]),
         f"{100 * row['slo_attainment']:.1f} %",
     ]

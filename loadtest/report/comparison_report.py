@@ -1,6 +1,7 @@
 """The report of a comparison as plain text under 100 columns."""
 
 import textwrap
+from collections.abc import Iterable
 
 from loadtest.report.comparison import (
     CAPACITY,
@@ -9,6 +10,7 @@ from loadtest.report.comparison import (
     RequestDifferences,
 )
 from loadtest.report.error_interval import CONFIDENCE
+from sim.records.durations import duration_unit
 from sim.records.metrics import LATENCIES, describe
 from workloads.rows import counted
 
@@ -90,7 +92,8 @@ def render_requests(differences: RequestDifferences) -> str:
     for name in LATENCIES:
         off = describe(frame[f"{name}_difference"].abs())
         if off["count"]:
-            label, unit, scale = _LABELS[name]
+            label = _LABELS[name][0]
+            unit, scale = unit_of(name, (off[p] for p in ("p50", "p90", "max")))
             points = ", ".join(f"{p} {off[p] * scale:.2f}" for p in ("p50", "p90", "max"))  # type: ignore[operator]
             lines.append(f"  |{label} predicted - measured|, {unit}: {points}")
     reasons = [f"  not matched: {name} ({why})" for name, why in unmatched.items()]
@@ -98,16 +101,25 @@ def render_requests(differences: RequestDifferences) -> str:
     return "\n".join([*lines, *reasons[:5], *more])
 
 
-def unit_of(metric: str) -> tuple[str, float]:
-    """Return the unit in which a metric is shown, and the factor to it."""
+def unit_of(metric: str, values: Iterable[float | None]) -> tuple[str, float]:
+    """Return the unit in which values of a metric are shown, and the factor to it."""
     _, unit, scale = _LABELS[metric.partition(".")[0]]
-    return unit, scale
+    return duration_unit(values) if unit == "ms" else (unit, scale)
+
+
+def predicted_figures(row: MetricComparison) -> tuple[float | None, float | None, float | None]:
+    """Return the predicted figure and the ends of its interval; None for ends that are equal."""
+    bounds = row.predicted
+    if bounds is None:
+        return None, None, None
+    if bounds.low == bounds.high:
+        return bounds.value, None, None
+    return bounds.value, bounds.low, bounds.high
 
 
 def _line(row: MetricComparison) -> str:
-    unit, scale = unit_of(row.metric)
-    bounds = row.predicted
-    predicted = (bounds.value, bounds.low, bounds.high) if bounds else (None, None, None)
+    predicted = predicted_figures(row)
+    unit, scale = unit_of(row.metric, (predicted[0], row.measured))
     widths = zip((*predicted, row.measured), (9, 8, 8, 9), strict=True)
     figures = "".join(f"{figure_shown(value, scale):>{width}}" for value, width in widths)
     errors = (row.error, row.error_low, row.error_high)

@@ -62,7 +62,7 @@ def gate_in_words(gate: Gate) -> list[str]:
 
 
 def _line(row: MetricChange) -> str:
-    unit, scale = unit_of(row.metric)
+    unit, scale = unit_of(row.metric, (row.baseline, row.run))
     sign = -1 if row.metric in MORE_IS_BETTER else 1
     allowed, sees = (
         value if value is None else sign * value for value in (row.limit, row.smallest)

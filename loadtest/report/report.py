@@ -9,6 +9,7 @@ import pandas as pd
 from loadtest.report.load_notes import load_notes, wrapped
 from loadtest.report.load_warnings import cut_off, load_warnings
 from loadtest.report.records import gaps_s
+from sim.records.durations import duration, duration_unit
 from sim.records.metrics import LATENCIES, SLO, describe, measured
 from sim.records.run import Run
 from sim.records.steady_part import describe_steady
@@ -16,7 +17,7 @@ from workloads.rows import counted
 
 _POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _FIRM_P99 = 100
-_LATENCY_ROWS = {"ttft_s": "TTFT, ms", "tpot_s": "TPOT, ms", "e2e_s": "E2E latency, ms"}
+_LATENCY_ROWS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
 _LEGEND = """\
 TTFT = first token - scheduled; TTFT from sent = first token - sent; E2E = last token - scheduled
 TTFO = first token that is not reasoning - sent, where some are reasoning
@@ -73,8 +74,8 @@ def _load_delivered(delivered: Mapping[str, Any]) -> str:
     processes = delivered.get("processes", 1)
     return wrapped(
         f"load delivered: offered {_number(delivered['offered_per_s'])}/s, "
-        f"sent {_number(delivered['sent_per_s'])}/s, lag p99 {_ms(delivered['lag_p99_s'])}, "
-        f"loop late p99 {_ms(delivered['loop_oversleep_p99_s'])}, "
+        f"sent {_number(delivered['sent_per_s'])}/s, lag p99 {duration(delivered['lag_p99_s'])}, "
+        f"loop late p99 {duration(delivered['loop_oversleep_p99_s'])}, "
         f"{f'{processes} processes, ' if processes > 1 else ''}"
         f"CPU {delivered['client_cpu_share']:.0%}: {delivered['verdict']}"
     )
@@ -83,12 +84,12 @@ def _load_delivered(delivered: Mapping[str, Any]) -> str:
 def _table(requests: pd.DataFrame, summary: Mapping[str, Any]) -> str:
     finished = requests[requests["status"] == "finished"]
     rows = [
-        (_LATENCY_ROWS["ttft_s"], summary["ttft_s"], 1e3),
-        ("TTFT from sent, ms", describe(finished["ttft_sent_s"]), 1e3),
-        *([("TTFO, ms", describe(finished["ttfo_s"]), 1e3)] if _has_reasoning(finished) else []),
-        (_LATENCY_ROWS["tpot_s"], summary["tpot_s"], 1e3),
-        ("chunk gap (ITL), ms", describe(gaps_s(finished["chunk_s"])), 1e3),
-        (_LATENCY_ROWS["e2e_s"], summary["e2e_s"], 1e3),
+        _durations(_LATENCY_ROWS["ttft_s"], summary["ttft_s"]),
+        _durations("TTFT from sent", describe(finished["ttft_sent_s"])),
+        *([_durations("TTFO", describe(finished["ttfo_s"]))] if _has_reasoning(finished) else []),
+        _durations(_LATENCY_ROWS["tpot_s"], summary["tpot_s"]),
+        _durations("chunk gap (ITL)", describe(gaps_s(finished["chunk_s"]))),
+        _durations(_LATENCY_ROWS["e2e_s"], summary["e2e_s"]),
         ("decode TPS, tokens/s", summary["decode_tps"], 1.0),
         ("request TPS, tokens/s", summary["request_tps"], 1.0),
     ]
@@ -118,11 +119,17 @@ def _steady(steady: Mapping[str, Any]) -> Iterator[str]:
     yield describe_steady(steady)
     if not steady["unsettled"]:
         for name in LATENCIES:
-            yield _row(_LATENCY_ROWS[name], steady[name], 1e3)
+            yield _row(*_durations(_LATENCY_ROWS[name], steady[name]))
         yield (
             f"output throughput {_number(steady['output_throughput_tokens_per_s'])} tokens/s, "
             f"{_number(steady['request_throughput_per_s'])} requests/s"
         )
+
+
+def _durations(name: str, figures: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], float]:
+    """Return a row of durations: its name with the unit, the figures, the factor to the unit."""
+    unit, factor = duration_unit(figures[point] for point in _POINTS)
+    return f"{name}, {unit}", figures, factor
 
 
 def _row(name: str, figures: Mapping[str, Any], scale: float) -> str:
@@ -167,13 +174,11 @@ def _outcome(run: Run, summary: Mapping[str, Any]) -> str:
 
 def _slo_line(slo: SLO, summary: Mapping[str, Any]) -> str:
     limits = [(name, getattr(slo, name)) for name in LATENCIES]
-    terms = ", ".join(f"{name[:-2]} <= {_ms(limit)}" for name, limit in limits if limit is not None)
+    terms = ", ".join(
+        f"{name[:-2]} <= {duration(limit)}" for name, limit in limits if limit is not None
+    )
     met, goodput = _number(summary["slo_attainment"], ".1%"), _number(summary["goodput_per_s"])
     return f"SLO {terms}: met by {met} of all scheduled requests, goodput {goodput}/s"
-
-
-def _ms(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e3:.4g} ms"
 
 
 def _number(value: float | None, form: str = ".4g") -> str:

@@ -52,11 +52,6 @@ class Interval:
     high: float
     standard_error: float = 0.0
 
-    @property
-    def bounds(self) -> tuple[float, float] | None:
-        """Both ends; None where they are equal: what does not vary has no interval."""
-        return None if self.low == self.high else (self.low, self.high)
-
     @classmethod
     def over(cls, values: Sequence[float]) -> "Interval":
         """Return the interval of a figure that had these values in the replications."""

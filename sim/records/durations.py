@@ -17,10 +17,10 @@ def duration_unit(durations_s: Iterable[float | None]) -> tuple[str, float]:
     return ("s", 1.0) if longest_s >= SECONDS_FROM_S else ("ms", 1000.0)
 
 
-def duration(seconds: float | None, digits: int = 4) -> str:
-    """Return ``512.3 ms`` or ``305.3 s``; ``-`` for an undefined one."""
+def duration(seconds: float | None) -> str:
+    """Return ``512.3 ms`` or ``305.3 s``, in four digits; ``-`` for an undefined one."""
     if seconds is None or seconds != seconds:
         return "-"
     unit, factor = duration_unit([seconds])
     value = factor * seconds
-    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.{digits}g} {unit}"
+    return f"{value:.4g} {unit}" if abs(value) < 10_000 else f"{value:.0f} {unit}"

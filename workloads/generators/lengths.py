@@ -1,6 +1,6 @@
 """Length distributions: how many tokens a generator's prompts and outputs have."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, expm1, isfinite, log, sqrt
 from typing import Protocol
 
@@ -224,7 +224,7 @@ class EmpiricalLengths:
     """
 
     source: str
-    pairs: tuple[tuple[int, int], ...]
+    pairs: tuple[tuple[int, int], ...] = field(repr=False)
     jitter: float = 0.0
 
     def __post_init__(self) -> None:

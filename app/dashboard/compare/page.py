@@ -12,6 +12,7 @@ from app.dashboard.charts import chart
 from app.dashboard.compare import policy_comparison
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
+from app.dashboard.interval_sentence import interval_sentence
 from app.dashboard.metrics_row import (
     ScenarioSummaries,
     ShownMetric,
@@ -25,6 +26,7 @@ from app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from app.dashboard.widgets import bound
 from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
+from sim.records.durations import duration_unit
 from sim.records.metrics import LATENCIES
 from workloads.errors import ServetwinError
 
@@ -150,7 +152,8 @@ def _tables(
             st.markdown(f"**Differences from {escaped(first)}**")
             differences = policy_comparison.differences_table(sides, metrics, unknown)
             _figures(differences, "Differences of each policy from the first.")
-        st.caption(_MEANING)
+        drawn = any(found.is_drawn for found in outcomes.values())
+        st.caption(_MEANING if drawn else interval_sentence(outcomes[first]))
 
 
 def _figures(table: pd.DataFrame, alt: str) -> None:
@@ -206,9 +209,10 @@ def _requests(frame: pd.DataFrame, title: str, scenario: ScenarioFile) -> None:
         st.caption("none")
         return
     times_s = {"before": frame["a"], "after": frame["b"], "difference": frame["difference"]}
-    times_ms = {f"{name}, ms": (1000 * s).round(1) for name, s in times_s.items()}
+    unit, factor = duration_unit(pd.concat([frame["a"], frame["b"]]))
+    times = {f"{name}, {unit}": (factor * s).round(1) for name, s in times_s.items()}
     arrivals_s = frame["scheduled_s"].round(2)
-    shown = pd.DataFrame({"request": frame["request_id"], "arrival, s": arrivals_s, **times_ms})
+    shown = pd.DataFrame({"request": frame["request_id"], "arrival, s": arrivals_s, **times})
     links = policy_comparison.timeline_links(scenario, frame["request_id"].tolist())
     if links:
         shown["timeline"] = links

@@ -11,9 +11,11 @@ from app.dashboard.prefix_advice import CANNOT_TELL
 from app.dashboard.scenario.allowed_choices import require_all_offered
 from app.dashboard.scenario.url_state import query_of
 from app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
+from app.text.tables import ends
 from policies.presets import PRESETS
 from sim.experiments.paired_comparison import request_differences
 from sim.experiments.predict import Interval
+from sim.records.durations import duration_unit
 from workloads.errors import ServetwinError
 
 POLICIES_KEY = "compare_policies"
@@ -48,8 +50,9 @@ def figures_table(
     sides: Mapping[str, ScenarioSummaries], metrics: Sequence[ShownMetric]
 ) -> pd.DataFrame:
     """Return a row per policy: value and 90 % interval of each metric, as text."""
+    columns = _in_one_unit(metrics, sides)
     return pd.DataFrame(
-        {"policy": escaped(name), **{shown.label: _with_interval(shown, of) for shown in metrics}}
+        {"policy": escaped(name), **{shown.label: _with_interval(shown, of) for shown in columns}}
         for name, of in sides.items()
     )
 
@@ -64,17 +67,18 @@ def differences_table(
     Those of the ``unknown`` policies could only come from a prefix cache that cannot hit.
     """
     (_, first), *others = sides.items()
+    columns = _in_one_unit(metrics, sides)
     rows = [
         {
             "policy": escaped(name),
             **{
                 shown.label: CANNOT_TELL if name in unknown else _difference(shown, first, of)
-                for shown in metrics
+                for shown in columns
             },
         }
         for name, of in others
     ]
-    return pd.DataFrame(rows, columns=["policy", *(shown.label for shown in metrics)])
+    return pd.DataFrame(rows, columns=["policy", *(shown.label for shown in columns)])
 
 
 def comparison_frame(
@@ -121,10 +125,12 @@ def gains_sentence(found: pd.DataFrame, a: str, b: str) -> str:
         return "No request finished under both policies."
     difference = found["difference"]
     gain, lose = int((difference < 0).sum()), int((difference > 0).sum())
-    mean_ms = 1000 * float(difference.mean())
+    mean_s = float(difference.mean())
+    unit, factor = duration_unit([mean_s])
+    mean = factor * mean_s
     return (
         f"From {a} to {b}: faster {gain:,}, slower {lose:,} of {len(found):,} requests; E2E "
-        f"latency changes by {signed(mean_ms, mean_ms)} ms on average."
+        f"latency changes by {signed(mean, mean)} {unit} on average."
     )
 
 
@@ -139,12 +145,20 @@ def timeline_links(scenario: ScenarioFile, requests: Sequence[str]) -> list[str]
         return None
 
 
+def _in_one_unit(
+    metrics: Sequence[ShownMetric], sides: Mapping[str, ScenarioSummaries]
+) -> list[ShownMetric]:
+    """Return the metrics, each in one unit for all sides."""
+    summaries = [of.summary for of in sides.values()]
+    return [shown.beside(summaries) for shown in metrics]
+
+
 def _with_interval(shown: ShownMetric, of: ScenarioSummaries) -> str:
     value, found = shown.value(of.summary), shown.interval(of.replications)
     if value is None:
         return "-"
-    between = f" [{three_digits(found.low)}, {three_digits(found.high)}]" if found else ""
-    return f"{three_digits(value)}{between}"
+    bounds = ends(found.low, found.high, three_digits) if found else None
+    return f"{three_digits(value)} [{', '.join(bounds)}]" if bounds else three_digits(value)
 
 
 def _difference(shown: ShownMetric, first: ScenarioSummaries, of: ScenarioSummaries) -> str:
@@ -154,13 +168,14 @@ def _difference(shown: ShownMetric, first: ScenarioSummaries, of: ScenarioSummar
     found = shown.difference(first.replications, of.replications)
     if found is None:
         return signed(value - base, base)
-    between = f"{signed(found.low, base)}, {signed(found.high, base)}"
-    return f"{signed(value - base, base)} [{between}] {_judged(shown, found)}"
+    bounds = ends(found.low, found.high, lambda bound: signed(bound, base))
+    between = f" [{', '.join(bounds)}]" if bounds else ""
+    return f"{signed(value - base, base)}{between} {_judged(shown, found, bounds is not None)}"
 
 
-def _judged(shown: ShownMetric, found: Interval) -> str:
+def _judged(shown: ShownMetric, found: Interval, has_width: bool) -> str:
     if not excludes_zero(found):
-        return "may be none"
+        return "may be none" if has_width else "none"
     return "better" if (found.low > 0) == (shown.better == "more") else "worse"
 
 

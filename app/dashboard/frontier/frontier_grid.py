@@ -11,6 +11,7 @@ from app.dashboard.formatting import three_digits
 from app.dashboard.jobs.scenario_grid import AXES, parse_numbers, require_few
 from app.text.metric_labels import METRICS
 from sim.experiments import frontier
+from sim.records.durations import duration_unit
 from workloads.rows import counted
 
 Y_TITLES = {
@@ -86,13 +87,15 @@ def conclusion(points: pd.DataFrame, y: str, share: float) -> str:
 def level_table(points: pd.DataFrame, levels: Sequence[float], y: str) -> pd.DataFrame:
     """Return the highest ``y`` at each level of interactivity, and the point that gives it."""
     found = frontier.at_interactivity(points, levels, y)
+    ttft_s = found["ttft_s_p99"].astype(float)
+    unit, factor = duration_unit(ttft_s)
     return pd.DataFrame(
         {
             "tokens/s for a user, at least": found["at_least_tokens_per_s"],
             Y_TITLES[y]: found[y],
             "point": found["label"],
             "within the SLO, %": 100 * found["slo_attainment"].astype(float),
-            "TTFT p99, ms": 1000 * found["ttft_s_p99"].astype(float),
+            f"TTFT p99, {unit}": factor * ttft_s,
         }
     )
 

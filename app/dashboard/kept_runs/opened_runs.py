@@ -46,6 +46,12 @@ def facts(run: Run) -> list[str]:
 def latency_frame(run: Run) -> pd.DataFrame:
     """Return a row per metric of single requests and part of the run, in units of ``METRICS``."""
     parts = described(run)
+    shown = {
+        name: metric.fitting(
+            of[name][point] for of in parts.values() if name in of for point in POINTS
+        )
+        for name, metric in METRICS.items()
+    }
     return pd.DataFrame(
         {
             "metric": metric.title,
@@ -53,7 +59,7 @@ def latency_frame(run: Run) -> pd.DataFrame:
             "count": found[name]["count"],
             **{point: metric.scaled(found[name][point]) for point in POINTS},
         }
-        for name, metric in METRICS.items()
+        for name, metric in shown.items()
         for part, found in parts.items()
         if name in found
     )

@@ -120,16 +120,18 @@ def _counts(test: LoadTestProcess) -> None:
         "Elapsed, s": f"{state['elapsed_s']:.0f}",
         "Sent": f"{state['sent']}",
         "Failed": f"{state['failed']}",
-        "TTFT p50, ms": _median_ms(answers, "ttft_s"),
-        "TPOT p50, ms": _median_ms(answers, "tpot_s"),
+        **dict(_median(answers, metric) for metric in ("ttft_s", "tpot_s")),
     }
     for column, counted in zip(st.columns(5), counts.items(), strict=True):
         column.metric(*counted)
 
 
-def _median_ms(answers: pd.DataFrame, metric: str) -> str:
-    known = answers[metric].dropna()
-    return three_digits(known.median() * 1e3) if len(known) else "-"
+def _median(answers: pd.DataFrame, name: str) -> tuple[str, str]:
+    known = answers[name].dropna()
+    median_s = float(known.median()) if len(known) else None
+    metric = METRICS[name].fitting([median_s])
+    value = metric.scaled(median_s)
+    return f"{metric.label} p50, {metric.unit}", "-" if value is None else three_digits(value)
 
 
 def _charts(answers: pd.DataFrame, outcome: SimulatedScenario) -> None:

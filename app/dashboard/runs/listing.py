@@ -40,8 +40,15 @@ def listed_runs(root: Path) -> list[ListedFolder]:
 
 
 def runs_table(runs: Sequence[ListedFolder]) -> pd.DataFrame:
-    """Return a row per run or folder of runs."""
-    return pd.DataFrame([{"name": run.name, **run.row} for run in runs])
+    """Return a row per run or folder of runs; a figure has one unit for all."""
+    table = pd.DataFrame([{"name": run.name, **run.row} for run in runs])
+    for path in _FIGURES:
+        if path in table:
+            values = table[path].astype(float)
+            metric = METRICS[path.partition(".")[0]].fitting(values)
+            table[path] = values * metric.factor
+            table = table.rename(columns={path: f"{metric_name(path)}, {metric.unit}"})
+    return table
 
 
 def _listed(root: Path, name: str) -> ListedFolder:
@@ -65,7 +72,7 @@ def _run_row(folder: Path) -> dict[str, Any]:
             "trace": scenario.get("trace", ""),
             "date": meta.get("date", ""),
             "requests": summary["requests"]["total"],
-            **dict(_figure(summary, path) for path in _FIGURES),
+            **{path: figure(summary, path) for path in _FIGURES},
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())
@@ -79,8 +86,3 @@ def _group_row(folder: Path) -> dict[str, Any]:
     runs = "1 run" if count == 1 else f"{count} runs"
     is_verified = (folder / VERDICT).exists()
     return {"kind": f"verification, {runs}" if is_verified else f"folder of {runs}"}
-
-
-def _figure(summary: dict[str, Any], path: str) -> tuple[str, float | None]:
-    metric = METRICS[path.partition(".")[0]]
-    return f"{metric_name(path)}, {metric.unit}", metric.scaled(figure(summary, path))

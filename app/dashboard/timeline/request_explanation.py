@@ -10,7 +10,9 @@ from app.dashboard.charts import chart
 from app.dashboard.formatting import escaped
 from app.text.assets import asset_table
 from app.text.explanation import neighbour_lines, verdict
+from app.text.metric_labels import METRICS
 from sim.explain.explain import Explanation
+from sim.records.durations import duration_unit
 
 _STEPS: dict[str, str] = asset_table("words.yaml")["steps"]
 
@@ -36,10 +38,11 @@ def draw_explanation(
 
 
 def parts_table(found: Explanation) -> pd.DataFrame:
-    """Return every part in milliseconds and as a share of the latency."""
+    """Return every part as a duration and as a share of the latency."""
     whole_s = sum(found.parts_s.values()) or 1.0
+    unit, factor = duration_unit([whole_s])
     return pd.DataFrame(
-        {"part": figures.PART_LOOKS[part][0], "ms": 1e3 * s, "share, %": 100 * s / whole_s}
+        {"part": figures.PART_LOOKS[part][0], unit: factor * s, "share, %": 100 * s / whole_s}
         for part, s in found.parts_s.items()
     )
 
@@ -53,11 +56,14 @@ def behind_table(steps: pd.DataFrame) -> pd.DataFrame:
 
 def slowest_table(found: Sequence[Explanation]) -> pd.DataFrame:
     """Return a row per request: its latencies, and what delayed it."""
-    times = {"E2E latency": "e2e_s", "TTFT": "ttft_s", "TPOT": "tpot_s"}
+    times = {
+        METRICS[name].fitting(getattr(one, name) for one in found): name
+        for name in ("e2e_s", "ttft_s", "tpot_s")
+    }
     return pd.DataFrame(
         {
             "request": one.request_id,
-            **{f"{label}, ms": _ms(getattr(one, name)) for label, name in times.items()},
+            **{of.title: _rounded(of.scaled(getattr(one, name))) for of, name in times.items()},
             "what delayed it": verdict(one),
         }
         for one in found
@@ -82,5 +88,5 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(1e3 * seconds, 1)
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)

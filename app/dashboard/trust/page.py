@@ -24,6 +24,7 @@ from app.dashboard.trust.real_gpus import (
     figures_by_evidence,
     measurement_in_words,
     real_gpus,
+    shown_metric,
 )
 from app.pictures.source_line import made_by, source_line
 from app.scenario.scenario_file import ScenarioFile
@@ -236,7 +237,7 @@ def _real_gpus() -> None:
     st.caption("Mean and p90 of each latency. The step times of the predictions are from:")
     st.caption("\n".join(f"- {evidence_sentence(name)}" for name in EVIDENCE))
     metrics = figures_found["metric"].unique()
-    tabs = st.tabs([METRICS[metric].title for metric in metrics])
+    tabs = st.tabs([shown_metric(results, metric).title for metric in metrics])
     for tab, metric in zip(tabs, metrics, strict=True):
         table = evidence_table(results, metric)
         signed = dict.fromkeys([str(head) for head in table if "error" in str(head)], _PERCENT)

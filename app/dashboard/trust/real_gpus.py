@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from app.text.assets import asset_table
-from app.text.metric_labels import METRICS
+from app.text.metric_labels import METRICS, Metric
 
 FILE = Path(__file__).with_suffix(".json")
 """Written by ``python -m tests.benchmarks.real_gpus --write``: means and p90s, no requests."""
@@ -40,7 +40,7 @@ def evidence_table(results: Results, metric: str) -> pd.DataFrame:
 
     ``requests`` says on how many it was judged, or why there is no prediction.
     """
-    factor = METRICS[metric].factor
+    factor = shown_metric(results, metric).factor
     rows = []
     for run in results["runs"]:
         for found in run["predictions"]:
@@ -55,6 +55,13 @@ def evidence_table(results: Results, metric: str) -> pd.DataFrame:
                 row[f"{point} error, %"] = 100 * figures["error"]
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+def shown_metric(results: Results, metric: str) -> Metric:
+    """Return a metric in the unit in which its figures of all GPUs are shown."""
+    frame = figures_by_evidence(results)
+    of_metric = frame.loc[frame["metric"] == metric, ["predicted", "measured"]]
+    return METRICS[metric].fitting(of_metric.to_numpy(float).ravel().tolist())
 
 
 def evidence_sentence(name: str) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun, Trial, find_runs
 from loadtest.report.comparison import MetricComparison, Outcome
-from loadtest.report.comparison_report import metric_name
+from loadtest.report.comparison_report import metric_name, predicted_figures
 from workloads.errors import ServetwinError
 
 EXAMPLE = Path(__file__).parent / "example"
@@ -94,9 +94,8 @@ def verdict_table(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
 
 
 def _figures(row: MetricComparison) -> dict[str, object]:
-    metric = METRICS[row.metric.partition(".")[0]]
-    bounds = row.predicted
-    values = (bounds.value, bounds.low, bounds.high) if bounds else (None, None, None)
+    values = predicted_figures(row)
+    metric = METRICS[row.metric.partition(".")[0]].fitting((values[0], row.measured))
     named = zip(("predicted", "from", "to", "measured"), (*values, row.measured), strict=True)
     shares = zip(("error", "error from", "error to", "limit"), _percents(row), strict=True)
     return {

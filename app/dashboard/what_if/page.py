@@ -12,6 +12,7 @@ from app.dashboard import simulations
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import plain
+from app.dashboard.interval_sentence import interval_sentence
 from app.dashboard.jobs.turns import Rank
 from app.dashboard.metrics_row import (
     ShownMetric,
@@ -28,7 +29,6 @@ from app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from app.dashboard.what_if.first_visit import first_visit
 from app.dashboard.what_if.verdict import Verdict, facts, judge
 from app.dashboard.widgets import end_if_stale, problems_shown
-from app.text.origins import origin_words
 from sim.experiments.predict import interval
 from sim.step_times.roofline.server import RooflineServer
 
@@ -73,26 +73,6 @@ def page() -> None:
     with memory:
         _memory(outcomes)
     _LOG.debug("complete after %.3f s", time.perf_counter() - started_s)
-
-
-def interval_sentence(outcome: SimulatedScenario) -> str:
-    """Return what the intervals cover, and what they do not."""
-    generated, certain = outcome.file.workload.is_generated, outcome.scenario.is_certain()
-    known = origin_words(outcome.scenario.origins)
-    unknown = f"the error of its step times ({known}) is unknown"
-    if not outcome.is_drawn:
-        return f"No intervals: a recorded trace does not vary, and {unknown}."
-    drawn = ["a new draw of the workload"] if generated else []
-    if not certain:
-        drawn.append("a new draw of the uncertain step times")
-    elif not generated:
-        drawn.append("new choices of the random router")
-    missing = f" They do not cover the server: {unknown}." if certain else ""
-    one = f" The large numbers are from one draw, seed {outcome.file.seed}." if generated else ""
-    return (
-        f"Intervals cover nine of ten of {REPLICATIONS} replications, each with "
-        f"{' and '.join(drawn)}.{one}{missing}"
-    )
 
 
 def memory_parts(outcome: SimulatedScenario) -> tuple[dict[str, float], str]:

@@ -9,6 +9,7 @@ from app.dashboard.prefix_advice import prefix_advice
 from app.dashboard.simulations import SimulatedScenario
 from app.text.assets import asset_table
 from app.text.metric_labels import RESOURCES
+from app.text.tables import ends
 from policies.config import PolicyConfig
 from sim.experiments.predict import Interval
 from sim.explain.bottleneck import Bottleneck, find_bottleneck
@@ -18,9 +19,12 @@ from sim.explain.limiting_resource import (
     limiting_resource,
 )
 from sim.explain.queue_cause import QueueCause
+from sim.records.durations import duration
 from sim.records.metrics import LATENCIES, SLO
 
 _WORTH_NAMING = 0.001
+_ALWAYS = 0.9
+"""Share of the time with a step running from which on the server looks saturated."""
 _LABELS = dict(zip(LATENCIES, ("TTFT", "TPOT", "E2E"), strict=True))
 
 Kind = Literal["holds", "unsure", "fails", "none"]
@@ -96,7 +100,7 @@ def judge(found: VerdictFacts) -> Verdict:
 
 def _limits(slo: SLO) -> str:
     given = [(label, getattr(slo, name)) for name, label in _LABELS.items()]
-    return ", ".join(f"{label} ≤ {1000 * s:g} ms" for label, s in given if s is not None)
+    return ", ".join(f"{label} ≤ {duration(s)}" for label, s in given if s is not None)
 
 
 def _missed(requests: pd.DataFrame, slo: SLO) -> dict[str, float]:
@@ -133,13 +137,17 @@ def _attainment(found: VerdictFacts) -> list[str]:
     if found.attainment is None:
         return []
     within = f"{_percent(found.attainment)} of the requests meet it"
-    if found.interval:
-        low, high = _percent(found.interval.low), _percent(found.interval.high)
-        within += f" (90 % interval {low} to {high})"
-    missed = [f"{label} by {_percent(s)}" for label, s in found.missed.items() if s > _WORTH_NAMING]
+    between = found.interval and ends(found.interval.low, found.interval.high, _percent)
+    if between:
+        within += f" (90 % interval {between[0]} to {between[1]})"
+    missed = [
+        f"{_percent(share)} miss the {label} limit"
+        for label, share in found.missed.items()
+        if share > _WORTH_NAMING
+    ]
     if found.refused > _WORTH_NAMING:
         missed.append(f"{_percent(found.refused)} are refused")
-    reason = f"; missed: {', '.join(missed)}" if missed else ""
+    reason = f"; {', '.join(missed)}" if missed else ""
     return [f"{within}, {_percent(found.wanted)} are required{reason}."]
 
 
@@ -159,7 +167,7 @@ def _load(found: VerdictFacts) -> list[str]:
 def _bottleneck(found: VerdictFacts) -> str:
     pressed = found.bottleneck
     state = (
-        f"The server is busy {_percent(pressed.busy_share)} of the time; at most "
+        f"Steps run {_percent(pressed.busy_share)} of the time; at most "
         f"{pressed.running_peak} of {found.policies.max_seqs} places{_memory(found)} are taken."
     )
     if cause := _short(found):
@@ -168,8 +176,16 @@ def _bottleneck(found: VerdictFacts) -> str:
     elif _too_slow(found):
         said = "**Bottleneck:** the **step time** itself; hardly any request waits."
     else:
-        return f"**No bottleneck.** {state}"
+        return f"**No bottleneck:** hardly any request waits.{_room(found)} {state}"
     return f"{said}{_limiting(found)} {state}"
+
+
+def _room(found: VerdictFacts) -> str:
+    """Say why steps that never end are no limit, where that looks like one."""
+    busy, places = found.bottleneck.busy_share, found.policies.max_seqs
+    if busy < _ALWAYS or found.bottleneck.running_peak >= places:
+        return ""
+    return " A step is almost always running, and a request that comes joins the next one."
 
 
 def _limiting(found: VerdictFacts) -> str:

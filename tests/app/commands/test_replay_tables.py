@@ -45,7 +45,7 @@ def test_operators_are_replayed_with_their_held_out_errors(
     assert "table profile" in done.out
     assert "decode attention: " in done.out
     assert "held-out error" in done.out
-    assert "interpolated" in done.out.splitlines()[-1]
+    assert "rests on   measured by others" in done.out.splitlines()[-1]
 
 
 def test_phases_are_replayed_and_say_what_they_rest_on(trace: Path, phases: Path) -> None:
@@ -63,7 +63,7 @@ def test_beyond_the_table_a_warning_names_the_range(tmp_path: Path, phases: Path
     write_trace(Trace((Request("long", 0.0, 50_000, 2000),), "made"), path)
     done = servetwin("replay", path, *SERVER, "--phases", phases)
     assert "of the simulated time lies outside the range of profile phases" in done.err
-    assert "prompts of up to 50,000 tokens; measured up to" in done.err
+    assert "prompts of up to 50,000 tokens; known up to" in done.err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,13 @@ def test_texts_of_users_have_no_markup() -> None:
 
 @pytest.mark.parametrize(
     ("value", "beside", "text"),
-    [(0.2345, 10.6, "+0.2"), (-3.14, 0.5, "-3.14"), (396_858, 50, "+396,858"), (0, 0, "+0")],
+    [
+        (0.2345, 10.6, "+0.2"),
+        (-3.14, 0.5, "-3.14"),
+        (396_858, 50, "+396,858"),
+        (0, 0, "+0"),
+        (-1e-17, 5.0, "+0.00"),
+    ],
 )
 def test_differences_have_the_digits_of_the_figure(value: float, beside: float, text: str) -> None:
     assert signed(value, beside) == text

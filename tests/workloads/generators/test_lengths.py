@@ -92,7 +92,8 @@ def test_jitter_moves_lengths_but_not_their_mean() -> None:
     ratios = np.log(prompts / plain)
     assert np.array_equal(prompts > 800, plain > 800)  # the same pairs, moved
     assert ratios.std() == pytest.approx(0.2, rel=0.02)
-    assert repr(law) == "EmpiricalLengths(2 pairs of short, jitter 0.2)"
+    assert law.describe().startswith("lengths drawn from the 2 pairs of short, each times")
+    assert repr(law) == "EmpiricalLengths(source='short', jitter=0.2)"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,18 @@ def test_page_has_both_tables_and_words() -> None:
     assert any("faster" in m.value for m in at.markdown)
 
 
+def test_a_recorded_trace_has_no_brackets_and_the_reason_once() -> None:
+    at = page_test("compare")
+    at.session_state["workload"] = "sample"
+    at.run()
+    assert not at.exception
+    for table in at.table:
+        assert not table.value.astype(str).map(lambda cell: "[" in cell).any().any()
+    captions = [caption.value for caption in at.caption]
+    assert sum(said.startswith("No intervals: a recorded trace") for said in captions) == 1
+    assert not any("90 % interval" in said for said in captions)
+
+
 def test_a_bad_label_is_one_line_and_the_others_stay() -> None:
     at = small()
     at.session_state["compare_policies"] = [OWN_LABEL, "vllm-v2", "chunked"]

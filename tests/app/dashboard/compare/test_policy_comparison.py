@@ -43,10 +43,30 @@ def test_tables_have_intervals_and_paired_differences() -> None:
     values, differences = figures_table(sides, METRICS), differences_table(sides, METRICS)
     assert values["TTFT p90, ms"].tolist() == ["100 [100, 140]", "200 [200, 240]"]
     assert differences["policy"].tolist() == ["b"]
-    assert differences["TTFT p90, ms"].tolist() == ["+100 [+100, +100] worse"]
-    assert differences["goodput, requests/s"].tolist() == ["+0.00 [+0.00, +0.00] may be none"]
+    assert differences["TTFT p90, ms"].tolist() == ["+100 worse"]
+    assert differences["goodput, requests/s"].tolist() == ["+0.00 none"]
     unknown = differences_table(sides, METRICS, ["b"]).drop(columns="policy")
     assert set(unknown.iloc[0]) == {CANNOT_TELL}
+
+
+def test_differences_that_vary_have_intervals() -> None:
+    sides = two_sides()
+    rising = [summary(0.2 + 0.02 * r, 4.5 + 0.25 * r) for r in range(5)]
+    found = differences_table({**sides, "b": ScenarioSummaries(rising[0], rising)}, METRICS)
+    assert found["TTFT p90, ms"].tolist() == ["+100 [+100, +140] worse"]
+    assert found["goodput, requests/s"].tolist() == ["-0.50 [-0.50, +0.50] may be none"]
+
+
+def test_a_single_replication_is_no_interval() -> None:
+    """A recorded trace on certain step times is replicated once: other draws would be the same."""
+    a, b = summary(13.9, 5.0), summary(0.5, 5.0)
+    sides = {"a": ScenarioSummaries(a, [a]), "b": ScenarioSummaries(b, [b])}
+    values, differences = figures_table(sides, METRICS), differences_table(sides, METRICS)
+    assert values["TTFT p90, s"].tolist() == ["13.9", "0.5"]
+    assert differences["TTFT p90, s"].tolist() == ["-13.4"]
+    numbers = comparison_frame(sides, METRICS)
+    assert numbers["interval_p5"].isna().all()
+    assert "TTFT p90, ms" in set(numbers["metric"]), "a file keeps its units"
 
 
 def test_a_side_without_replications_has_values_only() -> None:

@@ -32,8 +32,11 @@ def under(cause: Any, **policies: Any) -> VerdictFacts:
     ("found", "kind", "words"),
     [
         (FINE, "holds", ["Meets the SLO (TTFT ≤ 500 ms)", "99.9 %", "are required", "No bott"]),
-        (FINE, "holds", ["busy 50 %", "31 of 64 places", "12 % of the KV memory"]),
-        (replace(FINE, attainment=0.9, missed={"TTFT": 0.1}), "fails", ["by 10 %", "step time"]),
+        (FINE, "holds", ["run 50 %", "31 of 64 places", "12 % of the KV memory"]),
+        (
+            replace(FINE, attainment=0.9, missed={"TTFT": 0.1}), "fails",
+            ["; 10 % miss the TTFT limit.", "step time"],
+        ),
         (replace(FINE, interval=Interval(0.995, 0.98, 1.0)), "unsure", ["98 % to 100 %", "May or"]),
         (replace(FINE, interval=Interval(0.995, 0.99, 1.0)), "holds", ["90 % interval 99 %"]),
         (replace(FINE, interval=Interval(0.9, 0.8, 0.98)), "fails", ["Misses the SLO"]),
@@ -81,6 +84,39 @@ def test_a_prefix_cache_that_cannot_hit_is_not_recommended(policies: dict[str, b
     assert helps
     assert "prefix cache" not in helps
     assert ("The trace cannot tell." in helps) is not bool(policies)
+
+
+def test_a_share_of_requests_is_not_the_size_of_a_miss() -> None:
+    bad = replace(FINE, attainment=0.1, missed={"TTFT": 0.894, "TPOT": 0.02}, refused=0.05)
+    said = judge(bad).text
+    assert "; 89.4 % miss the TTFT limit, 2 % miss the TPOT limit, 5 % are refused." in said
+    assert " by 89.4 %" not in said
+
+
+def test_a_server_whose_steps_never_end_is_not_called_idle_and_busy_at_once() -> None:
+    always = replace(CALM, busy_share=1.0)
+    said = judge(replace(FINE, bottleneck=always)).bottleneck
+    assert said.startswith("**No bottleneck:** hardly any request waits. A step is almost always")
+    assert "a request that comes joins the next one. Steps run 100 % of the time;" in said
+    assert "busy" not in said
+    half = judge(FINE).bottleneck
+    assert "almost always" not in half
+    full = judge(replace(FINE, bottleneck=replace(always, running_peak=64))).bottleneck
+    assert "joins the next one" not in full
+
+
+@pytest.mark.parametrize("ends", [(1.0, 1.0), (0.995, 0.995)])
+def test_a_share_that_is_the_same_in_every_draw_has_no_interval(ends: tuple[float, float]) -> None:
+    verdict = judge(replace(FINE, interval=Interval(ends[0], *ends)))
+    assert verdict.kind == "holds"
+    assert "interval" not in verdict.text
+
+
+def test_limits_from_ten_seconds_on_are_in_seconds() -> None:
+    text = "workload: {requests: 10}\nslo: {ttft_ms: 9999, e2e_ms: 20000}"
+    found = facts(simulate(parse_scenario(text, "t")), None)
+    assert "TTFT ≤ 9999 ms" in found.limits
+    assert "E2E ≤ 20 s" in found.limits
 
 
 def test_facts_are_those_of_the_run() -> None:

@@ -1,0 +1,36 @@
+"""What intervals cover, in a sentence."""
+
+import pytest
+
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+from app.dashboard.interval_sentence import interval_sentence
+from app.dashboard.simulations import simulate
+from app.scenario.scenario_file import parse_scenario
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "",
+            [
+                "a new draw of the workload",
+                "seed 0",
+                "step times (computed from data sheets) is unknown",
+            ],
+        ),
+        ("workload: {source: sample}", ["No intervals", "a recorded trace does not vary"]),
+        (
+            "workload: {source: sample}\nserver: {profile: base-cpu}",
+            ["nine of ten of 20 replications", "a new draw of the uncertain step times"],
+        ),
+        (
+            "workload: {source: sample}\ncluster: {replicas: 2, router: random}",
+            ["new choices of the random router"],
+        ),
+    ],
+)
+def test_what_the_intervals_hold_is_said(text: str, words: list[str]) -> None:
+    said = interval_sentence(simulate(parse_scenario(f"{text}\nslo: {{}}", "test")))
+    for word in words:
+        assert word in said
