@@ -37,9 +37,10 @@ def test_tables_and_the_bar_of_parts_sum_to_the_latency() -> None:
     found = busy_run().explainer.slowest(3)
     assert found[0].e2e_s
     table = parts_table(found[0])
-    assert table["ms"].sum() == pytest.approx(1e3 * found[0].e2e_s)
+    assert found[0].e2e_s > 10, "long enough to be shown in seconds"
+    assert table["s"].sum() == pytest.approx(found[0].e2e_s)
     assert table["share, %"].sum() == pytest.approx(100)
     figure = figures.request_parts(found[0].request_id, found[0].parts_s)
     assert sum(bar.x[0] for bar in figure.data) == pytest.approx(found[0].e2e_s)
     assert figures.alt_text(figure).endswith(".")
-    assert slowest_table(found)["E2E latency, ms"].is_monotonic_decreasing
+    assert slowest_table(found)["E2E latency, s"].is_monotonic_decreasing
