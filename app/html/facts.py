@@ -12,6 +12,7 @@ from app.text.metric_labels import METRICS, slo_words
 from app.text.provenance import outside_warning, rests_line
 from app.text.report_folders import NamedRun
 from app.text.tables import counts_line, error_lines
+from app.text.trial_words import recorded_words
 from loadtest.report.outages import outage_lines
 from loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
 from sim.records.metrics import SLO
@@ -72,7 +73,9 @@ def glossary() -> ET.Element:
 
 
 def what_ran_short(kind: RunKind, scenario: Mapping[str, Any]) -> str:
-    """Return ``simulation of continuous+paged`` or ``load test of MODEL``."""
+    """Return ``simulation of continuous+paged``, ``load test of MODEL``, ``recorded by TOOL``."""
+    if tool := scenario.get("recorded_by"):
+        return f"recorded by {tool}"
     if kind == "loadtest":
         return f"load test of {scenario.get('endpoint', {}).get('model', 'an endpoint')}"
     policies = scenario.get("policies", {})
@@ -83,6 +86,8 @@ def what_ran_short(kind: RunKind, scenario: Mapping[str, Any]) -> str:
 
 def what_ran(run: Run) -> str:
     """Return the server and the requests of a run, in words."""
+    if "recorded_by" in run.scenario:
+        return recorded_words(run)
     scenario, ran = run.scenario, what_ran_short(run.kind, run.scenario)
     trace = f"{len(run.requests)} requests of {scenario.get('trace', 'an unnamed trace')}"
     if run.kind == "loadtest":

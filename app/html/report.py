@@ -122,6 +122,7 @@ class _Page:
         return element(
             "section",
             element("h2", f"Predicted against measured: {trial.predicted.name}"),
+            element("p", f"{trial.load}."),
             *_compared(trial),
             *(_in_words(name, found) for name, found in differences.items()),
             *self._why(trial),
@@ -180,12 +181,12 @@ def _section(title: str, drawn: Sequence[Child]) -> ET.Element:
 
 def _verdicts(trial: Trial) -> Iterator[ET.Element]:
     if trial.capacity:
-        yield _verdict(f"{trial.predicted.name}, capacity", trial.capacity)
-    yield _verdict(trial.predicted.name, trial.comparison)
+        yield _verdict(f"{trial.predicted.name}, capacity", trial.capacity, trial.noun)
+    yield _verdict(trial.predicted.name, trial.comparison, trial.noun)
 
 
-def _verdict(name: str, found: Comparison) -> ET.Element:
-    said = " ".join(verdict_in_words(found))
+def _verdict(name: str, found: Comparison, noun: str) -> ET.Element:
+    said = " ".join(verdict_in_words(found, noun))
     return element("p", f"{name}: {said}", class_=OUTCOME_CLASSES[found.outcome])
 
 

@@ -5,6 +5,7 @@ import textwrap
 
 from app.text.provenance import rests_line
 from app.text.tables import note_lines
+from app.text.trial_words import measured_noun, recorded_words
 from app.text.waterfall import waterfall_lines
 from app.twin.recorded_verification import POINTS, RecordedVerification
 from loadtest.report.comparison_report import LEGEND, WIDTH, comparison_table, verdict_in_words
@@ -20,10 +21,9 @@ def recorded_as_json(found: RecordedVerification) -> str:
 def recorded_lines(found: RecordedVerification) -> list[str]:
     """Return what served and what was recorded, a table of errors, and the verdict."""
     measured = found.measured.scenario
-    said = " ".join(verdict_in_words(found.comparison)).replace("load test", "recorded run")
+    said = " ".join(verdict_in_words(found.comparison, measured_noun(measured)))
     return [
-        f"recorded: {measured.get('trace')} ({measured.get('recorded_by', 'load test')}), "
-        f"{len(found.measured.requests)} requests",
+        recorded_words(found.measured),
         *note_lines(measured.get("notes", ())),
         *found.scenario.profile.describe(),
         f"policies: {found.scenario.policies.name}, {found.scenario.policies.max_seqs} sequences, "

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from app.text.trial_words import measured_noun, trial_words
 from app.twin.forecast import level_folder
 from app.twin.waterfall import Waterfall, read_waterfall
 from loadtest.report.comparison import Comparison, MetricComparison, compare, compare_steady
@@ -48,6 +49,16 @@ class Trial:
     capacity: Comparison | None = None
     why: Waterfall | None = None
     """Why the prediction differs, where the verification was asked."""
+
+    @property
+    def load(self) -> str:
+        """What was sent and how often, in words."""
+        return trial_words([named.run for named in self.measured])
+
+    @property
+    def noun(self) -> str:
+        """What the measured runs are: load tests or recorded runs."""
+        return measured_noun(self.measured[0].run.scenario)
 
     @property
     def steady_part(self) -> SteadyPart:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from app.text.provenance import rests_line
 from app.text.tables import capacity_line, judged_line
+from app.text.trial_words import load_words
 from app.text.waterfall import waterfall_lines
 from app.twin.saturation import Saturation, is_near_saturation
 from app.twin.verification import Level, Verification
@@ -13,7 +14,6 @@ from loadtest.report.comparison import DEFAULT_LIMITS, MetricComparison, worst
 from loadtest.report.comparison_report import WIDTH, comparison_table, verdict_in_words
 from loadtest.report.error_interval import CONFIDENCE
 from sim.step_times.profile import Profile
-from workloads.rows import counted
 
 
 def verdict_lines(found: Verification) -> list[str]:
@@ -111,8 +111,7 @@ def _steady_lines(level: Level) -> list[str]:
 
 def _offered(level: Level, saturation: Saturation | None) -> str:
     """Return the load; near saturation the same share of two capacities is compared."""
-    tests = counted(len(level.measured), "load test")
-    sent = f"{len(level.trace)} requests at {level.trace.rate_per_s:.2f}/s, {tests}"
+    sent = load_words(len(level.trace), level.trace.rate_per_s, len(level.measured), {})
     if saturation is None or not is_near_saturation(level.utilisation):
         return f"capacity: {sent}"
     return (

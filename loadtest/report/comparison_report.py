@@ -39,9 +39,12 @@ def render_comparison(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def verdict_in_words(comparison: Comparison) -> list[str]:
-    """Return the verdict in a sentence, and what would help where the runs cannot tell."""
-    runs = counted(comparison.repeats, "load test")
+def verdict_in_words(comparison: Comparison, noun: str = "load test") -> list[str]:
+    """Return the verdict in a sentence, and what would help where the runs cannot tell.
+
+    ``noun`` says what was measured.
+    """
+    runs = counted(comparison.repeats, noun)
     place = f"{runs} {'places' if comparison.repeats == 1 else 'place'}"
     match comparison.outcome:
         case "holds":
@@ -62,10 +65,10 @@ def verdict_in_words(comparison: Comparison) -> list[str]:
             named = ", ".join(map(metric_name, comparison.named("cannot tell"))) or "every metric"
             said = [
                 f"Cannot tell: after {runs} the interval of the error of {named} is neither within "
-                "the limit nor outside; more load tests, or longer ones, narrow it."
+                f"the limit nor outside; more {noun}s, or longer ones, narrow it."
             ]
     if comparison.set_aside:
-        aside = counted(comparison.set_aside, "more load test")
+        aside = counted(comparison.set_aside, f"more {noun}")
         said.append(f"Set aside: {aside}, in which the client was limited.")
     return [line for sentence in said for line in textwrap.wrap(sentence, WIDTH)]
 

@@ -106,9 +106,9 @@ def _trials(root: str, changed: float) -> trials.Trials:
 def _verdict(name: str, trial: Trial) -> None:
     metrics = trial.comparison.metrics
     if trial.capacity:
-        _box(capacity_line(trial.capacity.repeats), trial.capacity)
+        _box(capacity_line(trial.capacity.repeats), trial.capacity, trial.noun)
         metrics = (*trial.capacity.metrics, *metrics)
-    _box(f"{len(trial.predicted.run.requests)} requests", trial.comparison)
+    _box(trial.load, trial.comparison, trial.noun)
     st.caption(escaped(judged_line(trial.steady_part)))
     st.caption(escaped(f"Measured {trials.when_and_where(trial)}."))
     if (trials.EXAMPLE / name).is_dir():
@@ -135,10 +135,10 @@ def _source(trial: Trial) -> str:
     return source_line([trial.predicted.run, *(named.run for named in trial.measured)])
 
 
-def _box(what: str, found: Comparison) -> None:
+def _box(what: str, found: Comparison, noun: str) -> None:
     """Show the verdict on ``what``, in words and colour."""
     box = {"holds": st.success, "refuted": st.error, "cannot tell": st.warning}
-    sign, said = trials.VERDICTS[found.outcome][0], " ".join(verdict_in_words(found))
+    sign, said = trials.VERDICTS[found.outcome][0], " ".join(verdict_in_words(found, noun))
     box[found.outcome](escaped(f"{sign} {what}: {said}"))
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from app.text.report_folders import find_runs
+from app.text.trial_words import recorded_words
 from loadtest.recorded.recorded_run import load_recorded_run
 from policies.config import PolicyConfig
 from policies.presets import find_preset
@@ -166,6 +168,23 @@ def test_a_profile_of_another_speed_is_refuted(made: Path, fitted: Path) -> None
     done = servetwin("verify", "--recorded", made, "--profile", slower)
     assert done.code == 1
     assert "VERDICT: REFUTED" in done.out
+
+
+def test_terminal_and_report_say_the_same_of_a_trial(
+    made: Path, fitted: Path, tmp_path: Path
+) -> None:
+    out, page = tmp_path / "trial", tmp_path / "page.html"
+    done = servetwin("verify", "--recorded", made, "--profile", fitted, "--out", out)
+    assert servetwin("report", out, "--out", page).code == 0
+    terminal, report = (" ".join(text.split()) for text in (done.out, page.read_text()))
+    (trial,) = find_runs([out])[1]
+    verdict = "The prediction holds: 1 recorded run places every judged error within its limit."
+    for said in (recorded_words(trial.measured[0].run), verdict):
+        assert said in terminal
+        assert said in report
+    assert trial.load == "120 requests, 1 recorded run"
+    assert "load test of an endpoint" not in report
+    assert "at None" not in report
 
 
 def test_a_verdict_keeps_both_runs(made: Path, fitted: Path, tmp_path: Path) -> None:
