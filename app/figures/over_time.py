@@ -38,7 +38,7 @@ def latency_over_time(
         [limit_s, *(of_run[metric].max() for of_run in requests.values())]
     )
     title = f"{shown.label} of requests by their arrival"
-    figure = canvas(ARRIVAL, shown.title, _alt(requests, metric), title)
+    figure = canvas(ARRIVAL, shown.title, _alt(requests, metric, shown), title)
     for run, frame in requests.items():
         points = frame.loc[frame["status"] == "finished", ["scheduled_s", metric, "request_id"]]
         points = points.dropna().sort_values("scheduled_s")
@@ -220,8 +220,7 @@ def _rolling_median(predicted: pd.DataFrame, metric: str) -> pd.Series:
     return median
 
 
-def _alt(requests: Frames, metric: str) -> str:
-    shown = METRICS[metric]
+def _alt(requests: Frames, metric: str, shown: Metric) -> str:
     alt = [f"{shown.label} of every request by its arrival."]
     for run, frame in requests.items():
         values = frame.loc[frame["status"] == "finished", metric].dropna() * shown.factor

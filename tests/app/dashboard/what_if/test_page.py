@@ -234,3 +234,21 @@ def test_units_are_not_cut_off(user: Browser) -> None:
             )
             assert cut == 0, f"{test_id} at {width} px"
     user.assert_sound()
+
+
+@pytest.mark.browser
+def test_long_latencies_are_in_seconds_and_their_ticks_are_numbers(user: Browser) -> None:
+    """One sequence at a time under fifty requests a second: the last wait for minutes."""
+    user.open("?requests=200&rate=50&max_seqs=1", "What if?")
+    page = user.page
+    expect(page.get_by_test_id("stMetricLabel").get_by_text("TTFT p90, s")).to_be_visible()
+    expect(page.get_by_text("No bottleneck")).to_have_count(0)
+    axis = page.locator(".js-plotly-plot").first.locator(".xtick text")
+    axis.first.wait_for()
+    texts = [text.replace(",", "") for text in axis.all_text_contents() if text]
+    ticks = [float(text) for text in texts]
+    assert len(ticks) >= 2
+    assert ticks == sorted(set(ticks)), f"ticks grow to the right: {texts}"
+    title = page.locator(".js-plotly-plot").first.locator(".xtitle")
+    expect(title).to_have_text("TTFT, s")
+    user.assert_sound()
