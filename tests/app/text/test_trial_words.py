@@ -3,7 +3,7 @@
 import pytest
 
 from app.text.trial_words import load_words, measured_noun, recorded_words
-from tests.support.dashboard_runs import load_test
+from tests.support.figure_frames import load_test
 
 
 @pytest.mark.parametrize(
