@@ -84,7 +84,7 @@ def place_legend(figure: Figure, row: int, title: str = "") -> str:
     legend = f"legend{row}" if row > 1 else "legend"
     top = figure.layout["yaxis" if row == 1 else f"yaxis{row}"].domain[1]
     place = {"orientation": "h", "x": 0, "y": top, "yanchor": "bottom", "font": {"size": 11}}
-    figure.update_layout({legend: {**place, "title": {"text": title}}})
+    figure.update_layout({legend: {**place, "title": {"text": title, "side": "top"}}})
     return legend
 
 

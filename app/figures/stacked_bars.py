@@ -1,6 +1,7 @@
 """Stacked bars: what memory holds, what simulated time rests on, where a request's time went."""
 
 from collections.abc import Mapping
+from textwrap import wrap
 from typing import Any
 
 import pandas as pd
@@ -18,6 +19,8 @@ _LOOKS = asset_table("looks.yaml")
 PART_LOOKS: dict[str, Part] = _LOOKS["request"]
 """Name, colour and pattern of the parts and spans of an explained request."""
 
+_LEGEND_CHARACTERS, _LEGEND_LINE_PX = 64, 18
+"""Of a line that fits beside the controls in a window of 900 px, and its height."""
 _LABELLED_SHARE = 0.07
 """Share of the bar from which on a part has room for its name."""
 
@@ -81,12 +84,15 @@ def provenance_bar(provenance: Mapping[str, Any]) -> Figure:
     alt = f"Where the step times come from: {found or 'no step was run'}."
     title = "Where the step times come from"
     figure = canvas("share of simulated busy time, %", "", alt, title)
+    lines = 0
     for one in shares:
-        part = (f"{one.name}: {one.meaning}", *one.look)
+        words = wrap(f"{one.name}: {one.meaning}", _LEGEND_CHARACTERS)
+        lines += len(words)
+        part = ("<br>".join(words), *one.look)
         hover = f"%{{x:.3g}} % {one.name}<extra></extra>"
         label = f"{one.name} {one.share:.1%}"
         _add_labelled_part(figure, "", part, 100 * one.share, label, hover)
-    _lay_out_single_bar(figure, 150)
+    _lay_out_single_bar(figure, 130 + _LEGEND_LINE_PX * lines)
     figure.update_xaxes(range=[0, 100], ticksuffix=" %")
     return figure
 

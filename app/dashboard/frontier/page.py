@@ -71,13 +71,13 @@ def page() -> None:
 
 
 def _axes() -> dict[str, str]:
-    columns = st.columns([2, 1, 1, 1])
+    places = [st.container(), *st.columns(len(AXES) - 1, vertical_alignment="bottom")]
     return {
-        axis: column.text_input(
+        axis: place.text_input(
             label, _DEFAULTS.get(axis, ""), **bound(f"frontier_{axis}"),
             placeholder=AS_IN_THE_SCENARIO, help="Values separated by commas.",
         )
-        for column, (axis, label) in zip(columns, AXES.items(), strict=True)
+        for place, (axis, label) in zip(places, AXES.items(), strict=True)
     }  # fmt: skip
 
 

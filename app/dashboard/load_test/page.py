@@ -54,7 +54,7 @@ def page() -> None:
 def _form(outcome: SimulatedScenario, busy: bool) -> None:
     trace = outcome.trace
     st.markdown(
-        f"{len(trace)} requests over {three_digits(trace.span_s)} s, "
+        f"{len(trace):,} requests over {three_digits(trace.span_s)} s, "
         f"{three_digits(trace.rate_per_s)}/s: the workload of the scenario."
     )
     with st.form("load_test_form", border=True):

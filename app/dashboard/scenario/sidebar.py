@@ -107,7 +107,7 @@ def _distributions(defaults: dict[str, Any]) -> None:
     if process in ("gamma", "weibull"):
         _real("CV of gaps", "cv", defaults)
     for part in ("prompt", "output"):
-        mean, spread = st.columns(2)
+        mean, spread = st.columns([5, 4], vertical_alignment="bottom")
         label = part.capitalize()
         with mean:
             _count(f"{label} tokens", f"{part}_tokens", defaults)

@@ -53,7 +53,10 @@ def _judged(
     table = quality.quality_table(names, judged, setup, own)
     st.dataframe(
         table, hide_index=True, placeholder="-", key="techniques_quality_table",
-        column_config={"technique": st.column_config.TextColumn(pinned=True)},
+        column_config={
+            quality.COLUMNS["technique"]: st.column_config.TextColumn(pinned=True),
+            quality.COLUMNS["throughput"]: st.column_config.NumberColumn(format="%.4g"),
+        },
         alt="What each technique costs in quality, and how that is known.",
     )  # fmt: skip
     downloads(table, "technique_quality")

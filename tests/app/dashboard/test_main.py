@@ -44,14 +44,22 @@ def test_link_restores_the_scenario(user: Browser) -> None:
     user.assert_sound()
 
 
+_PANELS = ("Quality", "Roofline", "Memory", "Tables")
+LOOKED_AT = {
+    **{name: name for name in PAGES},
+    **{f"techniques?techniques_show={panel}": "techniques" for panel in _PANELS},
+}
+"""Every page, and the panels of the one that has several, by their links."""
+
+
 @pytest.mark.browser
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("link", LOOKED_AT)
 def test_a_page_is_whole_at_900_px_and_axe_finds_nothing_grave_in_both_themes(
-    user: Browser, name: str
+    user: Browser, link: str
 ) -> None:
     page = user.page
     page.set_viewport_size({"width": 900, "height": 1000})
-    user.open(f"{name}?requests=100", PAGES[name])
+    user.open(f"{link}{'&' if '?' in link else '?'}requests=100", PAGES[LOOKED_AT[link]])
     for theme in ("light", "dark"):
         show_in(page, theme)
         found = grave_findings(page)
