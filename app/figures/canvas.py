@@ -4,7 +4,7 @@ All other modules draw with the methods of the figure that they get here. Colour
 background are the template's, so that one figure fits both pages.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import plotly.graph_objects as go  # type: ignore[import-untyped]
@@ -156,10 +156,14 @@ def alt_text(figure: Figure) -> str:
     return text
 
 
-def note_sample(figure: Figure, name: str, shown: int, of: int, what: str) -> None:
-    """Note beside the figure how many of how many it shows, where that is not all."""
-    if shown < of:
-        add_note(figure, f"{f'{name}: ' if name else ''}{shown:,} of {of:,} {what} shown")
+def note_sample(figure: Figure, counts: Mapping[str, tuple[int, int]], what: str) -> None:
+    """Note beside the figure how many of how many it shows of each run, where that is not all."""
+    cut = {run: (shown, of) for run, (shown, of) in counts.items() if shown < of}
+    if len(cut) > 1 and len({*counts.values()}) == 1:
+        cut = {"each": next(iter(cut.values()))}
+    for run, (shown, of) in cut.items():
+        name = f"{run}: " if len(counts) > 1 else ""
+        add_note(figure, f"{name}{shown:,} of {of:,} {what} shown")
 
 
 def add_note(figure: Figure, note: str) -> None:

@@ -50,12 +50,14 @@ def _cdf(values: Mapping[str, pd.Series], name: str, looks: Looks, limit_s: floa
     title = f"{metric.label}: share of requests within it"
     figure = canvas(metric.title, "share of requests, %", _alt(values, metric, limit_s), title)
     smallest = np.inf
+    counts = {}
     for run, of_run in values.items():
         x, shares = cdf_points(of_run * metric.factor)
-        note_sample(figure, run, len(x), int(of_run.count()), "points of the curve")
+        counts[run] = len(x), int(of_run.count())
         smallest = min(smallest, x.min(initial=np.inf))
         hover = f"%{{y:.1f}} % within %{{x:.4g}} {metric.unit}{OF_RUN}"
         plot(figure, "lines", run, x, 100 * shares, hover, line=line_of(looks[run]))
+    note_sample(figure, counts, "points of the curve")
     if limit_s is not None:
         _add_limit(figure, limit_s * metric.factor, metric)
     figure.update_xaxes(**(LOG_AXIS if 0 < smallest < np.inf else {"type": "linear"}))

@@ -39,12 +39,14 @@ def latency_over_time(
     )
     title = f"{shown.label} of requests by their arrival"
     figure = canvas(ARRIVAL, shown.title, _alt(requests, metric, shown), title)
+    counts = {}
     for run, frame in requests.items():
         points = frame.loc[frame["status"] == "finished", ["scheduled_s", metric, "request_id"]]
         points = points.dropna().sort_values("scheduled_s")
         points["y"] = points[metric] * shown.factor
-        _add_points(figure, run, points, marker_of(looks[run]))
+        counts[run] = _add_points(figure, run, points, marker_of(looks[run]))
         _add_medians(figure, run, points, looks[run])
+    note_sample(figure, counts, "requests")
     _add_limit(figure, limit_s, shown)
     return figure
 
@@ -63,7 +65,7 @@ def live_latency(
     points = evenly(answered, MOST_POINTS)
     title = f"{shown.label}: measured so far, and predicted"
     figure = canvas("sent, s", shown.title, _live_alt(answers, predicted, metric), title)
-    note_sample(figure, "", len(points), len(answered), "answers")
+    note_sample(figure, {"": (len(points), len(answered))}, "answers")
     hover = f"%{{y:.4g}} {shown.unit}, sent at %{{x:.4g}} s<extra>measured</extra>"
     x, y, marker = points["sent_s"], points[metric] * shown.factor, marker_of(looks["measured"])
     plot(figure, "markers", "measured so far", x, y, hover, marker=marker)
@@ -86,13 +88,15 @@ def differences_over_time(differences: Frames, metric: str, looks: Looks) -> Fig
     shown = METRICS[metric].fitting(found)
     y = f"predicted - measured {shown.title}"
     figure = canvas(ARRIVAL, y, "", f"{shown.label}: errors of requests")
-    alt = [f"{y} of single requests by their arrival."]
+    alt, counts = [f"{y} of single requests by their arrival."], {}
     for run, frame in differences.items():
         points = frame.dropna(subset=[f"{metric}_difference"]).sort_values("scheduled_s")
         points = points.assign(y=points[f"{metric}_difference"] * shown.factor)
-        _add_points(figure, run, points, marker_of(looks[run]), f"%{{y:+.4g}} {shown.unit}")
+        hover = f"%{{y:+.4g}} {shown.unit}"
+        counts[run] = _add_points(figure, run, points, marker_of(looks[run]), hover)
         if len(points):
             alt.append(f"{run}: median {points['y'].median():+.4g} {shown.unit}.")
+    note_sample(figure, counts, "requests")
     figure.add_hline(y=0, line=LIMIT_LINE)
     figure.layout.meta = {**figure.layout.meta, "alt": " ".join(alt)}
     return figure
@@ -112,7 +116,7 @@ def gains_over_time(found: pd.DataFrame, a: str, b: str) -> Figure:
     title = f"Requests that get faster and slower from {a} to {b}"
     figure = canvas(ARRIVAL, f"E2E latency difference, {unit}", alt, title)
     shown = evenly(found, MOST_POINTS).assign(y=factor * found["difference"])
-    note_sample(figure, "", len(shown), len(found), "requests")
+    note_sample(figure, {"": (len(shown), len(found))}, "requests")
     for name, colour, symbol, sign in _DIRECTIONS:
         marker = {"color": colour, "symbol": symbol, "size": 5, "opacity": 0.6}
         points = shown[shown["difference"] * sign > 0]
@@ -146,13 +150,14 @@ def schedule_lag(requests: Frames, looks: Looks) -> Figure:
     lags = ((frame["sent_s"] - frame["scheduled_s"]).max() for frame in requests.values())
     lag = METRICS["lag_s"].fitting(lags)
     figure = canvas(ARRIVAL, lag.title, "", "How late the client sent requests")
-    alt = ["How late each request was sent, by its arrival."]
+    alt, counts = ["How late each request was sent, by its arrival."], {}
     for run, frame in requests.items():
         points = frame[["scheduled_s", "sent_s", "request_id"]].dropna().sort_values("scheduled_s")
         points["y"] = (points["sent_s"] - points["scheduled_s"]) * lag.factor
-        _add_points(figure, run, points, marker_of(looks[run]))
+        counts[run] = _add_points(figure, run, points, marker_of(looks[run]))
         if len(points):
             alt.append(f"{run}: at most {spoken(points['y'].max())} {lag.unit}.")
+    note_sample(figure, counts, "requests")
     figure.layout.meta = {**figure.layout.meta, "alt": " ".join(alt)}
     return figure
 
@@ -182,14 +187,17 @@ def _tokens_until(done: pd.DataFrame, at_s: FloatArray) -> FloatArray:
 
 def _add_points(
     figure: Figure, name: str, points: pd.DataFrame, marker: object, value: str = "%{y:.4g}"
-) -> None:
-    """Add ``y`` of ``points`` by arrival; ``value`` is how hovering shows it."""
+) -> tuple[int, int]:
+    """Add ``y`` of ``points`` by arrival; ``value`` is how hovering shows it.
+
+    Return how many of how many are shown.
+    """
     shown = evenly(points, MOST_POINTS)
-    note_sample(figure, name, len(shown), len(points), "requests")
     hover = f"%{{text}}: {value} at %{{x:.4g}} s{OF_RUN}"
     ids = [escape_markup(request) for request in shown["request_id"]]
     options = {"text": ids, "marker": marker, "legendgroup": name}
     plot(figure, "markers", name, shown["scheduled_s"], shown["y"], hover, **options)
+    return len(shown), len(points)
 
 
 def _add_medians(figure: Figure, run: str, points: pd.DataFrame, look: Look) -> None:

@@ -89,7 +89,7 @@ def gantt(requests: pd.DataFrame, most: int = MOST_GANTT_REQUESTS) -> Figure:
     ids = shown["request_id"].to_numpy(object)
     for part, (start_s, end_s) in _gantt_spans(shown).items():
         _add_bars(figure, part, lines, start_s.to_numpy(float), end_s.to_numpy(float), ids)
-    note_sample(figure, "", len(shown), len(done), "finished requests")
+    note_sample(figure, {"": (len(shown), len(done))}, "finished requests")
     figure.update_layout(barmode="overlay", bargap=0.15, height=420)
     figure.update_yaxes(autorange="reversed", showticklabels=False)
     return figure

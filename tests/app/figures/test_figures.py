@@ -58,12 +58,18 @@ def test_what_is_sampled_is_said_beside_the_figure() -> None:
     gains = frame[["request_id", "scheduled_s"]].assign(difference=frame["e2e_s"] - 1)
     assert figures.note_of(figures.gantt(frame)) == "120 of 10,000 finished requests shown."
     over_time = figures.latency_over_time(many, "ttft_s", LOOKS)
-    assert figures.note_of(over_time) == "A: 1,500 of 10,000 requests shown."
+    assert figures.note_of(over_time) == "1,500 of 10,000 requests shown."
     assert figures.note_of(figures.gains_over_time(gains, "A", "B")) == (
         "1,500 of 10,000 requests shown."
     )
     cdf = figures.latency_cdf(many, "ttft_s", LOOKS)
-    assert figures.note_of(cdf) == "A: 400 of 10,000 points of the curve shown."
+    assert figures.note_of(cdf) == "400 of 10,000 points of the curve shown."
+    both = figures.latency_cdf({**many, "B": frame}, "ttft_s", LOOKS)
+    assert figures.note_of(both) == "each: 400 of 10,000 points of the curve shown."
+    unlike = figures.latency_over_time({**many, "B": requests_frame(2_000)}, "ttft_s", LOOKS)
+    assert figures.note_of(unlike) == (
+        "A: 1,500 of 10,000 requests shown; B: 1,500 of 2,000 requests shown."
+    )
     few = figures.latency_cdf(TWO, "ttft_s", LOOKS)
     assert figures.note_of(few) == ""
 
