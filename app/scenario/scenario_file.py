@@ -209,12 +209,17 @@ class Limits(FrozenModel):
     @property
     def attainment(self) -> float:
         """Return the share of all requests that must keep every limit."""
-        return self.percentile / 100
+        return as_share(self.percentile)
 
     def slo(self) -> SLO:
         """Return the limits in seconds."""
         limits_ms = {"ttft_s": self.ttft_ms, "tpot_s": self.tpot_ms, "e2e_s": self.e2e_ms}
         return SLO(**{name: ms / 1000 for name, ms in limits_ms.items() if ms is not None})
+
+
+def as_share(percentile: float) -> float:
+    """Return a percentage as a share: 99.9 as 0.999, which 999 of 1,000 reach."""
+    return round(percentile / 100, 9)
 
 
 class ScenarioFile(FrozenModel):

@@ -24,6 +24,7 @@ from app.dashboard.jobs.scenario_grid import (
 from app.dashboard.pictures.simulated_source import grid_source
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from app.dashboard.scenario.uploads import given_trace
+from app.dashboard.slo_share import WITHIN_SLO, share_input
 from app.dashboard.widgets import bound, problems_shown
 from app.scenario.scenario_file import ScenarioFile
 from sim.experiments import frontier
@@ -66,7 +67,7 @@ def page() -> None:
         return
     if not job.note.is_of(base):
         st.info("The scenario has changed since this grid was run. Run it again to update it.")
-    share, y = _shown_choices()
+    share, y = _shown_choices(base)
     watch_job(_JOB, lambda job: _draw(job, share, y))
 
 
@@ -90,19 +91,19 @@ def _start(base: ScenarioFile, texts: dict[str, str]) -> None:
         start_job(_JOB, simulate_point, scenarios, note=_Grid(base, points))
 
 
-def _shown_choices() -> tuple[float, str]:
+def _shown_choices(base: ScenarioFile) -> tuple[float, str]:
     with st.container(horizontal=True, gap="large"):
         name = st.segmented_control(
             "Vertical axis, per replica", list(_Y), default="goodput", required=True,
             help="; ".join(f"{name}: {frontier_grid.Y_DEFINITIONS[y]}" for name, y in _Y.items()),
             width=280, **bound("frontier_y"),
         )  # fmt: skip
-        share = st.number_input(
-            "Requests within the SLO, % at least", 1.0, 100.0, 99.0, 0.5,
-            **bound("frontier_share"), width=300,
-            help="A point below this share is drawn as an open symbol.",
-        )  # fmt: skip
-    return share / 100, _Y[name]
+        with st.container(width=300):
+            share = share_input(
+                "frontier_share", WITHIN_SLO, base,
+                "A point below this share is drawn as an open symbol.",
+            )  # fmt: skip
+    return share, _Y[name]
 
 
 def _draw(job: "Job[GridScenario, Any]", share: float, y: str) -> None:

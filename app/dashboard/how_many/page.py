@@ -27,6 +27,7 @@ from app.dashboard.pictures.simulated_source import grid_source
 from app.dashboard.scenario.controls import CONTROLS
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.scenario.uploads import uploads
+from app.dashboard.slo_share import share_input
 from app.dashboard.widgets import bound, or_stop
 from app.scenario.how_many import FEWEST, Answer, What, best
 from app.scenario.prices import FORM, Prices
@@ -92,10 +93,11 @@ def _limit(base: ScenarioFile) -> tuple[Limit, What, str]:
         "With a limit on", list(METRICS_OF), **bound("how_many_metric"),
         help="One latency, or every limit of the SLO at the side.",
     )  # fmt: skip
-    share = share_.number_input(
-        "For % of the requests", 50.0, 100.0, 99.0, 0.5, **bound("how_many_share"), format="%g",
-        help="99 is the p99 of the latency: 99 of 100 requests are within the limit.",
-    )  # fmt: skip
+    with share_:
+        share = share_input(
+            "how_many_share", "For % of the requests", base,
+            "99 is the p99 of the latency: 99 of 100 requests are within the limit.", low=50.0,
+        )  # fmt: skip
     own_ms = getattr(base.slo, (METRICS_OF[metric] or "").replace("_s", "_ms"), None)
     limit_ms = limit_.number_input(
         "At most, ms", 0.1, CONTROLS["ttft_ms"].high, None, 10.0, format="%g",
@@ -110,7 +112,7 @@ def _limit(base: ScenarioFile) -> tuple[Limit, What, str]:
             help="Between an answer and the next request of a user: 2, exponential:mean=2, "
             "lognormal:median=2,sigma=1. Turns of a conversation keep their own pauses.",
         )  # fmt: skip
-    return Limit(metric, share / 100, limit_ms), _WHATS[what], think
+    return Limit(metric, share, limit_ms), _WHATS[what], think
 
 
 def _candidates(base: ScenarioFile, what: What) -> tuple[float | None, list[str], list[str], str]:

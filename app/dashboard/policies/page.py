@@ -23,6 +23,7 @@ from app.dashboard.pictures.simulated_source import grid_source
 from app.dashboard.policies import policy_grid
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.scenario.uploads import given_trace
+from app.dashboard.slo_share import WITHIN_SLO, share_input
 from app.dashboard.widgets import bound, problems_shown
 from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
@@ -65,10 +66,9 @@ def page() -> None:
     rates = left.text_input(
         AXES["rate"], _RATES, **bound("policies_rates"), help=help_, placeholder=AS_IN_THE_SCENARIO
     )
-    share = middle.number_input(
-        "Requests within the SLO, % at least", 1.0, 100.0, 99.0, 0.5, **bound("policies_share"),
-        help=METRICS["slo_attainment"].definition,
-    )  # fmt: skip
+    with middle:
+        defined = f"{METRICS['slo_attainment'].definition}."
+        share = share_input("policies_share", WITHIN_SLO, base, defined)
     if right.button("Run the grid", type="primary", key="policies_run"):
         _start(base, table, rates)
     job = find_job(_JOB)
@@ -76,7 +76,7 @@ def page() -> None:
         return
     if not job.note.is_of(base, table, rates):
         st.info("Scenario, table or rates have changed since this grid was run. Run it again.")
-    watch_job(_JOB, lambda job: _draw(job, share / 100))
+    watch_job(_JOB, lambda job: _draw(job, share))
 
 
 def _edited_table() -> pd.DataFrame:

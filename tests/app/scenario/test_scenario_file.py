@@ -11,6 +11,7 @@ from hypothesis import given
 
 from app.scenario.scenario_file import (
     PROFILE,
+    Limits,
     ScenarioError,
     ScenarioFile,
     parse_scenario,
@@ -144,6 +145,15 @@ def test_options_win_over_the_scenario(tmp_path: Path) -> None:
     assert (policies["max_seqs"], policies["batching"]) == (16, "chunked")
     assert found["requests"]["total"] == 10
     assert found["seed"] == 5
+
+
+@pytest.mark.parametrize(
+    ("percentile", "of"), [(99.9, 1000), (99, 100), (58, 100), (99.99, 10_000)]
+)
+def test_a_share_is_reached_by_as_many_as_its_percentage_says(percentile: float, of: int) -> None:
+    wanted = Limits(percentile=percentile).attainment
+    needed = round(percentile * of / 100)
+    assert needed / of >= wanted > (needed - 1) / of
 
 
 def test_neither_trace_nor_scenario_is_one_line() -> None:
