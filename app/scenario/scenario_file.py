@@ -62,7 +62,8 @@ def _plain_process(name: str) -> str:
     return name
 
 
-def _mapping(text: str | None) -> str | None:
+def checked_columns(text: str | None) -> str | None:
+    """Return a mapping of columns as it is; raise ``ValueError`` where it cannot be read."""
     if text is not None:
         try:
             parse_mapping(text, "columns")
@@ -78,7 +79,7 @@ class Workload(FrozenModel):
     """``generated``, ``sample`` (the bundled trace), or the name of an uploaded trace."""
     requests: int | None = Field(default=None, ge=1)
     """Number of requests, of a trace the first ones; None: 2,000 generated ones, all of a trace."""
-    columns: Annotated[str | None, AfterValidator(_mapping)] = None
+    columns: Annotated[str | None, AfterValidator(checked_columns)] = None
     """Columns of an own table, as ``--map`` names them; None: as they are recognised."""
     rate_per_s: Positive | None = 10.0
     """Mean arrivals per second, of all replicas together; None: as in the trace."""

@@ -9,10 +9,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from app.dashboard.scenario.allowed_choices import offered, require_all_offered
-from app.scenario.scenario_file import GENERATED, PROFILE, SAMPLE, ScenarioFile, parse_scenario_dict
+from app.scenario.scenario_file import (
+    GENERATED,
+    PROFILE,
+    SAMPLE,
+    ScenarioFile,
+    checked_columns,
+    parse_scenario_dict,
+)
 from app.scenario.setting_docs import setting_docs
 from app.scenario.settings import parse_settings
 from policies.config import PolicyConfig
@@ -85,6 +92,7 @@ _MOST_MS = 3_600_000
 
 CONTROLS: dict[str, Control] = {
     "workload": Control(str, "workload.source"),
+    "columns": Control(Annotated[str, AfterValidator(checked_columns)], "workload.columns"),
     "rate": _number("workload.rate_per_s", 0.5, 200),
     "own_rate": Control(bool),
     "requests": _count("workload.requests", 200_000, low=10),
@@ -183,6 +191,7 @@ def from_controls(controls: Mapping[str, Any]) -> ScenarioFile:
             "source": controls["workload"],
             "rate_per_s": None if keeps_rate else controls["rate"],
             **{name: controls[name] for name in _WORKLOAD},
+            "columns": controls["columns"] if is_uploaded(controls["workload"]) else None,
         },
         "server": _server(controls),
         "preset": _chosen(controls).get("preset"),
@@ -205,6 +214,11 @@ def changes(before: ScenarioFile, after: ScenarioFile) -> dict[str, tuple[Any, A
 def is_generated(workload: str) -> bool:
     """Return whether the workload is drawn from distributions, not read from rows."""
     return workload == GENERATED
+
+
+def is_uploaded(workload: str) -> bool:
+    """Return whether the workload is a file of the user."""
+    return workload not in (GENERATED, SAMPLE)
 
 
 def workload_names(uploaded: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app.dashboard.origin_line import origin_line
+from app.dashboard.scenario.column_dialog import ask_for_columns
 from app.dashboard.scenario.controls import (
     ASSUMED_PREFIX,
     CONTROLS,
@@ -21,7 +22,13 @@ from app.dashboard.scenario.controls import (
     is_generated,
     workload_names,
 )
-from app.dashboard.scenario.uploads import trace_uploader, uploads, whole_trace
+from app.dashboard.scenario.uploads import (
+    columns_of_table,
+    remember_columns,
+    trace_uploader,
+    uploads,
+    whole_trace,
+)
 from app.dashboard.widgets import bound, or_stop, uploader
 from app.scenario.scenario_file import (
     GENERATED_REQUESTS,
@@ -51,6 +58,7 @@ def scenario_at_the_side() -> None:
         st.button(
             "Reset to the default", on_click=show_scenario, args=(ScenarioFile(),), width="stretch"
         )
+    ask_for_columns()
 
 
 def current_scenario() -> ScenarioFile:
@@ -60,6 +68,7 @@ def current_scenario() -> ScenarioFile:
 
 def show_scenario(scenario: ScenarioFile) -> None:
     """Set every control; to be called before they are drawn (from a callback)."""
+    remember_columns(scenario.workload.source, scenario.workload.columns)
     st.session_state.update(as_controls(scenario))
 
 
@@ -88,6 +97,7 @@ def _workload(defaults: dict[str, Any]) -> None:
             _number("Requests", "requests", None, placeholder=f"{GENERATED_REQUESTS:,}")
             _distributions(defaults)
         else:
+            columns_of_table(source)
             _part_of_trace(source, defaults)
         trace_uploader()
 

@@ -2,9 +2,11 @@
 on the command line."""
 
 import gzip
+import shlex
 import tempfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -13,13 +15,16 @@ from pathlib import Path, PurePath
 
 import streamlit as st
 
-from app.dashboard.formatting import plain
+from app.dashboard.formatting import escaped, plain
+from app.dashboard.scenario.own_table import OwnTable, own_table
 from app.dashboard.widgets import keep_newest, uploader
 from app.scenario.scenario_file import GENERATED, SAMPLE
+from app.scenario.setting_docs import setting_docs
 from workloads.errors import TraceError
 from workloads.reading import read_trace
 from workloads.reading_limits import ReadingLimits
 from workloads.sample import sample_trace
+from workloads.tables.mapping import parse_mapping
 from workloads.trace import Trace
 
 MOST_MB = 50
@@ -30,15 +35,23 @@ READING_LIMITS = ReadingLimits(rows=MOST_REQUESTS + 1, seconds=20)
 """A header and as many requests."""
 _MB = 1_000_000
 _CHUNK_BYTES = 1 << 20
+_COLUMNS = "columns"
+"""The key of their control, in the session and in the link."""
+_ASKED, _KNOWN, _PROBLEM = "asked_table", "known_columns", "columns_problem"
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A trace that was uploaded, and the digest of its file."""
+    """A trace that was uploaded, and the digest of its file.
+
+    ``table`` is the file of a table, and ``columns`` what was said of them.
+    """
 
     trace: Trace
     digest: str
+    table: OwnTable | None = None
+    columns: str | None = None
 
 
 def uploads() -> dict[str, Upload]:
@@ -67,29 +80,92 @@ def trace_uploader() -> None:
     limits = f"At most {MOST_UNPACKED_MB} MB unpacked, {MOST_REQUESTS:,} requests."
     help_ = f"{formats} {limits} It stays in this session."
     uploader("Your own trace", "trace_upload", _take, max_upload_size=MOST_MB, help=help_)
+    if problem := st.session_state.get(_PROBLEM):
+        st.error(escaped(problem))
     for name, upload in uploads().items():
-        st.caption(f"{plain(name)}: {len(upload.trace):,} requests")
+        failed = [note for note in upload.trace.notes if note.startswith("failed")]
+        st.caption("; ".join([f"{plain(name)}: {len(upload.trace):,} requests", *failed]))
 
 
-def read_upload(name: str, content: bytes) -> Trace:
-    """Read the trace in ``content``; raises ``TraceError`` with the file's own name and line.
+def asked_table() -> OwnTable | None:
+    """Return the table that was uploaded, until it is said what its columns hold."""
+    found: OwnTable | None = st.session_state.get(_ASKED)
+    return found
 
-    What unpacks to too much is refused while it is unpacked; too many rows, or too slow ones, while
-    they are read.
+
+def forget_asked_table() -> None:
+    """Ask no longer."""
+    st.session_state.pop(_ASKED, None)
+
+
+def ask_again(name: str) -> None:
+    """Ask what the columns of an uploaded table hold."""
+    st.session_state[_ASKED] = uploads()[name].table
+
+
+def columns_of_table(name: str) -> None:
+    """Draw the columns of an uploaded table, to be changed; nothing for any other workload."""
+    upload = uploads().get(name)
+    if upload is None or upload.table is None:
+        return
+    st.session_state[_COLUMNS] = upload.columns
+    if st.query_params.get(_COLUMNS) != upload.columns:
+        st.query_params[_COLUMNS] = upload.columns  # a field that was not there before sets no link
+    st.text_input(
+        "Columns", help=setting_docs()["workload.columns"].sentence, key=_COLUMNS,
+        on_change=_remap, args=(name,),
+    )  # fmt: skip
+    st.button("See the first rows", on_click=ask_again, args=(name,), width="stretch")
+
+
+def _remap(name: str) -> None:
+    table = uploads()[name].table
+    st.session_state[_PROBLEM] = None
+    if table is None:
+        return
+    try:
+        add_table(table, st.session_state[_COLUMNS])
+    except TraceError as error:
+        st.session_state[_PROBLEM] = str(error)
+
+
+def remember_columns(name: str | None, columns: str | None) -> None:
+    """Remember the mapping of a link or a scenario, for the table that will be uploaded."""
+    if name and columns:
+        st.session_state.setdefault(_KNOWN, {})[name] = columns
+
+
+@contextmanager
+def unpacked_file(name: str, content: bytes) -> Iterator[Path]:
+    """Yield the path of an uploaded file; its errors name the file as the user does.
+
+    What unpacks to too much is refused while it is unpacked.
     """
-    own_name = PurePath(name).name or "trace"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace"
         with path.open("wb") as file:
-            for chunk in _unpacked(own_name, content):
+            for chunk in _unpacked(name, content):
                 file.write(chunk)
         try:
-            trace = read_trace(path, limits=READING_LIMITS)
+            yield path
         except TraceError as error:
-            raise TraceError(str(error).replace(str(path), own_name)) from None
+            raise TraceError(_renamed(str(error), path, name)) from None
+
+
+def read_upload(name: str, content: bytes, columns: str | None = None) -> Trace:
+    """Read the trace in ``content``; raises ``TraceError`` with the file's own name and line.
+
+    Too many rows, or too slow ones, are refused while they are read. ``columns`` is the mapping of
+    a table.
+    """
+    own_name = PurePath(name).name or "trace"
+    with unpacked_file(own_name, content) as path:
+        mapping = parse_mapping(columns) if columns else None
+        trace = read_trace(path, limits=READING_LIMITS, columns=mapping)
+        notes = tuple(_renamed(note, path, own_name) for note in trace.notes)
     if len(trace) > MOST_REQUESTS:  # the rows of a session stand for several
         raise TraceError(f"{own_name}: {len(trace):,} requests; at most {MOST_REQUESTS:,} here")
-    return Trace(trace.requests, own_name, trace.clock_s, trace.notes)
+    return Trace(trace.requests, own_name, trace.clock_s, notes)
 
 
 def _unpacked(name: str, content: bytes) -> Iterator[bytes]:
@@ -108,10 +184,34 @@ def _unpacked(name: str, content: bytes) -> Iterator[bytes]:
         raise TraceError(f"{name}: the gzip data are truncated or damaged ({error})") from None
 
 
+def _renamed(text: str, path: Path, name: str) -> str:
+    """Return a text that names an uploaded file as the user does, alone or with its folder."""
+    return text.replace(str(path), name).replace(f" {path.name} ", f" {shlex.quote(name)} ")
+
+
 def _take(file_name: str, content: bytes) -> None:
-    digest = blake2b(content, digest_size=8).hexdigest()
-    upload = Upload(read_upload(file_name, content), digest)
+    own_name = PurePath(file_name).name or "trace"
+    with unpacked_file(own_name, content) as path:
+        table = own_table(own_name, path, content)
+    if table is None:
+        _add(file_name, content, None, None)
+        return
+    known = st.session_state.get(_KNOWN, {}).get(own_name)
+    if known and table.has(parse_mapping(known)):
+        add_table(table, known)
+    else:
+        st.session_state[_ASKED] = table
+
+
+def add_table(table: OwnTable, columns: str) -> None:
+    """Add a table whose columns hold what the mapping says. Raises ``TraceError``."""
+    _add(table.name, table.content, table, columns)
+
+
+def _add(file_name: str, content: bytes, table: OwnTable | None, columns: str | None) -> None:
+    digest = blake2b(content + (columns or "").encode(), digest_size=8).hexdigest()
+    upload = Upload(read_upload(file_name, content, columns), digest, table, columns)
     name = f"own {file_name}" if file_name in (GENERATED, SAMPLE) else file_name
     uploads().pop(name, None)
     keep_newest(uploads(), {name: upload}, MOST_KEPT)
-    st.session_state.update({"workload": name, "own_rate": True})
+    st.session_state.update({"workload": name, "own_rate": True, _COLUMNS: columns})

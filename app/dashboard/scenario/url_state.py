@@ -20,7 +20,7 @@ from app.dashboard.scenario.controls import (
     workload_names,
 )
 from app.dashboard.scenario.sidebar import show_scenario
-from app.dashboard.scenario.uploads import uploads
+from app.dashboard.scenario.uploads import remember_columns, uploads
 from app.scenario.scenario_file import ScenarioFile
 from workloads.errors import ServetwinError, did_you_mean
 
@@ -74,6 +74,7 @@ def complain_of_link() -> None:
     such a link, the controls keep what they show.
     """
     parameters = {key: st.query_params.get_all(key) for key in st.query_params}
+    remember_columns(st.query_params.get("workload"), st.query_params.get("columns"))
     found = problems(parameters, workload_names(uploads()))
     is_new_session = _PROBLEMS not in st.session_state
     st.session_state.setdefault(_PROBLEMS, [])

@@ -1,0 +1,137 @@
+"""What the columns of an uploaded table hold: shown with its first rows, to be confirmed."""
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from app.dashboard.formatting import escaped
+from app.dashboard.scenario.own_table import SHOWN_ROWS, OwnTable
+from app.dashboard.scenario.uploads import add_table, asked_table, forget_asked_table
+from workloads.errors import ServetwinError
+from workloads.tables.mapping import OPTION, mapping_text, missing_of
+from workloads.tables.quantities import (
+    ANSWER,
+    ARRIVAL,
+    E2E,
+    ERROR,
+    OUTPUT_TOKENS,
+    PREFIX,
+    PREFIX_TOKENS,
+    PROMPT,
+    PROMPT_TOKENS,
+    SESSION,
+    STATUS,
+    TTFT,
+    UNITS_S,
+    WORDS,
+    form_of,
+    quantity_of,
+)
+
+_FORMS = {
+    "": "dates that begin with the year", "s": "seconds", "ms": "milliseconds",
+    "us": "microseconds", "ns": "nanoseconds", "dmy": "dates, day first",
+    "mdy": "dates, month first",
+}  # fmt: skip
+_NEEDED = (
+    (ARRIVAL, "Arrival"),
+    (PROMPT_TOKENS, "Prompt: tokens or text"),
+    (OUTPUT_TOKENS, "Answer: tokens or text"),
+)
+_MORE = (
+    (STATUS, "Success or failure"),
+    (ERROR, "Error message"),
+    (TTFT, "Measured time to first token"),
+    (E2E, "Measured latency"),
+    (SESSION, "Session"),
+    (PREFIX, "Shared prefix"),
+    (PREFIX_TOKENS, "Tokens of the shared prefix"),
+)
+_TEXT_OF = {PROMPT_TOKENS: PROMPT, OUTPUT_TOKENS: ANSWER}
+_PROBLEM = "column_dialog_problem"
+
+
+def ask_for_columns() -> None:
+    """Open the dialog where a table was uploaded whose columns nobody has confirmed."""
+    table = asked_table()
+    if table is not None:
+        st.dialog(f"Columns of {table.name}", width="large", on_dismiss=forget_asked_table)(_ask)()
+
+
+def _ask() -> None:
+    table = asked_table()
+    if table is None:
+        st.rerun()
+        return
+    for question in table.found.questions:
+        st.warning(escaped(question))
+    st.caption(f"The first of the rows in {table.name}")
+    st.dataframe(list(table.sample[:SHOWN_ROWS]), hide_index=True)
+    columns = _chosen(table)
+    missing = [WORDS[names[0]] for names in missing_of(columns)]
+    if missing:
+        st.info(f"Still to choose: {', '.join(missing)}.")
+    else:
+        st.caption("As they are read")
+        st.dataframe(table.read_rows(columns), hide_index=True)
+        st.caption("The same on the command line:")
+        st.code(f"{OPTION} {mapping_text(columns)}", language=None, wrap_lines=True)
+    if problem := st.session_state.get(_PROBLEM):
+        st.error(escaped(problem))
+    st.button(
+        "Use these columns", type="primary", disabled=bool(missing), on_click=_use,
+        args=(table, columns),
+    )  # fmt: skip
+
+
+def _chosen(table: OwnTable) -> dict[str, str]:
+    """Draw a choice for each quantity; return the mapping."""
+    proposed = {quantity_of(key): (key, name) for key, name in table.found.proposed.items()}
+    columns: dict[str, str] = {}
+    needed = st.columns(len(_NEEDED))
+    for (quantity, label), place in zip(_NEEDED, needed, strict=True):
+        with place:
+            columns |= _choice(table, quantity, label, proposed)
+    with st.expander("More columns"):
+        for quantity, label in _MORE:
+            columns |= _choice(table, quantity, label, proposed)
+    rest = {key: name for key, name in table.found.proposed.items() if not _is_drawn(key)}
+    return {**columns, **{k: name for k, name in rest.items() if name not in columns.values()}}
+
+
+def _choice(
+    table: OwnTable, quantity: str, label: str, proposed: Mapping[str, tuple[str, str]]
+) -> dict[str, str]:
+    text = _TEXT_OF.get(quantity, quantity)
+    key, before = proposed.get(quantity) or proposed.get(text) or ("", None)
+    place = table.names.index(before) if before else None
+    name = st.selectbox(
+        label, table.names, place, key=f"column_{quantity}", placeholder="not in this table"
+    )
+    if name is None:
+        return {}
+    if quantity == ARRIVAL or quantity in (TTFT, E2E):
+        forms = [form for form in _FORMS if form in UNITS_S or quantity == ARRIVAL]
+        form = st.selectbox(
+            f"{label} in", forms, forms.index(form_of(key)) if key else 0,
+            format_func=_FORMS.__getitem__, key=f"form_{quantity}",
+        )  # fmt: skip
+        return {f"{quantity}_{form}" if form else quantity: name}
+    if quantity in _TEXT_OF and table.is_text(name):
+        return {text: name}
+    return {quantity: name}
+
+
+def _is_drawn(key: str) -> bool:
+    drawn = {quantity for quantity, _ in (*_NEEDED, *_MORE)}
+    return quantity_of(key) in drawn | {*_TEXT_OF.values()}
+
+
+def _use(table: OwnTable, columns: Mapping[str, str]) -> None:
+    st.session_state[_PROBLEM] = None
+    try:
+        add_table(table, mapping_text(columns))
+    except ServetwinError as error:
+        st.session_state[_PROBLEM] = str(error)
+        return
+    forget_asked_table()
