@@ -35,6 +35,7 @@ READING_LIMITS = ReadingLimits(rows=MOST_REQUESTS + 1, seconds=20)
 """A header and as many requests."""
 _MB = 1_000_000
 _CHUNK_BYTES = 1 << 20
+_FILE = "file-of-an-upload"
 _COLUMNS = "columns"
 """The key of their control, in the session and in the link."""
 _ASKED, _KNOWN, _PROBLEM = "asked_table", "known_columns", "columns_problem"
@@ -108,9 +109,9 @@ def columns_of_table(name: str) -> None:
     upload = uploads().get(name)
     if upload is None or upload.table is None:
         return
-    st.session_state[_COLUMNS] = upload.columns
-    if st.query_params.get(_COLUMNS) != upload.columns:
-        st.query_params[_COLUMNS] = upload.columns  # a field that was not there before sets no link
+    columns = st.session_state[_COLUMNS] = upload.columns or ""
+    if st.query_params.get(_COLUMNS) != columns:
+        st.query_params[_COLUMNS] = columns  # a field that was not there before sets no link
     st.text_input(
         "Columns", help=setting_docs()["workload.columns"].sentence, key=_COLUMNS,
         on_change=_remap, args=(name,),
@@ -142,7 +143,7 @@ def unpacked_file(name: str, content: bytes) -> Iterator[Path]:
     What unpacks to too much is refused while it is unpacked.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace"
+        path = Path(folder) / _FILE
         with path.open("wb") as file:
             for chunk in _unpacked(name, content):
                 file.write(chunk)

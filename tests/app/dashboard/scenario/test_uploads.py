@@ -70,6 +70,20 @@ def test_what_unpacks_to_too_much_is_refused_before_a_row_is_read(
         read_upload("bomb.gz", content)
 
 
+def test_notes_and_errors_have_the_own_name_of_a_table() -> None:
+    text = b"ts_s,in,out,ttft_ms\n0,4,5,80\n"
+    notes = read_upload("my log.csv", text).notes
+    assert any("calibrate --recorded 'my log.csv' fits" in note for note in notes)
+    with pytest.raises(TraceError, match=r"^mine:1: field 'row': no known trace format"):
+        read_upload("mine", b"no trace\n")
+
+
+def test_a_table_is_read_by_its_mapping() -> None:
+    text = b"a,b,c\n1795165200,4,5\n1795165201,6,7\n"
+    found = read_upload("mine.csv", text, "arrival_s=a,prompt_tokens=c,output_tokens=b")
+    assert [(r.arrival_s, r.prompt_tokens) for r in found] == [(0.0, 5), (1.0, 7)]
+
+
 def test_too_many_rows_are_refused_on_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "READING_LIMITS", ReadingLimits(rows=100, seconds=60))
     array = json.dumps([{"prompt": "a"}] * 101).encode()
