@@ -34,13 +34,13 @@ def spread_sentence(answer: Answer) -> str:
     (low, high), draws = answer.interval, f"{answer.draws} draws of other traffic of this kind"
     if low is not None and low == high:
         return f"The answer is the same in nine of ten of {draws}."
-    ends = " or more than any that was tried"
-    if high is not None:
-        ends = f" to {_number(answer.what, high)}"
+    ends = "more than any that was tried"
+    if low is not None:
+        end = f"or {ends}" if high is None else f"to {_number(answer.what, high)}"
+        ends = f"{_number(answer.what, low)} {end}"
     share = "95 %" if answer.what == "rate" else "nine of ten"
     verb = "needs" if answer.what in FEWEST else "allows"
-    first = "" if low is None else f" {_number(answer.what, low)}"
-    return f"Other traffic of this kind {verb}{first}{ends} ({share} of {answer.draws} draws)."
+    return f"Other traffic of this kind {verb} {ends} ({share} of {answer.draws} draws)."
 
 
 def few_words(target: SLOTarget, requests: int) -> str:

@@ -21,7 +21,7 @@ def devices(scenario: Scenario) -> Mapping[str, int]:
     for server in scenario.servers():
         name, count = devices_of(server)
         found[name] += count
-    return found
+    return dict(found)
 
 
 def devices_of(server: ServerModel) -> tuple[str, int]:

@@ -34,6 +34,8 @@ MOST = 1024
 """Of replicas not more than there are requests: one for each."""
 REPLICATIONS = 20
 _TAIL = 0.05
+_FULL = 1 + 1e-9
+"""A load that is 1 but for rounding is not above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class TriedCount:
     @property
     def is_overloaded(self) -> bool:
         """Whether more requests arrive than are completed."""
-        return self.load is not None and self.load > 1
+        return self.load is not None and self.load > _FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ def search(counted: Counted, question: CountQuestion) -> CountSearch:
 
     tries = _Tries(counted, question, simulate)
     load = tries.load
-    found = tries.search(None if load is None else ceil(load))
+    found = tries.search(None if load is None else ceil(load / _FULL))
     if (count := found.count) and counted.more_holds and count < question.most:
         tries.at(count + 1)
     return tries.found(found.turning)
@@ -250,7 +252,7 @@ class _Tries:
         _require_enough(len(run.requests), target, f"{trace.source}, while all are at work")
         share, load = target.shares(run)["all"], self.load
         at_count = None if load is None else load / count
-        kept = share >= target.attainment and (at_count is None or at_count <= 1)
+        kept = share >= target.attainment and (at_count is None or at_count <= _FULL)
         excess = target.excess(run)
         factor = exp(excess) if excess < inf else inf
         return TriedCount(

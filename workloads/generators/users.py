@@ -30,8 +30,9 @@ def sent_by_users(
     """Give conversation i of the trace to user i mod ``users``, in the order of the trace.
 
     A user thinks, sends a conversation, and thinks again after its last answer; turns of a
-    conversation keep their own pauses, where they have any. Conversation i has the same think time
-    whatever the number of users. Arrivals are the earliest possible ones, as of a server that
+    conversation keep their own pauses, where they have any. The first time user u of n thinks for
+    u / n of its time, so that equal users do not begin as one. Conversation i has the same think
+    time whatever the number of users. Arrivals are the earliest possible ones, as of a server that
     answers at once. Raises ``TraceError`` for a trace without requests, or without end.
     """
     if users < 1:
@@ -47,8 +48,10 @@ def sent_by_users(
     ends: list[Request | None] = [None] * users
     for number in range(each * users):
         conversation = copies.of(number % len(copies), number // len(copies))
-        sent = list(_sent(conversation, ends[number % users], pauses, f"user-{number % users + 1}"))
-        ends[number % users] = sent[-1]
+        user = number % users
+        begun = (user + 1) / users
+        sent = list(_sent(conversation, ends[user], pauses, f"user-{user + 1}", begun))
+        ends[user] = sent[-1]
         requests += sent
     requests.sort(key=lambda request: request.arrival_s)
     thinking = f"{think}, seed {seed}" if think else "no think time"
@@ -75,9 +78,16 @@ class _Pauses:
 
 
 def _sent(
-    conversation: Sequence[Request], before: Request | None, pauses: _Pauses, user: str
+    conversation: Sequence[Request],
+    before: Request | None,
+    pauses: _Pauses,
+    user: str,
+    begun: float,
 ) -> Iterator[Request]:
-    """Yield a conversation that a user begins after the request ``before``."""
+    """Yield a conversation that a user begins after the request ``before``.
+
+    Without one it begins after the share ``begun`` of its think time.
+    """
     sent: dict[str, Request] = {}
     for request in conversation:
         think_s = pauses.next_s()  # One for each request, whether it is needed or not.
@@ -86,7 +96,7 @@ def _sent(
         delay_s = think_s if own_s is None else own_s
         moved = replace(
             request,
-            arrival_s=round((parent.arrival_s if parent else 0.0) + delay_s, 6),
+            arrival_s=round(parent.arrival_s + delay_s if parent else begun * delay_s, 6),
             parent_id=parent.request_id if parent else None,
             delay_s=delay_s if parent else None,
             tenant=user,

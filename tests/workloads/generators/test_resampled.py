@@ -45,6 +45,17 @@ def test_a_poisson_process_is_drawn_request_by_request_in_order() -> None:
     assert draw(trace, seed=1) != drawn
 
 
+def test_blocks_of_copies_are_of_no_sequence_alone() -> None:
+    """Sequences name the blocks that only they have by negative numbers."""
+    trace = made(poisson(3, 50), prefix_block_ids=(), block_tokens=16)
+    own = tuple(replace(r, prefix_block_ids=(0, 1 + n)) for n, r in enumerate(trace))
+    drawn = draw(trace.replaced(own, "with blocks"))
+    ids = [request.prefix_block_ids for request in drawn]
+    assert {first for first, _ in ids} == {0}
+    assert len({second for _, second in ids}) == len(trace)
+    assert min(map(min, ids)) >= 0
+
+
 def test_bursts_stay_together() -> None:
     """Twenty quick requests, then twenty slow ones: neighbours depend."""
     trace = made(([0.01] * 20 + [1.0] * 20) * 20)
