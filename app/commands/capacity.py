@@ -17,7 +17,7 @@ from app.scenario.common_options import (
     TracePath,
     Vary,
 )
-from app.scenario.count_options import CountOptions, candidates
+from app.scenario.how_many.count_options import CountOptions, candidates
 from app.scenario.option_groups import Only, takes_options
 from app.scenario.policy_options import PolicyOptions
 from app.scenario.scenario_options import ScenarioOptions
@@ -27,7 +27,7 @@ from app.text.progress import progress
 from workloads.errors import PolicyError, ServetwinError
 
 if TYPE_CHECKING:
-    from app.scenario.how_many import Answer, What
+    from app.scenario.how_many.answers import Answer, What
     from sim.experiments.capacity import Capacity, SLOTarget
     from sim.experiments.scenario import Scenario
     from workloads.trace import Trace
@@ -122,8 +122,8 @@ class _Question:
         self, what: "What", count: CountOptions, vary: tuple[str, ...], json: bool
     ) -> None:
         """Print the answer of every candidate; those that cannot be are named with the reason."""
-        from app.scenario.how_many import of_problem
-        from app.text.how_many_report import as_json, report_lines
+        from app.scenario.how_many.answers import of_problem
+        from app.text.how_many.report import as_json, report_lines
         from sim.experiments.devices import devices
 
         prices, requests = count.prices(), self.options.trace.read()
@@ -151,7 +151,7 @@ class _Question:
     def _answer(
         self, what: "What", label: str, trace: "Trace", scenario: "Scenario", count: CountOptions
     ) -> "Answer":
-        from app.scenario.how_many import of_capacity, of_counts
+        from app.scenario.how_many.answers import of_capacity, of_counts
         from sim.experiments.counted import Replicas, Users
         from sim.experiments.how_many import MOST, CountQuestion, how_many
 

@@ -5,8 +5,8 @@ from math import isfinite
 
 from app.figures.canvas import Figure, canvas, escape_markup
 from app.figures.palette import LIMIT_LINE, Look, Looks
-from app.scenario.how_many import Answer, CurvePoint
-from app.text.slo_target import axis_title, scaled, short
+from app.scenario.how_many.answers import Answer, CurvePoint
+from app.text.how_many.slo_target import axis_title, scaled, short
 from sim.experiments.capacity import SLOTarget
 
 _MOST_LIMITS = 4

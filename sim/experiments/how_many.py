@@ -132,7 +132,11 @@ class HowMany:
     def factors(self, count: int) -> tuple[float, float] | None:
         """Return the interval of the factor at a count; None unless all replications tried it."""
         found = [one.factor for search in self.draws if (one := search.at(count))]
-        return _ends(found) if len(found) == len(self.draws) > 1 else None
+        own = self.first.at(count)
+        if own is None or not len(found) == len(self.draws) > 1:
+            return None
+        low, high = _ends(found)
+        return min(low, own.factor), max(high, own.factor)
 
     def holding(self, count: int) -> int | None:
         """Return in how many replications a count holds; None unless all tried it."""

@@ -29,11 +29,11 @@ from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.scenario.uploads import uploads
 from app.dashboard.slo_share import share_input
 from app.dashboard.widgets import bound, or_stop
-from app.scenario.how_many import FEWEST, Answer, What, best
-from app.scenario.prices import FORM, Prices
+from app.scenario.how_many.answers import FEWEST, Answer, What, best
+from app.scenario.how_many.prices import FORM, Prices
 from app.scenario.scenario_file import ScenarioFile
-from app.text.how_many import few_words, spread_sentence
-from app.text.how_many_report import HEADS, headline, table_rows
+from app.text.how_many.report import HEADS, headline, table_rows
+from app.text.how_many.sentences import few_words, spread_sentence
 from sim.experiments.how_many import REPLICATIONS, CountSearch
 
 _FIRST, _DRAWS = "how_many", "how_many_draws"
@@ -213,8 +213,8 @@ def _figures(found: Sequence[Answer], page: _Page) -> None:
     chart(figure, "how_many_chart", grid_source(page.base))
     cut = " Higher values are cut off; the table has them." if figures.is_cut(shown) else ""
     st.caption(
-        "Filled symbols hold the limit, open ones miss it; bars have nine of ten draws of other "
-        f"traffic of this kind.{cut}"
+        "Filled symbols hold the limit, open ones miss it; bars are draws of other traffic of "
+        f"this kind.{cut}"
     )
     frame = pd.DataFrame(table_rows(found, target))
     st.dataframe(frame, hide_index=True, key="how_many_table")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from app.dashboard.how_many.search_job import Asked
 from app.scenario.distribution_specs import think_time_of
-from app.scenario.how_many import What
-from app.scenario.prices import Prices, parse_prices
+from app.scenario.how_many.answers import What
+from app.scenario.how_many.prices import Prices, parse_prices
 from app.scenario.scenario_file import ScenarioError, ScenarioFile
 from app.text.metric_labels import METRICS
 from sim.experiments.capacity import SLOTarget

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from app.scenario.distribution_specs import think_time_of
-from app.scenario.how_many import FEWEST, What
+from app.scenario.how_many.answers import FEWEST, What
 from app.scenario.scenario_file import ScenarioFile
 from sim.experiments.capacity import Capacity, SLOTarget, find_capacity
 from sim.experiments.counted import Counted, Replicas, Users

@@ -270,6 +270,7 @@ def test_intervals_have_nine_of_ten_draws_and_the_answer() -> None:
     assert drawn(3, None).interval() == (3, None)
     assert drawn(3).interval() is drawn().interval() is None
     assert found.factors(2) == (2.0, 21.0)
+    assert drawn(4, 5).factors(3) == (0.5, 0.5)
     assert (found.holding(3), found.holding(2), found.holding(7)) == (19, 0, None)
 
 

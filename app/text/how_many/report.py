@@ -7,10 +7,10 @@ from math import isfinite
 from textwrap import wrap
 from typing import Any
 
-from app.scenario.how_many import FEWEST, Answer, What, best
-from app.text.device_words import devices_words
-from app.text.how_many import few_words, sentence, spread_sentence
-from app.text.slo_target import figure_words
+from app.scenario.how_many.answers import FEWEST, Answer, What, best
+from app.text.how_many.device_words import devices_words
+from app.text.how_many.sentences import few_words, sentence, spread_sentence
+from app.text.how_many.slo_target import figure_words
 from app.text.tables import WIDTH
 from sim.experiments.capacity import SLOTarget
 

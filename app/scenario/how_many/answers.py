@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import exp, inf
 from typing import Literal
 
-from app.scenario.prices import Prices
+from app.scenario.how_many.prices import Prices
 from sim.experiments.capacity import Capacity, SLOTarget
 from sim.experiments.counted import times
 from sim.experiments.devices import devices

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.scenario.how_many import Answer, CurvePoint
-from app.text.how_many import few_words, sentence, spread_sentence
-from app.text.how_many_report import headline, table_rows
+from app.scenario.how_many.answers import Answer, CurvePoint
+from app.text.how_many.report import headline, table_rows
+from app.text.how_many.sentences import few_words, sentence, spread_sentence
 from sim.experiments.capacity import SLOTarget
 from sim.records.metrics import SLO
 
@@ -21,9 +21,7 @@ def test_the_answer_is_one_sentence() -> None:
     assert sentence(FOUR, P99, "this trace") == (
         "4 H100s hold p99 TTFT below 500 ms for this trace; 3 miss it: 812 ms [700 to 1,020]."
     )
-    assert spread_sentence(FOUR) == (
-        "Other traffic of this kind needs 3 to 5 (nine of ten of 20 draws)."
-    )
+    assert spread_sentence(FOUR) == ("20 draws of other traffic of this kind need 3 to 5.")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +39,7 @@ def test_the_answer_is_one_sentence() -> None:
         (
             replace(FOUR, beyond=replace(MISSED, load=1.2)),
             P99,
-            "3 are overloaded by 120 % of what they complete: 812 ms [700 to 1,020] so far.",
+            "3 are overloaded (120 % of what they complete arrives): 812 ms [700 to 1,020].",
         ),
         (
             replace(FOUR, count=None, beyond=MISSED),
@@ -71,9 +69,9 @@ def test_other_answers(answer: Answer, target: SLOTarget, said: str) -> None:
 @pytest.mark.parametrize(
     ("interval", "said"),
     [
-        ((4, 4), "The answer is the same in nine of ten of 20 draws of other traffic"),
-        ((4, None), "needs 4 or more than any that was tried"),
-        ((None, None), "needs more than any that was tried"),
+        ((4, 4), "The answer is the same in 20 draws of other traffic of this kind."),
+        ((4, None), "20 draws of other traffic of this kind need 4 or more."),
+        ((None, None), "need more than any that was tried"),
         (None, ""),
     ],
 )

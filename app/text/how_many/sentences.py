@@ -1,12 +1,14 @@
 """How many servers, users or requests per second, in words."""
 
-from app.scenario.how_many import FEWEST, Answer, What
-from app.text.device_words import devices_words
-from app.text.slo_target import figure_words, target_words
+from app.scenario.how_many.answers import FEWEST, Answer, What
+from app.text.how_many.device_words import devices_words
+from app.text.how_many.slo_target import figure_words, target_words
 from sim.experiments.capacity import SLOTarget
 from workloads.rows import counted
 
 _FEW = 10
+_CUT_FROM = 39
+"""An interval over fewer draws has them all (``sim.experiments.how_many``)."""
 
 
 def sentence(answer: Answer, target: SLOTarget, load: str) -> str:
@@ -31,16 +33,22 @@ def spread_sentence(answer: Answer) -> str:
     """Return which answers other traffic of the same kind has; empty without replications."""
     if answer.interval is None or not answer.count:
         return ""
-    (low, high), draws = answer.interval, f"{answer.draws} draws of other traffic of this kind"
-    if low is not None and low == high:
-        return f"The answer is the same in nine of ten of {draws}."
-    ends = "more than any that was tried"
-    if low is not None:
-        end = f"or {ends}" if high is None else f"to {_number(answer.what, high)}"
-        ends = f"{_number(answer.what, low)} {end}"
-    share = "95 %" if answer.what == "rate" else "nine of ten"
-    verb = "needs" if answer.what in FEWEST else "allows"
-    return f"Other traffic of this kind {verb} {ends} ({share} of {answer.draws} draws)."
+    ends = _ends(answer)
+    if answer.what == "rate":
+        return f"Other traffic of this kind allows {ends} requests/s (95 %)."
+    all_of = f"{answer.draws} draws of other traffic of this kind"
+    of = all_of if answer.draws < _CUT_FROM else f"Nine of ten of {all_of}"
+    if answer.interval[0] == answer.interval[1] is not None:
+        return f"The answer is the same in {of[0].lower()}{of[1:]}."
+    return f"{of} {'need' if answer.what in FEWEST else 'allow'} {ends}."
+
+
+def _ends(answer: Answer) -> str:
+    low, high = answer.interval or (None, None)
+    if low is None:
+        return "more than any that was tried"
+    end = "or more" if high is None else f"to {_number(answer.what, high)}"
+    return f"{_number(answer.what, low)} {end}"
 
 
 def few_words(target: SLOTarget, requests: int) -> str:
@@ -73,7 +81,7 @@ def _beyond(answer: Answer, target: SLOTarget) -> str:
     figure = figure_words(target, beyond.factor, beyond.interval)
     if beyond.load is not None and beyond.load > 1:
         busy = f"{100 * beyond.load:.3g} % of what {'it completes' if is_one else 'they complete'}"
-        return f"; {number} {'is' if is_one else 'are'} overloaded by {busy}: {figure} so far"
+        return f"; {number} {'is' if is_one else 'are'} overloaded ({busy} arrives): {figure}"
     return f"; {number} {'misses' if is_one else 'miss'} it: {figure}"
 
 

@@ -11,7 +11,7 @@ from app.scenario.scenario_options import ScenarioOptions
 from workloads.errors import PluginError, PolicyError, ServetwinError
 
 if TYPE_CHECKING:
-    from app.scenario.prices import Prices
+    from app.scenario.how_many.prices import Prices
     from sim.experiments.scenario import Scenario
     from workloads.generators.pauses import PauseDistribution
     from workloads.trace import Trace
@@ -48,7 +48,7 @@ class CountOptions:
 
     def prices(self) -> "Prices":
         """Return the prices; raises ``PolicyError`` where they cannot be read."""
-        from app.scenario.prices import parse_prices
+        from app.scenario.how_many.prices import parse_prices
 
         return parse_prices(self.price or "", "--price")
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from app.scenario.prices import Prices, parse_prices
+from app.scenario.how_many.prices import Prices, parse_prices
 from workloads.errors import PolicyError
 
 
