@@ -21,6 +21,7 @@ from sim.experiments.predict import run_once
 from tests.support.command import refused, servetwin
 from tests.support.scenario_strategies import scenarios
 from workloads.errors import PolicyError
+from workloads.reading import read_trace
 
 
 @pytest.mark.parametrize(
@@ -158,3 +159,40 @@ def test_a_share_is_reached_by_as_many_as_its_percentage_says(percentile: float,
 
 def test_neither_trace_nor_scenario_is_one_line() -> None:
     assert refused("replay") == "servetwin: no trace: give TRACE, or --scenario FILE"
+
+
+def own_trace(path: Path, requests: int) -> Path:
+    rows = [
+        json.dumps({"arrival_s": n / 50, "prompt_tokens": 160, "output_tokens": 2})
+        for n in range(requests)
+    ]
+    path.write_text("\n".join(rows))
+    return path
+
+
+@pytest.mark.parametrize(("requests", "used"), [("null", 2_100), ("700", 700)])
+def test_a_trace_is_used_whole_unless_a_part_is_asked_for(
+    tmp_path: Path, requests: str, used: int
+) -> None:
+    trace, scenario = own_trace(tmp_path / "own.jsonl", 2_100), tmp_path / "s.yaml"
+    scenario.write_text(f"workload: {{source: own.jsonl, rate_per_s: 50, requests: {requests}}}")
+    found = replayed(str(trace), "--scenario", str(scenario))
+    assert found["requests"]["total"] == used
+
+
+def test_a_replay_assumes_prefixes_as_the_dashboard_does(tmp_path: Path) -> None:
+    trace, scenario = own_trace(tmp_path / "own.jsonl", 300), tmp_path / "s.yaml"
+    text = (
+        "workload: {source: own.jsonl, rate_per_s: null, prefix_share: 0.5}\n"
+        "policies: {prefix_cache: true}"
+    )
+    scenario.write_text(text)
+    done = servetwin("replay", str(trace), "--scenario", str(scenario), "--json",
+                     "--replications", "0")  # fmt: skip
+    assert "cannot tell" not in done.err
+    file = parse_scenario(text, "s")
+    uploaded = file.workload.trace(file.seed, {"own.jsonl": read_trace(trace)})
+    expected = run_once(uploaded, file.build(uploaded), seed=file.seed).summary()
+    found = json.loads(done.out)
+    assert found["prefix_hit_rate_tokens"] == expected["prefix_hit_rate_tokens"] > 0.4
+    assert found["ttft_s"] == expected["ttft_s"]
