@@ -4,7 +4,9 @@ from typing import Any
 
 from app.dashboard.scenario.controls import ASSUMED_PREFIX, CONVERSATIONS, SHARED_PREFIX
 from app.dashboard.simulations import SimulatedScenario
+from app.scenario.scenario_file import Workload
 from workloads.statistics.prefix_reuse import why_no_hits
+from workloads.trace import Trace
 
 CANNOT_TELL = "the trace cannot tell"
 """In place of a difference that only a prefix cache could make."""
@@ -13,14 +15,13 @@ _SETTINGS = {"prefix_cache", "prefix_index", "eviction", "host_cache_tokens"}
 _NO_SETTINGS: dict[str, Any] = {"policies": {}, "cluster": {}, "preset": None}
 
 
-def prefix_advice(outcome: SimulatedScenario) -> str | None:
-    """Return that a prefix cache cannot hit, or that nothing is known, and what would tell; None
-    where it can hit."""
-    trace = outcome.trace
+def prefix_advice(workload: Workload, trace: Trace) -> str | None:
+    """Return that a prefix cache cannot hit on the requests of a workload, or that nothing is
+    known, and what would tell; None where it can hit."""
     why = why_no_hits(trace)
     if why is None:
         return None
-    if outcome.file.workload.is_generated:
+    if workload.is_generated:
         return (
             "Generated prompts have nothing in common, so a prefix cache cannot hit; "
             f"**{SHARED_PREFIX}** at the side gives them a common beginning."

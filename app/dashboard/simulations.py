@@ -83,6 +83,12 @@ def simulate_or_stop(file: ScenarioFile) -> SimulatedScenario:
     return or_stop(lambda: simulate(file))
 
 
+def requests_of(file: ScenarioFile) -> Trace:
+    """Return the requests of a scenario; raises ``ServetwinError`` where its trace is not here."""
+    given = uploads().get(file.workload.source)
+    return _requests(file.workload, file.seed, given.trace if given else None)
+
+
 def replications(outcome: SimulatedScenario) -> Generator[int, None, None]:
     """Yield how many replications there are so far, over drawn coefficients and noise, and over
     draws of a generated workload; then they are ``finished_replications``.
@@ -136,10 +142,7 @@ def _simulate(text: str, given: Trace | None) -> tuple[Trace, Scenario, Run]:
     file = ScenarioFile.model_validate_json(text)
     workload = file.workload
     with TURNS.turn(Rank.FIRST_ANSWER, end_if_stale) as turn:
-        if given:
-            trace = workload.trace(file.seed, {workload.source: given})
-        else:
-            trace = _trace(workload.model_dump_json(), file.seed)
+        trace = _requests(workload, file.seed, given)
         try:
             scenario = file.build(trace)
             run = run_once(trace, scenario, seed=file.seed, on_arrival=lambda _: turn.give_way())
@@ -147,6 +150,12 @@ def _simulate(text: str, given: Trace | None) -> tuple[Trace, Scenario, Run]:
             problem = f"a setting is too large or too small to simulate ({error})"
             raise ScenarioError(problem) from error
     return trace, scenario, run
+
+
+def _requests(workload: Workload, seed: int, given: Trace | None) -> Trace:
+    if given:
+        return workload.trace(seed, {workload.source: given})
+    return _trace(workload.model_dump_json(), seed)
 
 
 @st.cache_resource(max_entries=_MOST_TRACES, show_spinner=False)

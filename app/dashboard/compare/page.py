@@ -171,7 +171,10 @@ def _definitions(metrics: Sequence[ShownMetric]) -> str:
 def _say_what_is_unknown(outcomes: Mapping[str, SimulatedScenario]) -> None:
     """Say which policies have a prefix cache of which these requests tell nothing."""
     caching = [name for name, of in outcomes.items() if of.scenario.policies.prefix_cache]
-    if caching and (advice := prefix_advice(outcomes[caching[0]])):
+    if not caching:
+        return
+    one = outcomes[caching[0]]
+    if advice := prefix_advice(one.file.workload, one.trace):
         st.info(f"{escaped(', '.join(caching))}: {advice}")
 
 

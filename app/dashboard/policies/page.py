@@ -21,8 +21,10 @@ from app.dashboard.jobs.scenario_grid import (
 )
 from app.dashboard.pictures.simulated_source import grid_source
 from app.dashboard.policies import policy_grid
+from app.dashboard.prefix_advice import prefix_advice
 from app.dashboard.scenario.sidebar import current_scenario
 from app.dashboard.scenario.uploads import given_trace
+from app.dashboard.simulations import requests_of
 from app.dashboard.slo_share import WITHIN_SLO, share_input
 from app.dashboard.widgets import bound, problems_shown
 from app.scenario.scenario_file import ScenarioFile
@@ -105,6 +107,19 @@ def _start(base: ScenarioFile, table: pd.DataFrame, rates: str) -> None:
         start_job(_JOB, simulate_point, scenarios, note=_Grid(base, table, rates, points))
 
 
+def _say_what_is_unknown(job: "Job[GridScenario, Any]") -> None:
+    """Say which policies have a prefix cache of which these requests tell nothing."""
+    names = [point[policy_grid.NAME] for point in job.note.points]
+    files = dict(zip(names, (item.file for item in job.items), strict=True))
+    caching = [name for name, file in files.items() if file.settled().policies.prefix_cache]
+    if not caching:
+        return
+    with problems_shown():
+        base = job.note.base
+        if advice := prefix_advice(base.workload, requests_of(base)):
+            st.info(f"{escaped(', '.join(caching))}: {advice}")
+
+
 def _draw(job: "Job[GridScenario, Any]", share: float) -> None:
     points = job.note.points
     frame = points_frame(points, job.results)
@@ -120,6 +135,7 @@ def _draw(job: "Job[GridScenario, Any]", share: float) -> None:
     chart(figure, "policies_heat_map", grid_source(job.note.base))
     if job.is_running:
         return
+    _say_what_is_unknown(job)
     left, right = st.columns([3, 2])
     with left:
         st.subheader("Best at each rate")

@@ -56,7 +56,9 @@ def page() -> None:
         _pinning(outcome, baseline)
     st.markdown(simulated_line(outcome))
     first_visit()
-    if outcome.scenario.policies.prefix_cache and (advice := prefix_advice(outcome)):
+    if outcome.scenario.policies.prefix_cache and (
+        advice := prefix_advice(outcome.file.workload, outcome.trace)
+    ):
         st.info(advice)
     answer = _Answer(outcome, baseline)
     answer.draw()

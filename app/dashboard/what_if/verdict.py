@@ -88,7 +88,7 @@ def facts(outcome: SimulatedScenario, attainment: Interval | None) -> VerdictFac
         bottleneck=pressed,
         limiting=limiting_resource(outcome.run, pressed, policies.as_dict(), slo),
         wanted=outcome.file.slo.attainment,
-        prefix_advice=prefix_advice(outcome),
+        prefix_advice=prefix_advice(outcome.file.workload, outcome.trace),
     )
 
 

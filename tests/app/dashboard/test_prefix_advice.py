@@ -36,12 +36,16 @@ def simulated(
     return simulations.simulate(parse_scenario(f"workload: {{{workload}}}\n{more}", "t"))
 
 
+def advice_of(found: SimulatedScenario) -> str | None:
+    return prefix_advice(found.file.workload, found.trace)
+
+
 def test_generated_prompts_need_a_shared_prefix() -> None:
-    advice = prefix_advice(simulated("requests: 20"))
+    advice = advice_of(simulated("requests: 20"))
     assert advice
     assert "nothing in common" in advice
     assert "**Shared prefix, tokens**" in advice
-    assert prefix_advice(simulated("requests: 20, shared_prefix_tokens: 64")) is None
+    assert advice_of(simulated("requests: 20, shared_prefix_tokens: 64")) is None
 
 
 @pytest.mark.parametrize("sessions", [False, True])
@@ -49,7 +53,7 @@ def test_a_trace_without_ids_cannot_tell_and_what_would_is_offered(
     uploaded: dict[str, Upload], sessions: bool
 ) -> None:
     uploaded["own.csv"] = Upload(trace(sessions=sessions), f"digest {sessions}")
-    advice = prefix_advice(simulated())
+    advice = advice_of(simulated())
     assert advice
     assert "the trace cannot tell: no request has prefix ids" in advice
     assert "`prefix_block_ids`" in advice
@@ -64,14 +68,14 @@ def test_what_is_assumed_fills_in_what_a_cache_hits(
     uploaded["own.csv"] = Upload(trace(sessions=True), f"digest {assumed}")
     cache = "policies: {prefix_cache: true}"
     found = simulated(f"source: own.csv, rate_per_s: null, {assumed}", cache)
-    assert prefix_advice(found) is None
+    assert advice_of(found) is None
     assert found.summary["prefix_hit_rate_tokens"] > 0.1
     assert simulated(more=cache).summary["prefix_hit_rate_tokens"] == 0
 
 
 def test_ids_of_which_none_recur_are_an_answer(uploaded: dict[str, Upload]) -> None:
     uploaded["own.csv"] = Upload(trace(ids=True), "digest of ids")
-    assert prefix_advice(simulated()) == (
+    assert advice_of(simulated()) == (
         "A prefix cache cannot hit on this trace: no two prompts begin alike."
     )
 

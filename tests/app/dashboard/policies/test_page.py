@@ -20,7 +20,7 @@ def table(*rows: tuple[str | None, str | None]) -> pd.DataFrame:
 def test_the_page_runs_the_table_and_says_who_is_best() -> None:
     at = page_test("policies")
     at.session_state["requests"] = 60
-    at.session_state["policies_kept"] = table(("one", "chunked"), ("two", "static"))
+    at.session_state["policies_kept"] = table(("one", "chunked+prefix"), ("two", "static"))
     at.run()
     at.text_input(key="policies_rates").set_value("2, 4")
     at.button(key="policies_run").click().run()
@@ -32,6 +32,7 @@ def test_the_page_runs_the_table_and_says_who_is_best() -> None:
     assert not at.error
     assert at.markdown[0].value.count("requests/s") == 2
     assert at.dataframe[-1].value["policies"].tolist() == ["one", "two"]
+    assert [info.value.startswith("one: Generated prompts have") for info in at.info] == [True]
     at.text_input(key="policies_rates").set_value("2").run()
     assert "have changed" in at.info[0].value
 
