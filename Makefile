@@ -54,7 +54,7 @@ lowest: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(LOWEST_VENV)/bin/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile -W default -m "not quiet" $(LOWEST_TESTS)
 
 licences: $(VENV)/.ready
-	$(BIN)/python -m pip install -q -c constraints.txt -e .[dev]
+	$(BIN)/python -m pip install -q -c constraints.txt -e .[dev,engine,fast,app,report,pictures]
 	$(BIN)/python docs/_site/licences.py docs/third-party-licences.md
 
 # The site is dist/docs/index.html.

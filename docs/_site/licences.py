@@ -7,13 +7,17 @@ directly or through others; tools for tests and development are left out.
 """
 
 import json
-import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 from markdown_table import table
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
 
 _EXTRAS = ("engine", "fast", "app", "report", "pictures")
 _HEAD = """# Third-party licences
@@ -41,41 +45,59 @@ _IN_THE_SITE = (
 )
 
 
-def needed(name: str, extras: tuple[str, ...] = ()) -> set[str]:
-    """Return the installed packages that ``name`` needs, with these of its extras."""
-    found: set[str] = set()
-    waiting = [(name, extras)]
+def needed() -> set[str]:
+    """Return the packages that the product needs on this system, directly or through others."""
+    found = set[str]()
+    waiting = _own_requirements()
     while waiting:
-        package, wanted = waiting.pop()
-        for line in _requirements(package):
-            required, _, condition = line.partition(";")
-            extra = re.search(r"extra == ['\"](\S+)['\"]", condition)
-            normal = re.match(r"[\w.-]+", required)
-            if normal is None or (extra and extra[1] not in wanted):
-                continue
-            key = re.sub(r"[-_.]+", "-", normal[0]).lower()
-            if key not in found:
-                found.add(key)
-                waiting.append((key, ()))
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name not in found:
+            found.add(name)
+            waiting += _requirements(name, requirement.extras)
     return found
 
 
-def _requirements(package: str) -> list[str]:
+def _own_requirements() -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *(line for extra in _EXTRAS for line in extras[extra])]
+    return _that_hold(lines, set())
+
+
+def _requirements(name: str, extras: set[str]) -> list[Requirement]:
     try:
-        return requires(package) or []
+        return _that_hold(requires(name) or [], extras)
     except PackageNotFoundError:
         return []
 
 
+def _that_hold(lines: list[str], extras: set[str]) -> list[Requirement]:
+    """Return the requirements whose conditions hold here, with some of the extras or without."""
+    found = map(Requirement, lines)
+    return [
+        one
+        for one in found
+        if one.marker is None or any(one.marker.evaluate({"extra": e}) for e in ("", *extras))
+    ]
+
+
 def page() -> str:
     """Return the page in Markdown."""
-    command = [sys.executable, "-m", "piplicenses", "--from=mixed", "--format=json"]
+    command = [
+        sys.executable,
+        "-m",
+        "piplicenses",
+        "--from=mixed",
+        "--with-system",
+        "--format=json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    keep = needed("servetwin", _EXTRAS)
+    keep = needed()
     rows = [
-        (row["Name"], row["Version"], row["License"].replace("\n", " "))
+        (row["Name"], row["Version"], row["License"].partition("\n")[0])
         for row in json.loads(done.stdout)
-        if re.sub(r"[-_.]+", "-", row["Name"]).lower() in keep
+        if canonicalize_name(row["Name"]) in keep
     ]
     installed = table(("package", "version", "licence"), rows)
     return _HEAD + "\n" + installed + _SITE + table(("package", "what", "licence"), _IN_THE_SITE)
