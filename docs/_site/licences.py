@@ -84,14 +84,8 @@ def _that_hold(lines: list[str], extras: set[str]) -> list[Requirement]:
 
 def page() -> str:
     """Return the page in Markdown."""
-    command = [
-        sys.executable,
-        "-m",
-        "piplicenses",
-        "--from=mixed",
-        "--with-system",
-        "--format=json",
-    ]
+    options = ("--from=mixed", "--with-system", "--format=json")
+    command = [sys.executable, "-m", "piplicenses", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     keep = needed()
     rows = [
