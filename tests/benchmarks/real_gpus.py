@@ -20,12 +20,11 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from app.dashboard.trust.real_gpus import EVIDENCE, FILE
+from app.dashboard.trust.real_gpus import EVIDENCE, FILE, shown_metric
 from app.scenario.cluster_options import ClusterOptions
 from app.scenario.policy_options import PolicyOptions
 from app.scenario.scenarios import recorded_prior, recorded_server
 from app.scenario.server_options import ServerOptions, TableOptions
-from app.text.metric_labels import METRICS
 from app.text.tables import number
 from app.twin.recorded_calibration import calibrate_recorded
 from loadtest.recorded.reading import read_recording
@@ -162,20 +161,20 @@ def described(server: Server) -> dict[str, Any]:
 
 def markdown(results: Mapping[str, Any]) -> str:
     """Return the table of the results page: predicted / measured (error)."""
-    heads = [f"{METRICS[name].title}: mean; p90" for name in LATENCIES]
+    shown = {name: shown_metric(results, name) for name in LATENCIES}
+    heads = [f"{metric.title}: mean; p90" for metric in shown.values()]
     lines = [f"| GPU | from | {' | '.join(heads)} |", f"|{'---|' * (2 + len(heads))}"]
     for run in results["runs"]:
         for found in run["predictions"]:
             label = EVIDENCE[found["evidence"]]["label"]
-            cells = " | ".join(_cell(name, found) for name in LATENCIES)
+            cells = " | ".join(_cell(name, found, metric.factor) for name, metric in shown.items())
             lines.append(f"| {run['gpu']} | {label} | {cells} |")
     return "\n".join(lines)
 
 
-def _cell(metric: str, found: Mapping[str, Any]) -> str:
+def _cell(metric: str, found: Mapping[str, Any], factor: float) -> str:
     if "missing" in found:
         return str(found["missing"])
-    factor = METRICS[metric].factor
     return "; ".join(
         f"{number(row['predicted'], factor)} / {number(row['measured'], factor)} "
         f"({100 * row['error']:+.1f} %)"
