@@ -16,8 +16,10 @@ from app.figures.sampling import as_float32
 Figure: TypeAlias = Any
 """A ``plotly.graph_objects.Figure``; plotly has no type hints."""
 
-LOG_AXIS = {"type": "log", "tickformat": ",~r"}
-"""A logarithmic axis with numbers at its ticks: plotly has single digits between powers of ten."""
+LOG_AXIS = {"type": "log", "tickformat": ",~r", "nticks": 4}
+"""A logarithmic axis with numbers at its ticks: plotly has single digits between powers of ten.
+
+With more ticks, it moves those that begin with a 1 out of the line."""
 
 OF_RUN = "<extra>%{fullData.name}</extra>"
 """The end of a hover text that names the run."""

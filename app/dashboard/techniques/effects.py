@@ -99,8 +99,9 @@ def change_text(change: Change) -> str:
     word = WORDS[change.sign]
     if change.sign in ("", "0") or change.low is None or change.high is None:
         return word
+    said = f"{word} {_percent(change.change or 0.0, '+')} %"
     half_width = _percent((change.high - change.low) / 2)
-    return f"{word} {_percent(change.change or 0.0, '+')} % ±{half_width}"
+    return f"{said} ±{half_width}" if float(half_width) else said
 
 
 @lru_cache(maxsize=1)

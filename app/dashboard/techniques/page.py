@@ -45,8 +45,8 @@ def _chosen_server(file: ScenarioFile) -> DataSheetServer:
         return server
     words = origin_words(or_stop(file.settled).origins)
     st.info(
-        f"The scenario's server is a profile ({words}). Techniques change servers that are a model "
-        "on a device, computed from data sheets. Choose both."
+        "Techniques change a server that is given as a model on a device. The scenario's server is "
+        f"a profile ({words}), so choose both here."
     )
     models, devices = offered()["model"], offered()["hardware"]
     left, right = st.columns(2)

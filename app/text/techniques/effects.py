@@ -228,7 +228,8 @@ def _number(change: Change) -> str:
         return "-"
     if change.low is None or change.high is None:
         return _percent(change.change, "+")
-    return f"{_percent(change.change, '+')}±{_percent((change.high - change.low) / 2)}"
+    half_width = _percent((change.high - change.low) / 2)
+    return f"{_percent(change.change, '+')}{f'±{half_width}' if float(half_width) else ''}"
 
 
 def _percent(share: float, sign: str = "") -> str:
