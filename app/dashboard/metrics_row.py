@@ -120,18 +120,21 @@ def metrics_row(
     baseline: ScenarioSummaries | None,
     unknown: str | None = None,
 ) -> None:
-    """Draw one metric per column, each with its 90 % interval once there are replications.
+    """Draw one metric per column, each with its 90 % interval once there are replications, the
+    latencies in a row of their own.
 
     ``unknown`` says why there is nothing to compare; it stands in place of the differences.
     """
-    with st.container(horizontal=True):
-        for shown in metrics:
-            with st.container(width=_WIDTH_PX, gap="xxsmall"):
-                before = None if unknown else baseline
-                sides = [now, *([before] if before else [])]
-                _metric(shown.beside(side.summary for side in sides), now, before)
-                if unknown:
-                    st.caption(f"difference: {unknown}")
+    before = None if unknown else baseline
+    sides = [now, *([before] if before else [])]
+    latencies = [shown for shown in metrics if shown.part]
+    for row in (latencies, [shown for shown in metrics if not shown.part]):
+        with st.container(horizontal=True):
+            for shown in row:
+                with st.container(width=_WIDTH_PX, gap="xxsmall"):
+                    _metric(shown.beside(side.summary for side in sides), now, before)
+                    if unknown:
+                        st.caption(f"difference: {unknown}")
 
 
 ALIKE = "the same to three digits"
