@@ -29,7 +29,7 @@
   }
 
   function merged(under, over) {
-    if (over === null || typeof over !== "object") return over;
+    if (over === null || typeof over !== "object" || Array.isArray(over)) return over;
     const found = { ...under };
     for (const [key, value] of Object.entries(over)) found[key] = merged(found[key], value);
     return found;

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from app.figures.canvas import (
@@ -94,10 +95,11 @@ def heat_map(shares: pd.DataFrame, x_title: str, share_title: str) -> Figure:
 
 def _write_cells(figure: Figure, percent: pd.DataFrame) -> None:
     """Write each share into its cell, in black or white: 4.5:1 from any colour of the scale."""
-    for name, row in percent.iterrows():
-        for rate, share in row.dropna().items():
+    for row, shares in enumerate(percent.to_numpy()):
+        for column in np.flatnonzero(np.isfinite(shares)):  # by place: "1" would be the second
+            share = float(shares[column])
             figure.add_annotation(
-                x=f"{rate:g}", y=escape_markup(name), text=f"{share:.1f}", showarrow=False,
+                x=int(column), y=row, text=f"{share:.1f}", showarrow=False,
                 font={"color": "#000000" if share >= _LIGHT_FROM_PERCENT else "#ffffff"},
             )  # fmt: skip
 

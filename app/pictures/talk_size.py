@@ -16,12 +16,15 @@ PNG_WIDTH_PX = 1920
 _ASPECT = 16 / 9
 _HEAD_PX = 120
 """What title, source and legend take above a chart of many panels, which keeps its height."""
+_GROWTH = 0.7
+"""Fonts grow with the canvas, a little less: a chart of many panels has more to say."""
 _FONT_PX, _TITLE_PX, _SOURCE_PX = 17, 26, 13
 _PANEL_LEGEND_PX = 40
-_LINE = 1.3
 _EDGE_PX, _GAP_PX = 20, 8
-_LETTER = 0.52
+_LINE = 1.3
+_LETTER, _BOLD_LETTER = 0.54, 0.66
 """Mean width of a letter, in heights of its font."""
+_MOST_LOG_TICKS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,65 +47,101 @@ def picture(figure: Figure, caption: Caption, theme: str = "light") -> Figure:
 
 def talk_layout(figure: Figure, caption: Caption) -> dict[str, Any]:
     """Return what a picture changes in the layout of its figure, but for the theme."""
-    height_px = max(HEIGHT_PX, (figure.layout.height or 0) + _HEAD_PX)
-    width_px = round(height_px * _ASPECT)
-    title = _lines(title_of(figure), width_px, _TITLE_PX)
+    sizes = _Sizes(max(HEIGHT_PX, (figure.layout.height or 0) + _HEAD_PX))
+    title = _lines(title_of(figure), letters_in_line(sizes.width_px, sizes.title_px, _BOLD_LETTER))
+    fitting = letters_in_line(sizes.width_px, sizes.source_px)
     said = " ".join(filter(None, [caption.source, note_of(figure)]))
-    source = [*_lines(said, width_px, _SOURCE_PX), *_link_lines(caption.link, width_px)]
-    text_px = _EDGE_PX + _LINE * (_TITLE_PX * len(title) + _SOURCE_PX * len(source)) + _GAP_PX
+    source = [*_lines(said, fitting), *_link_lines(caption.link, fitting)]
+    text_px = sizes.above_px(len(title), len(source))
     return {
-        "width": width_px,
-        "height": height_px,
+        "width": sizes.width_px,
+        "height": sizes.height_px,
         "autosize": False,
-        "font": {"size": _FONT_PX, "family": "system-ui, sans-serif"},
+        "font": {"size": sizes.font_px, "family": "system-ui, sans-serif"},
         "title": {
             "text": f"<b>{'<br>'.join(title)}</b>",
-            "font": {"size": _TITLE_PX},
-            "subtitle": {"text": "<br>".join(source), "font": {"size": _SOURCE_PX}},
+            "font": {"size": sizes.title_px},
+            "subtitle": {"text": "<br>".join(source), "font": {"size": sizes.source_px}},
             "x": 0, "xref": "container", "xanchor": "left",
             "y": 1, "yref": "container", "yanchor": "top",
             "pad": {"l": _EDGE_PX, "t": _EDGE_PX},
         },
-        "margin": {"l": 80, "r": 30, "t": round(text_px) + 2 * _GAP_PX, "b": 70},
-        **_legends(figure, text_px, height_px),
-        **_panel_titles(figure),
+        **_legends(figure, text_px, sizes),
+        **_axes(figure, sizes),
     }  # fmt: skip
 
 
-def _legends(figure: Figure, text_px: float, height_px: int) -> dict[str, Any]:
+def letters_in_line(width_px: int, font_px: int, letter: float = _LETTER) -> int:
+    """Return how many letters of a font go into a line of a picture."""
+    return int((width_px - 2 * _EDGE_PX) / (font_px * letter))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """The canvas, and the fonts on it."""
+
+    height_px: int
+
+    @property
+    def width_px(self) -> int:
+        return round(self.height_px * _ASPECT)
+
+    @property
+    def font_px(self) -> int:
+        return self._grown(_FONT_PX)
+
+    @property
+    def title_px(self) -> int:
+        return self._grown(_TITLE_PX)
+
+    @property
+    def source_px(self) -> int:
+        return self._grown(_SOURCE_PX)
+
+    def above_px(self, title_lines: int, source_lines: int) -> float:
+        """Return the height of title and source."""
+        lines_px = self.title_px * title_lines + self.source_px * source_lines
+        return _EDGE_PX + _LINE * lines_px + _GAP_PX
+
+    def _grown(self, px: int) -> int:
+        return round(px * (self.height_px / HEIGHT_PX) ** _GROWTH)
+
+
+def _legends(figure: Figure, text_px: float, sizes: _Sizes) -> dict[str, Any]:
     """Put the legend below the source; where each panel has one, they stay above their panels."""
     names = [name for name in figure.layout if name.startswith("legend")]
+    margin = {"l": 80, "r": 30, "t": round(text_px) + 2 * _GAP_PX, "b": 4 * sizes.font_px}
     if len(names) > 1:
-        above_px = round(text_px) + max(_PANEL_LEGEND_PX, figure.layout.margin.t or 0)
-        small = {name: {"font": {"size": _SOURCE_PX}} for name in names}
-        return {**small, "margin": {"l": 80, "r": 30, "t": above_px, "b": 70}}
-    top = {"y": 1 - text_px / height_px, "yref": "container", "yanchor": "top"}
+        above_px = max(_PANEL_LEGEND_PX, figure.layout.margin.t or 0)
+        small = {name: {"font": {"size": sizes.source_px}} for name in names}
+        return {**small, "margin": {**margin, "t": round(text_px) + above_px}}
+    top = {"y": 1 - text_px / sizes.height_px, "yref": "container", "yanchor": "top"}
     place = {"x": 0, "xref": "paper", **top, "orientation": "h"}
-    return {"legend": {**place, "font": {"size": _FONT_PX}}}
+    return {"legend": {**place, "font": {"size": sizes.font_px}}, "margin": margin}
 
 
-def _panel_titles(figure: Figure) -> dict[str, Any]:
-    """Return smaller titles for the axes of several panels, which have less room."""
-    axes = [name for name in figure.layout if name.startswith("yaxis")]
-    size = {"title": {"font": {"size": _SOURCE_PX}}}
-    return dict.fromkeys(axes, size) if len(axes) > 1 else {}
+def _axes(figure: Figure, sizes: _Sizes) -> dict[str, Any]:
+    """Return fewer ticks for logarithmic axes, and smaller titles where panels share the height."""
+    ys = [name for name in figure.layout if name.startswith("yaxis")]
+    axes = {
+        name: {"nticks": _MOST_LOG_TICKS}
+        for name in figure.layout
+        if name.startswith(("xaxis", "yaxis")) and figure.layout[name].type == "log"
+    }
+    if len(ys) > 1:
+        axes |= {name: {"title": {"font": {"size": sizes.source_px}}} for name in ys}
+    return axes
 
 
-def letters_in_line(width_px: int, font_px: int = _SOURCE_PX) -> int:
-    """Return how many letters of a font go into a line of a picture."""
-    return int((width_px - 2 * _EDGE_PX) / (font_px * _LETTER))
+def _lines(text: str, letters: int) -> list[str]:
+    return [escape_markup(line) for line in wrap(text, letters)]
 
 
-def _lines(text: str, width_px: int, font_px: int) -> list[str]:
-    return [escape_markup(line) for line in wrap(text, letters_in_line(width_px, font_px))]
-
-
-def _link_lines(link: str, width_px: int) -> list[str]:
+def _link_lines(link: str, letters: int) -> list[str]:
     """Return one line; of a long link only the beginning is shown, and in an SVG all is linked."""
     if not link:
         return []
-    fitting = letters_in_line(width_px)
-    shown = escape_markup(link if len(link) <= fitting else f"{link[: fitting - 3]}...")
+    shown = escape_markup(link if len(link) <= letters else f"{link[: letters - 3]}...")
     if not link.startswith(("http://", "https://")):
         return [shown]
     return [f'<a href="{escape_markup(link).replace(chr(34), "%22")}">{shown}</a>']

@@ -33,7 +33,8 @@ def load_picture_script() -> None:
 def picture_buttons(figure: Figure, key: str, source: str) -> None:
     """Draw the buttons of the chart ``key``: SVG and PNG, light and dark."""
     layout = talk_layout(figure, Caption(source, _ADDRESS))
-    asked = json.dumps({"layout": layout, "letters": letters_in_line(layout["width"])})
+    letters = letters_in_line(layout["width"], layout["title"]["subtitle"]["font"]["size"])
+    asked = json.dumps({"layout": layout, "letters": letters})
     name = re.sub(r"[^a-z0-9]+", "-", title_of(figure).lower()).strip("-")[:80]
     buttons = "".join(
         f'<button type="button" data-kind="{kind}" data-theme="{theme}">{label}, {theme}</button>'

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from app.dashboard.simulations import SimulatedScenario
 from app.pictures.source_line import grid_line, source_line
-from app.scenario.scenario_file import ScenarioFile
+from app.scenario.scenario_file import GENERATED_REQUESTS, ScenarioFile
 from app.scenario.scenarios import scenario_record
 from sim.records.run import Run
 
@@ -25,4 +25,5 @@ def recorded_run(outcome: SimulatedScenario) -> Run:
 def grid_source(base: ScenarioFile) -> str:
     """Return what the scenarios of a grid around ``base`` have in common."""
     workload, servers = base.workload, base.server.options().record()
-    return grid_line(servers, workload.requests, workload.source, base.seed)
+    requests = workload.requests or (GENERATED_REQUESTS if workload.is_generated else None)
+    return grid_line(servers, requests, workload.source, base.seed)
