@@ -24,6 +24,8 @@ _EDGE_PX, _GAP_PX = 20, 8
 _LINE = 1.3
 _LETTER, _BOLD_LETTER = 0.54, 0.66
 """Mean width of a letter, in heights of its font."""
+_RAISED = 0.7
+"""By how much, in heights of its font."""
 _MOST_LOG_TICKS = 4
 
 
@@ -64,7 +66,7 @@ def talk_layout(figure: Figure, caption: Caption) -> dict[str, Any]:
             "subtitle": {"text": "<br>".join(source), "font": {"size": sizes.source_px}},
             "x": 0, "xref": "container", "xanchor": "left",
             "y": 1, "yref": "container", "yanchor": "top",
-            "pad": {"l": _EDGE_PX, "t": _EDGE_PX},
+            "pad": {"l": _EDGE_PX, "t": sizes.edge_px(len(title))},
         },
         **_legends(figure, text_px, sizes),
         **_axes(figure, sizes),
@@ -101,10 +103,15 @@ class _Sizes:
     def above_px(self, title_lines: int, source_lines: int) -> float:
         """Return the height of title and source."""
         lines_px = self.title_px * title_lines + self.source_px * source_lines
-        return _EDGE_PX + _LINE * lines_px + _GAP_PX
+        return self.edge_px(title_lines) + _LINE * lines_px + _GAP_PX
+
+    def edge_px(self, title_lines: int) -> float:
+        """Return what is above the title: plotly sets one of several lines higher."""
+        return _EDGE_PX + (_RAISED * self.title_px if title_lines > 1 else 0)
 
     def _grown(self, px: int) -> int:
-        return round(px * (self.height_px / HEIGHT_PX) ** _GROWTH)
+        growth: float = (self.height_px / HEIGHT_PX) ** _GROWTH
+        return round(px * growth)
 
 
 def _legends(figure: Figure, text_px: float, sizes: _Sizes) -> dict[str, Any]:
