@@ -22,6 +22,7 @@ from app.dashboard.trust.trials import COMMAND, bundled
 from app.dashboard.widgets import bound, problems_shown
 from app.html.report import render_html
 from app.html.run_charts import run_charts
+from app.html.tables import POINTS
 from app.figures import looks
 from app.pictures.source_line import source_line
 from app.scenario.scenario_file import ScenarioFile
@@ -43,12 +44,14 @@ def page() -> None:
     _listing(root, runs)
     _problems([run for run in found if run.problem])
     _comparing(root, [run.name for run in runs], file)
+    names = [run.name for run in found]
+    name = st.selectbox(
+        "Open a run", names, None, placeholder="choose one" if names else "none yet",
+        disabled=not names, **bound(_OPEN),
+    )  # fmt: skip
     if not found:
         _example(file)
-        return
-    names = [run.name for run in found]
-    name = st.selectbox("Open a run", names, None, placeholder="choose one", **bound(_OPEN))
-    if name:
+    elif name:
         _opened(root, name, file)
 
 
@@ -202,7 +205,10 @@ def _show(found: ScenarioFile, name: str) -> None:
 
 def _drawn(named: NamedRun, file: ScenarioFile) -> None:
     frame = latency_frame(named.run)
-    st.dataframe(frame, hide_index=True, placeholder="-", alt="Latencies by part of the run.")
+    st.dataframe(
+        frame, hide_index=True, placeholder="-", alt="Latencies by part of the run.",
+        column_config=dict.fromkeys(POINTS, st.column_config.NumberColumn(format="%.4g")),
+    )  # fmt: skip
     charts = list(run_charts([named], looks([named.name]), file.slo.slo()))
     places = [column for _ in charts[::2] for column in st.columns(2)]
     for place, (column, (_, title, figure)) in enumerate(zip(places, charts, strict=False)):
