@@ -7,9 +7,12 @@ from contextlib import closing
 import pytest
 
 from app.dashboard import simulations
+from app.dashboard.scenario.uploads import Upload
 from app.dashboard.simulations import finished_replications, replications, simulate
 from app.scenario.scenario_file import parse_scenario
 from workloads.errors import ServetwinError
+from workloads.request import Request
+from workloads.trace import Trace
 
 
 @pytest.mark.parametrize(
@@ -83,3 +86,25 @@ def test_a_process_that_fails_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulations, "simulate_replication", int)
     with pytest.raises(ServetwinError, match=r"^no intervals: int"):
         list(replications(outcome(seed=80)))
+
+
+def test_another_percentile_of_the_slo_needs_no_other_replications() -> None:
+    text = "workload: {requests: 40}\nseed: 81\nslo: {percentile: "
+    strict, loose = (simulate(parse_scenario(f"{text}{p}}}", "test")) for p in (99, 50))
+    assert [*replications(strict)][-1:] in ([simulations.REPLICATIONS], [])
+    assert finished_replications(loose) == finished_replications(strict) != []
+
+
+def test_an_upload_is_replicated_whole_and_what_does_not_vary_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = Trace(tuple(Request(f"r{n}", n / 50, 20, 2) for n in range(2_100)), "own.csv")
+    monkeypatch.setattr(simulations, "uploads", lambda: {"own.csv": Upload(own, "whole")})
+    text = "workload: {source: own.csv, rate_per_s: null}\n"
+    varying = simulate(parse_scenario(f"{text}cluster: {{replicas: 2, router: random}}", "test"))
+    assert [*replications(varying)][-1:] in ([simulations.REPLICATIONS], [])
+    totals = [summary["requests"]["total"] for summary in finished_replications(varying)]
+    assert totals == [2_100] * simulations.REPLICATIONS
+    certain = simulate(parse_scenario(text, "test"))
+    assert [*replications(certain)] == []
+    assert finished_replications(certain) == []
