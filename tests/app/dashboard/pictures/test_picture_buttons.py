@@ -12,6 +12,7 @@ import pytest
 
 from app import figures
 from app.dashboard.pictures.picture_buttons import picture_buttons
+from app.dashboard.what_if.first_visit import BATCHING, BUTTON
 from tests.support.dashboard_app import Browser, expect
 from tests.support.drawn_figures import DRAWN
 from workloads.version import own_version
@@ -44,9 +45,14 @@ def fill(svg: Path, text: str) -> str:
 
 
 @pytest.mark.browser
-def test_a_chart_for_a_talk_comes_down_as_a_file(user: Browser, tmp_path: Path) -> None:
-    query = "?requests=60&compare_policies=static%2Bcontiguous&compare_policies=chunked%2Bpaged"
-    user.open(f"compare{query}", "Compare")
+def test_a_chart_for_a_talk_from_the_first_screen_to_the_file(
+    user: Browser, tmp_path: Path
+) -> None:
+    """Three clicks: the talk's chart, its pictures, one of them."""
+    user.open("?requests=60", "What if?")
+    user.page.get_by_role("button", name=BUTTON).click()
+    user.await_heading("Compare", level=1)
+    user.settle()
     expect(user.page.locator(".st-key-compare_cdf .main-svg").first).to_be_visible()
     light = saved(user, "compare_cdf", "SVG, light", tmp_path)
     dark = saved(user, "compare_cdf", "SVG, dark", tmp_path)
@@ -57,14 +63,14 @@ def test_a_chart_for_a_talk_comes_down_as_a_file(user: Browser, tmp_path: Path) 
         assert (root.get("width"), root.get("height")) == ("960", "540")
         said = texts(path)
         for text in (
-            "TTFT: share of requests within it", "share of requests, %", "TTFT, ms",
-            "static+contiguous", "chunked+paged", "SLO 500 ms",
+            "TTFT: share of requests within it", "share of requests, %", *BATCHING,
             "Simulated: llama-3-8b-h100", "60 generated requests", "seed 0",
             f"Servetwin {own_version()}", urlsplit(user.url).netloc,
         ):  # fmt: skip
             assert text in said, text
-        assert fill(path, "TTFT, ms") == ink
+        assert fill(path, "share of requests, %") == ink
         assert "requests=60" in path.read_text(), "the link of the scenario"
+        assert BATCHING[0].replace("+", "%2B") in path.read_text()
     user.assert_sound()
 
 
