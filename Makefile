@@ -12,6 +12,10 @@ TEST_PROCESSES ?= $(shell expr $$(nproc) + 1)
 demo: $(VENV)/.ready
 	$(BIN)/servetwin demo || test $$? = 3
 
+# The dashboard, for a first answer about a file of one's own.
+dashboard: $(VENV)/.ready
+	$(BIN)/servetwin dashboard
+
 # Each worker computes on one core, and what its tests start need not compile the program anew.
 test quick: export OMP_NUM_THREADS = 1
 test quick: export PYTHONDONTWRITEBYTECODE =
@@ -87,4 +91,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	$(BIN)/python -m pip install -q -r requirements.txt
 	touch $@
 
-.PHONY: demo test quick compiled test-compiled mutants lock lowest licences docs bench lint types gpu
+.PHONY: demo dashboard test quick compiled test-compiled mutants lock lowest licences docs bench lint types gpu

@@ -52,7 +52,12 @@ class Content:
     @property
     def are_counts(self) -> bool:
         """Whether these may be counts of tokens: no running number, and no codes of HTTP."""
-        return self._most(len(self.counts)) and not (self._is_counter or self.are_codes)
+        return self.are_whole and not (self._is_counter or self.are_codes)
+
+    @property
+    def are_whole(self) -> bool:
+        """Whether these are whole numbers from 0 on."""
+        return self._most(len(self.counts))
 
     @property
     def are_numbers(self) -> bool:

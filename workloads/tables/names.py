@@ -138,6 +138,11 @@ def says_arrival(name: str) -> bool:
     return not _ARRIVES.isdisjoint(_words(name))
 
 
+def says_tokens(name: str) -> bool:
+    """Return whether a name says tokens, so that no number in it is any other count."""
+    return not _TOKENS.isdisjoint(_words(name))
+
+
 def is_plain_time(name: str) -> bool:
     """Return whether a name may be a duration as well as a moment."""
     return (_ARRIVES | _BEGINS).isdisjoint(_words(name))

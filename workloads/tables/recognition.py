@@ -8,7 +8,7 @@ from statistics import fmean
 from workloads.tables.cells import status_of
 from workloads.tables.content import Content
 from workloads.tables.mapping import OPTION, mapping_text, missing_of
-from workloads.tables.names import is_plain_time, meanings, says_arrival, unit_in
+from workloads.tables.names import is_plain_time, meanings, says_arrival, says_tokens, unit_in
 from workloads.tables.quantities import (
     ANSWER,
     ARRIVAL,
@@ -273,7 +273,7 @@ def _fits(quantity: str, name: str, content: Content) -> bool:
     if not content.cells:
         return False
     if quantity in COUNTS:
-        return content.are_counts
+        return content.are_whole if says_tokens(name) else content.are_counts
     if quantity == ARRIVAL:
         return content.are_stamps or content.are_numbers
     if quantity in STAMPS:

@@ -184,6 +184,13 @@ def test_a_doubt_names_the_columns_what_is_needed_and_the_mapping(
     assert "\n" not in said
 
 
+def test_a_name_that_says_tokens_is_believed(write: Write) -> None:
+    rows = "".join(f"{1_795_165_200 + n},{n + 198},{n + 1}\n" for n in range(5))
+    assert len(read_trace(write(HEADER + rows))) == 5
+    with pytest.raises(TraceError, match="no column is clearly the answer"):
+        read_trace(write(HEADER.replace("output_tokens", "out") + rows))
+
+
 def test_the_mapping_of_the_message_does(write: Write) -> None:
     path = write(DOUBTS[0][0])
     found = read_trace(path, columns=parse_mapping(DOUBTS[0][2]))

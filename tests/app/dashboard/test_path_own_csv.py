@@ -1,0 +1,72 @@
+"""A path from start to answer: the columns of an own CSV, the page How many, a number of GPUs."""
+
+import random
+import re
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.dashboard_app import Browser, expect
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.browser
+
+REQUESTS = 400
+START = datetime(2026, 11, 20, 9)
+
+
+def own_csv(path: Path, per_s: float) -> Path:
+    """Write the log of a service as it might be: its own names, semicolons, failed requests."""
+    draw, at_s = random.Random(7), 0.0
+    lines = ["Received;Input tokens;Completion tokens;HTTP status;Region"]
+    for number in range(REQUESTS):
+        at_s += draw.expovariate(per_s)
+        stamp = (START + timedelta(seconds=at_s)).isoformat(" ", "milliseconds").replace(".", ",")
+        prompt, failed = draw.randint(200, 1500), number % 40 == 39
+        answer = "" if failed else str(draw.randint(50, 400))
+        lines.append(f"{stamp};{prompt};{answer};{429 if failed else 200};eu")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def said_on_the_command_line(path: Path) -> str:
+    """Return how many GPUs the command line finds for the same file."""
+    options = ("--slo", "ttft=500ms", "--replicas", "--profile", "llama-3-8b-h100")
+    command = [
+        sys.executable,
+        "-m",
+        "app.cli",
+        "capacity",
+        str(path),
+        *options,
+        "--replications",
+        "0",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_a_csv_of_a_service_becomes_a_number_of_gpus_in_four_clicks(
+    user: Browser, tmp_path: Path
+) -> None:
+    path = own_csv(tmp_path / "service.csv", per_s=90.0)
+    user.open("", "What if")
+    chooser = user.page.get_by_test_id("stSidebar").locator("input[type=file]").first
+    user.act(lambda: chooser.set_input_files(path))
+    dialog = user.page.get_by_role("dialog")
+    expect(dialog.get_by_text("--map arrival=Received,")).to_be_visible()
+    user.press("Use these columns")
+    expect(dialog).to_have_count(0)
+    sidebar = user.page.get_by_test_id("stSidebar")
+    expect(sidebar.get_by_text("service.csv: 390 requests; failed: 429 (10)")).to_be_visible()
+    user.page.get_by_role("link", name="How many", exact=True).click()
+    user.await_heading("How many", level=1)
+    answer = user.page.get_by_role("heading", level=3).filter(has_text="for this trace")
+    expect(answer).to_contain_text("H100s hold p99 TTFT below 500 ms")
+    found = re.match(r"(\d+) H100s", answer.inner_text())
+    assert found is not None
+    assert f"{found[1]} replicas hold p99 TTFT below 500 ms" in said_on_the_command_line(path)
+    user.assert_sound()
