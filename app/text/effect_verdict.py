@@ -13,14 +13,17 @@ _HEADER = f"  {'':<17}{'predicted':>23}{'measured':>23}  {'sign':<7}{'inside':<7
 
 def effect_lines(found: EffectVerification) -> list[str]:
     """Return one technique: its formula, a line for each metric, and the verdict."""
-    efficiency = found.predicted.efficiency
+    efficiency, origin = found.predicted.efficiency, found.profile.origin
     rests = (
         [
+            f"step times without it: {origin}; what it changes: computed from data sheets, by its "
+            "formula",
             f"the engine without it achieves {efficiency.compute:.0%} of the measured FLOP/s and "
-            f"{efficiency.memory:.0%} of the bandwidth, {1e3 * efficiency.overhead_s:.2f} ms a step"
+            f"{efficiency.memory:.0%} of the bandwidth, "
+            f"{1e3 * efficiency.overhead_s:.2f} ms a step",
         ]
         if efficiency
-        else ["it changes policies alone: the step times are those of the calibration"]
+        else [f"it changes policies alone: the step times are those of the calibration ({origin})"]
     )
     return [
         "",

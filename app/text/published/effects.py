@@ -98,4 +98,6 @@ def _cell(found: dict[str, Any]) -> str:
         return f"{found['sign']}  {found['metric']} {100 * found['change']:+.1f}"
     half = 50 * (found["high"] - found["low"])
     digits = 0 if abs(found["change"]) >= 1 else 1
-    return f"{found['sign']}  {100 * found['change']:+.{digits}f}±{half:.{digits}f}"
+    width = f"{half:.{digits}f}"
+    said = f"{found['sign']}  {100 * found['change']:+.{digits}f}"
+    return f"{said}±{width}" if float(width) else said
