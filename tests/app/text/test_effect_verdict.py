@@ -3,6 +3,7 @@
 import pytest
 
 from app.text.effect_verdict import effect_lines
+from app.twin.effects.figures import Figures
 from app.twin.effects.prediction import PredictedEffect
 from app.twin.effects.verification import EffectVerification
 from sim.experiments.predict import Interval
@@ -26,7 +27,7 @@ def test_what_was_measured_and_what_a_formula_adds(
     efficiency: Efficiency | None, said: str
 ) -> None:
     ratios = {name: Interval(0.7, 0.69, 0.71) for name in NAMES}
-    runs = [dict.fromkeys(NAMES, 2.0)]
+    runs: list[Figures] = [dict.fromkeys(NAMES, 2.0)]
     found = EffectVerification(sides(), PROFILE, PredictedEffect(ratios, efficiency), runs, runs)
     lines = effect_lines(found)
     assert any(said in line for line in lines)
