@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import figures
 from app.dashboard.charts import chart
+from app.dashboard.default_rates import default_rates
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
 from app.dashboard.frontier import frontier_grid
@@ -23,7 +24,7 @@ from app.dashboard.jobs.scenario_grid import (
 )
 from app.dashboard.pictures.simulated_source import grid_source
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
-from app.dashboard.scenario.uploads import given_trace
+from app.dashboard.scenario.uploads import given_trace, result_keys
 from app.dashboard.slo_share import WITHIN_SLO, share_input
 from app.dashboard.widgets import bound, problems_shown
 from app.scenario.scenario_file import ScenarioFile
@@ -32,7 +33,7 @@ from sim.experiments.sweep import PROBLEM
 
 _JOB = "frontier"
 _CHART = "frontier_chart"
-_DEFAULTS = {"rate": "4, 8, 16, 24, 32, 36, 40, 48", "max_seqs": "16, 64, 256"}
+_SEQUENCES = "16, 64, 256"
 _Y = {"goodput": frontier.GOODPUT, "output throughput": frontier.THROUGHPUT}
 
 
@@ -58,9 +59,9 @@ def page() -> None:
     )
     base = current_scenario()
     with st.form("frontier_form"):
-        texts = _axes()
+        texts = _axes(base)
         run = st.form_submit_button("Run the grid", type="primary")
-    if run:
+    if run or find_job(_JOB) is None:
         _start(base, texts)
     job = find_job(_JOB)
     if job is None:
@@ -71,11 +72,12 @@ def page() -> None:
     watch_job(_JOB, lambda job: _draw(job, share, y))
 
 
-def _axes() -> dict[str, str]:
+def _axes(base: ScenarioFile) -> dict[str, str]:
+    defaults = {"rate": default_rates("frontier", base), "max_seqs": _SEQUENCES}
     places = [st.container(), *st.columns(len(AXES) - 1, vertical_alignment="bottom")]
     return {
         axis: place.text_input(
-            label, _DEFAULTS.get(axis, ""), **bound(f"frontier_{axis}"),
+            label, defaults.get(axis, ""), **bound(f"frontier_{axis}"),
             placeholder=AS_IN_THE_SCENARIO, help="Values separated by commas.",
         )
         for place, (axis, label) in zip(places, AXES.items(), strict=True)
@@ -87,8 +89,8 @@ def _start(base: ScenarioFile, texts: dict[str, str]) -> None:
         points = frontier_grid.frontier_points(texts)
         given = given_trace(base.workload.source)
         files = [with_values(base, frontier_grid.values_of(point)) for point in points]
-        scenarios = [GridScenario(file, given) for file in files]
-        start_job(_JOB, simulate_point, scenarios, note=_Grid(base, points))
+        scenarios, keys = [GridScenario(file, given) for file in files], result_keys(files)
+        start_job(_JOB, simulate_point, scenarios, _Grid(base, points), keys)
 
 
 def _shown_choices(base: ScenarioFile) -> tuple[float, str]:

@@ -26,7 +26,7 @@ from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
 from app.dashboard.pictures.simulated_source import grid_source
 from app.dashboard.scenario.controls import CONTROLS
 from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.scenario.uploads import uploads
+from app.dashboard.scenario.uploads import result_keys, uploads
 from app.dashboard.slo_share import share_input
 from app.dashboard.widgets import bound, or_stop
 from app.scenario.how_many.answers import FEWEST, Answer, What, best
@@ -168,7 +168,8 @@ def _start(
         Search(page.candidates[place].file, page.asked, number, first, trace, place)
         for place, number, first in searches
     ]
-    keys = [f"{page.digest} {s.file.model_dump_json()} {s.asked.key()} {s.number}" for s in items]
+    files = result_keys([item.file for item in items])
+    keys = [f"{s.asked.key()} {s.number} {key}" for s, key in zip(items, files, strict=True)]
     return start_job(name, run_search, items, page, keys)
 
 

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import figures
 from app.dashboard.charts import chart
+from app.dashboard.default_rates import default_rates
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
 from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
@@ -23,7 +24,7 @@ from app.dashboard.pictures.simulated_source import grid_source
 from app.dashboard.policies import policy_grid
 from app.dashboard.prefix_advice import prefix_advice
 from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.scenario.uploads import given_trace
+from app.dashboard.scenario.uploads import given_trace, result_keys
 from app.dashboard.simulations import requests_of
 from app.dashboard.slo_share import WITHIN_SLO, share_input
 from app.dashboard.widgets import bound, problems_shown
@@ -33,7 +34,6 @@ from sim.experiments.sweep import PROBLEM
 
 _JOB = "policies"
 _EDITOR, _SHOWN, _KEPT = "policies_editor", "policies_shown", "policies_kept"
-_RATES = "4, 8, 16, 24, 32, 36, 40, 48"
 _HELP = (
     "Presets, labels and settings as for `replay --compare`, joined by + or spaces: "
     "chunked+paged max_seqs=64 queue_order=sjf"
@@ -66,12 +66,17 @@ def page() -> None:
     left, middle, right = st.columns([3, 2, 2], vertical_alignment="bottom")
     help_ = "Values separated by commas."
     rates = left.text_input(
-        AXES["rate"], _RATES, **bound("policies_rates"), help=help_, placeholder=AS_IN_THE_SCENARIO
+        AXES["rate"],
+        default_rates("policies", base),
+        **bound("policies_rates"),
+        help=help_,
+        placeholder=AS_IN_THE_SCENARIO,
     )
     with middle:
         defined = f"{METRICS['slo_attainment'].definition}."
         share = share_input("policies_share", WITHIN_SLO, base, defined)
-    if right.button("Run the grid", type="primary", key="policies_run"):
+    run = right.button("Run the grid", type="primary", key="policies_run")
+    if run or find_job(_JOB) is None:
         _start(base, table, rates)
     job = find_job(_JOB)
     if job is None:
@@ -103,8 +108,8 @@ def _start(base: ScenarioFile, table: pd.DataFrame, rates: str) -> None:
     with problems_shown():
         points, files = policy_grid.policy_points(base, table, rates)
         given = given_trace(base.workload.source)
-        scenarios = [GridScenario(file, given) for file in files]
-        start_job(_JOB, simulate_point, scenarios, note=_Grid(base, table, rates, points))
+        scenarios, keys = [GridScenario(file, given) for file in files], result_keys(files)
+        start_job(_JOB, simulate_point, scenarios, _Grid(base, table, rates, points), keys)
 
 
 def _say_what_is_unknown(job: "Job[GridScenario, Any]") -> None:

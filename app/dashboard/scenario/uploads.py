@@ -5,7 +5,7 @@ import gzip
 import shlex
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +18,7 @@ import streamlit as st
 from app.dashboard.formatting import escaped, plain
 from app.dashboard.scenario.own_table import OwnTable, own_table
 from app.dashboard.widgets import keep_newest, uploader
-from app.scenario.scenario_file import GENERATED, SAMPLE
+from app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
 from app.scenario.setting_docs import setting_docs
 from workloads.errors import TraceError
 from workloads.reading import read_trace
@@ -73,6 +73,12 @@ def whole_trace(source: str) -> Trace | None:
 
 
 _sample = cache(sample_trace)
+
+
+def result_keys(files: Sequence[ScenarioFile]) -> list[str]:
+    """Return a key for what becomes of each scenario; files of the same name have other keys."""
+    digests = {name: upload.digest for name, upload in uploads().items()}
+    return [f"{digests.get(one.workload.source, '')} {one.model_dump_json()}" for one in files]
 
 
 def trace_uploader() -> None:

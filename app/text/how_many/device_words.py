@@ -16,4 +16,4 @@ def device_words(name: str, count: int) -> str:
     if name != UNKNOWN and name not in shipped_hardware():
         return f"{count:,} x {name}"
     shown = name if name == UNKNOWN else name.upper()
-    return f"{count:,} {shown}{'' if count == 1 else 's'}"
+    return f"{count:,} {shown}{'' if count == 1 or shown.endswith('S') else 's'}"

@@ -44,10 +44,11 @@ def test_a_wrong_field_is_one_error_and_no_grid() -> None:
     at = page_test("frontier")
     at.session_state["requests"] = 60
     at.run()
+    opened = at.session_state["jobs"]["frontier"]
     at.text_input(key="frontier_rate").set_value("often")
     at.button[0].click().run()
     assert "often" in at.error[0].value
-    assert "frontier" not in at.session_state["jobs"]
+    assert at.session_state["jobs"]["frontier"] is opened, "the grid that was there stays"
 
 
 def test_the_defaults_are_a_grid() -> None:

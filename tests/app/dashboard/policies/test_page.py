@@ -42,7 +42,6 @@ def test_a_wrong_row_is_one_error_that_names_it() -> None:
     at.session_state["requests"] = 60
     at.session_state["policies_kept"] = table(("one", "chunked"), ("two", "statik"))
     at.run()
-    at.button(key="policies_run").click().run()
     assert [error.value.startswith("row 2") for error in at.error] == [True]
     assert "policies" not in at.session_state["jobs"]
 
