@@ -38,6 +38,7 @@ OTHER_MEANING = {
     "--profile": "a profile to offer beside the others (dashboard)",
     "--rate": "of a trace, of a load test, of a generated trace: other defaults",
     "--rate-scale": "of ServeGen's clients, whose default is 1",
+    "--replicas": "without a number, how many are needed (capacity)",
     "--replications": "simulations or draws: other defaults and bounds",
     "--scenario": "a file of the dashboard (replay), or of techniques",
     "--seed": "of replay, where the scenario's seed comes first",
