@@ -3,6 +3,8 @@ const text = (id) => document.getElementById(id).textContent;
 const scheme = () => matchMedia("(prefers-color-scheme: dark)");
 const { themes, charts } = JSON.parse(text("charts"));
 const config = { responsive: true, displaylogo: false };
+// What a chart is on paper: half of an A4 page, light.
+const PAPER = { width: 340, height: 250, font: { size: 9 }, template: templates.light };
 
 async function unpackLibrary() {
   const bytes = Uint8Array.from(atob(text("library")), (letter) => letter.charCodeAt(0));
@@ -22,9 +24,18 @@ async function draw() {
   }
 }
 
+function drawOnPaper() {
+  for (const [id, { data, layout }] of Object.entries(charts)) {
+    if (document.getElementById(id).closest(".screen")) continue;
+    Plotly.react(id, data, { ...layout, ...PAPER }, config);
+  }
+}
+
 unpackLibrary()
   .then(() => {
     scheme().addEventListener("change", draw);
+    addEventListener("beforeprint", drawOnPaper);
+    addEventListener("afterprint", draw);
     return draw();
   })
   .catch((error) => {

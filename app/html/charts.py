@@ -30,15 +30,17 @@ class Charts:
     def __init__(self) -> None:
         self._figures: dict[str, Figure] = {}
 
-    def place(self, title: str, figure: Figure) -> ET.Element:
-        """Return the place where a chart will be drawn, with its title and its alternative text."""
+    def place(self, title: str, figure: Figure, *, printed: bool = True) -> ET.Element:
+        """Return the place where a chart will be drawn, with its title and its alternative text.
+
+        One that is not ``printed`` is for the screen alone.
+        """
         name = f"chart-{len(self._figures) + 1}"
         self._figures[name] = figure
         drawing = element("div", id=name, role="img", aria_label=alt_text(figure))
-        note = note_of(figure)
-        return element(
-            "figure", element("figcaption", title), drawing, *([element("p", note)] if note else [])
-        )
+        note, only = note_of(figure), {} if printed else {"class_": "screen"}
+        parts = [element("figcaption", title), drawing, *([element("p", note)] if note else [])]
+        return element("figure", *parts, **only)
 
     def scripts(self) -> list[ET.Element]:
         """Return the library, the figures, and the script that draws them."""

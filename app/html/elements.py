@@ -31,6 +31,18 @@ def table(
     return element("div", made, class_="scroll")
 
 
+def card(kind: str, title: str, class_: str, *said: Child) -> ET.Element:
+    """Return a card: what kind of statement it is, the statement, and what belongs to it."""
+    parts = [element("p", one) if isinstance(one, str) else one for one in said]
+    head = [element("div", kind, class_="kind"), element("h2", title)]
+    return element("div", *head, *parts, class_=f"card {class_}")
+
+
+def folded(summary: str, *children: Child) -> ET.Element:
+    """Return what is shown once it is asked for."""
+    return element("details", element("summary", summary), *children)
+
+
 def defined(word: str, definition: str) -> ET.Element:
     """Return a word whose definition is one hover, or one tab, away."""
     return element("abbr", word, title=definition, tabindex="0")

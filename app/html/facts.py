@@ -1,14 +1,13 @@
-"""What a run was, in words: what ran, how it ended, what it rests on, and where."""
+"""What a run was, in words: what ran, how it ended, and what it rests on."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from app.figures import Look
 from app.html.elements import Child, element
-from app.text.metric_labels import METRICS, slo_words
+from app.html.machine_paths import without_paths
+from app.text.metric_labels import slo_words
 from app.text.provenance import outside_warning, rests_line
 from app.text.report_folders import NamedRun
 from app.text.tables import counts_line, error_lines
@@ -19,20 +18,20 @@ from sim.records.metrics import SLO
 from sim.records.run import Run, RunKind
 from sim.records.steady_part import describe_steady
 
+_DELIVERED = "client ok"
+
 
 def facts(named: NamedRun, look: Look) -> ET.Element:
-    """Return the part of a run in the opening of the page."""
+    """Return what a run was: what ran, how it ended, and what its figures rest on."""
     run = named.run
     summary = run.summary()
     lines = [
         what_ran(run),
         counts_line(summary["requests"]),
-        *error_lines(run.requests["error"].dropna()),
+        *error_lines(map(without_paths, run.requests["error"].dropna())),
         *(_rests(summary) if run.kind == "simulation" else _delivered(summary)),
         *_prompts(run),
         describe_steady(summary["steady"]),
-        _made(run.meta),
-        *(f"note: {note}" for note in run.scenario.get("notes", ())),
     ]
     parts = [element("div", line) if isinstance(line, str) else line for line in lines]
     return element("section", element("h3", swatch(look), named.name), *parts)
@@ -43,33 +42,28 @@ def swatch(look: Look) -> ET.Element:
     return element("span", "\u25a0 ", style=f"color:{look.colour}", aria_hidden="true")
 
 
-def slo_verdict(named: NamedRun, slo: SLO) -> ET.Element:
-    """Return the share of requests within every limit, in words."""
-    summary = named.run.summary(slo)
-    met, goodput = summary["slo_attainment"] or 0.0, summary["goodput_per_s"] or 0.0
-    share = f"{named.name}: SLO {slo_words(slo, '≤ ')} met by {met:.1%} of all scheduled requests"
-    return element("p", f"{share}, goodput {goodput:.4g} requests/s")
+def slo_line(runs: Sequence[NamedRun], slo: SLO) -> str:
+    """Return the share of the requests of each run within every limit, in a sentence."""
+    summaries = [named.run.summary(slo) for named in runs]
+    shares = [f"{summary['slo_attainment'] or 0.0:.1%}" for summary in summaries]
+    met = f"SLO {slo_words(slo, '≤ ')} met by"
+    if len(runs) == 1:
+        goodput = summaries[0]["goodput_per_s"] or 0.0
+        return f"{met} {shares[0]} of all scheduled requests, goodput {goodput:.4g} requests/s"
+    each = (f"{share} ({named.name})" for share, named in zip(shares, runs, strict=True))
+    return f"{met} {', '.join(each)} of all scheduled requests"
 
 
-def scenarios(runs: Sequence[NamedRun]) -> ET.Element:
-    """Return what is needed to run each again, as YAML."""
-    listed = []
-    for named in runs:
-        text = yaml.safe_dump(named.run.scenario, sort_keys=False, allow_unicode=True)
-        listed.append(element("details", element("summary", named.name), element("pre", text)))
-    return element("section", element("h2", "Scenarios"), *listed)
-
-
-def glossary() -> ET.Element:
-    """Return every metric with its definition."""
-    pairs = [
-        cell
-        for metric in METRICS.values()
-        for cell in (element("dt", metric.title), element("dd", metric.definition))
-    ]
-    note = "Latencies are of finished requests. Percentiles are numpy's linear estimator."
-    listed = element("dl", *pairs)
-    return element("section", element("h2", "Definitions"), listed, element("p", note))
+def about(runs: Sequence[NamedRun]) -> str:
+    """Return what the runs have in common: the first in words, or their traces and sizes."""
+    if len(runs) == 1:
+        return what_ran(runs[0].run)
+    traces = dict.fromkeys(
+        str(named.run.scenario.get("trace", "an unnamed trace")) for named in runs
+    )
+    sizes = sorted({len(named.run.requests) for named in runs})
+    requests = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
+    return f"{len(runs)} runs, {requests} requests each, of {', '.join(traces)}"
 
 
 def what_ran_short(kind: RunKind, scenario: Mapping[str, Any]) -> str:
@@ -120,15 +114,34 @@ def _delivered(summary: Mapping[str, Any]) -> Iterator[Child]:
         f"{'-' if lag_s is None else f'{1e3 * lag_s:.3g} ms'}, "
         f"CPU {delivery.get('client_cpu_share', 0.0):.0%}"
     )
-    limits = "; ".join(delivery.get("limited_by", ()))
-    verdict = delivery.get("verdict", "unknown")
-    good = verdict == "client ok"
-    because = f": the latencies hold the client's own ({limits})" if limits else ""
-    yield element("div", f"{verdict}{because}", class_="good" if good else "bad")
-    for line in (*delivery.get("token_doubts", ()), *outage_lines(delivery.get("outages", []))):
+    if delivery.get("verdict") == _DELIVERED:
+        yield element("div", _DELIVERED, class_="good")
+    for line in _undelivered(delivery):
         yield element("div", line, class_="bad")
+
+
+def doubts(run: Run) -> list[str]:
+    """Return why the figures of a run cannot be taken as they stand."""
+    summary = run.summary()
+    provenance = summary.get("provenance")
+    outside = outside_warning(provenance, widened=False) if provenance else None
+    measured = run.kind == "loadtest"
+    return [
+        *filter(None, [outside]),
+        *(_undelivered(summary.get("delivered", {})) if measured else ()),
+    ]
+
+
+def _undelivered(delivery: Mapping[str, Any]) -> Iterator[str]:
+    """Return what was wrong with the client, the answers or the connection of a load test."""
+    if (verdict := delivery.get("verdict", "unknown")) != _DELIVERED:
+        limits = "; ".join(delivery.get("limited_by", ()))
+        because = f": the latencies hold the client's own ({limits})" if limits else ""
+        yield f"{verdict}{because}"
+    yield from delivery.get("token_doubts", ())
+    yield from outage_lines(delivery.get("outages", []))
     if stopped := delivery.get("stopped"):
-        yield element("div", f"stopped early: {stopped}", class_="bad")
+        yield f"stopped early: {stopped}"
 
 
 def _prompts(run: Run) -> Iterator[Child]:
@@ -138,14 +151,6 @@ def _prompts(run: Run) -> Iterator[Child]:
         yield prompt_cache_line(found, run.meta["prompt_salt"])
         if warning := prompt_cache_warning(found):
             yield element("div", warning, class_="bad")
-
-
-def _made(meta: Mapping[str, Any]) -> ET.Element:
-    if not meta:
-        return element("div", "machine and version were not recorded", class_="quiet")
-    where = f"{meta.get('processor') or 'unknown processor'}, {meta.get('cores', '?')} cores"
-    made = f"servetwin {meta.get('servetwin', 'unknown')}, Python {meta.get('python', '?')}"
-    return element("div", f"{made}, {where}, {meta.get('date', 'no date')}", class_="quiet")
 
 
 def _rate(per_s: float | None) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from app.figures.level_curves import level_curves
 from app.html.charts import Charts
-from app.html.elements import Child, element, table
+from app.html.elements import Child, card, element, table
 from app.text.level_sweep_report import knee_sentences, share_words
 from app.text.metric_labels import METRICS, Metric
 from app.text.tables import number
@@ -13,15 +13,19 @@ from loadtest.sweep.attainment import CONFIDENCE
 from loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level
 from loadtest.sweep.sweep import Sweep
 
+_PRINTED_CURVES = 2
+
 
 def level_sweep_section(name: str, sweep: Sweep, charts: Charts) -> ET.Element:
     """Return the section of a sweep; ``name`` is that of its folder."""
-    drawn = [charts.place(title, figure) for title, figure in level_curves(sweep)]
+    drawn = [
+        charts.place(title, figure, printed=place < _PRINTED_CURVES)
+        for place, (title, figure) in enumerate(level_curves(sweep))
+    ]
+    found, *said = [*knee_sentences(sweep), f"ended: {sweep.ended or 'not yet'}"]
     return element(
         "section",
-        element("h2", f"Sweep over load levels: {name}"),
-        *(element("p", said) for said in knee_sentences(sweep)),
-        element("p", f"ended: {sweep.ended or 'not yet'}"),
+        card(f"Sweep over load levels: {name}", found[:1].upper() + found[1:], "quiet", *said),
         _table(sweep),
         element("div", *drawn, class_="charts"),
     )

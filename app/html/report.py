@@ -2,6 +2,7 @@
 
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -9,25 +10,33 @@ import pandas as pd
 
 from app import figures
 from app.html.charts import POLICY, Charts
-from app.html.elements import Child, document, element
-from app.html.facts import facts, glossary, scenarios, slo_verdict, what_ran_short
+from app.html.elements import Child, document, element, folded
+from app.html.facts import about, facts, slo_line, what_ran_short
+from app.html.first_screen import judged_screen, plain_screen
 from app.html.level_sweep import level_sweep_section
+from app.html.machine_paths import run_without_paths, without_paths
+from app.html.provenance import provenance
 from app.html.run_charts import run_charts
-from app.html.tables import OUTCOME_CLASSES, comparison_table, latency_table, totals_table
+from app.html.tables import comparison_table, latency_table, totals_table
 from app.text.assets import asset
 from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun, Trial
 from app.text.tables import capacity_line, judged_line
 from app.text.waterfall import WHY_TITLE, waterfall_sentences
 from app.twin.resimulate import resimulate_as_sent
-from loadtest.report.comparison import Comparison, RequestDifferences, compare_requests
-from loadtest.report.comparison_report import render_requests, verdict_in_words
+from loadtest.report.comparison import RequestDifferences, compare_requests
+from loadtest.report.comparison_report import render_requests
 from loadtest.sweep.sweep import Sweep
 from sim.records.metrics import LATENCIES, SLO
 from sim.records.run import Run
 from workloads.errors import ServetwinError
 
 NO_SWEEPS: Mapping[str, Sweep] = {}
+Drawn = tuple[str, str, figures.Figure]
+"""Section, title and figure of a chart."""
+_FIRST_CHARTS = 2
+_MOST_FACTS = 6
+"""More runs than these are folded where the page says what each rests on."""
 
 
 def render_html(
@@ -54,7 +63,7 @@ class _Page:
         slo: SLO | None,
         sweeps: Mapping[str, Sweep],
     ) -> None:
-        self._runs = runs
+        self._runs = [replace(named, run=run_without_paths(named.run)) for named in runs]
         self._trials = trials
         self._slo = slo
         self._sweeps = sweeps
@@ -63,9 +72,7 @@ class _Page:
 
     def html(self) -> str:
         """Return the whole file."""
-        only = self._runs[0].run
-        ran = what_ran_short(only.kind, only.scenario)
-        title = ran if len(self._runs) == 1 else f"{len(self._runs)} runs"
+        title = _title(self._runs, self._trials, self._sweeps)
         head = [
             element("meta", charset="utf-8"),
             element("meta", http_equiv="Content-Security-Policy", content=POLICY),
@@ -74,30 +81,48 @@ class _Page:
             element("title", f"Servetwin: {title}"),
             element("style", asset("report.css")),
         ]
+        drawn = list(run_charts(self._runs, self._looks, self._slo or SLO()))
         sections = [
-            self._opening(title),
-            *(level_sweep_section(name, of, self._charts) for name, of in self._sweeps.items()),
+            self._first_screen(title, drawn),
+            self._rests(),
             self._tables(),
-            *self._charted(),
+            *self._charted(drawn),
             *(self._trial(trial) for trial in self._trials),
-            scenarios(self._runs),
-            glossary(),
+            provenance(self._runs),
         ]
         return document(head, [element("main", *sections), *self._charts.scripts()])
 
-    def _opening(self, title: str) -> ET.Element:
-        """Return the verdicts before all else, then what each run was."""
-        verdicts = [said for trial in self._trials for said in _verdicts(trial)]
-        if self._slo:
-            verdicts += [slo_verdict(named, self._slo) for named in self._runs]
+    def _first_screen(self, title: str, drawn: list[Drawn]) -> ET.Element:
+        """Return verdict, table and chart; charts that it takes from ``drawn`` are not repeated."""
+        parts: list[Child] = [
+            level_sweep_section(name, of, self._charts) for name, of in self._sweeps.items()
+        ]
+        if self._trials:
+            said = [slo_line(self._runs, self._slo)] if self._slo else []
+            parts += judged_screen(self._trials, said, self._looks, self._charts)
+            if len(self._runs) == 1 + len(self._trials[0].measured):
+                del drawn[0]  # the first screen has drawn it
+        elif not self._sweeps:
+            parts += plain_screen(self._runs, self._looks, self._slo)
+            first, drawn[:_FIRST_CHARTS] = drawn[:_FIRST_CHARTS], []
+            parts.append(self._placed(first))
         return element(
             "section",
-            element("h1", title[:1].upper() + title[1:]),
-            *verdicts,
+            element("h1", title),
+            element("p", about(self._runs), class_="quiet"),
             element("p", id="chart-problem", class_="bad"),
             element("noscript", "The charts need JavaScript; the tables are complete."),
-            *(facts(named, self._looks[named.name]) for named in self._runs),
+            *parts,
         )
+
+    def _rests(self) -> ET.Element:
+        """Return what the figures rest on, run by run; of many runs, the rest is folded."""
+        found = [facts(named, self._looks[named.name]) for named in self._runs]
+        shown, rest = found[:_MOST_FACTS], found[_MOST_FACTS:]
+        parts: list[Child] = [element("div", *shown, class_="facts")]
+        if rest:
+            parts.append(folded(f"{len(rest)} more", element("div", *rest, class_="facts")))
+        return element("section", element("h2", "What it rests on"), *parts)
 
     def _tables(self) -> ET.Element:
         return element(
@@ -105,12 +130,17 @@ class _Page:
             element("h2", "Latency and throughput"),
             latency_table(self._runs, self._looks),
             totals_table(self._runs, self._looks, self._slo),
+            class_="screen",
         )
 
-    def _charted(self) -> Iterator[ET.Element]:
-        charts = run_charts(self._runs, self._looks, self._slo or SLO())
-        for section, of_section in groupby(charts, key=itemgetter(0)):
-            yield _section(section, [self._charts.place(*drawn) for _, *drawn in of_section])
+    def _charted(self, drawn: Sequence[Drawn]) -> Iterator[ET.Element]:
+        for title, of_section in groupby(drawn, key=itemgetter(0)):
+            placed = self._placed(list(of_section))
+            yield element("section", element("h2", title), placed, class_="screen")
+
+    def _placed(self, drawn: Sequence[Drawn]) -> ET.Element:
+        places = [self._charts.place(title, figure) for _, title, figure in drawn]
+        return element("div", *places, class_="charts")
 
     def _trial(self, trial: Trial) -> ET.Element:
         """Return predicted against measured, request by request, and again on the recorded send
@@ -121,14 +151,25 @@ class _Page:
         }
         return element(
             "section",
-            element("h2", f"Predicted against measured: {trial.predicted.name}"),
+            element("h2", f"Predicted against measured: {trial.name}"),
             element("p", f"{trial.load}."),
-            *_compared(trial),
+            *self._compared(trial),
             *(_in_words(name, found) for name, found in differences.items()),
             *self._why(trial),
             self._agreement(trial.predicted.run, measured, differences),
             *(self._as_sent(trial.predicted, named) for named in trial.measured),
+            class_="screen",
         )
+
+    def _compared(self, trial: Trial) -> Iterator[ET.Element]:
+        """Yield the table of the verdict, of which several trials showed a part, and the steady
+        part."""
+        if trial.capacity:
+            yield comparison_table(trial.capacity, capacity_line(trial.capacity.repeats))
+        if len(self._trials) > 1:
+            yield comparison_table(trial.comparison)
+        judged, steady = judged_line(trial.steady_part), trial.steady
+        yield comparison_table(steady, judged) if steady else element("p", judged)
 
     def _why(self, trial: Trial) -> Iterator[ET.Element]:
         """Yield the causes of the error, in words and as a chart per latency."""
@@ -165,7 +206,9 @@ class _Page:
         try:
             found = resimulate_as_sent(predicted.run, measured.run)
         except ServetwinError as error:
-            return element("section", title, element("p", f"not possible: {error}"))
+            return element(
+                "section", title, element("p", f"not possible: {without_paths(str(error))}")
+            )
         explained = element(
             "p",
             "The same policies on the recorded send times, prompt and output lengths, one "
@@ -175,33 +218,22 @@ class _Page:
         return element("section", title, explained, comparison_table(found.comparison))
 
 
-def _section(title: str, drawn: Sequence[Child]) -> ET.Element:
-    return element("section", element("h2", title), element("div", *drawn, class_="charts"))
-
-
-def _verdicts(trial: Trial) -> Iterator[ET.Element]:
-    if trial.capacity:
-        yield _verdict(f"{trial.predicted.name}, capacity", trial.capacity, trial.noun)
-    yield _verdict(trial.predicted.name, trial.comparison, trial.noun)
-
-
-def _verdict(name: str, found: Comparison, noun: str) -> ET.Element:
-    said = " ".join(verdict_in_words(found, noun))
-    return element("p", f"{name}: {said}", class_=OUTCOME_CLASSES[found.outcome])
-
-
-def _compared(trial: Trial) -> Iterator[ET.Element]:
-    """Yield the capacity where it was measured, the verdict's table, and the steady part."""
-    if trial.capacity:
-        yield comparison_table(trial.capacity, capacity_line(trial.capacity.repeats))
-    yield comparison_table(trial.comparison)
-    judged, steady = judged_line(trial.steady_part), trial.steady
-    yield comparison_table(steady, judged) if steady else element("p", judged)
-
-
 def _with_arrivals(found: RequestDifferences, requests: pd.DataFrame) -> pd.DataFrame:
     return found.frame.merge(requests[["request_id", "scheduled_s"]], on="request_id")
 
 
 def _in_words(name: str, found: RequestDifferences) -> ET.Element:
     return element("pre", f"{name}, {render_requests(found)}")
+
+
+def _title(runs: Sequence[NamedRun], trials: Sequence[Trial], sweeps: Mapping[str, Sweep]) -> str:
+    """Return what the page is about."""
+    kinds = list(dict.fromkeys(what_ran_short(of.run.kind, of.run.scenario) for of in runs))
+    if trials:
+        predicted = trials[0].predicted.run
+        return f"Predicted and measured: {what_ran_short(predicted.kind, predicted.scenario)}"
+    if sweeps:
+        return f"Sweep over load levels: {kinds[0]}"
+    if len(runs) > 1:
+        return f"{len(runs)} runs compared"
+    return kinds[0][:1].upper() + kinds[0][1:]

@@ -51,6 +51,13 @@ class Trial:
     """Why the prediction differs, where the verification was asked."""
 
     @property
+    def name(self) -> str:
+        """The folder that all its runs are in, or the prediction's own name."""
+        parents = {named.name.rpartition("/")[0] for named in (self.predicted, *self.measured)}
+        together = len(parents) == 1 and "" not in parents
+        return parents.pop() if together else self.predicted.name
+
+    @property
     def load(self) -> str:
         """What was sent and how often, in words."""
         return trial_words([named.run for named in self.measured])
@@ -92,7 +99,9 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
 
 def find_sweeps(folders: Sequence[Path]) -> dict[str, Sweep]:
     """Return the sweeps over load levels among ``folders`` by their names; raises ``RunError``."""
-    return {str(folder): load_sweep(folder) for folder in folders if is_sweep(folder)}
+    found = {folder.resolve(): folder for folder in folders if is_sweep(folder)}
+    names = _unique([place.name for place in found], list(found))
+    return {name: load_sweep(at) for name, at in zip(names, found.values(), strict=True)}
 
 
 def unsaved_runs(folders: Sequence[Path]) -> list[Path]:
@@ -175,9 +184,19 @@ def _name(root: Path, folder: Path) -> str:
 
 
 def _unique(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
-    """Return the names; where two are the same, whole paths."""
-    pairs = zip(names, folders, strict=True)
-    return [str(folder) if names.count(name) > 1 else name for name, folder in pairs]
+    """Return the names; where several are the same, with the folders above that tell them apart."""
+    same = {
+        name: [at for of, at in zip(names, folders, strict=True) if of == name] for name in names
+    }
+    apart = {name: iter(_apart(places)) for name, places in same.items() if len(places) > 1}
+    return [next(apart[name]) if name in apart else name for name in names]
+
+
+def _apart(folders: Sequence[Path]) -> list[str]:
+    """Return the ends of the paths of folders, as short as tells them apart."""
+    deepest = max(len(folder.parts) for folder in folders)
+    ends = (["/".join(at.parts[1:][-depth:]) for at in folders] for depth in range(2, deepest))
+    return next(end for end in ends if len({*end}) == len(end))
 
 
 def _trials(runs: dict[Path, NamedRun]) -> Iterator[Trial]:

@@ -20,10 +20,10 @@ from app.dashboard.scenario.uploads import uploads
 from app.dashboard.simulations import simulate
 from app.dashboard.trust.trials import COMMAND, bundled
 from app.dashboard.widgets import bound, problems_shown
+from app.figures import looks
 from app.html.report import render_html
 from app.html.run_charts import run_charts
 from app.html.tables import POINTS
-from app.figures import looks
 from app.pictures.source_line import source_line
 from app.scenario.scenario_file import ScenarioFile
 from app.text.report_folders import NamedRun

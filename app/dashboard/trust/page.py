@@ -26,6 +26,7 @@ from app.dashboard.trust.real_gpus import (
     real_gpus,
     shown_metric,
 )
+from app.html.error_rows import error_rows
 from app.pictures.source_line import made_by, source_line
 from app.scenario.scenario_file import ScenarioFile
 from app.text.metric_labels import METRICS
@@ -116,7 +117,7 @@ def _verdict(name: str, trial: Trial) -> None:
             "An example, bundled with Servetwin: "
             f"`{trials.COMMAND}` on its own engine, two shared vCPUs."
         )
-    chart(figures.errors_with_intervals(trials.error_rows(metrics)), "trust_errors", _source(trial))
+    chart(figures.errors_with_intervals(error_rows(metrics)), "trust_errors", _source(trial))
     with st.expander("The errors as a table"):
         verdicts = trials.verdict_table(metrics)
         st.dataframe(verdicts, hide_index=True, alt="Errors of the prediction, with verdicts.")

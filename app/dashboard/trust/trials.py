@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from app.html.error_rows import percents
 from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun, Trial, find_runs
 from loadtest.report.comparison import MetricComparison, Outcome
@@ -45,7 +46,7 @@ def find_trials(root: Path) -> Trials:
     """Return the trials among the runs under ``root``, then the bundled one."""
     problems: list[str] = []
     own = find_runs(_readable(root, problems))[1]
-    return Trials({_name(trial): trial for trial in [*own, *bundled()[1]]}, tuple(problems))
+    return Trials({trial.name: trial for trial in [*own, *bundled()[1]]}, tuple(problems))
 
 
 def profile_of(root: Path, name: str) -> Path | None:
@@ -80,14 +81,6 @@ def requests_of(trial: Trial) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def error_rows(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
-    """Return the rows that ``errors_with_intervals`` draws, of measured metrics."""
-    known = [row for row in metrics if row.predicted and row.measured]
-    rows = [_percents(row) for row in known]
-    frame = pd.DataFrame(rows, columns=["error", "low", "high", "allowed"], dtype=float)
-    return frame.assign(metric=[metric_name(row.metric) for row in known])
-
-
 def verdict_table(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
     """Return predicted, measured, error, its interval and verdict of each metric, in its unit."""
     return pd.DataFrame([_figures(row) for row in metrics if row.predicted])
@@ -97,7 +90,7 @@ def _figures(row: MetricComparison) -> dict[str, object]:
     values = predicted_figures(row)
     metric = METRICS[row.metric.partition(".")[0]].fitting((values[0], row.measured))
     named = zip(("predicted", "from", "to", "measured"), (*values, row.measured), strict=True)
-    shares = zip(("error", "error from", "error to", "limit"), _percents(row), strict=True)
+    shares = zip(("error", "error from", "error to", "limit"), percents(row), strict=True)
     return {
         "metric": f"{metric_name(row.metric)}, {metric.unit}",
         "verdict": VERDICTS[row.outcome],
@@ -109,12 +102,6 @@ def _figures(row: MetricComparison) -> dict[str, object]:
 def _rounded(value: float | None) -> float | None:
     """Return four significant digits: a table shows no more."""
     return None if value is None else float(f"{value:.4g}")
-
-
-def _percents(row: MetricComparison) -> list[float | None]:
-    """Return the error, its interval and its limit in per cent."""
-    shares = (row.error, row.error_low, row.error_high, row.limit)
-    return [None if share is None else 100 * share for share in shares]
 
 
 def _readable(root: Path, problems: list[str]) -> list[Path]:
@@ -133,10 +120,3 @@ def _readable(root: Path, problems: list[str]) -> list[Path]:
 
 def _folders(root: Path) -> list[Path]:
     return sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-
-
-def _name(trial: Trial) -> str:
-    """Return the folder that all runs of a trial are in, or the prediction's own name."""
-    predicted = trial.predicted.name
-    parents = {named.name.rpartition("/")[0] for named in (trial.predicted, *trial.measured)}
-    return parents.pop() if len(parents) == 1 and "" not in parents else predicted

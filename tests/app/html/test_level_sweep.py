@@ -15,7 +15,7 @@ def test_the_knee_the_table_and_the_curves() -> None:
     section = level_sweep_section("runs/<knee>", sweep, Charts())
     text = "".join(section.itertext())
     assert "Sweep over load levels: runs/<knee>" in text
-    assert "knee: 5 requests/s" in text
+    assert "Knee: 5 requests/s" in text
     assert "predicted knee: 5.2 requests/s" in text
     rows = section.findall(".//tbody/tr")
     assert len(rows) == 2 * len(sweep.levels)

@@ -1,5 +1,6 @@
 """A report opened from disk in a real browser that has no network."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from sim.records.metrics import SLO
 from sim.records.run import Run
 from tests.support.dashboard_app import Chromium, expect
 from tests.support.figure_frames import load_test, requests_frame, steps_frame
+from tests.support.report_kinds import KINDS, report_of
 
 MOST_BYTES = 5_000_000
 DRAWN = ".js-plotly-plot .main-svg"
@@ -88,6 +90,35 @@ def test_a_definition_is_one_hover_away(chromium: Chromium, report: Path) -> Non
     with opened(chromium, report) as page:
         word = page.locator("abbr", has_text="TTFT, ms").first
         assert "first token - scheduled" in word.get_attribute("title")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_report_fits_two_printed_pages(
+    kind: str, chromium: Chromium, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(report_of(kind))
+    with opened(chromium, path, "dark") as page:
+        printed = page.pdf(prefer_css_page_size=True)
+        charts = page.locator(".js-plotly-plot")
+        expect(charts.first).to_have_css("width", re.compile(r"^[45]\d\d"))  # of the screen again
+    assert 1 <= len(re.findall(rb"/Type /Page\b", printed)) <= 2
+
+
+@pytest.mark.browser
+def test_what_is_printed_is_light_and_fits_its_column(chromium: Chromium, report: Path) -> None:
+    with opened(chromium, report, "dark") as page:
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print")
+        box = page.locator(DRAWN).first.bounding_box()
+        assert box["width"] == 340
+        expect(page.locator("body .xtitle").first).to_have_css("fill", "rgb(31, 36, 48)")
+        expect(page.locator("body")).to_have_css("background-color", "rgb(255, 255, 255)")
+        assert page.locator("details:visible, .screen:visible").count() == 0
+        page.emulate_media(media="screen")
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        expect(page.locator("body .xtitle").first).to_have_css("fill", "rgb(230, 232, 238)")
 
 
 @pytest.mark.browser

@@ -99,4 +99,12 @@ def test_the_measured_capacity_and_the_steady_part_are_those_of_the_verification
 def test_the_same_name_twice_is_told_apart(predicted_folder: Path, tmp_path: Path) -> None:
     other = load_run(predicted_folder).save(tmp_path / "predicted")
     runs, _ = find_runs([predicted_folder, other, other])
-    assert [named.name for named in runs] == [str(predicted_folder), str(other)]
+    above = (predicted_folder.parent.name, tmp_path.name)
+    assert [named.name for named in runs] == [f"{name}/predicted" for name in above]
+
+
+def test_names_are_as_short_as_tells_them_apart(predicted_folder: Path, tmp_path: Path) -> None:
+    run = load_run(predicted_folder)
+    places = ["a/x/out", "b/x/out", "c/y/other"]
+    runs, _ = find_runs([run.save(tmp_path / place) for place in places])
+    assert [named.name for named in runs] == ["a/x/out", "b/x/out", "other"]

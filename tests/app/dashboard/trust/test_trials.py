@@ -10,13 +10,13 @@ pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from app import figures
 from app.dashboard.trust.trials import (
     EXAMPLE,
-    error_rows,
     find_trials,
     profile_of,
     requests_of,
     verdict_table,
     when_and_where,
 )
+from app.html.error_rows import error_rows
 from loadtest.report.comparison import MetricComparison
 from sim.experiments.predict import Interval
 from sim.records.metrics import figure
