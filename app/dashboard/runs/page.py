@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -10,16 +11,18 @@ import streamlit as st
 from app.dashboard.charts import chart
 from app.dashboard.downloads import downloads
 from app.dashboard.formatting import escaped
-from app.dashboard.kept_runs.folder import delete, zip_problem, zipped
+from app.dashboard.kept_runs.folder import MOST_ZIP_BYTES, delete, zip_problem, zipped
 from app.dashboard.kept_runs.opened_runs import facts, latency_frame, opened
+from app.dashboard.kept_runs.received_run import receive_run
 from app.dashboard.kept_runs.saved_scenario import rebuilt, save_run
 from app.dashboard.runs.listing import ListedFolder, listed_runs, runs_table
 from app.dashboard.scenario.allowed_choices import runs_folder
 from app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from app.dashboard.scenario.uploads import uploads
 from app.dashboard.simulations import simulate
+from app.dashboard.timeline.page import page as timeline
 from app.dashboard.trust.trials import COMMAND, bundled
-from app.dashboard.widgets import bound, problems_shown
+from app.dashboard.widgets import bound, problems_shown, uploader
 from app.figures import looks
 from app.html.report import render_html
 from app.html.run_charts import run_charts
@@ -30,7 +33,9 @@ from app.text.report_folders import NamedRun
 from workloads.errors import ServetwinError
 
 _MESSAGE, _OPEN = "runs_message", "runs_open"
+_RECEIVED = "runs_received"
 _MOST_COMPARED = 8
+_MOST_ZIP_MB = MOST_ZIP_BYTES // 1_000_000
 
 
 def page() -> None:
@@ -39,6 +44,7 @@ def page() -> None:
     root, file = runs_folder(), current_scenario()
     _show_message()
     _saving(root, file)
+    _receiving(root)
     found = listed_runs(root)
     runs = [run for run in found if not run.problem]
     _listing(root, runs)
@@ -93,6 +99,23 @@ def _save(root: Path, name: str, file: ScenarioFile) -> None:
     with _reported(f"saved as {name}"):
         save_run(root, name, simulate(file))
         st.session_state[_OPEN] = name
+
+
+def _receiving(root: Path) -> None:
+    with st.expander("Open the run folder of a colleague"):
+        uploader(
+            "Run folder as zip", _RECEIVED, partial(_receive, root), type="zip",
+            max_upload_size=_MOST_ZIP_MB,
+            help="A folder of `servetwin replay --out`, `loadtest --out` or `verify --out`, zipped "
+            "as a whole. It is kept here until it is deleted.",
+        )  # fmt: skip
+        st.caption(f"Not zipped: copy the folder into {escaped(root.name)}, and it is listed here.")
+
+
+def _receive(root: Path, file_name: str, content: bytes) -> None:
+    name = receive_run(root, file_name, content)
+    st.session_state[_MESSAGE] = "success", f"kept as {name}"
+    st.session_state[_OPEN] = name
 
 
 def _listing(root: Path, runs: list[ListedFolder]) -> None:
@@ -151,6 +174,7 @@ def _opened(root: Path, name: str, file: ScenarioFile) -> None:
     st.subheader(escaped(named.name))
     st.text("\n".join(facts(named.run)))
     with st.container(horizontal=True):
+        _explaining(name, named)
         _report(root, (name,), file, name)
         _as_zip(root, name)
         _deleting(root, name)
@@ -165,6 +189,20 @@ def _example(file: ScenarioFile) -> None:
     st.caption(f"Your own runs will be shown like this one, which `{COMMAND}` made.")
     st.text("\n".join(facts(named.run)))
     _drawn(named, file)
+
+
+def _explaining(name: str, named: NamedRun) -> None:
+    """Offer the run on the page that explains each of its requests."""
+    folder = Path(name, *Path(named.name).parts[1:]).as_posix()
+    if st.button(
+        "Why was a request slow?", type="primary", on_click=_choose_for_timeline, args=(folder,)
+    ):
+        st.switch_page(st.Page(timeline, title="Timeline", url_path="timeline"))
+
+
+def _choose_for_timeline(folder: str) -> None:
+    st.session_state.update({"timeline_run": folder, "timeline_request": ""})
+    st.session_state.pop("timeline_window", None)
 
 
 def _as_zip(root: Path, name: str) -> None:

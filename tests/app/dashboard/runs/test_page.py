@@ -1,41 +1,24 @@
 """The page Runs: what lies in the folder, what may be done with it, and what may not."""
 
-import json
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-import pandas as pd
+
 import pytest
-import yaml
-from hypothesis import given
-from hypothesis import strategies as st
+
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from app import figures
+from app.dashboard.kept_runs.folder import zipped
 from app.dashboard.scenario import allowed_choices as offers
-from app.dashboard.kept_runs import folder as runs_folder
-from app.dashboard.kept_runs.folder import child, delete, new_child, zip_problem, zipped
-from app.dashboard.runs.listing import listed_runs, runs_table
-from app.dashboard.kept_runs.opened_runs import facts, latency_frame, opened
-from app.dashboard.kept_runs.saved_scenario import FILE, rebuilt, save_run
-from app.dashboard.simulations import SimulatedScenario
 from app.scenario.dashboard_options import Additions
-from app.scenario.scenario_file import SAMPLE, ScenarioFile, parse_scenario
-from tests.support.dashboard_runs import QUANTISED, quantised, simulated_scenario
-from sim.records.metrics import SLO
-from sim.experiments.predict import run_once
-from sim.records.run import RunError, load_run
-from tests.support.dashboard_app import Browser, page_test, expect
-from tests.support.figure_frames import load_test
-from workloads.errors import ServetwinError
-from workloads.sample import sample_trace
-
-
-
+from app.text.explanation import verdict
+from sim.explain.explain import Explainer
+from sim.records.run import load_run
+from sim.step_times.profile import load_profile
+from tests.support.dashboard_app import Browser, expect, page_test
+from tests.support.report_runs import simulated
 
 
 @pytest.fixture
@@ -124,6 +107,40 @@ def test_saved_downloaded_reported_and_deleted_in_a_browser(user: Browser) -> No
     user.press("Delete for good")
     expect(page.get_by_text("mine is deleted")).to_be_visible()
     assert list(user.runs.iterdir()) == []
+    user.assert_sound()
+
+
+@pytest.mark.browser
+def test_from_the_folder_of_a_colleague_to_why_a_request_was_slow(
+    user: Browser, tmp_path: Path
+) -> None:
+    """The colleague used a profile and a trace that lie on another machine."""
+    profile = tmp_path / "ann" / "profile.json"
+    profile.parent.mkdir()
+    load_profile("base-cpu").save(profile)
+    folder = simulated(tmp_path / "ann" / "slow-evening", "--profile", profile, "--max-seqs", "2")
+    profile.unlink()
+    sent = zipped(folder.parent, folder.name)
+    explainer = Explainer(load_run(folder))
+    slowest = explainer.slowest(1)[0]
+    assert slowest.queue_s
+
+    page = user.page
+    user.open("runs", "Runs")
+    page.get_by_text("Open the run folder of a colleague").click()
+    field = page.get_by_test_id("stMain").locator("input[type=file]")
+    file: Any = {"name": "from ann.zip", "mimeType": "application/zip", "buffer": sent}
+    user.act(lambda: field.set_input_files(file))
+    expect(page.get_by_text("kept as slow-evening")).to_be_visible()
+    user.await_heading("slow-evening")
+    user.press("Why was a request slow?")
+    user.await_heading("Timeline", level=1)
+    user.fill("Request to explain", slowest.request_id)
+    user.await_heading(f"Request {slowest.request_id}")
+    answer = verdict(slowest)
+    expect(page.get_by_text(answer[:1].upper() + answer[1:]).first).to_be_visible()
+    page.wait_for_url("**timeline_run=slow-evening**")
+    assert "/ann/" not in page.content()
     user.assert_sound()
 
 
