@@ -19,6 +19,8 @@ from metrics_page import metrics_page
 from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from notebook_page import PAGE as NOTEBOOK
+from notebook_page import notebook_assets, notebook_page
 from plugins_page import plugins_page
 from scenario_page import scenario_page
 from techniques_page import techniques_page
@@ -47,11 +49,15 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages, and those that stand at the root of the repository."""
     for path, content in _PAGES.items():
         files.append(File.generated(config, path, content=content()))
+    for path, asset in notebook_assets().items():
+        files.append(File.generated(config, path, content=asset))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
-    """Turn links to CONTRIBUTING.md of the repository into links to its page, and draw diagrams."""
+    """Run the notebook, turn links to CONTRIBUTING.md into links to its page, and draw diagrams."""
+    if page.file.src_uri == NOTEBOOK:
+        return notebook_page()
     markdown = markdown.replace("](docs/", "](")
     markdown = re.sub(r"\]\(((?:\.\./)*)\.\./CONTRIBUTING\.md\)", r"](\1contributing.md)", markdown)
 

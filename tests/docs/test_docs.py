@@ -46,9 +46,9 @@ ABOUT = ("replay", "explain", "workload", "selftest")
 OF_OTHERS = {
     "--help", "--yes", "--python", "--engine", "--enforce-eager", "--continuous-batching",
     "--cb-max-batch-tokens", "--save-result", "--save-detailed", "--output-details",
-    "--head", "--address", "--workloads", "--record",
+    "--head", "--to", "--address", "--workloads", "--record",
 }  # fmt: skip
-"""Options that pages name and no command lists: of benchmarks, of other servers, of Ray."""
+"""Options that pages name and no command lists: of benchmarks, of other servers, of Ray, of jupytext."""
 
 
 def options(command: Any) -> set[str]:
