@@ -1,6 +1,7 @@
 """A page that is a notebook: its cells are run, and what they return stands below them."""
 
 import json
+import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ PAGE = "guides/library.md"
 _SOURCE = Path(__file__).parents[1] / PAGE
 _FIGURE = "application/vnd.plotly.v1+json"
 _TIMEOUT_S = 120
+_QUIET = ["--IPKernelApp.log_level=40"]
 _LIBRARY, _FIGURES = "assets/plotly.js", "assets/library-figures.js"
 _DRAW = (Path(__file__).parent / "notebook.js").read_text()
 _SCRIPTS = "\n\n" + "\n".join(f'<script src="../{path}"></script>' for path in (_LIBRARY, _FIGURES))
@@ -30,10 +32,14 @@ def executed() -> Any:
     """Return the notebook with what its cells returned; raises where one fails."""
     notebook = jupytext.reads(_SOURCE.read_text(), fmt="md")
     with tempfile.TemporaryDirectory() as folder:
-        where = {"metadata": {"path": folder}}
-        return NotebookClient(
-            notebook, _TIMEOUT_S, kernel_name="python3", resources=where
-        ).execute()
+        client = NotebookClient(
+            notebook,
+            timeout=_TIMEOUT_S,
+            kernel_name="python3",
+            resources={"metadata": {"path": folder}},
+            extra_arguments=_QUIET,
+        )
+        return client.execute(env={**os.environ, "PLOTLY_RENDERER": "plotly_mimetype"})
 
 
 def notebook_page() -> str:

@@ -48,7 +48,8 @@ OF_OTHERS = {
     "--cb-max-batch-tokens", "--save-result", "--save-detailed", "--output-details",
     "--head", "--to", "--address", "--workloads", "--record",
 }  # fmt: skip
-"""Options that pages name and no command lists: of benchmarks, of other servers, of Ray, of jupytext."""
+"""Options that pages name and no command lists: of benchmarks, of other servers, of Ray, of
+jupytext."""
 
 
 def options(command: Any) -> set[str]:

@@ -27,7 +27,11 @@ def outputs(notebook: Any) -> list[Any]:
 
 def test_every_cell_runs_and_none_warns(notebook: Any) -> None:
     assert sum(cell.cell_type == "code" for cell in notebook.cells) >= 6
-    assert {out.output_type for out in outputs(notebook)} <= {"execute_result", "stream"}
+    assert {out.output_type for out in outputs(notebook)} <= {
+        "execute_result",
+        "display_data",
+        "stream",
+    }
     assert not [out for out in outputs(notebook) if out.get("name") == "stderr"]
 
 
@@ -35,7 +39,7 @@ def test_the_page_has_the_text_the_code_and_what_it_returned(notebook: Any) -> N
     page = notebook_page.notebook_page()
     for cell in notebook.cells:
         assert cell.source in page
-    assert "240 requests, 5.5 per second" in page
+    assert "240 requests, 6.5 per second" in page
     assert page.count("<table") == 4
     assert "<style" not in page
     assert 'class="dataframe"' not in page
