@@ -1,6 +1,6 @@
 """A report of every kind of folder, of runs that were made in folders of somebody's machine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -69,7 +69,7 @@ def _sweep(folder: Path) -> str:
     return render_html(levels, [], None, {"knee": swept()})
 
 
-_PAGES = {
+_PAGES: dict[str, Callable[[Path], str]] = {
     "run": lambda folder: _page([_predicted(folder)]),
     "comparison": _comparison,
     "load test": lambda _: _page([load_test(60)]),

@@ -192,17 +192,13 @@ def _example(file: ScenarioFile) -> None:
 
 
 def _explaining(name: str, named: NamedRun) -> None:
-    """Offer the run on the page that explains each of its requests."""
+    """Lead to the page that explains each request of the run."""
     folder = Path(name, *Path(named.name).parts[1:]).as_posix()
-    if st.button(
-        "Why was a request slow?", type="primary", on_click=_choose_for_timeline, args=(folder,)
-    ):
-        st.switch_page(st.Page(timeline, title="Timeline", url_path="timeline"))
-
-
-def _choose_for_timeline(folder: str) -> None:
-    st.session_state.update({"timeline_run": folder, "timeline_request": ""})
-    st.session_state.pop("timeline_window", None)
+    st.page_link(
+        st.Page(timeline, title="Timeline", url_path="timeline"),
+        label="Why was a request slow?", icon=":material/search:",
+        query_params={"timeline_run": folder},
+    )  # fmt: skip
 
 
 def _as_zip(root: Path, name: str) -> None:

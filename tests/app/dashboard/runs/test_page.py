@@ -123,7 +123,7 @@ def test_from_the_folder_of_a_colleague_to_why_a_request_was_slow(
     sent = zipped(folder.parent, folder.name)
     explainer = Explainer(load_run(folder))
     slowest = explainer.slowest(1)[0]
-    assert slowest.queue_s
+    assert slowest.waited_s
 
     page = user.page
     user.open("runs", "Runs")
@@ -133,7 +133,7 @@ def test_from_the_folder_of_a_colleague_to_why_a_request_was_slow(
     user.act(lambda: field.set_input_files(file))
     expect(page.get_by_text("kept as slow-evening")).to_be_visible()
     user.await_heading("slow-evening")
-    user.press("Why was a request slow?")
+    user.act(page.get_by_role("link", name="Why was a request slow?").click)
     user.await_heading("Timeline", level=1)
     user.fill("Request to explain", slowest.request_id)
     user.await_heading(f"Request {slowest.request_id}")
