@@ -4,7 +4,7 @@ const scheme = () => matchMedia("(prefers-color-scheme: dark)");
 const { themes, charts } = JSON.parse(text("charts"));
 const config = { responsive: true, displaylogo: false };
 // What a chart is on paper: half of an A4 page, light.
-const PAPER = { width: 340, height: 250, font: { size: 9 }, template: templates.light };
+const PAPER = { width: 340, height: 250, font: { size: 9 } };
 
 async function unpackLibrary() {
   const bytes = Uint8Array.from(atob(text("library")), (letter) => letter.charCodeAt(0));
@@ -14,21 +14,23 @@ async function unpackLibrary() {
   document.head.append(script);
 }
 
+function drawOne(id, theme, size) {
+  const { template, colours } = themes[theme];
+  const { data, layout } = recoloured(charts[id], colours);
+  return Plotly.react(id, data, { ...layout, ...size, template }, config);
+}
+
 // One chart after the other, so that the page can be read and scrolled meanwhile.
 async function draw() {
-  for (const [id, { data, layout }] of Object.entries(charts)) {
-    const { template, colours } = themes[scheme().matches ? "dark" : "light"];
-    const drawn = recoloured({ data, layout }, colours);
-    await Plotly.react(id, drawn.data, { ...drawn.layout, template }, config);
+  for (const id of Object.keys(charts)) {
+    await drawOne(id, scheme().matches ? "dark" : "light", {});
     await new Promise((go) => setTimeout(go));
   }
 }
 
 function drawOnPaper() {
-  for (const [id, { data, layout }] of Object.entries(charts)) {
-    if (document.getElementById(id).closest(".screen")) continue;
-    Plotly.react(id, data, { ...layout, ...PAPER }, config);
-  }
+  const isPrinted = (id) => !document.getElementById(id).closest(".screen");
+  Object.keys(charts).filter(isPrinted).forEach((id) => drawOne(id, "light", PAPER));
 }
 
 unpackLibrary()
