@@ -22,6 +22,7 @@ from app.dashboard.scenario.controls import (
     is_generated,
     workload_names,
 )
+from app.dashboard.scenario.fitted_server import offer_fit
 from app.dashboard.scenario.uploads import (
     columns_of_table,
     remember_columns,
@@ -100,6 +101,13 @@ def _workload(defaults: dict[str, Any]) -> None:
             columns_of_table(source)
             _part_of_trace(source, defaults)
         trace_uploader()
+        offer_fit(source, _scenario_or_none())
+
+
+def _scenario_or_none() -> ScenarioFile | None:
+    with suppress(ServetwinError):
+        return from_controls(_shown())
+    return None
 
 
 def _part_of_trace(source: str, defaults: dict[str, Any]) -> None:

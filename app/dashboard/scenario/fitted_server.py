@@ -1,0 +1,86 @@
+"""A server fitted to the measured times of an uploaded table, as ``calibrate --recorded`` does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+
+import streamlit as st
+
+from app.dashboard.formatting import escaped
+from app.dashboard.jobs.job import Job, start_job, watch_job
+from app.dashboard.scenario.uploads import unpacked_file, uploads
+from app.scenario.scenario_file import ScenarioFile
+from loadtest.recorded.formats.mapped import read
+from loadtest.recorded.recorded_run import as_recorded_run
+from workloads.tables.mapping import parse_mapping
+from workloads.tables.quantities import MEASURED, quantity_of
+
+_JOB = "fitted_server"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTable:
+    """A table with measured times, and the scenario whose policies its server is taken to have."""
+
+    name: str
+    content: bytes
+    columns: str
+    scenario: ScenarioFile
+
+
+@dataclass(frozen=True, slots=True)
+class FittedServer:
+    """The profile as JSON, to how many requests it was fitted, and the errors of the means."""
+
+    profile: str
+    requests: int
+    errors: Mapping[str, float]
+
+
+def fit_server(table: MeasuredTable) -> FittedServer:
+    """Fit step times to a table. Raises ``ServetwinError`` where it says too little."""
+    from app.twin.recorded_calibration import calibrate_recorded
+
+    with unpacked_file(table.name, table.content) as path:
+        recorded = as_recorded_run(read(path, parse_mapping(table.columns)), table.name)
+    policies = table.scenario.build(recorded.trace).policies
+    found = calibrate_recorded(recorded, policies, seed=table.scenario.seed)
+    profile = found.profile(PurePath(table.name).stem, recorded, table.scenario.server.model)
+    text = profile.model_dump_json(by_alias=True, indent=1)
+    return FittedServer(text, found.fitted, found.whole)
+
+
+def offer_fit(source: str, scenario: ScenarioFile | None) -> None:
+    """Draw a button that fits a server to an upload with measured times, and what was fitted."""
+    upload = uploads().get(source)
+    if upload is None or upload.table is None or scenario is None:
+        return
+    columns = upload.columns or ""
+    if not any(quantity_of(key) in MEASURED for key in parse_mapping(columns)):
+        return
+    item = MeasuredTable(upload.table.name, upload.table.content, columns, scenario)
+    st.button(
+        "Fit a server to its measured times", on_click=_begin, args=(item,),
+        help="As `servetwin calibrate --recorded`: step times with which the simulation comes "
+        "nearest to the times in the table, under the policies of this scenario.",
+        width="stretch",
+    )  # fmt: skip
+    watch_job(_JOB, _draw)
+
+
+def _begin(table: MeasuredTable) -> None:
+    start_job(_JOB, fit_server, [table])
+
+
+def _draw(job: "Job[MeasuredTable, FittedServer]") -> None:
+    found = job.results.get(0)
+    if found is None:
+        return
+    file = f"{PurePath(job.items[0].name).stem}.json"
+    errors = ", ".join(f"{name[:-2].upper()} {error:+.1%}" for name, error in found.errors.items())
+    st.caption(escaped(f"Fitted to {found.requests:,} requests; error of the means: {errors}."))
+    st.download_button(
+        "Download the profile", found.profile, file, "application/json", on_click="ignore",
+        width="stretch",
+    )  # fmt: skip
+    st.caption(f"`servetwin dashboard --profile {file}` offers it here as a server.")
