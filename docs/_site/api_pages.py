@@ -1,7 +1,12 @@
 """The pages of the Python API: which names they have, in the order in which a reader needs them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from textwrap import fill
+
+_LINE = 76
+"""Letters in a line of code on a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +25,26 @@ class ApiPage:
     def markdown(self) -> str:
         """Return the page; mkdocstrings reads the names from the sources."""
         sections = (
-            "\n\n".join([f"## {heading}", *(f"::: {name}" for name in names)])
+            "\n\n".join([f"## {heading}", _imports(names), *(f"::: {name}" for name in names)])
             for heading, names in self.groups.items()
         )
         return "\n\n".join([f"# {self.title}", self.about, *sections]) + "\n"
+
+
+def _imports(names: Iterable[str]) -> str:
+    """Return the lines that import names, as a block of code."""
+    by_module = groupby(names, key=lambda name: name.rpartition(".")[0])
+    lines = (_import(module, [name.rpartition(".")[2] for name in of]) for module, of in by_module)
+    return "\n".join(["```python", *lines, "```"])
+
+
+def _import(module: str, names: Iterable[str]) -> str:
+    listed = ", ".join(names)
+    line = f"from {module} import {listed}"
+    if len(line) <= _LINE:
+        return line
+    indented = fill(listed, _LINE, initial_indent="    ", subsequent_indent="    ")
+    return f"from {module} import (\n{indented},\n)"
 
 
 def _of(module: str, *names: str) -> tuple[str, ...]:

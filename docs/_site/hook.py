@@ -77,6 +77,11 @@ def on_page_content(html: str, page: Page, files: Files, **_: Any) -> str:
     return with_links(html, _address(_GLOSSARY, page, files))
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Give the search, which the theme makes a dialog, a name for screen readers."""
+    return output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+
+
 def on_post_build(config: Any) -> None:
     """Check the links of all pages; in a strict build a wrong one is an error."""
     for line in wrong_links(Path(config.site_dir).resolve()):

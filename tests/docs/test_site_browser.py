@@ -42,6 +42,21 @@ def opened(
         assert [url for url in asked if not url.startswith((root, "data:"))] == []
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("page", PAGES[:-1])
+def test_no_page_has_a_serious_finding_of_axe(
+    chromium: Chromium, site: Path, page: str, scheme: Scheme
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    with opened(chromium, site, page, scheme) as tab:
+        found = axe.Axe().run(tab, options={"preload": False}).response["violations"]
+        assert [
+            (one["id"], [node["target"] for node in one["nodes"]])
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_asks_for_nothing_outside_and_fits_a_telephone(
     chromium: Chromium, site: Path, page: str
