@@ -185,7 +185,7 @@ def _notes(figure: Figure) -> list[str]:
 
 def spoken(value: float) -> str:
     """Return a number as an alternative text has it: three digits, or whole from a thousand on."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def title_of(figure: Figure) -> str:
