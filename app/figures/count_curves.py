@@ -29,7 +29,12 @@ def count_curves(answers: Sequence[Answer], target: SLOTarget, x: str, looks: Lo
     figure.add_hline(y=limit, line=LIMIT_LINE, annotation_text="limit")
     top = min(1.1 * highest, _MOST_LIMITS * limit)
     figure.update_yaxes(range=[0, max(top, 1.25 * limit)])
-    counts = [point.count for answer in answers for point in answer.points]
+    points = [point for answer in answers for point in answer.points]
+    seen = [point.count for point in points if point.factor <= _MOST_LIMITS]
+    counts = seen or [point.count for point in points]
+    if seen:  # A candidate that never comes near the limit does not stretch the axis.
+        pad = 0.05 * (max(seen) - min(seen)) or 0.5
+        figure.update_xaxes(range=[min(seen) - pad, max(seen) + pad])
     if counts and max(counts) - min(counts) <= _MOST_TICKS and all(c == int(c) for c in counts):
         figure.update_xaxes(dtick=1)
     figure.update_layout(height=400)
