@@ -129,15 +129,14 @@ def _legends(figure: Figure, text_px: float, sizes: _Sizes) -> dict[str, Any]:
 
 def _axes(figure: Figure, sizes: _Sizes) -> dict[str, Any]:
     """Return fewer ticks for logarithmic axes, and smaller titles where panels share the height."""
-    ys = [name for name in figure.layout if name.startswith("yaxis")]
-    axes = {
-        name: {"nticks": _MOST_LOG_TICKS}
-        for name in figure.layout
-        if name.startswith(("xaxis", "yaxis")) and figure.layout[name].type == "log"
+    xs, ys = ([n for n in figure.layout if n.startswith(f"{axis}axis")] for axis in "xy")
+    panel = {"font": {"size": sizes.source_px}} if len(ys) > 1 else {}
+    titles = {**{name: {"standoff": _GAP_PX} for name in xs}, **dict.fromkeys(ys, panel)}
+    logarithmic = {n for n in (*xs, *ys) if figure.layout[n].type == "log"}
+    return {
+        name: {"title": title, **({"nticks": _MOST_LOG_TICKS} if name in logarithmic else {})}
+        for name, title in titles.items()
     }
-    if len(ys) > 1:
-        axes |= {name: {"title": {"font": {"size": sizes.source_px}}} for name in ys}
-    return axes
 
 
 def _lines(text: str, letters: int) -> list[str]:
