@@ -53,7 +53,7 @@ def page() -> None:
     names = [run.name for run in found]
     name = st.selectbox(
         "Open a run", names, None, placeholder="choose one" if names else "none yet",
-        disabled=not names, **bound(_OPEN),
+        **bound(_OPEN),
     )  # fmt: skip
     if not found:
         _example(file)
