@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 
 from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
+from app.scenario.how_many.prices import parse_prices
 from app.scenario.policy_options import parse_kv_tokens
 from app.scenario.settings import parse_policies, parse_settings
 from app.scenario.sweeps.sweep_axes import parse_axis, parse_rates
@@ -80,6 +81,9 @@ TEXTS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
         ("gamma:cv=2", "poisson", "mmpp2:on=3,off=4", "weibull:cv=1.5"),
     ),
     "lengths": (_lengths, ("lognormal:mean=512,cv=0.8", "zipf:exponent=1.1,max=99", "7")),
+    "prices": (
+        lambda text: parse_prices(text, "--price"), ("2.5", "h100=2.5,l40s=0.9", "a=1 2")
+    ),
     "think_time": (think_time_of, ("lognormal:median=3,sigma=1", "exponential:mean=2", "1.5")),
 }  # fmt: skip
 """What reads a text, and texts that are right."""

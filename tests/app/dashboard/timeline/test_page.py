@@ -116,14 +116,17 @@ def test_a_run_in_which_nothing_finished_is_shown(page: Any, tmp_path: Path) -> 
 def test_a_click_on_a_bar_explains_its_request(user: Browser) -> None:
     user.open("timeline?requests=100&timeline_show=slowest", "Timeline")
     page = user.page
-    bar = page.locator(".subplot.xy .trace.bars").last.locator(".point path").first
+    timeline = page.locator(".js-plotly-plot").first
+    bar = timeline.locator(".subplot.xy .trace.bars").last.locator(".point path").first
     bar.wait_for()
+    bar.scroll_into_view_if_needed()
     box = bar.bounding_box()
     assert box
     middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     user.act(lambda: page.mouse.click(*middle))
-    user.await_heading("Request generated:")
     page.wait_for_url("**timeline_request=generated**")
+    user.await_heading("Request generated:")
+    assert page.get_by_role("heading", name="Example").count() == 0
     user.assert_sound()
 
 

@@ -108,8 +108,8 @@ def test_real_gpus_are_drawn_by_evidence(user: Browser) -> None:
     user.open("trust?requests=100", "Trust")
     user.await_heading("Real GPUs")
     drawn = user.page.locator(".js-plotly-plot").filter(has_text="kernel tables and stamps")
-    drawn.get_by_text("predicted TTFT, ms").wait_for()
-    assert drawn.get_by_text("measured E2E latency, ms").count() == 1
+    drawn.get_by_text("predicted TTFT, s").wait_for()
+    assert drawn.get_by_text("measured E2E latency, s").count() == 1
     user.assert_sound()
 
 
