@@ -81,6 +81,7 @@ class SpeculativeRunner(Runner):
             said["draft_model"] = self._drafts.model
         if self._drafter.store is not None:
             said["draft_kv_bytes"] = self._drafter.store.bytes
+            said["draft_weight_bytes"] = self._draft_weight_bytes
         return super().describe() | said
 
     def _tokens(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, list[NewToken]]:
@@ -203,7 +204,9 @@ class SpeculativeRunner(Runner):
 
     def _beside(self, small: ModelConfig, computation: Computation, load: LoadWeights) -> Network:
         """Return the draft model with keys and values in slots of the same numbers."""
-        model = Decoder(small, load(self._dtype, self._device), linear_maker(computation))
+        products = linear_maker(computation)
+        model = Decoder(small, load(self._dtype, self._device), products)
+        self._draft_weight_bytes = products.weight_bytes + model.absorbed_bytes
         own = self.store
         store = kv_store(
             computation.kv_format,

@@ -174,6 +174,13 @@ class PrefixShares:
         if not 0 <= self.share <= 1:
             raise TraceError(f"a shared part must be 0 to 1 of a prompt, not {self.share:g}")
 
+    def describe(self) -> str:
+        """Return how many groups there are, and what each shares."""
+        return (
+            f"shared prefixes of {self.share:.3g} of each prompt in "
+            f"{counted(self.groups, 'group')} (Zipf exponent {self.zipf:.3g})"
+        )
+
     def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
         """Return ceil(prompt / block_tokens) chained ids for each of the prompt lengths."""
         shared = np.minimum((self.share * prompts).astype(int), prompts - 1).clip(0)

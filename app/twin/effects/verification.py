@@ -247,10 +247,20 @@ def measured(live: LiveEngine, loads: EffectLoads) -> Figures:
     saturated = _send(live, loads.saturated, "saturated")
     steps = read_step_log(live.step_log)[1][len(before) :]
     runner: Mapping[str, Any] = header["runner"]
-    kv_bytes = runner.get("kv_bytes", 0) / (runner.get("kv_tokens") or 1)
     held = most_held_tokens(steps, header["kv_tokens"])
-    devices = runner.get("tensor_parallel", 1)
-    return figures_of(alone, saturated, devices * (runner.get("weight_bytes", 0) + held * kv_bytes))
+    return figures_of(alone, saturated, memory_bytes(runner, held))
+
+
+def memory_bytes(runner: Mapping[str, Any], held_tokens: int) -> float:
+    """Return the weights, and the keys and values of so many tokens, of all devices and of a
+    draft model too; ``runner`` is what the engine's step log says of it.
+    """
+    weights, kv = (
+        runner.get(f"{what}_bytes", 0) + runner.get(f"draft_{what}_bytes", 0)
+        for what in ("weight", "kv")
+    )
+    per_token = kv / (runner.get("kv_tokens") or 1)
+    return float(runner.get("tensor_parallel", 1) * (weights + held_tokens * per_token))
 
 
 def _send(live: LiveEngine, load: Trace, name: str) -> Run:

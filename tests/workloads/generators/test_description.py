@@ -111,6 +111,9 @@ def test_specifications_say_all_of_it() -> None:
         "1,000 requests; Poisson arrivals at 4/s; prompts always 9 tokens; outputs always 2 "
         "tokens; shared prefixes of 64 tokens in 8 groups (Zipf exponent 1)"
     )
+    assert prefixes.PrefixShares(3, 0.25).describe() == (
+        "shared prefixes of 0.25 of each prompt in 3 groups (Zipf exponent 1)"
+    )
     loop = ClosedLoopSpec(3, 2, pairs, pauses.ExponentialPause(2))
     assert loop.describe() == (
         "3 users with 2 requests each; think times exponential, mean 2 s; prompts always 9 tokens; "

@@ -16,6 +16,7 @@ from app.twin.effects.verification import (
     EffectVerification,
     EffectVerifier,
     MetricEffect,
+    memory_bytes,
 )
 from app.twin.engines import LiveEngine
 from loadtest.report.comparison import compare_metric
@@ -143,3 +144,10 @@ def test_one_pair_tells_nothing() -> None:
     effect = effect_of(Interval(0.7, 0.6, 0.8), 0.7)
     assert (effect.sign_right, effect.is_inside) == (None, None)
     assert effect.comparison.outcome == "cannot tell"
+
+
+def test_memory_counts_every_device_and_the_draft_model() -> None:
+    runner = {"weight_bytes": 100, "kv_bytes": 50, "kv_tokens": 10}
+    assert memory_bytes(runner, 4) == 120
+    assert memory_bytes({**runner, "tensor_parallel": 2}, 4) == 240
+    assert memory_bytes({**runner, "draft_weight_bytes": 7, "draft_kv_bytes": 20}, 4) == 135
