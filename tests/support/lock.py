@@ -29,9 +29,13 @@ def canonical(name: str) -> str:
 
 
 def pins(packages: Iterable[Mapping[str, str]]) -> list[str]:
-    """Return ``name==version`` of each package but our own, sorted, without a local build's tag."""
+    """Return ``name==version`` of each package, sorted, without a local build's tag.
+
+    Ours is left out, and triton, of which each build of torch names the version that it wants.
+    """
     versions = {canonical(one["name"]): one["version"].partition("+")[0] for one in packages}
-    return [f"{name}=={versions[name]}" for name in sorted(versions) if name != "servetwin"]
+    kept = sorted(versions.keys() - {"servetwin", "triton"})
+    return [f"{name}=={versions[name]}" for name in kept]
 
 
 def resolved() -> list[Mapping[str, str]]:
