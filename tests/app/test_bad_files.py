@@ -6,15 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.bad_files import BAD_FILES, make
-from tests.support.command_tree import (
-    NO_ADDRESS,
-    NOWHERE,
-    SOME,
-    USUAL,
-    Parameter,
-    in_turn,
-    of_paths,
-)
+from tests.support.command_tree import NO_ADDRESS, NOWHERE, SOME, USUAL, Parameter, of_paths
 from tests.support.forked_commands import ForkedCommands, forked_commands
 from tests.support.paths import SAMPLE
 
@@ -96,7 +88,7 @@ def test_the_tree_has_the_files() -> None:
 
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_no_command_takes_it(name: str, bad: dict[str, Path], forked: ForkedCommands) -> None:
-    for each in in_turn(read_by_commands(), list(BAD_FILES).index(name)):
+    for each in read_by_commands():
         if (each.name, name) in USABLE:
             continue
         done = forked.run((*each.words, *arguments(each, bad[name])))

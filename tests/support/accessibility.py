@@ -15,7 +15,7 @@ async options => {
   })));
 }
 """
-# What scrolls by itself is cut off too: nobody sees that there is more. The grid of a table is
+# What scrolls by itself is cut off too: it does not show that there is more. The grid of a table is
 # drawn on a canvas, and its scroller is as wide as all columns.
 _CUT_OFF = """
 () => [...document.querySelectorAll('[data-testid=stMain] *, [data-testid=stHeader] *')]

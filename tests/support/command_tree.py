@@ -68,21 +68,6 @@ def of_paths() -> list[Parameter]:
     return [each for each in parameters() if Path in each.kinds]
 
 
-def in_turn(found: list[Parameter], turn: int, most: int = 2) -> list[Parameter]:
-    """Return each option of at most ``most`` commands, of others in other turns.
-
-    Commands share an option's declaration and its reader, so each need not meet every value.
-    """
-    by_name: dict[str, list[Parameter]] = {}
-    for each in found:
-        by_name.setdefault(each.name, []).append(each)
-    return [
-        own[(turn * most + place) % len(own)]
-        for own in by_name.values()
-        for place in range(min(most, len(own)))
-    ]
-
-
 def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     inner = getattr(command, "commands", {})
     for sub, each in inner.items():

@@ -25,7 +25,7 @@ class Candidate:
 
 
 def is_example(base: ScenarioFile, rate_per_s: float | None) -> bool:
-    """Return whether nobody has asked anything yet: the page then shows an example."""
+    """Return whether the question is still the default one: the page then shows an example."""
     return rate_per_s is None and base == ScenarioFile()
 
 

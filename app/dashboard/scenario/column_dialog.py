@@ -52,7 +52,7 @@ _PROBLEM = "column_dialog_problem"
 
 
 def ask_for_columns() -> None:
-    """Open the dialog where a table was uploaded whose columns nobody has confirmed."""
+    """Open the dialog where the columns of an uploaded table are not confirmed."""
     table = asked_table()
     if table is not None:
         st.dialog(f"Columns of {table.name}", width="large", on_dismiss=forget_asked_table)(_ask)()

@@ -37,8 +37,6 @@ LIMIT = 0.10
 """The relative error that a predicted ratio may have."""
 DEAD_BAND = 0.02
 """A change below this counts as none."""
-HALF_A_DIGIT = 0.005
-"""Ratios are printed in whole per cent."""
 FEWEST_PAIRS = 3
 
 
@@ -87,13 +85,14 @@ class MetricEffect:
 
     @property
     def is_inside(self) -> bool | None:
-        """Whether both intervals overlap, within half of the last digit; None: not known."""
+        """Whether both intervals, in whole per cent as printed, overlap; None: not known."""
         row, interval = self.comparison, self.measured_interval
         if row.predicted is None or interval is None:
             return None
-        least, most = interval
-        gap = max(row.predicted.low - most, least - row.predicted.high)
-        return gap <= HALF_A_DIGIT
+        low, high, least, most = (
+            round(ratio, 2) for ratio in (row.predicted.low, row.predicted.high, *interval)
+        )
+        return low <= most and least <= high
 
     def as_dict(self) -> dict[str, Any]:
         """Return the effect for JSON."""

@@ -176,13 +176,17 @@ def own_trace(requests: int) -> bytes:
     return "\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]).encode()
 
 
+def upload(user: Browser, trace: bytes) -> None:
+    chooser = user.page.get_by_test_id("stSidebar").locator("input[type=file]").first
+    own = {"name": "own.csv", "mimeType": "text/csv", "buffer": trace}
+    user.act(lambda: chooser.set_input_files(own))
+
+
 @pytest.mark.browser
 def test_all_of_an_upload_is_simulated_unless_a_part_is_asked_for(user: Browser) -> None:
     user.open("", "What if?")
     page = user.page
-    chooser = page.get_by_test_id("stSidebar").locator("input[type=file]").first
-    own = {"name": "own.csv", "mimeType": "text/csv", "buffer": own_trace(2_600)}
-    user.act(lambda: chooser.set_input_files(own))
+    upload(user, own_trace(2_600))
     expect(page.get_by_text("2,600 of 2,600 requests of own.csv")).to_be_visible()
     expect(page.get_by_text("400 of 2,600 points of the curve shown").first).to_be_visible()
     expect(page.get_by_label("Requests", exact=True)).to_have_attribute("placeholder", "all 2,600")
@@ -195,9 +199,7 @@ def test_all_of_an_upload_is_simulated_unless_a_part_is_asked_for(user: Browser)
 def test_what_a_cache_does_is_unknown_until_a_share_is_assumed(user: Browser) -> None:
     user.open("?prefix_cache=on", "What if?")
     page = user.page
-    chooser = page.get_by_test_id("stSidebar").locator("input[type=file]").first
-    own = {"name": "own.csv", "mimeType": "text/csv", "buffer": own_trace(300)}
-    user.act(lambda: chooser.set_input_files(own))
+    upload(user, own_trace(300))
     expect(page.get_by_text("What a prefix cache does, the trace cannot tell")).to_be_visible()
     user.fill("Assumed shared prefix", "0.5")
     expect(page.get_by_text("the trace cannot tell")).to_have_count(0)
