@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
 import pandas as pd
@@ -76,19 +76,22 @@ def load_all(
     Without that every request would come in a burst of all endpoints, and wait for the others.
     """
 
-    async def one(endpoint: Endpoint, lead_s: float) -> Loaded:
-        async with WorkerClient(
-            endpoint, build_schedule(trace, endpoint), LoadOptions(**options)
-        ) as it:
-            await it.run(ClockZero.after(lead_s))
-        result = it.result()
-        return requests_frame(result.rows), result.first_messages
+    async def every() -> list[WorkerClient]:
+        async with AsyncExitStack() as stack:
+            # All are open before the first one starts: to open one keeps the loop for long.
+            clients = [
+                await stack.enter_async_context(
+                    WorkerClient(endpoint, build_schedule(trace, endpoint), LoadOptions(**options))
+                )
+                for endpoint in endpoints.values()
+            ]
+            zeros = (ClockZero.after(0.2 + index * apart_s) for index in range(len(clients)))
+            await asyncio.gather(*(it.run(zero) for it, zero in zip(clients, zeros, strict=True)))
+        return clients
 
-    async def every() -> list[Loaded]:
-        leads_s = (0.2 + index * apart_s for index in range(len(endpoints)))
-        return await asyncio.gather(*map(one, endpoints.values(), leads_s))
-
-    return dict(zip(endpoints, asyncio.run(every()), strict=True))
+    results = (client.result() for client in asyncio.run(every()))
+    loaded = ((requests_frame(result.rows), result.first_messages) for result in results)
+    return dict(zip(endpoints, loaded, strict=True))
 
 
 def chat(server: MockServer) -> Endpoint:
