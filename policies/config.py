@@ -127,7 +127,7 @@ class PolicyConfig:
             require(value is None or value >= least, name, value, f"at least {least}")
         for choice in fields(self):
             if get_origin(choice.type) is Literal:
-                _require_known(choice.name, getattr(self, choice.name), get_args(choice.type))
+                require_known(choice.name, getattr(self, choice.name), get_args(choice.type))
             elif choice.type is bool:
                 value = getattr(self, choice.name)
                 require(isinstance(value, bool), choice.name, value, "true or false")
@@ -214,7 +214,8 @@ def _require_seconds(name: str, value: float) -> None:
     require(holds, name, value, "a finite number, at least 0")
 
 
-def _require_known(name: str, value: str, choices: tuple[str, ...]) -> None:
+def require_known(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise ``PolicyError`` with the nearest choice where ``value`` is none of them."""
     if value not in choices:
         hint = did_you_mean(value, choices, f"it must be one of {', '.join(choices)}")
         raise PolicyError(f"{name}: {value!r} is not possible; {hint}")

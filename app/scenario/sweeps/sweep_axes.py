@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from app.number_bounds import as_number
 from app.scenario.scenario_options import ScenarioOptions
@@ -11,17 +11,40 @@ from app.scenario.scenarios import fitted, prefix_note, preset_cluster
 from app.scenario.server_options import ServerOptions
 from app.scenario.servers import Servers
 from app.scenario.settings import parse_settings
-from policies.config import PolicyConfig
+from policies.config import PolicyConfig, require_known
+from policies.prefix.eviction import EVICTION_ORDERS
 from policies.presets import find_preset
+from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from sim.experiments.scenario import ClusterConfig, Scenario
-from workloads.errors import PolicyError, did_you_mean
+from sim.shapes.catalogue import find_hardware, find_model
+from sim.step_times.plugin_server import load_server
+from sim.techniques.registry import find_technique
+from workloads.errors import PolicyError, ServetwinError, did_you_mean
 from workloads.key_values import key_value
 from workloads.trace import Trace
 
 _FORM = "KEY=VALUE,VALUE ..."
 _SERVER_KEYS = ("profile", "model", "hardware", "technique", "without")
 _CLUSTER_KEYS = get_type_hints(ClusterConfig)
-_KEYS = (*_SERVER_KEYS, "preset", *get_type_hints(PolicyConfig), *_CLUSTER_KEYS)
+_KINDS = {**get_type_hints(PolicyConfig), **_CLUSTER_KEYS}
+_KEYS = (*_SERVER_KEYS, "preset", *_KINDS)
+_TOGGLES = ("technique", "without")
+_REQUIRE_NAMED: dict[str, Callable[[str], object]] = {
+    "preset": find_preset,
+    "profile": load_server,
+    "model": find_model,
+    "hardware": find_hardware,
+    "technique": find_technique,
+    "without": find_technique,
+    "batching": SCHEDULERS.require,
+    "kv": MEMORIES.require,
+    "eviction": EVICTION_ORDERS.require,
+    "router": ROUTERS.require,
+    "decode_router": ROUTERS.require,
+}
+"""What raises ``ServetwinError`` for a name that is none, by the key whose values are names."""
+_NONE = "none"
+"""The value of a toggle that names no technique."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +59,8 @@ def parse_axis(text: str) -> Axis:
     """Reads ``max_seqs=16,64``; the key is any setting of policies or cluster, a preset, profile,
     model, hardware, technique or without.
 
-    Raises ``PolicyError`` with the nearest key, or naming the value that cannot be.
+    Raises ``PolicyError`` with the nearest key, or naming the value that cannot be: a name that is
+    unknown would else be a point that is missing from the grid.
     """
     key, listed = key_value(text, "--vary", form=_FORM)
     values = tuple(value.strip() for value in listed.split(","))
@@ -103,19 +127,23 @@ def _servers(options: ScenarioOptions, values: dict[str, str]) -> Servers:
     changes: dict[str, Any] = {key: values[key] for key in ("model", "hardware") if key in values}
     if "profile" in values:
         changes["profiles"] = (values["profile"],)
-    on, off = (
-        () if values.get(key, "none") == "none" else (values[key],)
-        for key in ("technique", "without")
-    )
+    on, off = (() if values.get(key, _NONE) == _NONE else (values[key],) for key in _TOGGLES)
     servers = replace(options.servers, **changes)
     return servers.with_toggles(ServerOptions(techniques=on, without=off)).servers()
 
 
 def _check(key: str, value: str) -> None:
-    if key == "preset":
-        find_preset(value)
-    elif not _is_apart(key):
+    if not _is_apart(key):
         parse_settings([f"{key}={value}"], "--vary", PolicyConfig, ClusterConfig)
+    if key in _TOGGLES and value == _NONE:
+        return
+    try:
+        if key in _REQUIRE_NAMED:
+            _REQUIRE_NAMED[key](value)
+        elif get_origin(_KINDS.get(key)) is Literal:
+            require_known(key, value, get_args(_KINDS[key]))
+    except ServetwinError as error:
+        raise PolicyError(f"--vary: {error}") from error
 
 
 def _is_apart(key: str) -> bool:

@@ -16,6 +16,9 @@ from workloads.errors import PolicyError
         ("without=none,kv-cache", Axis("without", ("none", "kv-cache"))),
         ("prefix_cache=true,off", Axis("prefix_cache", ("true", "off"))),
         ("replicas=1,2", Axis("replicas", ("1", "2"))),
+        ("queue_order=fcfs,sjf", Axis("queue_order", ("fcfs", "sjf"))),
+        ("host_kv_tokens=0,64", Axis("host_kv_tokens", ("0", "64"))),
+        ("queue_limit=none,4", Axis("queue_limit", ("none", "4"))),
     ],
 )
 def test_an_axis_is_a_setting_and_its_values(text: str, axis: Axis) -> None:
@@ -30,7 +33,21 @@ def test_an_axis_is_a_setting_and_its_values(text: str, axis: Axis) -> None:
         ("max_seq=4", "did you mean 'max_seqs'"),
         ("max_seqs=4,x", "'x' is not a whole number"),
         ("max_seqs=4,4", "names a value twice"),
-        ("preset=vlm-v1", "vllm-v1"),
+        ("preset=vlm-v1", "^--vary: preset: unknown preset 'vlm-v1'; did you mean 'vllm-v1'"),
+        ("technique=nope,fp8", "^--vary: technique: unknown technique 'nope'; known are awq, "),
+        ("technique=fp8,fp9", "unknown technique 'fp9'; did you mean 'fp8'"),
+        ("technique=fp8:bit=4", "technique fp8: unknown parameter 'bit'"),
+        ("without=page-attention", "did you mean 'paged-attention'"),
+        ("model=llama-2-7b,llama-2-7", "^--vary: no model 'llama-2-7'; did you mean 'llama-2-7b'"),
+        ("hardware=h10,h100", "^--vary: no device 'h10'; did you mean 'h100'"),
+        ("profile=base-cpu,bas-cpu", "^--vary: no profile 'bas-cpu'; did you mean 'base-cpu'"),
+        ("profile=mine.py:Mine", "^--vary: profile: mine.py: Mine: the file cannot be read"),
+        ("batching=static,statik", "unknown scheduler 'statik'; did you mean 'static'"),
+        ("kv=page", "unknown KV memory 'page'; did you mean 'paged'"),
+        ("eviction=lru,nope", "unknown eviction order 'nope'; known are fifo, lfu, lru"),
+        ("router=randon", "unknown router 'randon'; did you mean 'random'"),
+        ("decode_router=none", "unknown router 'none'"),
+        ("queue_order=fcfs,sfj", "queue_order: 'sfj' is not possible; did you mean 'sjf'"),
     ],
 )
 def test_impossible_axes_say_what_would_be_right(text: str, message: str) -> None:
