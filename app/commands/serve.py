@@ -1,5 +1,6 @@
 """``servetwin serve``: an OpenAI-compatible API over the bundled engine, a simulator or a mock."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -9,6 +10,7 @@ from typer import Option
 
 from app.scenario.common_options import Seed
 from app.scenario.engine_options import EngineChoice, HttpOptions, require_engine
+from app.scenario.idle_settings import unread_settings
 from app.scenario.mock_options import MockOptions, check_options
 from app.scenario.option_groups import Only, takes_options
 from app.scenario.policy_options import PolicyOptions
@@ -106,11 +108,12 @@ def _bundled(
     require_engine()
     toggles = servers.toggles()
     options = choice.options(policies, toggles, step_log)
+    notes = list(unread_settings(options.policies))
     if not toggles.is_empty():
-        from app.twin.engine_techniques import notes
+        from app.twin.engine_techniques import notes as technique_notes
 
-        for note in notes(choice.options(policies), toggles, policy.changes()):
-            typer.echo(f"note: {note}", err=True)
+        notes += technique_notes(choice.options(policies), toggles, policy.changes())
+    _say(notes)
     shown = (options.model_config().name, model.config.name)
     return Served(*shown, options.policies.name, bundled(options), model.tokenizer())
 
@@ -127,8 +130,7 @@ def _simulated(
             "torch computes, and a simulated server has none"
         )
     engine = simulated_engine(servers, policy, seed=choice.seed, step_log=step_log)
-    for note in policy.laid_on(servers.servers()).notes():
-        typer.echo(f"note: {note}", err=True)
+    _say((*policy.laid_on(servers.servers()).notes(), *unread_settings(engine.policies)))
     return Served(
         f"a simulated {engine.model}",
         engine.model,
@@ -136,3 +138,8 @@ def _simulated(
         engine.build,
         ByteTokenizer(),
     )
+
+
+def _say(notes: Iterable[str]) -> None:
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)

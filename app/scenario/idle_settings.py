@@ -3,16 +3,42 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from policies.config import PolicyConfig
 from sim.experiments.scenario import Scenario
+from workloads.plugins import names_a_file
 from workloads.trace import Trace
 
 if TYPE_CHECKING:
     from workloads.streams.streamed_trace import StreamedTrace
 
+_READERS = {
+    **dict.fromkeys(("draft_rows", "prompt_token"), ("batching", "speculative")),
+    **dict.fromkeys(("full_prompt_gate", "long_prefill_tokens"), ("batching", "unified")),
+    "decodes_between_prefills": ("batching", "prefill-first"),
+    "pad_newcomers": ("batching", "insertion"),
+    "padding": ("batching", "static"),
+    **dict.fromkeys(("reservation", "rounding_waste"), ("kv", "contiguous")),
+    "kv_window_tokens": ("kv", "windowed"),
+}
+"""The one policy that reads a setting: that of ``batching`` or ``kv``."""
+
+
+def unread_settings(config: PolicyConfig) -> Iterator[str]:
+    """Yield a note for each setting that is not at its default and that no policy reads.
+
+    A policy of a file may read any.
+    """
+    usual = PolicyConfig()
+    for key, (kind, reader) in _READERS.items():
+        value, policy = getattr(config, key), getattr(config, kind)
+        if value != getattr(usual, key) and policy != reader and not names_a_file(policy):
+            yield f"{key} {value} changes nothing: only {kind}: {reader} reads it, not {policy}"
+
 
 def idle_settings(scenario: Scenario, trace: "Trace | StreamedTrace") -> Iterator[str]:
     """Yield a note for each; of a streamed trace only the rows that are read are known."""
     config, cluster = scenario.policies, scenario.cluster
+    yield from unread_settings(config)
     if config.batching == "speculative" and not config.draft_rows:
         yield (
             "batching: speculative has no drafts to verify here; --technique speculative makes them"

@@ -195,6 +195,12 @@ def test_a_profile_behind_a_preset_of_eager_kernels_keeps_its_step_times_and_say
     assert done.err.startswith("note: preset hf-transformers runs eager kernels"), done.err
 
 
+@pytest.mark.parametrize("server", [(), ("--simulated", "base-cpu")])
+def test_a_setting_that_nothing_reads_is_said(server: tuple[str, ...]) -> None:
+    done = servetwin("serve", *server, "--set", "draft_rows=4", "--step-log", "/nowhere/x")
+    assert done.err.startswith("note: draft_rows 4 changes nothing: only batching: speculative ")
+
+
 @pytest.mark.parametrize("wrong", ["port", "step log"])
 def test_what_only_the_server_can_find_out(wrong: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
