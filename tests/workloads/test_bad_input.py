@@ -90,6 +90,8 @@ NATIVE = [
     (native(arrival_s=float("nan")), "1: field 'arrival_s': not finite (NaN)"),
     (native(arrival_s=float("inf")), "1: field 'arrival_s': not finite (Infinity)"),
     (native(arrival_s=10**30), f"1: field 'arrival_s': beyond 1e+10 ({10**30})"),
+    (native(prefix_block_ids=[-1], block_tokens=8), "1: field 'prefix_block_ids': negative (-1)"),
+    (native(answer_block_ids=[4, -7]), "1: field 'answer_block_ids': negative (-7)"),
     (native(arrival_s=-0.5), "1: field 'arrival_s': negative (-0.5)"),
     (native(arrival_s=None), "1: field 'arrival_s': must not be null (null)"),
     (native(arrival_s="0"), "1: field 'arrival_s': not a number (\"0\")"),

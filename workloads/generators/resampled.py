@@ -125,7 +125,7 @@ class _OwnIds:
 
     def __init__(self, own_blocks: Mapping[int, int]) -> None:
         self._own = own_blocks
-        above = count(1 + max(own_blocks, default=0))
+        above = count(1 + max((0, *own_blocks)))
         # Not below the others: sequences name blocks that are theirs alone by negative numbers.
         self._new_ids = defaultdict[tuple[int, int], int](above.__next__)
 

@@ -86,4 +86,4 @@ def test_every_setting_of_a_preset_is_read() -> None:
         name: list(unread_settings(replace(PolicyConfig(token_budget=1 << 20), **preset.policies)))
         for name, preset in PRESETS.items()
     }
-    assert said == dict.fromkeys(PRESETS, [])
+    assert said == {name: [] for name in PRESETS}

@@ -56,6 +56,15 @@ def test_blocks_of_copies_are_of_no_sequence_alone() -> None:
     assert min(map(min, ids)) >= 0
 
 
+def test_copies_of_blocks_with_negative_numbers_have_others() -> None:
+    """Readers refuse such numbers; a trace that a program makes may have them."""
+    trace = made(poisson(3, 50), prefix_block_ids=(), block_tokens=16)
+    own = tuple(replace(r, prefix_block_ids=(-200 - n,)) for n, r in enumerate(trace))
+    drawn = [request.prefix_block_ids[0] for request in draw(replace(trace, requests=own))]
+    assert len(set(drawn)) == 50
+    assert {block for block in drawn if block > -200} == set(range(1, 1 + sum(b > 0 for b in drawn)))
+
+
 def test_bursts_stay_together() -> None:
     """Twenty quick requests, then twenty slow ones: neighbours depend."""
     trace = made(([0.01] * 20 + [1.0] * 20) * 20)
