@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.attention.block_tables import NO_WINDOW, SpanTables
+from engine.attention.sinks import SinkTurn
 from engine.attention.step_attention import AttentionBackend, DecodeStep, Windows
 from engine.kv.kv_store import KVStore
 from engine.native.compiler import load_compiled
@@ -19,8 +20,6 @@ from policies.batch import ScheduledSequence
 
 Kernel = Callable[..., None]
 """``decode_attention`` of the C file."""
-SinkStep = Callable[[int, Tensor, Tensor], Tensor]
-"""(layer, queries of all decodes, their queries for the sinks) as ``DecodeStep``."""
 
 _SOURCE = Path(__file__).parents[1] / "native" / "decode_attention.c"
 _FORMATS: dict[torch.dtype, dict[str, int]] = {torch.float32: {}, torch.bfloat16: {"BFLOAT16": 1}}
@@ -38,47 +37,52 @@ class NativeAttention(AttentionBackend):
 
     def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
         """Return a step that reads the blocks of all sequences in one call."""
-        return self._decodes(entries, window, 0)
+        return self._decodes(entries, window, 0, ())
 
-    def plan_with_sinks(self, entries: list[ScheduledSequence], sinks: int) -> SinkStep:
-        """Return a step in which the first ``sinks`` positions meet queries of their own."""
-        return self._decodes(entries, None, sinks)
+    def plan_with_sinks(
+        self, entries: list[ScheduledSequence], sinks: int, turn: SinkTurn
+    ) -> DecodeStep:
+        """Return a step in which the first ``sinks`` positions meet queries that are turned."""
+        angles = tuple(factor.flatten(1).float().contiguous() for factor in turn)
+        return self._decodes(entries, None, sinks, angles)
 
     def _decodes(
-        self, entries: list[ScheduledSequence], window: int | None, sinks: int
+        self,
+        entries: list[ScheduledSequence],
+        window: int | None,
+        sinks: int,
+        angles: tuple[Tensor, ...],
     ) -> "_Decodes":
         contexts = torch.tensor([start + tokens for _, start, tokens, _, _ in entries])
-        table = torch.from_numpy(self._tables.of(entries))
-        return _Decodes(self.store, self._kernel, table, contexts, window or NO_WINDOW, sinks)
+        places = (torch.from_numpy(self._tables.of(entries)), contexts, *angles)
+        return _Decodes(self.store, self._kernel, places, window or NO_WINDOW, sinks)
 
 
 class _Decodes:
-    """The attention of the decodes of one step; it keeps the numbers that the kernel reads."""
+    """The attention of the decodes of one step; it keeps the numbers that the kernel reads.
+
+    ``places`` are the table, the contexts and, with ``sinks``, the cosines and sines of each row.
+    """
 
     def __init__(
-        self,
-        store: KVStore,
-        kernel: Kernel,
-        table: Tensor,
-        contexts: Tensor,
-        window: int,
-        sinks: int,
+        self, store: KVStore, kernel: Kernel, places: tuple[Tensor, ...], window: int, sinks: int
     ) -> None:
-        self._store, self._kernel, self._places = store, kernel, (table, contexts)
+        self._store, self._kernel, self._places = store, kernel, places
+        table, contexts, *angles = places
         scale, threads = store.keys.shape[-1] ** -0.5, torch.get_num_threads()
-        places = (table.data_ptr(), table.shape[1], contexts.data_ptr())
+        turn = [factor.data_ptr() for factor in angles] or [None, None]
         sizes = (window, sinks, store.span_tokens, len(contexts), scale, threads)
-        self._arguments = places + sizes
+        self._arguments = (
+            table.data_ptr(), table.shape[1], contexts.data_ptr(), *turn, *sizes
+        )  # fmt: skip
 
-    def __call__(self, layer: int, queries: Tensor, sink_queries: Tensor | None = None) -> Tensor:
+    def __call__(self, layer: int, queries: Tensor) -> Tensor:
         keys, values = self._store.layers[layer]
         queries = queries.contiguous()
-        at_sinks = queries if sink_queries is None else sink_queries.contiguous()
         output = torch.empty_like(queries)
         scales = [scale.data_ptr() for scale in self._store.scales(layer)] or (None, None)
-        asked = queries.data_ptr(), at_sinks.data_ptr()
         stored = keys.data_ptr(), values.data_ptr(), *scales
-        self._kernel(*asked, *stored, output.data_ptr(), *self._arguments)
+        self._kernel(queries.data_ptr(), *stored, output.data_ptr(), *self._arguments)
         return output
 
 
@@ -104,9 +108,9 @@ def _compiled(defines: tuple[tuple[str, int], ...]) -> Kernel | None:
     if library is None:
         return None
     library.decode_attention.argtypes = [
-        *[c_void_p] * 8,
+        *[c_void_p] * 7,
         c_int64,
-        c_void_p,
+        *[c_void_p] * 3,
         *[c_int64] * 3,
         c_int,
         c_float,

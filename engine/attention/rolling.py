@@ -1,26 +1,23 @@
 """Attention over a KV memory that forgets: a sliding window, with sinks or without.
 
 A query sees the positions that are kept when its own has been stored. Positions are absolute in a
-window (Mistral 7B, 2023). With sinks they are those within the cache (StreamingLLM, Xiao 2023,
-section 3.2): distances within the window stay as they are, and the sinks come right before it. That
-is a rotation of the query back to where it stands in the cache, for the sinks alone.
+window (Mistral 7B, 2023); ``engine.attention.sinks`` says where a query meets sinks.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.attention.chunk_kernels import additive_mask
 from engine.attention.native import NativeAttention
+from engine.attention.rolling_chunk import RollingChunk, plan_parts
+from engine.attention.sinks import SinkTurn, sink_turn
 from engine.attention.step_attention import Attend, AttentionBackend, DecodeStep
 from engine.kv.kept_tokens import KeptTokens
-from engine.kv.kv_store import KVStore, heads_first
+from engine.kv.kv_store import KVStore
 from engine.models.device import to_device
-from engine.models.rotary import rotate
 from policies.batch import ScheduledSequence
 
 
@@ -54,29 +51,27 @@ class RollingAttention(AttentionBackend):
         if not self._kept.sinks:
             return self._inner.plan_decodes(within, window)
         assert isinstance(self._inner, NativeAttention)
-        attend = self._inner.plan_with_sinks(within, self._kept.sinks)
-        cos, sin = self._turn_back(np.array([entry.start for entry in entries]))
+        turn = self._turn(np.array([entry.start for entry in entries]))
+        return self._inner.plan_with_sinks(within, self._kept.sinks, turn)
 
-        def attend_with_sinks(layer: int, queries: Tensor) -> Tensor:
-            return attend(layer, queries, _turned(queries, cos, sin))
-
-        return attend_with_sinks
-
-    def _turn_back(self, positions: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines that turn queries back to their places in the cache."""
-        shift = np.maximum(0, positions + 1 - self._kept.total)
-        angles = torch.outer(to_device(shift, self.store.keys.device).float(), self._frequencies)
-        return angles.cos().repeat(1, 2), torch.cat((angles.sin(), -angles.sin()), dim=1)
+    def _turn(self, positions: NDArray[np.int64]) -> SinkTurn:
+        return sink_turn(positions, self._kept, self._frequencies, self.store.dtype)
 
     def _within(self, entry: ScheduledSequence) -> ScheduledSequence:
         """Return a decode as if its sequence had begun with what is kept."""
         stop = min(entry.start + entry.tokens, self._kept.total)
         return entry._replace(start=stop - entry.tokens)
 
-    def _writes(self, entries: list[ScheduledSequence]) -> tuple[Tensor, Tensor]:
-        """Return the rows that are kept, and their slots."""
+    def _writes(self, entries: list[ScheduledSequence]) -> tuple[Tensor | None, Tensor]:
+        """Return the rows that are kept, None for all in order, and their slots."""
+        block_tokens, device = self.store.block_tokens, self.store.keys.device
+        if all(tokens == 1 and not padding for _, _, tokens, _, padding in entries):
+            slots = [
+                self._kept.slot(entry.seq.blocks, entry.start, block_tokens) for entry in entries
+            ]
+            return None, to_device(slots, device)
         rows: list[int] = []
-        slots: list[int] = []
+        slots = []
         row = 0
         for entry in entries:
             positions = self._kept.positions(entry.start + entry.tokens)
@@ -84,28 +79,21 @@ class RollingAttention(AttentionBackend):
             rows += (new - entry.start + row).tolist()
             slots += self._slots(entry, new).tolist()
             row += entry.rows
-        device = self.store.keys.device
         return to_device(rows, device), to_device(slots, device)
 
     def _slots(self, entry: ScheduledSequence, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._kept.slots(entry.seq.blocks, positions, self.store.block_tokens)
 
-    def _chunk(self, entry: ScheduledSequence, row: int) -> "_RollingChunk":
-        device, kept = self.store.keys.device, self._kept
-        before = kept.positions(entry.start)
+    def _chunk(self, entry: ScheduledSequence, row: int) -> RollingChunk:
+        before = self._kept.positions(entry.start)
         own = np.arange(entry.start, entry.start + entry.tokens)
-        keys, queries = np.concatenate([before, own])[None], own[:, None]
-        hidden = (keys > queries) | ((keys <= queries - kept.window) & (keys >= kept.sinks))
-        back = None
-        if kept.sinks:
-            back = self._turn_back(own)
-        return _RollingChunk(
+        return RollingChunk(
             slice(row, row + entry.tokens),
             entry.padding,
-            to_device(self._slots(entry, before), device),
-            additive_mask(torch.from_numpy(hidden).to(device), self.store.dtype),
-            min(kept.sinks, keys.shape[1]),
-            back,
+            to_device(self._slots(entry, before), self.store.keys.device),
+            plan_parts(before, own, self._kept, self.store),
+            min(self._kept.sinks, len(before) + len(own)),
+            self._turn(own) if self._kept.sinks else None,
         )
 
 
@@ -114,11 +102,12 @@ class _RollingStep:
     """Reads what a chunk's own rows may overwrite, writes, then attends."""
 
     store: KVStore
-    rows: Tensor
+    rows: Tensor | None
+    """The rows that are kept; None: all, in order."""
     slots: Tensor
     decodes: int
     attend_decodes: DecodeStep | None
-    chunks: list["_RollingChunk"]
+    chunks: list[RollingChunk]
 
     def __call__(
         self, layer: int, queries: Tensor, keys: Tensor | None, values: Tensor | None
@@ -126,8 +115,10 @@ class _RollingStep:
         assert keys is not None
         assert values is not None
         before = [self.store.read(layer, chunk.before) for chunk in self.chunks]
-        kept_rows = keys.index_select(0, self.rows), values.index_select(0, self.rows)
-        self.store.write(layer, self.slots, *kept_rows)
+        new = keys, values
+        if self.rows is not None:
+            new = keys.index_select(0, self.rows), values.index_select(0, self.rows)
+        self.store.write(layer, self.slots, *new)
         grouped = queries.view(len(queries), keys.shape[1], -1, queries.shape[2])
         outputs = []
         if self.attend_decodes is not None:
@@ -135,54 +126,4 @@ class _RollingStep:
         for chunk, context in zip(self.chunks, before, strict=True):
             own = self.store.as_read(keys[chunk.rows], values[chunk.rows])
             outputs.append(chunk(grouped[chunk.rows], context, own))
-        return torch.cat(outputs).flatten(1)
-
-
-@dataclass(frozen=True, slots=True)
-class _RollingChunk:
-    """Rows of a sequence, and the kept positions before them."""
-
-    rows: slice
-    padding: int
-    before: Tensor
-    mask: Tensor
-    sinks: int
-    """How many of the keys, the first ones, are of sinks."""
-    back: tuple[Tensor, Tensor] | None
-    """Cosines and sines that turn each query back to its place in the cache."""
-
-    def __call__(
-        self, queries: Tensor, context: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor]
-    ) -> Tensor:
-        """Attend: queries [rows, kv heads, group, head dim] to the same, with padding behind."""
-        if not len(queries):
-            return queries.new_zeros((self.padding, *queries.shape[1:]))
-        keys, values = (torch.cat(parts) for parts in zip(context, own, strict=True))
-        asked, found = queries, keys
-        if self.back is not None:
-            asked, found = self._apart(queries, keys, *self.back)
-        group = queries.shape[2]
-        output = F.scaled_dot_product_attention(
-            asked.permute(1, 2, 0, 3),
-            heads_first(found).expand(-1, group, -1, -1),
-            heads_first(values).expand(-1, group, -1, -1),
-            attn_mask=self.mask,
-            scale=queries.shape[3] ** -0.5,
-        ).permute(2, 0, 1, 3)
-        return F.pad(output, (0, 0, 0, 0, 0, 0, 0, self.padding)) if self.padding else output
-
-    def _apart(
-        self, queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return queries and keys of twice the width: one half meets the sinks, one the others."""
-        turned = _turned(queries, cos, sin)
-        wide = keys.new_zeros((*keys.shape[:2], 2 * keys.shape[2]))
-        wide[: self.sinks, :, : keys.shape[2]] = keys[: self.sinks]
-        wide[self.sinks :, :, keys.shape[2] :] = keys[self.sinks :]
-        return torch.cat((turned, queries), dim=-1), wide
-
-
-def _turned(queries: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return queries [rows, kv heads, group, head dim], each row turned by its angles."""
-    factors = (factor[:, None].to(queries.dtype) for factor in (cos, sin))
-    return rotate(queries.flatten(1, 2), *factors).view_as(queries)
+        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).flatten(1)

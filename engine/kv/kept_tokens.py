@@ -35,3 +35,10 @@ class KeptTokens:
         first_slots = np.array(blocks, dtype=np.int64) * block_tokens
         found: NDArray[np.int64] = first_slots[place // block_tokens] + place % block_tokens
         return found
+
+    def slot(self, blocks: list[int], position: int, block_tokens: int) -> int:
+        """Return where one position lies."""
+        place = position
+        if position >= self.sinks:
+            place = self.sinks + (position - self.sinks) % self.window
+        return blocks[place // block_tokens] * block_tokens + place % block_tokens

@@ -117,9 +117,18 @@ static void widen_scaled(float (*wide)[HEAD_DIM], const number *queries, float s
         for (int d = 0; d < HEAD_DIM; d++) wide[r][d] = widen(queries[r * HEAD_DIM + d]) * scale;
 }
 
-/* The first `sinks` slots meet `sink_queries`, the others `queries`. */
+/* Turn each row by the angles of its sequence; element d pairs with d + HEAD_DIM / 2. */
+static void turn(float (*turned)[HEAD_DIM], const float (*rows)[HEAD_DIM], const float *cosines,
+                 const float *sines) {
+    for (int r = 0; r < ROWS; r++)
+        for (int d = 0; d < HEAD_DIM; d++)
+            turned[r][d] =
+                rows[r][d] * cosines[d] + rows[r][(d + HEAD_DIM / 2) % HEAD_DIM] * sines[d];
+}
+
+/* The first `sinks` slots meet the queries turned by these angles, the others the queries. */
 static void attend(
-    Work *work, const number *queries, const number *sink_queries, int64_t sinks,
+    Work *work, const number *queries, int64_t sinks, const float *cosines, const float *sines,
     const Slots *slots, number *out, const int64_t *starts, int64_t hidden, int64_t context,
     int64_t span_tokens, float scale
 ) {
@@ -127,7 +136,7 @@ static void attend(
     memset(work->total, 0, sizeof work->total);
     for (int r = 0; r < ROWS; r++) work->largest[r] = LOWEST;
     widen_scaled(work->query, queries, scale);
-    if (sinks) widen_scaled(work->sink_query, sink_queries, scale);
+    if (sinks) turn(work->sink_query, work->query, cosines, sines);
     for (int64_t left = hidden + context; left > 0; left -= span_tokens, starts++, hidden = 0) {
         int64_t end = left < span_tokens ? left : span_tokens;
         int64_t ahead = left > span_tokens ? (starts[1] - *starts) * STRIDE : 0;
@@ -145,11 +154,12 @@ static void attend(
             out[r * HEAD_DIM + d] = narrow(work->sums[r][d] / work->total[r]);
 }
 
+/* With sinks, `cosines` and `sines` are [sequences, HEAD_DIM]; otherwise they are not read. */
 void decode_attention(
-    const number *queries, const number *sink_queries, const stored *keys, const stored *values, const float *key_scales,
+    const number *queries, const stored *keys, const stored *values, const float *key_scales,
     const float *value_scales, number *out, const int64_t *starts, int64_t stride,
-    const int64_t *contexts, int64_t window, int64_t sinks, int64_t span_tokens, int sequences, float scale,
-    int threads
+    const int64_t *contexts, const float *cosines, const float *sines, int64_t window,
+    int64_t sinks, int64_t span_tokens, int sequences, float scale, int threads
 ) {
     Slots slots = {keys, values, key_scales, value_scales};
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic)
@@ -157,8 +167,9 @@ void decode_attention(
         Work work;
         int64_t row = (int64_t)s * ROWS * HEAD_DIM;
         int64_t first = contexts[s] > window ? contexts[s] - window : 0;
-        attend(&work, queries + row, sink_queries + row, sinks, &slots, out + row,
-               starts + s * stride + first / span_tokens, first % span_tokens, contexts[s] - first,
-               span_tokens, scale);
+        int64_t angles = sinks ? s * HEAD_DIM : 0;
+        attend(&work, queries + row, sinks, cosines + angles, sines + angles, &slots,
+               out + row, starts + s * stride + first / span_tokens, first % span_tokens,
+               contexts[s] - first, span_tokens, scale);
     }
 }

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -64,11 +65,13 @@ def streamed(
     cuts=st.sets(st.integers(1, TOKENS - 1), max_size=12),
     steps=st.integers(0, 20),
     inner=st.sampled_from(["native", "per-sequence"]),
+    part_rows=st.sampled_from([1, 3, 64]),
 )
 def test_every_query_sees_what_the_technique_says(
-    window: int, sinks: int, cuts: set[int], steps: int, inner: str
+    window: int, sinks: int, cuts: set[int], steps: int, inner: str, part_rows: int
 ) -> None:
-    """In chunks and in single steps, whatever window and sinks, over blocks in any order."""
+    """In chunks, in parts of chunks and in single steps, whatever window and sinks, over blocks in
+    any order."""
     kept = KeptTokens(window, sinks)
     store = KVStore(MODEL, 64, "paged", BLOCK_TOKENS, dtype=torch.float32, device=CPU)
     for stored in store.tensors:
@@ -85,7 +88,8 @@ def test_every_query_sees_what_the_technique_says(
     outputs = []
     for start, stop in pairwise(bounds):
         entry = ScheduledSequence(seq, start, stop - start, True)
-        attend = attention.plan([entry], int(stop - start == 1))
+        with patch("engine.attention.rolling_chunk.LEAST_PART_ROWS", part_rows):
+            attend = attention.plan([entry], int(stop - start == 1))
         outputs.append(attend(0, asked[start:stop], found[start:stop], values[start:stop]))
     error = torch.cat(outputs).double() - streamed(queries, keys, values, kept)
     assert error.abs().max() < 2e-5

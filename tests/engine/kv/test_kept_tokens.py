@@ -29,3 +29,4 @@ def test_no_two_kept_positions_share_a_slot(
     slots = kept.slots(blocks, positions, block_tokens)
     assert sorted(slots) == list(range(len(positions)))
     assert np.array_equal(positions, np.unique(positions))
+    assert [kept.slot(blocks, int(each), block_tokens) for each in positions] == slots.tolist()
