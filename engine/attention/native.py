@@ -70,11 +70,10 @@ class _Decodes:
         self._store, self._kernel, self._places = store, kernel, places
         table, contexts, *angles = places
         scale, threads = store.keys.shape[-1] ** -0.5, torch.get_num_threads()
-        turn = [factor.data_ptr() for factor in angles] or [None, None]
+        turn: list[int | None] = [factor.data_ptr() for factor in angles]
         sizes = (window, sinks, store.span_tokens, len(contexts), scale, threads)
-        self._arguments = (
-            table.data_ptr(), table.shape[1], contexts.data_ptr(), *turn, *sizes
-        )  # fmt: skip
+        where = table.data_ptr(), table.shape[1], contexts.data_ptr()
+        self._arguments = (*where, *(turn or [None, None]), *sizes)
 
     def __call__(self, layer: int, queries: Tensor) -> Tensor:
         keys, values = self._store.layers[layer]
