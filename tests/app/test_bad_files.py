@@ -10,7 +10,7 @@ from tests.support.command_tree import NO_ADDRESS, NOWHERE, SOME, USUAL, Paramet
 from tests.support.forked_commands import ForkedCommands, forked_commands
 from tests.support.paths import SAMPLE
 
-MOST_S, MOST_BYTES = 2.0, 300e6
+MOST_S, MOST_BYTES = 1.9, 300e6
 
 pytestmark = pytest.mark.slow
 ON_SHEETS = ("--model", "llama-3-8b", "--hardware", "h100")
