@@ -34,11 +34,16 @@ class DescribedCommand(TyperCommand):
 
 
 class DescribedGroup(TyperGroup):
-    """A group of commands with options of its own, some of which may stand alone too."""
+    """A group of commands with options of its own: as those of a ``DescribedCommand``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; an option whose metavar is in brackets may be without a value."""
         return super().parse_args(ctx, _with_empty_values(args, self.params))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of the group."""
+        describe(self)
+        super().format_help(ctx, formatter)
 
 
 def _may_stand_alone(parameter: Any) -> bool:

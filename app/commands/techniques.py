@@ -1,17 +1,16 @@
 """``servetwin techniques``: what each technique does to a server, and the tables behind it."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import typer
-from typer import Option
 
 from app.commands.described import DescribedCommand, DescribedGroup
-from app.scenario.common_options import MOST_REPLICATIONS, Json, Seed
+from app.scenario.common_options import Json, Seed
 from app.scenario.option_groups import takes_options
 from app.scenario.technique_options import (
+    EffectOptions,
     FormatOptions,
     IntensityOptions,
     LatencyOptions,
@@ -24,36 +23,9 @@ techniques_app = typer.Typer(cls=DescribedGroup)
 
 
 @techniques_app.callback(invoke_without_command=True)
+@takes_options
 def techniques(
-    context: typer.Context,
-    scenario: Annotated[
-        Path | None, Option(help="YAML: model, hardware, techniques, policies, workload.")
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        Option(metavar="NAME:KEY=VALUE,...", help="This technique; may be repeated."),
-    ] = None,
-    replications: Annotated[
-        int | None,
-        Option(
-            help="Draws of load and engine behind the intervals; 5, to 20 while a sign is unsure.",
-            min=2,
-            max=MOST_REPLICATIONS,
-        ),
-    ] = None,
-    table: Annotated[
-        str | None,
-        Option(metavar="[NAME]", help="Print this table of the notes beside ours; alone: list."),
-    ] = None,
-    quality: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME=METRIC:CHANGE%@SOURCE",
-            help="Your own quality of a technique, with its source; may be repeated.",
-        ),
-    ] = None,
-    seed: Seed = 0,
-    as_json: Json = False,
+    context: typer.Context, options: EffectOptions, seed: Seed = 0, as_json: Json = False
 ) -> None:
     """What each technique changes: the same load simulated with and without it.
 
@@ -63,28 +35,11 @@ def techniques(
     """
     if context.invoked_subcommand is not None:
         return
-    if table is not None:
-        _require_alone({"--scenario": scenario, "--only": only, "--quality": quality})
-        _echo_table(table, replications, seed, as_json)
-        return
-    from app.scenario.technique_scenario import read_technique_scenario
-    from app.text.techniques.effects import effect_lines, effects_as_dict, judge, measure_effects
-    from sim.techniques.quality import parse_own_qualities
-    from sim.techniques.registry import TECHNIQUES, find_technique
-
-    tried = read_technique_scenario(scenario)
-    chosen = [find_technique(text) for text in only or TECHNIQUES]
-    own = parse_own_qualities(quality or (), chosen)
-    with progress("simulating techniques", total=len(chosen)) as advance:
-        effects = []
-        for effect in measure_effects(chosen, tried, replications, seed):
-            effects.append(effect)
-            advance(len(effects))
-    judged = judge(effects, tried, own)
-    if as_json:
-        typer.echo(json.dumps(effects_as_dict(judged, tried)))
+    if options.table is None:
+        _echo_effects(options, seed, as_json)
     else:
-        typer.echo("\n".join(effect_lines(judged, tried)))
+        options.require_table_alone()
+        _echo_table(options.table, options.replications, seed, as_json)
 
 
 @techniques_app.command("list")
@@ -144,6 +99,39 @@ def latency(options: LatencyOptions, as_json: Json = False) -> None:
     _echo(latency_report(options), as_json, latency_lines)
 
 
+def _echo_effects(options: EffectOptions, seed: int, as_json: bool) -> None:
+    """Simulate each technique and print what it changes.
+
+    Raises ``PolicyError`` where none of them makes sense on the server.
+    """
+    from app.scenario.technique_scenario import read_technique_scenario
+    from app.text.techniques.effects import (
+        effect_lines,
+        effects_as_dict,
+        judge,
+        measure_effects,
+        refusal,
+    )
+    from sim.techniques.quality import parse_own_qualities
+    from sim.techniques.registry import TECHNIQUES, find_technique
+
+    tried = read_technique_scenario(options.scenario)
+    chosen = [find_technique(text) for text in options.only or TECHNIQUES]
+    own = parse_own_qualities(options.quality, chosen)
+    with progress("simulating techniques", total=len(chosen)) as advance:
+        effects = []
+        for effect in measure_effects(chosen, tried, options.replications, seed):
+            effects.append(effect)
+            advance(len(effects))
+    if all(effect.refused for effect in effects):
+        raise PolicyError(f"no technique to compare: {'; '.join(map(refusal, effects))}")
+    judged = judge(effects, tried, own)
+    if as_json:
+        typer.echo(json.dumps(effects_as_dict(judged, tried)))
+    else:
+        typer.echo("\n".join(effect_lines(judged, tried)))
+
+
 def _echo_table(name: str, replications: int | None, seed: int, as_json: bool) -> None:
     """Print a table of the notes; that of effects is simulated."""
     from app.text.published.effects import effects_lines, effects_report
@@ -156,12 +144,6 @@ def _echo_table(name: str, replications: int | None, seed: int, as_json: bool) -
     if name and replications:
         raise PolicyError("--replications: only --table effects has draws of load; leave it out")
     _echo(table_report(name), as_json, table_lines)
-
-
-def _require_alone(options: Mapping[str, object]) -> None:
-    """Raise ``PolicyError`` where a table is wanted of one's own server: it is of the notes'."""
-    for beside in filter(options.get, options):
-        raise PolicyError(f"--table and {beside} exclude each other: a table has its own server")
 
 
 def _echo(

@@ -1,9 +1,13 @@
 """Options of the tables behind ``servetwin techniques``."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from typer import Option
+
+from app.scenario.common_options import MOST_REPLICATIONS
+from workloads.errors import PolicyError
 
 Model = Annotated[
     str | None, Option(help="A shipped model, or a path: our JSON, or any config.json.")
@@ -14,6 +18,30 @@ WeightFormat = Annotated[
     str, Option("--format", help="Number format of the weights: bf16, fp8, int4 ...")
 ]
 KVFormat = Annotated[str, Option(help="Number format of keys and values: bf16, fp8 ...")]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectOptions:
+    """Which techniques are compared on which server, or which table of the notes is printed."""
+
+    scenario: Annotated[Path | None, Option()] = None
+    """YAML: model, hardware, techniques, policies, workload."""
+    only: Annotated[tuple[str, ...], Option(metavar="NAME:KEY=VALUE,...")] = ()
+    """This technique; may be repeated."""
+    replications: Annotated[int | None, Option(min=2, max=MOST_REPLICATIONS)] = None
+    """Draws of load and engine behind the intervals; 5, to 20 while a sign is unsure."""
+    table: Annotated[str | None, Option(metavar="[NAME]")] = None
+    """Print this table of the notes beside ours; alone: list."""
+    quality: Annotated[tuple[str, ...], Option(metavar="NAME=METRIC:CHANGE%@SOURCE")] = ()
+    """Your own quality of a technique, with its source; may be repeated."""
+
+    def require_table_alone(self) -> None:
+        """Raise ``PolicyError`` where a table is wanted of one's own server: it has its own."""
+        given = {"scenario": self.scenario, "only": self.only, "quality": self.quality}
+        for beside in filter(given.get, given):
+            raise PolicyError(
+                f"--table and --{beside} exclude each other: a table has its own server"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,8 +121,13 @@ def _notes(judged: Sequence[Judged], scenario: TechniqueScenario) -> Iterator[st
             yield "prefix-cache cannot hit on this load: no two prompts begin alike"
     for effect in effects:
         if effect.refused is not None:
-            name = f"{effect.technique.name}: "
-            yield f"not here: {name}{effect.refused.removeprefix(name)}"
+            yield f"not here: {refusal(effect)}"
+
+
+def refusal(effect: Effect) -> str:
+    """Return which technique makes no sense here, and why."""
+    name = f"{effect.technique.name}: "
+    return f"{name}{(effect.refused or '').removeprefix(name)}"
 
 
 def _replications_lines(shown: Sequence[Effect]) -> Iterator[str]:

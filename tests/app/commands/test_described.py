@@ -17,6 +17,12 @@ def test_help_describes_settings_with_their_choices() -> None:
     assert "{" not in shown
 
 
+def test_the_options_of_a_group_are_described_too() -> None:
+    shown = " ".join(servetwin("techniques", "--help").out.replace("│", " ").split())
+    assert "Draws of load and engine" in shown
+    assert "{" not in shown
+
+
 def test_the_list_of_commands_imports_nothing_heavy() -> None:
     program = (
         "import sys; from typer.main import get_command; from app.cli import app; "

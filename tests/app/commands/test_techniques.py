@@ -244,6 +244,30 @@ def test_bad_input_is_one_line(arguments: tuple[str, ...], reason: str) -> None:
     assert reason in refused("techniques", *arguments)
 
 
+NOT_HERE = "tensor-parallel: tensor parallel: 3 ways do not divide the 32 heads of llama-2-7b"
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["fp9"], "technique: unknown technique 'fp9'; did you mean 'fp8'?"),
+        ([""], "technique: unknown technique ''; known are awq, "),
+        (["fp8:bit=4"], "technique fp8: unknown parameter 'bit'; "),
+        (["tensor-parallel:ways=3"], f"no technique to compare: {NOT_HERE}"),
+        (
+            ["tensor-parallel:ways=3", "fp8:missing=refuse"],
+            f"no technique to compare: {NOT_HERE}; fp8: ",
+        ),
+    ],
+)
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_table_without_a_technique_is_refused(
+    names: list[str], reason: str, form: tuple[str, ...]
+) -> None:
+    only = [part for name in names for part in ("--only", name)]
+    assert refused("techniques", *only, *form).startswith(f"servetwin: {reason}")
+
+
 def test_a_table_of_the_notes_stands_beside_ours_with_the_reasons() -> None:
     printed = lines("--table", "affine-quantisation")
     assert printed[1].split() == ["notes", "here"]

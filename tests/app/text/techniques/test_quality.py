@@ -133,4 +133,4 @@ def test_emulated_fp8_is_said_in_table_and_json() -> None:
     (entry,) = json.loads(servetwin(*asked, "--json").out)["techniques"]
     assert entry["note"].startswith(said)
     refusing = ("techniques", "--only", "fp8:missing=refuse", "--replications", 2)
-    assert "a100-80gb has no fp8 products" in servetwin(*refusing).out
+    assert "a100-80gb has no fp8 products" in refused(*refusing)
