@@ -1,5 +1,6 @@
 """Parts that pages share: controls bound to the link, uploaders, problems in place of a drawing."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -11,6 +12,8 @@ from workloads.errors import ServetwinError
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+
+_REST_S, _LOOK_EVERY_S = 0.2, 0.01
 
 
 def bound(name: str) -> dict[str, Any]:
@@ -40,6 +43,17 @@ def end_if_stale() -> None:
     Streamlit ends a script only where it calls Streamlit; reading the session's state is the least.
     """
     _ = "workload" in st.session_state
+
+
+def await_rest() -> None:
+    """Wait until no control has been moved for a moment; end this run of the script where one is.
+
+    Meanwhile the server sends, and the browser shows, what has been drawn so far.
+    """
+    rested_s = time.monotonic() + _REST_S
+    while time.monotonic() < rested_s:
+        time.sleep(_LOOK_EVERY_S)
+        end_if_stale()
 
 
 def uploader(label: str, name: str, take: Callable[[str, bytes], None], **options: Any) -> None:

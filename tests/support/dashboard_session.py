@@ -13,12 +13,17 @@ from websockets.typing import Subprotocol
 
 @dataclass
 class Session:
-    """What has been drawn so far: the number of metrics, and the texts of messages and captions."""
+    """What has been drawn so far: the kinds of elements in their order, and texts of messages."""
 
     socket: ClientConnection
-    metrics: int = 0
+    drawn: list[str] = field(default_factory=list)
     is_finished: bool = False
     texts: list[str] = field(default_factory=list)
+
+    @property
+    def metrics(self) -> int:
+        """How many metrics have been drawn."""
+        return self.drawn.count("metric")
 
     async def rerun(self, query: str) -> None:
         """Ask for the page of a link."""
@@ -42,7 +47,7 @@ class Session:
         elif kind == "delta" and message.delta.WhichOneof("type") == "new_element":
             element = message.delta.new_element
             shown = element.WhichOneof("type")
-            self.metrics += shown == "metric"
+            self.drawn.append(shown)
             if shown == "exception":
                 self.texts.append(
                     "EXCEPTION error " + element.exception.type + element.exception.message

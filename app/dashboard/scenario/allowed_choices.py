@@ -34,6 +34,7 @@ def runs_folder() -> Path:
     return additions().runs
 
 
+@cache
 def offered() -> dict[str, list[str]]:
     """Return the choices of the controls that have a closed list."""
     added = additions()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import streamlit as st
@@ -48,7 +48,7 @@ _MOST_YAML_BYTES = 100_000
 
 def scenario_at_the_side() -> None:
     """Draw the controls; the scenario is then ``current_scenario``."""
-    defaults = as_controls(ScenarioFile())
+    defaults = _defaults()
     with st.sidebar:
         st.header("Scenario")
         _workload(defaults)
@@ -75,11 +75,15 @@ def show_scenario(scenario: ScenarioFile) -> None:
 
 def _shown() -> dict[str, Any]:
     """Return the value of every control; one that is not drawn is at its default."""
-    defaults = as_controls(ScenarioFile())
-    return {name: st.session_state.get(name, value) for name, value in defaults.items()}
+    return {name: st.session_state.get(name, value) for name, value in _defaults().items()}
 
 
-def _workload(defaults: dict[str, Any]) -> None:
+@cache
+def _defaults() -> Mapping[str, Any]:
+    return as_controls(ScenarioFile())
+
+
+def _workload(defaults: Mapping[str, Any]) -> None:
     with st.expander("Workload", expanded=True):
         source = st.selectbox(
             "Requests from", workload_names(uploads()), help=CONTROLS["workload"].help,
@@ -110,7 +114,7 @@ def _scenario_or_none() -> ScenarioFile | None:
     return None
 
 
-def _part_of_trace(source: str, defaults: dict[str, Any]) -> None:
+def _part_of_trace(source: str, defaults: Mapping[str, Any]) -> None:
     trace = whole_trace(source)
     whole = f"all {len(trace):,}" if trace else None
     _number("Requests", "requests", None, placeholder=whole)
@@ -120,7 +124,7 @@ def _part_of_trace(source: str, defaults: dict[str, Any]) -> None:
         _number(ASSUMED_PREFIX, "prefix_share", defaults["prefix_share"], step=0.05)
 
 
-def _distributions(defaults: dict[str, Any]) -> None:
+def _distributions(defaults: Mapping[str, Any]) -> None:
     process = _select("Arrivals", "arrivals", defaults)
     if process in ("gamma", "weibull"):
         _real("CV of gaps", "cv", defaults)
@@ -135,7 +139,7 @@ def _distributions(defaults: dict[str, Any]) -> None:
     _count(SHARED_PREFIX, "shared_prefix_tokens", defaults)
 
 
-def _slo(defaults: dict[str, Any]) -> None:
+def _slo(defaults: Mapping[str, Any]) -> None:
     with st.expander("SLO", expanded=True):
         for name, label in (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("e2e_ms", "E2E latency")):
             help_ = f"{CONTROLS[name].help} Empty: no limit."
@@ -144,7 +148,7 @@ def _slo(defaults: dict[str, Any]) -> None:
         _number("SLO percentile", "percentile", defaults["percentile"], step=1.0, format="%g")
 
 
-def _server(defaults: dict[str, Any]) -> None:
+def _server(defaults: Mapping[str, Any]) -> None:
     with st.expander("Server"):
         kind = st.segmented_control(
             "Server from", [FROM_PROFILE, DATA_SHEET], default=FROM_PROFILE, required=True,
@@ -171,7 +175,7 @@ def _server(defaults: dict[str, Any]) -> None:
         _select("Router", "router", defaults, own)
 
 
-def _policies(defaults: dict[str, Any]) -> None:
+def _policies(defaults: Mapping[str, Any]) -> None:
     with st.expander("Policies"):
         _select("Preset", "preset", defaults)
         own = _own()
@@ -243,11 +247,11 @@ def _take_yaml(name: str, content: bytes) -> None:
     show_scenario(parse_scenario(content, name))
 
 
-def _count(label: str, name: str, defaults: dict[str, Any]) -> None:
+def _count(label: str, name: str, defaults: Mapping[str, Any]) -> None:
     _number(label, name, defaults[name])
 
 
-def _real(label: str, name: str, defaults: dict[str, Any]) -> None:
+def _real(label: str, name: str, defaults: Mapping[str, Any]) -> None:
     _number(label, name, float(defaults[name]), step=0.1)
 
 
@@ -263,7 +267,7 @@ def _number(label: str, name: str, value: float | None, **options: Any) -> None:
 
 
 def _select(
-    label: str, name: str, defaults: dict[str, Any], own: Mapping[str, Any] | None = None
+    label: str, name: str, defaults: Mapping[str, Any], own: Mapping[str, Any] | None = None
 ) -> str:
     """Draw a choice; its help adds what the server has by itself, from ``own``."""
     takes, by_itself = CONTROLS[name], (own or {}).get(name)

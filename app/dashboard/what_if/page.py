@@ -1,8 +1,13 @@
-"""What if: one scenario with its verdict, metrics and distributions, beside a pinned baseline."""
+"""What if: one scenario with its verdict, metrics and distributions, beside a pinned baseline.
+
+The figures are sent first, and charts follow once the controls are at rest: drawing the charts of
+each place that a slider passes would keep browser and server from the next figure.
+"""
 
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -28,7 +33,7 @@ from app.dashboard.simulated_line import simulated_line
 from app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from app.dashboard.what_if.first_visit import first_visit
 from app.dashboard.what_if.verdict import Verdict, facts, judge
-from app.dashboard.widgets import end_if_stale, problems_shown
+from app.dashboard.widgets import await_rest, end_if_stale, problems_shown
 from sim.experiments.predict import interval
 from sim.step_times.roofline.server import RooflineServer
 
@@ -45,7 +50,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def page() -> None:
-    """Draw the page: the first simulation at once, then what takes longer."""
+    """Draw the page: the figures of one simulation at once, then what takes longer."""
     started_s = time.perf_counter()
     head = st.container(horizontal=True, vertical_alignment="center")
     with head:
@@ -63,6 +68,7 @@ def page() -> None:
     answer = _Answer(outcome, baseline)
     answer.draw()
     words = st.empty()
+    await_rest()
     outcomes = {_NOW: outcome, **({_BEFORE: baseline} if baseline else {})}
     with simulations.TURNS.turn(Rank.REST_OF_PAGE, end_if_stale):
         _distributions(outcomes)
@@ -104,6 +110,7 @@ class _Answer:
 
     def __init__(self, outcome: SimulatedScenario, baseline: SimulatedScenario | None) -> None:
         self._outcome, self._baseline = outcome, baseline
+        self._facts = facts(outcome)
         self._verdict: DeltaGenerator = st.empty()
         self._metrics: tuple[ShownMetric, ...] = chosen_metrics()
         self._row: DeltaGenerator = st.empty()
@@ -115,7 +122,8 @@ class _Answer:
         """
         outcome, baseline = self._outcome, self._baseline
         summaries = simulations.finished_replications(outcome)
-        verdict = judge(facts(outcome, interval(summaries, "slo_attainment")))
+        attainment = interval(summaries, "slo_attainment")
+        verdict = judge(replace(self._facts, interval=attainment))
         before = summaries_so_far(baseline) if baseline else None
         unknown = baseline is not None and only_prefix_cache_differs(baseline, outcome)
         with self._verdict.container():

@@ -71,15 +71,15 @@ class Verdict:
         return "\n\n".join([f"**{self.headline}** {self.reason}", self.bottleneck, *helps])
 
 
-def facts(outcome: SimulatedScenario, attainment: Interval | None) -> VerdictFacts:
-    """Return the facts of a simulated scenario; ``attainment`` is over its replications, if any."""
+def facts(outcome: SimulatedScenario) -> VerdictFacts:
+    """Return the facts of one simulation, without the interval over its replications."""
     policies, slo = outcome.scenario.policies, outcome.file.slo.slo()
     requests = outcome.run.requests
     pressed = find_bottleneck(outcome.run, policies.as_dict(), policies.kv_tokens)
     return VerdictFacts(
         limits=_limits(slo),
         attainment=outcome.summary["slo_attainment"] if _limits(slo) else None,
-        interval=attainment,
+        interval=None,
         missed=_missed(requests, slo),
         refused=float((requests["status"] == "refused").mean()),
         mean_e2e_s=outcome.summary["e2e_s"]["mean"] or 0.0,

@@ -1,17 +1,20 @@
 """What if: the verdict in words, the page's logic, and its speed in a real browser."""
 
+import asyncio
 import logging
 import statistics
 import time
 from typing import Any
 
 import pytest
+import streamlit as st
 
 from app.dashboard.metrics_row import ALIKE, shown_metrics
 from app.dashboard.simulations import simulate
 from app.dashboard.what_if.page import bars_of_one_unit, memory_parts
 from app.scenario.scenario_file import parse_scenario
-from tests.support.dashboard_app import Browser, expect, page_test
+from tests.support.dashboard_app import Browser, ServedDashboard, expect, page_test
+from tests.support.dashboard_session import open_session
 from tests.support.effort import FULL, REDUCTION
 
 pytestmark = pytest.mark.usefixtures("few_replications")
@@ -140,6 +143,34 @@ def test_what_does_not_vary_has_no_intervals() -> None:
     captions = [caption.value for caption in at.caption]
     assert not any(text.startswith("90 %") for text in captions)
     assert any(text.startswith("No intervals: a recorded trace") for text in captions)
+
+
+def test_charts_and_intervals_wait_for_controls_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a slider passes has its verdict and its figures, and nothing else is computed for it."""
+    monkeypatch.setattr("app.dashboard.what_if.page.await_rest", st.stop)
+    at = small()
+    at.session_state["seed"] = 91
+    at.run()
+    assert not at.exception
+    assert len(at.success) == 1
+    assert len(at.metric) == len(SHOWN)
+    assert not at.get("plotly_chart")
+    assert "90 %: ..." in [caption.value for caption in at.caption]
+    monkeypatch.undo()
+    assert len(at.run().get("plotly_chart")) == 4
+
+
+@pytest.mark.browser
+def test_figures_are_sent_before_the_first_chart(dashboard: ServedDashboard) -> None:
+    async def elements() -> list[str]:
+        async with asyncio.timeout(120), open_session(dashboard.url, "requests=100") as session:
+            while not session.is_finished:
+                await session.receive()
+            return session.drawn
+
+    drawn = asyncio.run(elements())
+    assert drawn.count("plotly_chart") == 4
+    assert drawn[: drawn.index("plotly_chart")].count("metric") == len(SHOWN)
 
 
 @pytest.mark.browser

@@ -114,13 +114,13 @@ def test_a_share_that_is_the_same_in_every_draw_has_no_interval(ends: tuple[floa
 
 def test_limits_from_ten_seconds_on_are_in_seconds() -> None:
     text = "workload: {requests: 10}\nslo: {ttft_ms: 9999, e2e_ms: 20000}"
-    found = facts(simulate(parse_scenario(text, "t")), None)
+    found = facts(simulate(parse_scenario(text, "t")))
     assert "TTFT ≤ 9999 ms" in found.limits
     assert "E2E ≤ 20 s" in found.limits
 
 
 def test_facts_are_those_of_the_run() -> None:
-    found = facts(simulate(parse_scenario("workload: {requests: 50, rate_per_s: 5}", "t")), None)
+    found = facts(simulate(parse_scenario("workload: {requests: 50, rate_per_s: 5}", "t")))
     assert found.limits == "TTFT ≤ 500 ms, TPOT ≤ 50 ms"
     assert found.attainment == 1.0
     assert judge(found).kind == "holds"
@@ -128,6 +128,6 @@ def test_facts_are_those_of_the_run() -> None:
 
 def test_all_refused_is_a_verdict_too() -> None:
     text = "workload: {requests: 20, prompt_tokens: 4000, prompt_cv: 0.05}\npolicies: {kv_tokens: "
-    found = facts(simulate(parse_scenario(f"{text}320}}", "t")), None)
+    found = facts(simulate(parse_scenario(f"{text}320}}", "t")))
     assert (found.refused, judge(found).kind) == (1.0, "fails")
     assert "100 % are refused" in judge(found).text
