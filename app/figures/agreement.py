@@ -52,4 +52,4 @@ def _percentiles(requests: pd.DataFrame, metric: str) -> FloatArray:
 def _median_error(predicted: FloatArray, measured: FloatArray) -> str:
     middle = PERCENTILES.index(50)
     error = predicted[middle] / measured[middle] - 1 if measured[middle] else np.nan
-    return f"the median is off by {error:+.1%}." if np.isfinite(error) else "no value."
+    return f"the median is off by {100 * error:+.1f} %." if np.isfinite(error) else "no value."

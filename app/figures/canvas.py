@@ -162,7 +162,7 @@ def note_sample(figure: Figure, counts: Mapping[str, tuple[int, int]], what: str
     """Note beside the figure how many of how many it shows of each run, where that is not all."""
     cut = {run: (shown, of) for run, (shown, of) in counts.items() if shown < of}
     if len(cut) > 1 and len({*counts.values()}) == 1:
-        cut = {"each": next(iter(cut.values()))}
+        cut = {"Each": next(iter(cut.values()))}
     for run, (shown, of) in cut.items():
         name = f"{run}: " if len(counts) > 1 else ""
         add_note(figure, f"{name}{shown:,} of {of:,} {what} shown")

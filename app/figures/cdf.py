@@ -47,7 +47,7 @@ def _finished(requests: pd.DataFrame) -> pd.DataFrame:
 
 def _cdf(values: Mapping[str, pd.Series], name: str, looks: Looks, limit_s: float | None) -> Figure:
     metric = METRICS[name].fitting([limit_s, *(of_run.max() for of_run in values.values())])
-    title = f"{metric.label}: share of requests within it"
+    title = f"Distribution of {metric.label}"
     figure = canvas(metric.title, "share of requests, %", _alt(values, metric, limit_s), title)
     smallest = np.inf
     counts = {}

@@ -77,7 +77,8 @@ def _said(point: CurvePoint) -> str:
 
 
 def _alt(answers: Sequence[Answer], target: SLOTarget, x: str) -> str:
-    said = [f"{axis_title(target)} by {x}; the limit is {short(scaled(target, 1.0))}."]
+    what = axis_title(target).replace(", ", " in ")
+    said = [f"{what} by {x}; the limit is {short(scaled(target, 1.0))}."]
     for answer in answers:
         curve = ", ".join(
             f"{short(scaled(target, point.factor))} at {point.count:g}" for point in answer.points

@@ -95,14 +95,14 @@ def _hover(row: Mapping[Hashable, Any], unit: str) -> str:
     ours, theirs = number(row["predicted"], 1.0), number(row["measured"], 1.0)
     return (
         f"{row['gpu']}, {row['point']}: predicted {ours} {unit}, measured {theirs} {unit}, "
-        f"{row['error']:+.1%}"
+        f"{100 * row['error']:+.1f} %"
     )
 
 
 def _alt(figures: pd.DataFrame) -> str:
     """Return the largest error of each GPU and evidence in words."""
     said = [
-        f"{gpu}, {_WORDS[kind]['label']}: {group['error'].abs().max():.1%}"
+        f"{gpu}, {_WORDS[kind]['label']}: {100 * group['error'].abs().max():.1f} %"
         for gpu, on_gpu in figures.groupby("gpu", sort=False)
         for kind, group in on_gpu.groupby("evidence", sort=False)
     ]

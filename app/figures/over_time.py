@@ -111,7 +111,7 @@ def gains_over_time(found: pd.DataFrame, a: str, b: str) -> Figure:
     unit, factor = duration_unit([found["difference"].abs().max()])
     alt = (
         f"Difference of E2E latency in {unit} from {a} to {b} of every request by its arrival: "
-        f"{faster} are faster, {slower} slower."
+        f"faster {faster:,}, slower {slower:,}."
     )
     title = f"Requests that get faster and slower from {a} to {b}"
     figure = canvas(ARRIVAL, f"E2E latency difference, {unit}", alt, title)
@@ -234,13 +234,13 @@ def _alt(requests: Frames, metric: str, shown: Metric) -> str:
         values = frame.loc[frame["status"] == "finished", metric].dropna() * shown.factor
         middle, most = spoken(values.median()), spoken(values.max())
         said = f", median {middle}, at most {most} {shown.unit}"
-        alt.append(f"{run}: {len(values)} requests{said if len(values) else ''}.")
+        alt.append(f"{run}: {len(values):,} requests{said if len(values) else ''}.")
     return " ".join(alt)
 
 
 def _live_alt(answers: pd.DataFrame, predicted: pd.DataFrame, metric: str) -> str:
     shown = METRICS[metric].fitting([answers[metric].median(), predicted[metric].median()])
-    alt = f"{shown.label} of {len(answers)} answers by when they were sent."
+    alt = f"{shown.label} of {len(answers):,} answers by when they were sent."
     for name, frame in (("measured", answers), ("predicted", predicted)):
         if frame[metric].notna().any():
             alt += f" {name}: median {frame[metric].median() * shown.factor:.4g} {shown.unit}."

@@ -98,7 +98,7 @@ def _range(least: float, most: float) -> str:
 def _band_alt(bands: pd.DataFrame, label: str) -> str:
     known = bands[np.isfinite(bands["error"])]
     errors = [
-        f"{_range(least, most)}: {error:+.1%}"
+        f"{_range(least, most)}: {100 * error:+.1f} %"
         for least, most, error in known[["least", "most", "error"]].values
     ]
     return f"Error of mean {label} by requests in flight: {'; '.join(errors) or 'not known'}."

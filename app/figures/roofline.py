@@ -60,7 +60,7 @@ def _add_dot(figure: Figure, dot: pd.Series) -> None:
     }
     hover = (
         f"{dot['operator']} in {dot['phase']}: %{{y:.4g}} TFLOP/s at %{{x:.4g}} FLOP/byte, "
-        f"{dot['bound']}-bound, {dot['share']:.1%} of the step<extra></extra>"
+        f"{dot['bound']}-bound, {100 * dot['share']:.1f} % of the step<extra></extra>"
     )
     x, y = [dot["intensity_flops_per_byte"]], [dot["flops_per_s"] / _TERA]
     plot(figure, "markers", f"{dot['phase']}: {label}", x, y, hover, marker=marker)

@@ -13,6 +13,7 @@ from app.figures.canvas import (
     place_legend,
     plot,
     spaced_canvas,
+    spoken,
     stacked_canvas,
 )
 from app.figures.palette import LIMIT_COLOUR, Look, looks
@@ -163,7 +164,13 @@ def _add_series(
         for label, kept in zip(points["label"], points["slo_attainment"], strict=True)
     ]
     hover = "%{text}<br>%{y:.4g} at %{x:.4g} tokens/s for a user<extra></extra>"
-    options = {"line": line, "marker": marker, "customdata": list(points.index), "text": said}
+    options = {
+        "line": line,
+        "marker": marker,
+        "cliponaxis": False,
+        "customdata": list(points.index),
+        "text": said,
+    }
     options |= place
     plot(figure, "lines+markers", escape_markup(name), points[_X], points[y], hover, **options)
 
@@ -190,10 +197,12 @@ def _alt(points: pd.DataFrame, y: str, y_title: str, best: int | None) -> str:
     alt = [f"{len(points)} points: {y_title} against tokens per second for a user."]
     if best is not None and best in points.index:
         row = points.loc[best]
-        alt.append(f"Best is {row['label']}: {row[y]:.4g} at {row[_X]:.4g}.")
+        alt.append(f"Best is {row['label']}: {spoken(row[y])} at {spoken(row[_X])}.")
     front = points[points["on_front"]].sort_values(_X) if len(points) else points
     if len(front):
-        ends = [f"{row[y]:.4g} at {row[_X]:.4g}" for _, row in front.iloc[[0, -1]].iterrows()]
+        ends = [
+            f"{spoken(row[y])} at {spoken(row[_X])}" for _, row in front.iloc[[0, -1]].iterrows()
+        ]
         alt.append(f"The Pareto front goes from {ends[0]} to {ends[1]} tokens/s.")
     return " ".join(alt)
 

@@ -12,6 +12,8 @@ from app.figures.palette import Looks
 from app.figures.sampling import FloatArray, Frames, bucket_edges
 
 MOMENTS = 600
+_FEW = 4
+"""Up to so many requests an axis has whole numbers: plotly's own ticks would be halves."""
 _PANELS = (
     ("running", "running, requests", 1.0),
     ("waiting", "waiting, requests", 1.0),
@@ -49,6 +51,9 @@ def server_over_time(states: Frames, looks: Looks) -> Figure:
             hover, y = "%{y:.4g} at %{x:.4g} s" + OF_RUN, state[name] * factor
             place = {"legendgroup": run, "showlegend": row == 1, "row": row, "col": 1}
             plot(figure, "lines", run, state["at_s"], y, hover, line=steps_of(looks[run]), **place)
+    for row, (name, _, _) in enumerate(_PANELS[:2], start=1):
+        if max((state[name].max() for state in states.values()), default=0) <= _FEW:
+            figure.update_yaxes(dtick=1, row=row, col=1)
     if any(len(state) > MOMENTS for state in states.values()):
         add_note(figure, f"{MOMENTS + 1} moments shown; peaks between them are not")
     return figure
@@ -70,4 +75,5 @@ def _peak(run: str, state: pd.DataFrame) -> str:
         for (name, _, factor), words in zip(_PANELS, _PEAKS, strict=True)
         if state[name].notna().any()
     ]
-    return f"{run}: at most {', '.join(known) or 'nothing known'}."
+    when = " at the moments shown" if len(state) > MOMENTS else ""
+    return f"{run}: at most {', '.join(known) or 'nothing known'}{when}."

@@ -80,7 +80,7 @@ def mean_kv_parts(steps: pd.DataFrame) -> dict[str, float]:
 def provenance_bar(provenance: Mapping[str, Any]) -> Figure:
     """Draw one bar of the shares of busy time by origin (``RunProvenance.as_dict``)."""
     shares = origin_shares(provenance)
-    found = ", ".join(f"{one.name} {one.share:.1%}" for one in shares)
+    found = ", ".join(f"{one.name} {100 * one.share:.3g} %" for one in shares)
     alt = f"Where the step times come from: {found or 'no step was run'}."
     title = "Where the step times come from"
     figure = canvas("share of simulated busy time, %", "", alt, title)
@@ -90,7 +90,7 @@ def provenance_bar(provenance: Mapping[str, Any]) -> Figure:
         lines += len(words)
         part = ("<br>".join(words), *one.look)
         hover = f"%{{x:.3g}} % {one.name}<extra></extra>"
-        label = f"{one.name} {one.share:.1%}"
+        label = f"{one.name} {100 * one.share:.3g} %"
         _add_labelled_part(figure, "", part, 100 * one.share, label, hover)
     _lay_out_single_bar(figure, 130 + _LEGEND_LINE_PX * lines)
     figure.update_xaxes(range=[0, 100], ticksuffix=" %")
@@ -108,7 +108,7 @@ def request_parts(request_id: str, parts_s: Mapping[str, float]) -> Figure:
     for part, seconds in parts.items():
         look, share = PART_LOOKS[part], seconds / whole_s
         label = f"{look[0]}<br>{seconds:.3g} s" if share >= _LABELLED_SHARE else ""
-        hover = f"%{{x:.4g}} s, {share:.1%} of the latency<extra>{look[0]}</extra>"
+        hover = f"%{{x:.4g}} s, {100 * share:.1f} % of the latency<extra>{look[0]}</extra>"
         _add_labelled_part(figure, escape_markup(request_id), look, seconds, label, hover)
     _lay_out_single_bar(figure, 170)
     figure.update_layout(legend_traceorder="normal")
@@ -159,7 +159,9 @@ def _lay_out_single_bar(figure: Figure, height_px: int) -> None:
 
 def _shares(name: str, parts: Mapping[str, float], unit: str) -> str:
     total = sum(parts.values())
-    shares = ", ".join(f"{part} {amount / total:.0%}" for part, amount in parts.items() if total)
+    shares = ", ".join(
+        f"{part} {100 * amount / total:.0f} %" for part, amount in parts.items() if total
+    )
     return f"{name}: {spoken(total)} {unit}, {shares}."
 
 

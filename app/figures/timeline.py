@@ -171,7 +171,7 @@ def _name_lines(figure: Figure, ids: Sequence[str], chosen: str | None) -> None:
     figure.update_yaxes(
         range=[len(ids) - 0.4, -0.6], tickvals=named, row=1, col=1, zeroline=False,
         ticktext=[_label(ids[line], ids[line] == chosen) for line in named],
-        title="" if named else "request, in order", showgrid=False,
+        title="" if named else "request, in order of arrival", showgrid=False,
     )  # fmt: skip
     for line in (line for line in named if ids[line] == chosen):
         figure.add_hrect(
@@ -209,5 +209,5 @@ def _alt(shown: TimelineData) -> str:
         alt.append(f"The longest takes {spoken(longest_s)} s.")
     for name in ("running", "waiting"):
         if len(shown.state) and shown.state[name].notna().any():
-            alt.append(f"At most {spoken(shown.state[name].max())} requests are {name}.")
+            alt.append(f"Requests {name}: at most {spoken(shown.state[name].max())}.")
     return " ".join(alt)

@@ -24,7 +24,7 @@ def run_charts(
     measured = {named.name: named.run.requests for named in runs if named.run.kind == "loadtest"}
     for name in LATENCIES:
         figure = figures.latency_cdf(requests, name, looks, getattr(slo, name))
-        yield _DISTRIBUTIONS, f"{METRICS[name].label}: share of requests within it", figure
+        yield _DISTRIBUTIONS, f"Distribution of {METRICS[name].label}", figure
     if chunked := {name: of for name, of in measured.items() if "chunk_s" in of}:
         yield _DISTRIBUTIONS, "Chunk gaps (ITL)", figures.chunk_gap_cdf(chunked, looks)
     for name in ("ttft_s", "tpot_s"):

@@ -57,6 +57,12 @@ def test_the_commands_lead_to_a_number_of_gpus(
     assert "1 replica holds p99 TTFT below 500 ms" in run(answering, clone)
 
 
+def test_the_readme_has_the_way_of_the_browser() -> None:
+    section = (ROOT / "README.md").read_text().partition("## Your own CSV")[2].partition("\n## ")[0]
+    assert BLOCKS[1] == re.findall(r"```bash\n(.*?)```", section, re.DOTALL)[0].splitlines()
+    assert re.findall(r"\*([A-Z][^*]+)\*", section) == CLICKS
+
+
 def test_the_clicks_are_those_of_the_dashboard(clone: Path) -> None:
     browser = (ROOT / "tests" / "app" / "dashboard" / "test_path_own_csv.py").read_text()
     assert CLICKS[0] == "Upload"

@@ -35,6 +35,29 @@ theme => getComputedStyle(document.querySelector('[data-testid=stApp]')).colorSc
   && document.getAnimations().every(one => one.playState !== 'running'
     || one.effect.getComputedTiming().endTime === Infinity)
 """
+_PALE = """
+least => {
+  const ink = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const parts = colour => {
+    ink.clearRect(0, 0, 1, 1);
+    ink.fillStyle = colour;
+    ink.fillRect(0, 0, 1, 1);
+    return [...ink.getImageData(0, 0, 1, 1).data];
+  };
+  const light = ([r, g, b]) => [[r, .2126], [g, .7152], [b, .0722]].reduce((sum, [v, share]) =>
+    sum + share * (v <= 10 ? v / 3294.6 : ((v / 255 + .055) / 1.055) ** 2.4), 0);
+  const page = light(parts(getComputedStyle(document.querySelector('[data-testid=stApp]'))
+    .backgroundColor));
+  return [...document.querySelectorAll('[data-testid=stPlotlyChart] svg text')]
+    .filter(e => e.textContent.trim() && !e.closest('.hoverlayer, .barlayer'))
+    .filter(e => !e.closest('svg').parentElement.querySelector('.heatmaplayer .hm')
+      || !e.closest('.annotation'))
+    .map(e => [e.textContent, light(parts(getComputedStyle(e).fill))])
+    .map(([text, own]) => [text, (Math.max(own, page) + .05) / (Math.min(own, page) + .05)])
+    .filter(([, contrast]) => contrast < least)
+    .map(([text, contrast]) => `${text}: ${contrast.toFixed(2)} to 1`);
+}
+"""
 _FOCUSED = """
 () => {
   const found = document.activeElement;
@@ -87,6 +110,12 @@ def grave_findings(page: Any) -> list[Finding]:
 def cut_off(page: Any) -> list[str]:
     """Return the elements that hold more than they show, or lie outside the window."""
     return [*page.evaluate(_CUT_OFF), *page.evaluate(_OUTSIDE)]
+
+
+def pale_texts_of_charts(page: Any, least: float = 4.5) -> list[str]:
+    """Return titles, ticks and legends of charts with too little contrast: axe does not look."""
+    found: list[str] = page.evaluate(_PALE, least)
+    return found
 
 
 def stops(page: Any, most: int = 60) -> Iterator[dict[str, Any]]:

@@ -222,4 +222,6 @@ def _requests(frame: pd.DataFrame, title: str, scenario: ScenarioFile) -> None:
     column = st.column_config.LinkColumn(
         display_text="why?", help="Open the Timeline under the second policy at this request."
     )
-    st.dataframe(shown, hide_index=True, column_config={"timeline": column}, alt=title)
+    thousands = dict.fromkeys(times, st.column_config.NumberColumn(format="localized"))
+    columns = {**thousands, "timeline": column}
+    st.dataframe(shown, hide_index=True, column_config=columns, alt=title)

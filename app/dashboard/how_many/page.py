@@ -32,7 +32,7 @@ from app.dashboard.widgets import bound, or_stop
 from app.scenario.how_many.answers import FEWEST, Answer, What, best
 from app.scenario.how_many.prices import FORM, Prices
 from app.scenario.scenario_file import ScenarioFile
-from app.text.how_many.report import HEADS, headline, table_rows
+from app.text.how_many.report import HEAD_MEANINGS, HEADS, headline, table_rows
 from app.text.how_many.sentences import few_words, spread_sentence
 from sim.experiments.how_many import REPLICATIONS, CountSearch
 
@@ -72,7 +72,8 @@ def page() -> None:
     if what in FEWEST and is_example(base, rate_per_s):
         st.info(
             f"An example: the default scenario at {load.workload.rate_per_s:g} requests per "
-            "second. Upload your own trace at the side, or change the scenario or the rate."
+            "second, more than one server holds. Upload your own trace at the side, or change the "
+            "scenario or the rate."
         )
     name = _FIRST if _is_unfinished(_FIRST) else _DRAWS
     watch_job(name, lambda _: _draw(page, prices))
@@ -214,9 +215,10 @@ def _figures(found: Sequence[Answer], page: _Page) -> None:
     chart(figure, "how_many_chart", grid_source(page.base))
     cut = " Higher values are cut off; the table has them." if figures.is_cut(shown) else ""
     st.caption(
-        "Filled symbols hold the limit, open ones miss it; bars are draws of other traffic of "
-        f"this kind.{cut}"
+        "Filled symbols hold the limit, open ones miss it or are overloaded; bars are draws of "
+        f"other traffic of this kind.{cut}"
     )
     frame = pd.DataFrame(table_rows(found, target))
-    st.dataframe(frame, hide_index=True, key="how_many_table")
+    columns = {head: st.column_config.Column(help=said) for head, said in HEAD_MEANINGS.items()}
+    st.dataframe(frame, hide_index=True, key="how_many_table", column_config=columns)
     downloads(frame, "how-many")

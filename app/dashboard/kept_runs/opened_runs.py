@@ -39,7 +39,9 @@ def facts(run: Run) -> list[str]:
     if delivered := summary.get("delivered"):
         lines.append(f"load: {delivered.get('verdict', 'unknown')}")
     lines.append(describe_steady(summary["steady"]))
-    lines.append(f"servetwin {run.meta.get('servetwin', '?')}, {run.meta.get('date', 'no date')}")
+    version = run.meta.get("servetwin", "unknown")
+    made_by = "an unknown version of servetwin" if version == "unknown" else f"servetwin {version}"
+    lines.append(f"{made_by}, {run.meta.get('date', 'no date')}")
     return lines
 
 

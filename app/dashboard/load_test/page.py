@@ -188,7 +188,10 @@ def _example() -> None:
 def _drawn(requests: Mapping[str, pd.DataFrame], found: Comparison | None, source: str) -> None:
     if found:
         verdicts = verdict_table(found.metrics)
-        st.dataframe(verdicts, hide_index=True, alt="Errors of the prediction, with verdicts.")
+        st.dataframe(
+            verdicts, hide_index=True, placeholder="-",
+            alt="Errors of the prediction, with verdicts.",
+        )  # fmt: skip
     looks = figures.looks(("predicted", "measured"))
     for column, metric in zip(st.columns(2), _LATENCIES, strict=True):
         with column:

@@ -77,7 +77,9 @@ def _draw(job: "Job[MeasuredTable, FittedServer]") -> None:
     if found is None:
         return
     file = f"{PurePath(job.items[0].name).stem}.json"
-    errors = ", ".join(f"{name[:-2].upper()} {error:+.1%}" for name, error in found.errors.items())
+    errors = ", ".join(
+        f"{name[:-2].upper()} {100 * error:+.1f} %" for name, error in found.errors.items()
+    )
     st.caption(escaped(f"Fitted to {found.requests:,} requests; error of the means: {errors}."))
     st.download_button(
         "Download the profile", found.profile, file, "application/json", on_click="ignore",

@@ -24,7 +24,7 @@ SEED = 0
 WORDS = {"+": "better", "-": "worse", "0": "none", "?": "unsure", "": "undefined"}
 HEADS = {name: (words["label"], words["meaning"]) for name, words in EFFECT_WORDS.items()}
 EXPLAINED = (
-    f"none: less than {DEAD_BAND:.0%}; unsure: the interval includes 0. Changes are "
+    f"none: less than {100 * DEAD_BAND:.0f} %; unsure: the interval includes 0. Changes are "
     f"relative to the server without the technique, ± half of the 95 % interval over "
     f"{REPLICATIONS} draws of load and engine."
 )

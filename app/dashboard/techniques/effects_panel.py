@@ -19,9 +19,11 @@ from sim.techniques.registry import TECHNIQUES
 from sim.techniques.setup import Setup
 from sim.techniques.technique import Family, Technique
 from workloads.errors import ServetwinError
+from workloads.rows import counted
 
 _ALL = "all"
-_COLOURS = {"better": "#2E8B57", "worse": "#D55E00"}
+_TINTS = {"better": "#2E8B5755", "worse": "#D55E0055"}
+"""Behind the text, which keeps the page's own colour: as text they are 4:1 from a white page."""
 _COLUMNS = {
     "technique": st.column_config.TextColumn(pinned=True),
     **{
@@ -66,7 +68,7 @@ def _offer(server: DataSheetServer, names: Sequence[str]) -> None:
     missing = [text for text in names if text not in measured(server)]
     if missing:
         st.button(
-            f"Measure {len(missing)} techniques", type="primary", on_click=begin,
+            f"Measure {counted(len(missing), 'technique')}", type="primary", on_click=begin,
             args=(server, missing), help="About a quarter of a second each.",
         )  # fmt: skip
 
@@ -75,13 +77,13 @@ def _table(server: DataSheetServer, setup: Setup, names: Sequence[str]) -> None:
     known = measured(server)
     frame = effects.effects_table(names, known, setup.deployment.model)
     st.dataframe(
-        frame.style.map(_colour, subset=[head for head, _ in effects.HEADS.values()]),
+        frame.style.map(_tint, subset=[head for head, _ in effects.HEADS.values()]),
         hide_index=True, column_config=_COLUMNS, height=460, key="techniques_table",
         alt="What each technique changes, as a verdict and in per cent.",
     )  # fmt: skip
     refused = [known[name] for name in names if name in known and known[name].refused]
     if refused:
-        with st.expander(f"Not applicable: {len(refused)} techniques, with reasons"):
+        with st.expander(f"Not applicable: {counted(len(refused), 'technique')}, with the reason"):
             for effect in refused:
                 st.text(f"{effect.technique.name}: {effect.refused}")
 
@@ -167,6 +169,6 @@ def _changes(effect: Effect) -> None:
     st.caption(f"Load: {effect.experiment.describe()}.")
 
 
-def _colour(cell: object) -> str:
-    colour = _COLOURS.get(str(cell).partition(" ")[0])
-    return f"color: {colour}" if colour else ""
+def _tint(cell: object) -> str:
+    tint = _TINTS.get(str(cell).partition(" ")[0])
+    return f"background-color: {tint}" if tint else ""

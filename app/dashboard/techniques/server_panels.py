@@ -44,9 +44,9 @@ def roofline_panel(server: DataSheetServer, setup: Setup) -> None:
         "Filled symbols: a decode step of these sequences at this context. Open symbols: the "
         "prefill of one prompt of that length. A larger symbol takes a larger share of the step. "
         "Left of the ridge an operator is memory-bound, right of it compute-bound. Symbols lie "
-        "below the roof, "
-        f"for kernels are assumed to achieve {deployment.efficiency.compute:.0%} of FLOP/s and "
-        f"{deployment.efficiency.memory:.0%} of bandwidth. Drafting is left out."
+        "below the roof, for kernels are assumed to achieve "
+        f"{100 * deployment.efficiency.compute:.0f} % of FLOP/s and "
+        f"{100 * deployment.efficiency.memory:.0f} % of bandwidth. Drafting is left out."
     )
     st.dataframe(
         frame, hide_index=True, column_config=_OPERATOR_COLUMNS, placeholder="-",

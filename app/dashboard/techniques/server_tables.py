@@ -46,11 +46,14 @@ def peaks_flops_per_s(deployment: Deployment) -> dict[str, float]:
 def step_sentence(phase: str, step: breakdown.Breakdown) -> str:
     """Return a sentence on a step: its time, memory- and compute-bound shares, longest operator."""
     longest = max(step.operators, key=lambda placed: placed.step_s)
-    shares = ", ".join(f"{step.share(bound):.0%} {bound}-bound" for bound in ("memory", "compute"))
+    shares = ", ".join(
+        f"{100 * step.share(bound):.0f} % {bound}-bound" for bound in ("memory", "compute")
+    )
+    rest = 100 * step.rest_s / step.seconds
     return (
-        f"{phase}: {step.seconds * 1e3:.3g} ms a step, {shares}, {step.rest_s / step.seconds:.0%} "
+        f"{phase}: {step.seconds * 1e3:.3g} ms a step, {shares}, {rest:.0f} % "
         f"overhead, launches and messages. Longest: {longest.operator.name}, "
-        f"{longest.step_s / step.seconds:.0%} ({longest.bound}-bound)."
+        f"{100 * longest.step_s / step.seconds:.0f} % ({longest.bound}-bound)."
     )
 
 

@@ -43,6 +43,7 @@ from workloads.errors import ServetwinError
 
 _OF_TRIAL = "the profile of the trial above"
 _PERCENT = st.column_config.NumberColumn(format="%+.1f")
+_FOUR_DIGITS = st.column_config.NumberColumn(format="%.4g")
 _OWN_RECORDING = """\
 servetwin loadtest import measured.jsonl --out recorded
 servetwin verify --recorded recorded --model llama-3.1-8b --layers layers \\
@@ -110,7 +111,8 @@ def _verdict(name: str, trial: Trial) -> None:
         _box(capacity_line(trial.capacity.repeats), trial.capacity, trial.noun)
         metrics = (*trial.capacity.metrics, *metrics)
     _box(trial.load, trial.comparison, trial.noun)
-    st.caption(escaped(judged_line(trial.steady_part)))
+    judged = judged_line(trial.steady_part)
+    st.caption(escaped(judged[:1].upper() + judged[1:]))
     st.caption(escaped(f"Measured {trials.when_and_where(trial)}."))
     if (trials.EXAMPLE / name).is_dir():
         st.caption(
@@ -120,16 +122,24 @@ def _verdict(name: str, trial: Trial) -> None:
     chart(figures.errors_with_intervals(error_rows(metrics)), "trust_errors", _source(trial))
     with st.expander("The errors as a table"):
         verdicts = trials.verdict_table(metrics)
-        st.dataframe(verdicts, hide_index=True, alt="Errors of the prediction, with verdicts.")
+        st.dataframe(
+            verdicts,
+            hide_index=True,
+            placeholder="-",
+            alt="Errors of the prediction, with verdicts.",
+        )
         st.caption(
-            f"Error: (predicted - measured) / measured, with its {CONFIDENCE:.0%} confidence "
-            "interval. A metric holds when the interval lies within the limit, is refuted when it "
-            "lies outside; else the load tests cannot tell."
+            f"Error: (predicted - measured) / measured, with its {100 * CONFIDENCE:.0f} % "
+            "confidence interval. A metric holds when the interval lies within the limit, is "
+            "refuted when it lies outside; else the load tests cannot tell."
         )
         if steady := trial.steady:
             st.caption(STEADY_PART)
             verdicts = trials.verdict_table(steady.metrics)
-            st.dataframe(verdicts, hide_index=True, alt="The same errors in the steady part.")
+            st.dataframe(
+                verdicts, hide_index=True, placeholder="-",
+                alt="The same errors in the steady part.",
+            )  # fmt: skip
 
 
 def _source(trial: Trial) -> str:
@@ -207,7 +217,8 @@ def _fits(profile: Profile) -> None:
         tabs = st.tabs([str(layout) for layout in profile.layouts])
         for tab, (layout, fit) in zip(tabs, profile.layouts.items(), strict=True):
             table, alt = profile_fit.coefficient_table(fit), f"Fitted coefficients, {layout}."
-            tab.dataframe(table, hide_index=True, height=300, alt=alt)
+            digits = dict.fromkeys(table.columns[1:], _FOUR_DIGITS)
+            tab.dataframe(table, hide_index=True, height=300, column_config=digits, alt=alt)
     with right:
         st.markdown("**Residuals**")
         _residuals(profile, looks)
@@ -241,9 +252,12 @@ def _real_gpus() -> None:
     tabs = st.tabs([shown_metric(results, metric).title for metric in metrics])
     for tab, metric in zip(tabs, metrics, strict=True):
         table = evidence_table(results, metric)
-        signed = dict.fromkeys([str(head) for head in table if "error" in str(head)], _PERCENT)
+        heads = [str(head) for head in table]
+        values = [head for head in heads if head.endswith(("predicted", "measured"))]
+        columns = dict.fromkeys(values, _FOUR_DIGITS)
+        columns |= dict.fromkeys((head for head in heads if "error" in head), _PERCENT)
         alt = f"{METRICS[metric].label} of real GPUs, predicted and measured."
-        tab.dataframe(table, hide_index=True, column_config=signed, alt=alt)
+        tab.dataframe(table, hide_index=True, placeholder="-", column_config=columns, alt=alt)
     downloads(figures_found, "trust_gpus")
     st.markdown("Your own recorded run; `--out` in the folder of runs makes it a trial above:")
     st.code(_OWN_RECORDING, language="bash", wrap_lines=True)

@@ -36,23 +36,22 @@ def figures_by_evidence(results: Results) -> pd.DataFrame:
 
 
 def evidence_table(results: Results, metric: str) -> pd.DataFrame:
-    """Return a row per GPU and evidence: predicted, measured and error of mean and p90.
+    """Return a row per GPU and evidence: error, predicted and measured of mean and p90.
 
-    ``requests`` says on how many it was judged, or why there is no prediction.
+    The errors come first, where a narrow window shows them. ``requests`` says on how many it was
+    judged, or why there is no prediction.
     """
     factor = shown_metric(results, metric).factor
     rows = []
     for run in results["runs"]:
         for found in run["predictions"]:
-            row = {
-                "GPU": run["gpu"],
-                "from": EVIDENCE[found["evidence"]]["label"],
-                "requests": found.get("missing") or str(found["requests"]),
-            }
-            for point, figures in found.get("figures", {}).get(metric, {}).items():
+            points = found.get("figures", {}).get(metric, {}).items()
+            row = {"GPU": run["gpu"], "from": EVIDENCE[found["evidence"]]["label"]}
+            row |= {f"{point} error, %": 100 * figures["error"] for point, figures in points}
+            row["requests"] = found.get("missing") or str(found["requests"])
+            for point, figures in points:
                 row[f"{point} predicted"] = factor * figures["predicted"]
                 row[f"{point} measured"] = factor * figures["measured"]
-                row[f"{point} error, %"] = 100 * figures["error"]
             rows.append(row)
     return pd.DataFrame(rows)
 

@@ -89,14 +89,19 @@ def verdict_table(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
 def _figures(row: MetricComparison) -> dict[str, object]:
     values = predicted_figures(row)
     metric = METRICS[row.metric.partition(".")[0]].fitting((values[0], row.measured))
-    named = zip(("predicted", "from", "to", "measured"), (*values, row.measured), strict=True)
-    shares = zip(("error", "error from", "error to", "limit"), percents(row), strict=True)
-    return {
+    predicted, low, high, measured = (_rounded(metric.scaled(v)) for v in (*values, row.measured))
+    error, error_low, error_high, limit = map(_to_a_tenth, percents(row))
+    return {  # what a narrow window shows comes first
         "metric": f"{metric_name(row.metric)}, {metric.unit}",
         "verdict": VERDICTS[row.outcome],
-        **{name: _rounded(metric.scaled(value)) for name, value in named},
-        **{f"{name}, %": _rounded(percent) for name, percent in shares},
-    }
+        "predicted": predicted, "measured": measured, "error, %": error, "limit, %": limit,
+        "predicted from": low, "predicted to": high,
+        "error from, %": error_low, "error to, %": error_high,
+    }  # fmt: skip
+
+
+def _to_a_tenth(percent: float | None) -> float | None:
+    return None if percent is None else round(percent, 1)
 
 
 def _rounded(value: float | None) -> float | None:

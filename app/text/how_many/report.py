@@ -20,6 +20,14 @@ HEADS: Mapping[What, str] = {
     "users": "users at a time",
     "rate": "requests/s",
 }
+HEAD_MEANINGS = {
+    "90 %": "The answer in nine of ten draws of other traffic of this kind.",
+    "95 %": "The confidence interval of the answer.",
+    "there": "The latency with that answer, with its interval over the draws.",
+    "holds in": "In how many draws the limit is held with that answer.",
+    "just beyond": "The nearest count that misses the limit, and the latency there.",
+    "cost per hour": "Devices times the price above.",
+}
 
 
 def headline(answers: Sequence[Answer], target: SLOTarget, load: str) -> str:

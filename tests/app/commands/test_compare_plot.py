@@ -37,7 +37,7 @@ def test_runs_of_the_same_name_keep_their_places(runs: Path, tmp_path: Path) -> 
     assert json.loads(done.out)["outcome"]
     page = path.read_text()
     assert "other" in page
-    assert "TPOT: share of requests within it" in page
+    assert "Distribution of TPOT" in page
 
 
 def test_a_gate_that_refuses_has_its_picture_too(runs: Path, tmp_path: Path) -> None:

@@ -9,7 +9,15 @@ pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from PIL import Image, ImageChops
 
 from app.dashboard.pages import PAGES
-from tests.support.accessibility import cut_off, focused, grave_findings, in_words, show_in, stops
+from tests.support.accessibility import (
+    cut_off,
+    focused,
+    grave_findings,
+    in_words,
+    pale_texts_of_charts,
+    show_in,
+    stops,
+)
 from tests.support.dashboard_app import Browser, expect
 
 
@@ -64,6 +72,7 @@ def test_a_page_is_whole_at_900_px_and_axe_finds_nothing_grave_in_both_themes(
         show_in(page, theme)
         found = grave_findings(page)
         assert not found, f"{theme}: {in_words(found)}"
+        assert pale_texts_of_charts(page) == [], theme
     assert cut_off(page) == []
     user.assert_sound()
 

@@ -36,7 +36,7 @@ def test_every_figure_is_a_point_in_the_panel_of_its_metric(drawn: figures.Figur
     found = points(drawn)
     assert [trace.xaxis for trace in found] == ["x"] * len(EVIDENCE) + ["x2"] * len(EVIDENCE)
     assert all(list(trace.x) == [1000, 2000] * 2 for trace in found)
-    assert found[0].text[0] == "A, mean: predicted 1100 ms, measured 1000 ms, +10.0%"
+    assert found[0].text[0] == "A, mean: predicted 1100 ms, measured 1000 ms, +10.0 %"
     titles = [axis.title.text for axis in drawn.select_xaxes()]
     assert titles == ["measured TTFT, ms", "measured TPOT, ms"]
 
@@ -57,8 +57,8 @@ def test_evidence_is_a_colour_and_a_style_and_a_gpu_a_symbol(drawn: figures.Figu
     symbols = [symbol for trace in first for symbol in trace.marker.symbol[::2]]
     assert len(set(symbols)) == 2 * len(EVIDENCE)
     legend = [trace.name for trace in drawn.data if trace.showlegend is not False]
-    assert legend == ["within 10%", "equal", *(trace.name for trace in first), "A", "B"]
+    assert legend == ["within 10 %", "equal", *(trace.name for trace in first), "A", "B"]
 
 
 def test_the_largest_errors_are_said_in_words(drawn: figures.Figure) -> None:
-    assert "A, layer times: 10.0%" in figures.alt_text(drawn)
+    assert "A, layer times: 10.0 %" in figures.alt_text(drawn)

@@ -20,3 +20,13 @@ def test_the_state_is_that_of_the_steps_and_idle_between_them() -> None:
     )
     assert figures.state_of_steps(one, None)["kv_usage"].isna().all()
     assert figures.state_of_steps(one.drop(columns="replica"), 1000).empty
+
+
+def test_a_few_requests_have_whole_ticks_and_peaks_are_those_of_the_moments_shown() -> None:
+    state = figures.state_of_steps(steps_frame(replica=0), 1000)
+    state = state.assign(running=40.0, waiting=1.0)
+    drawn = figures.server_over_time({"a": state}, figures.looks(["a"]))
+    assert (drawn.layout.yaxis.dtick, drawn.layout.yaxis2.dtick) == (None, 1)
+    said = figures.alt_text(drawn)
+    assert "at most 40 requests running, 1 waiting, " in said
+    assert said.endswith(" at the moments shown.")

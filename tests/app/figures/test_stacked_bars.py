@@ -15,15 +15,15 @@ def test_what_a_scenario_rests_on_is_said_in_words_too() -> None:
     )
     assert [bar.x[0] for bar in drawn.data] == [75, 25]
     assert [bar.text for bar in drawn.data] == [
-        "measured here 75.0%",
-        "extrapolated from it 25.0%",
+        "measured here 75 %",
+        "extrapolated from it 25 %",
     ]
     assert len({bar.marker.color for bar in drawn.data}) == 1
     assert [bar.marker.pattern.shape for bar in drawn.data] == ["", "x"]
     lines = [line for bar in drawn.data for line in bar.name.split("<br>")]
     assert len(lines) > 2
     assert max(map(len, lines)) <= 64, "fits beside the controls at 900 px"
-    assert "measured here 75.0%, extrapolated from it 25.0%." in figures.alt_text(drawn)
+    assert "measured here 75 %, extrapolated from it 25 %." in figures.alt_text(drawn)
     assert figures.alt_text(figures.provenance_bar({"origins": {}, "extrapolated": {}})).endswith(
         "no step was run."
     )

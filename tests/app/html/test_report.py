@@ -84,9 +84,9 @@ class Page(HTMLParser):
 
 
 ORDER = {
-    "run": ("Predicted TTFT p90", "metric mean p50", "TTFT: share of requests"),
-    "comparison": ("Compared run-1 answers first", "run TTFT, ms mean", "TTFT: share of requests"),
-    "load test": ("Measured TTFT p90", "metric mean p50", "TTFT: share of requests"),
+    "run": ("Predicted TTFT p90", "metric mean p50", "Distribution of TTFT"),
+    "comparison": ("Compared run-1 answers first", "run TTFT, ms mean", "Distribution of TTFT"),
+    "load test": ("Measured TTFT p90", "metric mean p50", "Distribution of TTFT"),
     "verification": (
         "Verdict The prediction is refuted",
         "metric load predicted",
@@ -98,7 +98,7 @@ ORDER = {
         "level requests/s",
         "Share of requests within",
     ),
-    "many runs": ("Compared TTFT p90", "run TTFT, ms mean", "TTFT: share of requests"),
+    "many runs": ("Compared TTFT p90", "run TTFT, ms mean", "Distribution of TTFT"),
 }
 """Card, table and chart of each kind of report."""
 FOLDED = ("Versions and machines", "Scenarios", "Definitions")

@@ -32,9 +32,7 @@ def titles(*runs: Run) -> dict[str, list[str]]:
 
 def test_a_simulation_has_its_server_and_its_memory(run: Run) -> None:
     assert titles(run) == {
-        "Distributions": [
-            f"{label}: share of requests within it" for label in ("TTFT", "TPOT", "E2E latency")
-        ],
+        "Distributions": [f"Distribution of {label}" for label in ("TTFT", "TPOT", "E2E latency")],
         "Over time": [
             "TTFT over time",
             "TPOT over time",

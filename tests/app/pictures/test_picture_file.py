@@ -106,7 +106,7 @@ def test_an_svg_has_the_title_the_source_and_the_lines(theme: str, tmp_path: Pat
     root = ET.fromstring(path.read_bytes())
     assert (root.get("width"), root.get("height")) == ("960", "540")
     said = "".join(root.itertext())
-    for text in ("TTFT: share of requests within it", CAPTION.source, CAPTION.link, "TTFT, ms"):
+    for text in ("Distribution of TTFT", CAPTION.source, CAPTION.link, "TTFT, ms"):
         assert text in said
     assert size_bytes == path.stat().st_size < MOST_BYTES
     assert "http" not in said
@@ -129,7 +129,7 @@ def test_a_page_needs_neither_and_names_nothing_of_elsewhere(
     path = tmp_path / "c.html"
     PictureFile(path).draw(DRAWN["cdf"](), CAPTION)
     page = path.read_text()
-    assert "<h1>TTFT: share of requests within it</h1>" in page
+    assert "<h1>Distribution of TTFT</h1>" in page
     assert CAPTION.source in page
     assert CAPTION.link in page
     assert path.stat().st_size < 3_000_000

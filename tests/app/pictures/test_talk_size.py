@@ -33,7 +33,7 @@ def test_a_picture_is_wide_and_has_title_source_and_link(name: str) -> None:
 
 
 def test_a_title_is_of_the_figure_or_of_its_axes() -> None:
-    assert figures.title_of(DRAWN["cdf"]()) == "TTFT: share of requests within it"
+    assert figures.title_of(DRAWN["cdf"]()) == "Distribution of TTFT"
     assert figures.title_of(canvas("load, requests/s", "TTFT p99, ms", "")) == ("TTFT p99 by load")
     assert all(title[:1].isupper() for title in map(figures.title_of, made()))
 

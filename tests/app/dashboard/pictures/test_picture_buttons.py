@@ -63,7 +63,7 @@ def test_a_chart_for_a_talk_from_the_first_screen_to_the_file(
         assert (root.get("width"), root.get("height")) == ("960", "540")
         said = texts(path)
         for text in (
-            "TTFT: share of requests within it", "share of requests, %", *BATCHING,
+            "Distribution of TTFT", "share of requests, %", *BATCHING,
             "Simulated: llama-3-8b-h100", "60 generated requests", "seed 0",
             f"Servetwin {own_version()}", urlsplit(user.url).netloc,
         ):  # fmt: skip

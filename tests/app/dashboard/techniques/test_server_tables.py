@@ -81,7 +81,7 @@ def test_ideal_operators_lie_on_the_roof() -> None:
 
 def test_decodes_are_memory_bound_and_long_prompts_compute_bound() -> None:
     steps = breakdowns(deployment(), 32, 2048)
-    assert "0% compute-bound" in step_sentence("decode", steps["decode"])
+    assert "0 % compute-bound" in step_sentence("decode", steps["decode"])
     bound = {p.operator.name: p.bound for p in steps["prefill"].operators}
     assert bound["FFN"] == bound["prefill attention"] == "compute"
     assert bound["head"] == "memory", "logits of one row"

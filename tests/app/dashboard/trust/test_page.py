@@ -30,7 +30,7 @@ def test_the_page_shows_the_bundled_trial_on_a_first_visit(page: Any) -> None:
     (said,) = (box.value for box in page.warning)
     assert "after 2 load tests the interval of the error of TPOT mean, TTFT mean" in said
     captions = [caption.value.replace("\\", "") for caption in page.caption]
-    assert any(c.startswith("judged: the whole run; beside it the predicted") for c in captions)
+    assert any(c.startswith("Judged: the whole run; beside it the predicted") for c in captions)
     assert "steady part" in captions
     tables = [frame.value["metric"].tolist() for frame in page.dataframe[:2]]
     assert tables[0][0] == "output throughput, tokens/s"
@@ -48,11 +48,13 @@ def test_a_measured_capacity_comes_before_the_latencies(page: Any, tmp_path: Pat
     assert "capacity, in 2 load tests with all requests at once" in said
     row = page.dataframe[0].value.iloc[0]
     assert row["metric"] == "capacity, requests/s"
-    assert row[["predicted", "from", "to"]].tolist() == pytest.approx([5.0, 4.8, 5.2])
+    assert row[["predicted", "predicted from", "predicted to"]].tolist() == pytest.approx(
+        [5.0, 4.8, 5.2]
+    )
     assert [row["measured"], row["error, %"]] == pytest.approx([5.5, -9.1], abs=0.05)
     assert row["verdict"] == "✗ refuted"
     captions = [caption.value.replace("\\", "") for caption in page.caption]
-    assert "judged: the whole run; steady part: none; fewer than 50 requests" in captions
+    assert "Judged: the whole run; steady part: none; fewer than 50 requests" in captions
     assert "steady part" not in captions
 
 
