@@ -201,7 +201,8 @@ def _alt(points: pd.DataFrame, y: str, y_title: str, best: int | None) -> str:
     front = points[points["on_front"]].sort_values(_X) if len(points) else points
     if len(front):
         ends = [
-            f"{spoken(row[y])} at {spoken(row[_X])}" for _, row in front.iloc[[0, -1]].iterrows()
+            f"{spoken(float(row[y]))} at {spoken(float(row[_X]))}"
+            for _, row in front.iloc[[0, -1]].iterrows()
         ]
         alt.append(f"The Pareto front goes from {ends[0]} to {ends[1]} tokens/s.")
     return " ".join(alt)
