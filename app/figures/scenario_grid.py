@@ -196,16 +196,17 @@ def _shade(figure: Figure, least: float, most: float, row: int) -> None:
 def _alt(points: pd.DataFrame, y: str, y_title: str, best: int | None) -> str:
     alt = [f"{len(points)} points: {y_title} against tokens per second for a user."]
     if best is not None and best in points.index:
-        row = points.loc[best]
-        alt.append(f"Best is {row['label']}: {spoken(row[y])} at {spoken(row[_X])}.")
+        alt.append(f"Best is {points.loc[best, 'label']}: {_place(points.loc[[best]], y)}.")
     front = points[points["on_front"]].sort_values(_X) if len(points) else points
     if len(front):
-        ends = [
-            f"{spoken(float(row[y]))} at {spoken(float(row[_X]))}"
-            for _, row in front.iloc[[0, -1]].iterrows()
-        ]
+        ends = [_place(front.iloc[[end]], y) for end in (0, -1)]
         alt.append(f"The Pareto front goes from {ends[0]} to {ends[1]} tokens/s.")
     return " ".join(alt)
+
+
+def _place(point: pd.DataFrame, y: str) -> str:
+    """Return where the one row of a frame lies."""
+    return f"{spoken(point[y].item())} at {spoken(point[_X].item())}"
 
 
 def _heat_map_alt(shares: pd.DataFrame, share_title: str) -> str:
