@@ -196,7 +196,7 @@ def _shade(figure: Figure, least: float, most: float, row: int) -> None:
 def _alt(points: pd.DataFrame, y: str, y_title: str, best: int | None) -> str:
     alt = [f"{len(points)} points: {y_title} against tokens per second for a user."]
     if best is not None and best in points.index:
-        alt.append(f"Best is {points.loc[best, 'label']}: {_place(points.loc[[best]], y)}.")
+        alt.append(f"Best is {points['label'].loc[best]}: {_place(points.loc[[best]], y)}.")
     front = points[points["on_front"]].sort_values(_X) if len(points) else points
     if len(front):
         ends = [_place(front.iloc[[end]], y) for end in (0, -1)]
