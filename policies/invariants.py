@@ -6,7 +6,6 @@ invariant stops the run with its name, the step and the sequence.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple
 from typing import NoReturn
 
 from policies.batch import Batch, ScheduledSequence
@@ -150,9 +149,10 @@ class InvariantChecked(SchedulerProxy):
             except AssertionError as error:
                 self._fail(CONSERVED, touched, str(error))
         usage = self.memory.usage(holders)
-        capacity, *parts, _ = astuple(usage)  # all but what is shared
+        waste = usage.internal_waste_tokens + usage.external_waste_tokens
+        used = usage.live_tokens + usage.reserved_tokens + waste + usage.cached_tokens
         least = min(usage.live_tokens, usage.reserved_tokens, usage.free_tokens)
-        if sum(parts) != capacity or least < 0:
+        if used + usage.free_tokens != usage.capacity_tokens or least < 0:
             self._fail(CONSERVED, touched, f"{usage}")
         if not self._present and usage.live_tokens + usage.reserved_tokens:
             self._fail(CONSERVED, touched, f"no sequence is left, but {usage}")
