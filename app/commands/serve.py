@@ -10,7 +10,6 @@ from typer import Option
 
 from app.scenario.common_options import Seed
 from app.scenario.engine_options import EngineChoice, HttpOptions, require_engine
-from app.scenario.idle_settings import unread_settings
 from app.scenario.mock_options import MockOptions, check_options
 from app.scenario.option_groups import Only, takes_options
 from app.scenario.policy_options import PolicyOptions
@@ -121,6 +120,7 @@ def _bundled(
 def _simulated(
     servers: ServerOptions, policy: PolicyOptions, choice: EngineChoice, step_log: Path | None
 ) -> Served:
+    from app.scenario.idle_settings import unread_settings
     from app.twin.simulated_server import simulated_engine
     from engine.text.byte_tokenizer import ByteTokenizer
 
