@@ -99,6 +99,7 @@ def _serve(served: Served, http: HttpOptions) -> None:
 def _bundled(
     policy: PolicyOptions, choice: EngineChoice, servers: ServerOptions, step_log: Path | None
 ) -> Served:
+    from app.scenario.idle_settings import unread_settings
     from engine.checkpoint.find_model import find_model
     from engine.core.core_process import bundled
 
