@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.checkpoint.expert_architectures import deepseek, mixtral_experts, qwen3_experts
-from engine.checkpoint.json_file import JsonObject
+from engine.checkpoint.json_file import JsonObject, shortened, shown
 from engine.checkpoint.rope_parameters import rope_scaling, rope_theta
 from engine.models.model_config import ModelConfig
 from workloads.errors import EngineError
@@ -73,13 +73,13 @@ def _reader(config: JsonObject) -> Reader:
         return ARCHITECTURES[by_type[model_type]]
     found = ", ".join(map(str, named)) if isinstance(named, list) else config.get("model_type")
     known = ", ".join(ARCHITECTURES)
-    raise config.error("architectures", f"{found} is not supported: the engine has {known}")
+    raise config.error(
+        "architectures", f"{shortened(str(found))} is not supported: the engine has {known}"
+    )
 
 
 def _basis(config: JsonObject, name: str) -> ModelConfig:
     """Return what all architectures have in common."""
-    if config.size("num_hidden_layers") > _MOST_LAYERS:
-        raise config.error("num_hidden_layers", f"must be at most {_MOST_LAYERS}")
     heads, hidden_size = config.size("num_attention_heads"), config.size("hidden_size")
     scaling, longest = rope_scaling(config), config.size("max_position_embeddings")
     if scaling is not None and scaling.kind == "yarn":
@@ -87,7 +87,7 @@ def _basis(config: JsonObject, name: str) -> ModelConfig:
     return ModelConfig(
         name=name,
         hidden_size=hidden_size,
-        layers=config.size("num_hidden_layers"),
+        layers=config.size("num_hidden_layers", most=_MOST_LAYERS),
         heads=heads,
         kv_heads=config.size("num_key_value_heads", heads),
         head_dim=_head_dim(config, hidden_size, heads),
@@ -156,7 +156,9 @@ def _qwen_windows(config: JsonObject, model: ModelConfig) -> ModelConfig:
     if not types:
         first = config.get("max_window_layers", 28)
         if type(first) is not int or first < 0:
-            raise config.error("max_window_layers", f"must be a number of layers (got {first!r})")
+            raise config.error(
+                "max_window_layers", f"must be a number of layers (got {shown(first)})"
+            )
         types = ["full_attention"] * model.layers
         types[first:] = ["sliding_attention"] * max(0, model.layers - first)
     return _with_windows(model, [window if kind[0] == "s" else None for kind in types])
@@ -177,7 +179,7 @@ def _check_layer_types(config: JsonObject, model: ModelConfig, allowed: str) -> 
         raise config.error("layer_types", f"must be a list of {model.layers}")
     for kind in types:
         if kind not in allowed.split(" or "):
-            raise config.error("layer_types", f"{kind!r} is not supported: use {allowed}")
+            raise config.error("layer_types", f"{shown(kind)} is not supported: use {allowed}")
     return list(types)
 
 

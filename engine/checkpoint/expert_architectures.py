@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.checkpoint.json_file import JsonObject
+from engine.checkpoint.json_file import JsonObject, shown
 from engine.models.expert_config import ExpertConfig, Scoring
 from engine.models.latent_config import LatentConfig
 from engine.models.model_config import ModelConfig
@@ -21,14 +21,14 @@ def qwen3_experts(config: JsonObject, model: ModelConfig) -> ExpertConfig:
     """Return the experts of Qwen3-MoE: of every ``decoder_sparse_step``-th layer."""
     key = "num_experts" if config.get("num_experts") is not None else "num_local_experts"
     step, dense = config.size("decoder_sparse_step", 1), config.get("mlp_only_layers", [])
-    if not isinstance(dense, list):
-        raise config.error("mlp_only_layers", "must be a list of layers")
-    layers = range(model.layers)
+    if not isinstance(dense, list) or any(type(layer) is not int for layer in dense):
+        raise config.error("mlp_only_layers", f"must be a list of layers (got {shown(dense)})")
+    layers, without = range(model.layers), frozenset(dense)
     return ExpertConfig(
         config.size(key),
         config.size("num_experts_per_tok"),
         config.size("moe_intermediate_size"),
-        dense_layers=tuple(i for i in layers if i in dense or (i + 1) % step),
+        dense_layers=tuple(i for i in layers if i in without or (i + 1) % step),
         normalise=config.flag("norm_topk_prob"),
     )
 
@@ -56,7 +56,9 @@ def deepseek(config: JsonObject, model: ModelConfig, *, third: bool) -> ModelCon
     width = config.size("qk_nope_head_dim") + rope_dim
     dense = config.get("first_k_dense_replace", 0)
     if type(dense) is not int or dense < 0:
-        raise config.error("first_k_dense_replace", f"must be a number of layers (got {dense!r})")
+        raise config.error(
+            "first_k_dense_replace", f"must be a number of layers (got {shown(dense)})"
+        )
     experts = _deepseek_experts(config, dense, third=third) if dense < model.layers else None
     return replace(model, kv_heads=1, head_dim=width, latent=latent, experts=experts)
 

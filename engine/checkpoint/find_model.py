@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.checkpoint.architectures import CONFIG_FILE, read_model_config
-from engine.checkpoint.json_file import JsonObject
+from engine.checkpoint.json_file import JsonObject, shortened
 from engine.checkpoint.tensor_check import check_tensors, has_same_tensors
 from engine.checkpoint.tensor_files import StoredTensor, stored_tensors
 from engine.models.model_config import PRESETS, ModelConfig, model_preset
@@ -95,7 +95,9 @@ def _eos_ids(folder: Path, config: ModelConfig) -> tuple[int, ...]:
         ids = eos if isinstance(eos, list) else [eos]
         for token in ids:
             if type(token) is not int or not 0 <= token < config.vocab_size:
-                wrong = f"{json.dumps(token)} is no token of 0 .. {config.vocab_size - 1}"
+                wrong = (
+                    f"{shortened(json.dumps(token))} is no token of 0 .. {config.vocab_size - 1}"
+                )
                 raise found.error("eos_token_id", wrong)
         return tuple(ids)
     return ()

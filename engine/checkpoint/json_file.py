@@ -7,6 +7,11 @@ from typing import Any
 
 from workloads.errors import EngineError
 
+_MOST_SIZE = 2**53
+_MOST_NUMBER = 1e18
+"""Beyond all that is in use, and small enough for its square to be a number."""
+_MOST_CHARACTERS = 60
+
 
 class JsonObject:
     """Reads keys of an object; ``place`` is the file, and the key where it lies deeper."""
@@ -39,13 +44,15 @@ class JsonObject:
         value = self.values.get(key)
         return default if value is None else value
 
-    def size(self, key: str, default: int | None = None) -> int:
-        """Return a whole number of at least 1; without ``default`` the key must be there."""
+    def size(self, key: str, default: int | None = None, most: int = _MOST_SIZE) -> int:
+        """Return a whole number from 1 to ``most``; without ``default`` the key must be there."""
         value = self.get(key, default)
         if value is None:
             raise self.error(key, "is missing")
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.error(key, f"must be a whole number of at least 1 (got {value!r})")
+            raise self.error(key, f"must be a whole number of at least 1 (got {shown(value)})")
+        if value > most:
+            raise self.error(key, f"must be at most {most} (got {shown(value)})")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -54,14 +61,16 @@ class JsonObject:
         if value is None:
             raise self.error(key, "is missing")
         if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-            raise self.error(key, f"must be a number above 0 (got {value!r})")
+            raise self.error(key, f"must be a number above 0 (got {shown(value)})")
+        if value > _MOST_NUMBER:
+            raise self.error(key, f"must be at most {_MOST_NUMBER:g} (got {shown(value)})")
         return float(value)
 
     def flag(self, key: str, default: bool = False) -> bool:
         """Return true or false."""
         value = self.get(key, default)
         if not isinstance(value, bool):
-            raise self.error(key, f"must be true or false (got {value!r})")
+            raise self.error(key, f"must be true or false (got {shown(value)})")
         return value
 
     def part(self, key: str) -> "JsonObject | None":
@@ -70,7 +79,7 @@ class JsonObject:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise self.error(key, f"must be an object (got {value!r})")
+            raise self.error(key, f"must be an object (got {shown(value)})")
         return JsonObject(f"{self.place}: {key}", value)
 
     def require_neutral(self, neutral: Mapping[str, tuple[object, ...]]) -> None:
@@ -79,9 +88,16 @@ class JsonObject:
             value = self.get(key)
             if value is not None and value not in values:
                 only = f"; it supports only {values[0]!r}" if values else ""
-                raise self.error(key, f"{_short(value)} is not supported by the engine{only}")
+                raise self.error(
+                    key, f"{shortened(json.dumps(value))} is not supported by the engine{only}"
+                )
 
 
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def shown(value: object) -> str:
+    """Return a value for a message, cut where it is long."""
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a long text, a short one as it is."""
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."

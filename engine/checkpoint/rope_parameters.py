@@ -1,6 +1,6 @@
 """Rotary positions as a ``config.json`` describes them."""
 
-from engine.checkpoint.json_file import JsonObject
+from engine.checkpoint.json_file import JsonObject, shown
 from engine.models.rope_scaling import RopeScaling, yarn_magnitude
 from workloads.errors import EngineError
 
@@ -53,12 +53,17 @@ def rope_scaling(config: JsonObject) -> RopeScaling | None:
         _check_keys(rope, "default", frozenset())
         return None
     if not isinstance(kind, str) or kind not in _KEYS:
-        raise rope.error("rope_type", f"{kind!r} is not supported: use default, {', '.join(_KEYS)}")
+        raise rope.error(
+            "rope_type", f"{shown(kind)} is not supported: use default, {', '.join(_KEYS)}"
+        )
     _check_keys(rope, kind, _KEYS[kind])
     try:
         return _scaling(kind, rope, config)
     except EngineError as error:
-        raise EngineError(f"{rope.place}: {str(error).removeprefix(f'{rope.place}: ')}") from None
+        reason = str(error)
+        if reason.startswith(config.place):
+            raise
+        raise EngineError(f"{rope.place}: {reason}") from None
 
 
 def _check_keys(rope: JsonObject, kind: str, known: frozenset[str]) -> None:
