@@ -7,11 +7,14 @@ from engine.models.expert_config import ExpertConfig, Scoring
 from engine.models.latent_config import LatentConfig
 from engine.models.model_config import ModelConfig
 
+_MOST_EXPERTS = 4_096
+"""The names of their tensors are listed before any is looked for."""
+
 
 def mixtral_experts(config: JsonObject) -> ExpertConfig:
     """Return the experts of Mixtral: all layers have some, and their weights add up to 1."""
     return ExpertConfig(
-        config.size("num_local_experts"),
+        config.size("num_local_experts", most=_MOST_EXPERTS),
         config.size("num_experts_per_tok"),
         config.size("intermediate_size"),
     )
@@ -25,7 +28,7 @@ def qwen3_experts(config: JsonObject, model: ModelConfig) -> ExpertConfig:
         raise config.error("mlp_only_layers", f"must be a list of layers (got {shown(dense)})")
     layers, without = range(model.layers), frozenset(dense)
     return ExpertConfig(
-        config.size(key),
+        config.size(key, most=_MOST_EXPERTS),
         config.size("num_experts_per_tok"),
         config.size("moe_intermediate_size"),
         dense_layers=tuple(i for i in layers if i in without or (i + 1) % step),
@@ -73,7 +76,7 @@ def _deepseek_experts(config: JsonObject, dense: int, *, third: bool) -> ExpertC
     grouped = third or config.get("topk_method") == "group_limited_greedy"
     width, shared = config.size("moe_intermediate_size"), config.get("n_shared_experts")
     return ExpertConfig(
-        config.size("n_routed_experts"),
+        config.size("n_routed_experts", most=_MOST_EXPERTS),
         config.size("num_experts_per_tok"),
         width,
         shared_size=width * config.size("n_shared_experts") if shared else 0,
