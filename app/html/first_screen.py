@@ -12,10 +12,9 @@ from app.html.charts import Charts
 from app.html.elements import Child, card, element, folded
 from app.html.error_rows import error_rows
 from app.html.facts import doubts, slo_line
-from app.html.tables import OUTCOME_CLASSES, figures_table, judged_table, runs_table
+from app.html.tables import OUTCOME_CLASSES, figures_table, judged_table, number, runs_table
 from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun, Trial, same_load
-from app.text.tables import number
 from loadtest.report.comparison import Comparison, Outcome, worst
 from loadtest.report.comparison_report import verdict_in_words
 from sim.records.metrics import SLO

@@ -41,7 +41,7 @@ def figures_table(named: NamedRun, slo: SLO | None) -> ET.Element:
         cells = (_headline(summary, name, point, shown.factor) for point in _HEADLINE)
         rows.append([defined(shown.title, shown.definition), *cells])
     for name in _totals(slo):
-        value = _number(summary[name], METRICS[name].factor)
+        value = number(summary[name], METRICS[name].factor)
         rows.append([_metric(name), value, *[""] * (len(_HEADLINE) - 1)])
     return table(["metric", *_HEADLINE], rows, _marks([summary]))
 
@@ -55,7 +55,7 @@ def runs_table(runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO | N
         [
             _run_name(run, looks),
             *(_headline(summary, name, point, shown[name].factor) for name, point in columns),
-            *(_number(summary[name], METRICS[name].factor) for name in _totals(slo)),
+            *(number(summary[name], METRICS[name].factor) for name in _totals(slo)),
         ]
         for run, summary in summaries.items()
     ]
@@ -132,7 +132,7 @@ def totals_table(
         [
             _metric(metric),
             part,
-            *(_number(summary[metric], METRICS[metric].factor) for summary in of_part),
+            *(number(summary[metric], METRICS[metric].factor) for summary in of_part),
         ]
         for metric in _TOTALS
         for part, of_part in ((WHOLE_RUN, summaries), (STEADY_PART, steady))
@@ -179,9 +179,9 @@ def _compared(row: MetricComparison) -> Iterator[Child]:
     predicted = predicted_figures(row)
     metric = METRICS[row.metric.partition(".")[0]].fitting((predicted[0], row.measured))
     yield defined(f"{metric_name(row.metric)}, {metric.unit}", metric.definition)
-    shown = _number(predicted[0], metric.factor)
+    shown = number(predicted[0], metric.factor)
     yield _with_range(shown, predicted[1:], metric.factor)
-    yield _number(row.measured, metric.factor)
+    yield number(row.measured, metric.factor)
     yield _error(row)
     yield "-" if row.limit is None else f"{row.limit:.0%}"
     yield element("span", row.outcome or "", class_=OUTCOME_CLASSES[row.outcome])
@@ -199,7 +199,7 @@ def _with_range(shown: str, ends: Sequence[float | None], factor: float) -> str:
     """Return a figure with its interval; one without extent is none."""
     if shown == "-" or None in ends or ends[0] == ends[1]:
         return shown
-    low, high = (_number(end, factor) for end in ends)
+    low, high = (number(end, factor) for end in ends)
     return f"{shown} ({low} to {high})"
 
 
@@ -231,10 +231,11 @@ def described(run: Run) -> dict[str, Mapping[str, Mapping[str, Any]]]:
 
 def _point(figures: Mapping[str, Any], point: str, factor: float) -> str:
     soft = point == "p99" and 0 < figures["count"] < _FIRM_P99
-    return _number(figures[point], factor) + ("*" if soft else "")
+    return number(figures[point], factor) + ("*" if soft else "")
 
 
-def _number(value: float | None, factor: float) -> str:
+def number(value: float | None, factor: float) -> str:
+    """Return a value times ``factor`` in four digits, or whole with commas from a thousand on."""
     if value is None:
         return "-"
     scaled = value * factor

@@ -12,7 +12,7 @@ from workloads.tables.recognition import Recognition, recognise
 from workloads.tables.table import Cells, Table
 from workloads.tables.table_row import RowParser, TableRow
 
-SHOWN_ROWS = 5
+SHOWN_ROWS = 3
 
 
 @dataclass(frozen=True, slots=True)
