@@ -21,9 +21,9 @@ pytest.importorskip("plotly", reason="reports need plotly")
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
 from app.commands.report import report
-from app.html import first_screen, tables
 from app.html.charts import packed_library
 from app.html.report import render_html
+from app.html.tables import number
 from app.text.metric_labels import METRICS
 from app.text.report_folders import NamedRun, find_runs
 from loadtest.report.comparison import compare
@@ -370,7 +370,5 @@ def test_what_cannot_be_is_one_line(folders: Path, tmp_path: Path) -> None:
         report([folders / "predicted"], out=tmp_path / "page.html")
 
 
-def test_the_first_figures_have_commas_as_the_table_below_has() -> None:
-    found = first_screen.number(6.0451, 1000.0), first_screen.number(0.04076, 1000.0)
-    assert found == ("6,045", "40.76")
-    assert first_screen.number is tables.number
+def test_figures_of_a_thousand_and_more_have_commas() -> None:
+    assert [number(6.0451, 1000.0), number(0.04076, 1000.0)] == ["6,045", "40.76"]
