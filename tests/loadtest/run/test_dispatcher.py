@@ -131,6 +131,7 @@ def test_in_an_open_loop_follow_ups_go_at_their_stamps() -> None:
     assert ends_s(run)["c0.0"] > run.requests["sent_s"][1]
 
 
+@pytest.mark.quiet
 def test_follow_ups_after_the_duration_are_counted_and_in_no_row() -> None:
     run = load(chats(4, 1), duration_s=0.15)
     assert run.requests["request_id"].tolist() == ["c0.0", "c1.0", "c0.1"]
