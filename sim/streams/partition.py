@@ -15,14 +15,15 @@ import numpy as np
 
 from policies.config import PolicyConfig
 from policies.registry import MEMORIES, ROUTERS, build_scheduler
+from policies.routers.routing import BLIND_ROUTERS
 from policies.schedulers.registry import SCHEDULERS
 from sim.experiments.scenario import Scenario
 from sim.step_times.step_time import StepNoise
 from workloads.errors import PolicyError
 from workloads.plugins import names_a_file
 
-BLIND_ROUTERS = ("round-robin", "random", "session-affinity")
-"""The names of ``policies.routers.routing.BLIND_ROUTERS``."""
+BLIND_NAMES = tuple(name for name, router in ROUTERS.items() if router in BLIND_ROUTERS)
+"""The names of the routers that look at no state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,9 @@ def _replica_hindrance(scenario: Scenario) -> str | None:
     cluster = scenario.cluster
     if cluster.splits:
         return "prefill_replicas: prompts and decodes of a request are on different servers"
-    if cluster.router not in BLIND_ROUTERS:
+    if cluster.router not in BLIND_NAMES:
         looks = "looks at" if cluster.router in ROUTERS else "may look at"
-        known = ", ".join(BLIND_ROUTERS)
+        known = ", ".join(BLIND_NAMES)
         return f"router: {cluster.router!r} {looks} the state of the replicas; {known} do not"
     return None
 

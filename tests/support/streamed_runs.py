@@ -17,7 +17,7 @@ from sim.experiments.scenario import ClusterConfig, Scenario
 from sim.step_times.profile import load_profile
 from sim.streams import row_groups
 from sim.streams.part_run import DividedRun
-from sim.streams.partition import BLIND_ROUTERS
+from sim.streams.partition import BLIND_NAMES
 from sim.streams.partitioned_run import Simulated, run_partitioned
 from sim.streams.streamed_run import run_streamed, run_tables
 from tests.support.random_runs import policies, workloads
@@ -34,7 +34,7 @@ BATCHINGS = ("static", "continuous", "chunked", "prefill-first", "insertion")
 clusters = st.builds(
     ClusterConfig,
     replicas=st.integers(2, 5),
-    router=st.sampled_from(BLIND_ROUTERS),
+    router=st.sampled_from(BLIND_NAMES),
 )
 
 

@@ -10,7 +10,7 @@ from policies.registry import ROUTERS, build_router
 from policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from policies.routers.routing import is_blind
 from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.streams.partition import BLIND_ROUTERS, Part, joined, parts_of, require_partitionable
+from sim.streams.partition import BLIND_NAMES, Part, joined, parts_of, require_partitionable
 from tests.support.streamed_runs import NOISY, WITHOUT_NOISE
 from workloads.errors import PolicyError
 
@@ -28,7 +28,7 @@ def policies(**settings: Any) -> Scenario:
 def test_the_routers_of_partitions_are_those_that_read_no_loads() -> None:
     rng = np.random.default_rng(0)
     routers = {name: build_router(ReplicaLoads([1.0]), RouterConfig(name), rng) for name in ROUTERS}
-    assert [name for name, router in routers.items() if is_blind(router)] == list(BLIND_ROUTERS)
+    assert [name for name, router in routers.items() if is_blind(router)] == list(BLIND_NAMES)
 
 
 @pytest.mark.parametrize(
