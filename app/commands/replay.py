@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 from typer import Option
 
 from app.lasting_imports import lasting_imports
+from app.scenario.cluster_options import ClusterOptions
 from app.scenario.common_options import (
     MOST_REPLICATIONS,
     TRACE,
@@ -27,6 +29,7 @@ from workloads.files import require_there
 
 if TYPE_CHECKING:
     from app.pictures.picture_file import PictureFile
+    from app.scenario.replay_scenario import ReplayScenario
     from app.scenario.scenario_file import ScenarioFile
     from sim.experiments.predict import Redraw
     from sim.experiments.scenario import Scenario
@@ -76,10 +79,7 @@ def replay(
     with lasting_imports():
         from app.scenario.replay_scenario import ReplayScenario
         from app.scenario.scenario_file import read_scenario
-        from app.scenario.scenarios import build_scenario, scenario_record
-        from app.text.provenance import outside_warning
-        from sim.experiments.predict import run_once
-        from sim.records.run import RunError, machine_facts
+        from sim.records.run import RunError
 
     if csv and (compare or out is None):
         raise RunError("--csv: give --out, the folder for it, and no --compare")
@@ -96,44 +96,88 @@ def replay(
             macro = not step_by_step
             replay_streamed(both, stream, seed=seed, macro=macro, claim=claim, as_json=as_json)
         return
-    base, policy, record = both.base(), both.policies(), both.servers().record()
-    requests = both.requests()
+    asked = _Asked(both, options.cluster, seed, replications, not step_by_step, kv_usage, as_json)
     if compare:
-        from app.text.comparison import print_comparison
+        runs = _compared(asked, compare, overwriting, out)
+    else:
+        runs = _alone(asked, overwriting, out, csv)
+    if plotted:
+        _draw(plotted, picture, runs, file, as_json)
 
-        sides = [build_scenario(requests, base, policy, options.cluster, text) for text in compare]
-        with overwriting.claimed_if_asked(out) as claim:
-            runs = print_comparison(
-                requests, sides, compare, record, seed, replications, claim, as_json
-            )
-        if plotted:
-            _draw(plotted, picture, dict(zip(_distinct(compare), runs, strict=True)), file, as_json)
-        return
-    found = build_scenario(requests, base, policy, options.cluster)
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is simulated, and how; whether JSON is printed."""
+
+    both: "ReplayScenario"
+    cluster: ClusterOptions
+    seed: int
+    replications: int | None
+    macro: bool
+    keep_usage: bool
+    as_json: bool
+
+
+def _compared(
+    asked: _Asked, compare: tuple[str, str], overwriting: Overwriting, out: Path | None
+) -> dict[str, "Run"]:
+    """Simulate and print two policies side by side; return the run of each."""
+    from app.scenario.scenarios import build_scenario
+    from app.text.comparison import print_comparison
+
+    both, requests = asked.both, asked.both.requests()
+    base, policy, record = both.base(), both.policies(), both.servers().record()
+    sides = [build_scenario(requests, base, policy, asked.cluster, text) for text in compare]
+    with overwriting.claimed_if_asked(out) as claim:
+        runs = print_comparison(
+            requests, sides, compare, record, asked.seed, asked.replications, claim, asked.as_json
+        )
+    return dict(zip(_distinct(compare), runs, strict=True))
+
+
+def _alone(
+    asked: _Asked, overwriting: Overwriting, out: Path | None, csv: bool
+) -> dict[str, "Run"]:
+    """Simulate, save and print one scenario; return its run by its name."""
+    from app.scenario.scenarios import build_scenario, scenario_record
+    from sim.experiments.predict import run_once
+    from sim.records.run import machine_facts
+
+    both, requests = asked.both, asked.both.requests()
+    found = build_scenario(requests, both.base(), both.policies(), asked.cluster)
     with overwriting.claimed_if_asked(out) as claim:
         with progress(f"simulating {found.name}", total=len(requests)) as advance:
             run = run_once(
-                requests, found, seed=seed, macro=not step_by_step, keep_usage=kv_usage,
+                requests, found, seed=asked.seed, macro=asked.macro, keep_usage=asked.keep_usage,
                 on_arrival=advance,
             )  # fmt: skip
-        run.scenario = scenario_record(requests, found, record, seed)
+        run.scenario = scenario_record(requests, found, both.servers().record(), asked.seed)
         run.meta, run.as_csv = machine_facts(), csv
         with saved_if_asked(run, claim.begin() if claim else None) as folder:
-            summary = run.summary(file.slo.slo() if file else None)
-            count = _affordable(run, replications)
-            intervals = _intervals(requests, found, run, seed, count, both.redraw(found))
-            if folder and intervals:  # the run itself was kept before the replications
-                run.extra["intervals"] = intervals
-                run.save(folder)
-            if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
-                typer.echo(warning, err=True)
-            if as_json:
-                typer.echo(json.dumps({**summary, "intervals": intervals, **run.scenario}))
-            else:
-                kept = [f"run folder: {folder}"] if folder else []
-                typer.echo("\n".join([*_report(run, summary, intervals, found), *kept]))
-    if plotted:
-        _draw(plotted, picture, {found.name: run}, file, as_json)
+            _print_run(asked, requests, found, run, folder)
+    return {found.name: run}
+
+
+def _print_run(
+    asked: _Asked, requests: "Trace", found: "Scenario", run: "Run", folder: Path | None
+) -> None:
+    """Print a run that is kept in ``folder``, with intervals where they are wanted."""
+    from app.text.provenance import outside_warning
+
+    both, file = asked.both, asked.both.file
+    summary = run.summary(file.slo.slo() if file else None)
+    count = _affordable(run, asked.replications)
+    intervals = _intervals(requests, found, run, asked.seed, count, both.redraw(found))
+    if folder and intervals:  # the run itself was kept before the replications
+        run.extra["intervals"] = intervals
+        run.save(folder)
+    if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
+        typer.echo(warning, err=True)
+    if asked.as_json:
+        typer.echo(json.dumps({**summary, "intervals": intervals, **run.scenario}))
+    else:
+        kept = [f"run folder: {folder}"] if folder else []
+        typer.echo("\n".join([*_report(run, summary, intervals, found), *kept]))
 
 
 def _draw(

@@ -1,9 +1,12 @@
-"""The answers to links: Streamlit's start page, which is told where its server is.
+"""The start page: Streamlit's, with the address of its server and the scripts of the first figures.
 
-Its script would look for the server below the address of the page first, find nothing, and log a
-404. The first page has no name in its address: a link with its name leads there.
+Streamlit's script would look for the server below the address of a link first, find nothing, and
+log a 404. It would ask for the script that draws a figure only when the first one comes, just
+before a chart asks for its own, which is 500 times as large. The first page has no name in its
+address: a link with its name leads there.
 """
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +17,9 @@ from starlette.routing import Route
 
 from app.dashboard.pages import FIRST, PAGES
 
-_STREAMLITS = Path(streamlit.__file__).parent / "static" / "index.html"
+_STATIC = Path(streamlit.__file__).parent / "static"
+_SCRIPTS = _STATIC / "static" / "js"
+_OF_A_FIGURE = "Metric.*.js"
 _SCRIPT = """
       window.__streamlit = {
         BACKEND_BASE_URL: location.origin + location.pathname.replace(/[^/]*$/, ""),
@@ -24,15 +29,27 @@ _SCRIPT = """
 
 @cache
 def start_page() -> str:
-    """Return the start page of a link; the server is at the folder of its address."""
+    """Return the start page; the server is at the folder of its address."""
+    text = (_STATIC / "index.html").read_text()
+    scripts = [name for name in _scripts_of_a_figure() if name not in text]
+    early = (f'<link rel="modulepreload" href="./static/js/{name}">' for name in scripts)
     script = f"<script>{_SCRIPT}</script>"
-    return _STREAMLITS.read_text().replace("<head>", f"<head>\n    {script}", 1)
+    text = text.replace("<head>", f"<head>\n    {script}", 1)
+    return text.replace("</head>", "\n    ".join(["  ", *early]) + "\n  </head>", 1)
+
+
+def _scripts_of_a_figure() -> list[str]:
+    """Return the names of the script that draws a figure and of those that it imports."""
+    found = []
+    for path in _SCRIPTS.glob(_OF_A_FIGURE):
+        found += [path.name, *re.findall(r'from"\./([^"/]+\.js)"', path.read_text())]
+    return found
 
 
 def page_routes() -> list[Route]:
-    """Return a route for each page's name."""
+    """Return a route for each page's address."""
     others = [Route(f"/{name}", _start) for name in PAGES if name != FIRST]
-    return [Route(f"/{FIRST}", _to_first), *others]
+    return [Route("/", _start), Route(f"/{FIRST}", _to_first), *others]
 
 
 def _start(_: Request) -> HTMLResponse:

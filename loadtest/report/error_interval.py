@@ -55,8 +55,9 @@ def variance_within(
     """Return the variance of predicted / measured by the chance within one run.
 
     ``metric`` is a path such as ``ttft_s.p90``; the frames are requests (``REQUEST_COLUMNS``). None
-    with fewer than ``MIN_REQUESTS`` that finished on both sides. The makespan, and so the
-    throughput, ends with one request: its chance is that of one end-to-end latency.
+    with fewer than ``MIN_REQUESTS`` that finished on both sides, and where a resampled figure is 0,
+    which has no logarithm. The makespan, and so the throughput, ends with one request: its chance
+    is that of one end-to-end latency.
     """
     name, _, point = metric.partition(".")
     latency = "e2e_s" if metric == _THROUGHPUT else name
@@ -72,6 +73,8 @@ def variance_within(
     starts = np.random.default_rng(0).integers(len(both), size=(_RESAMPLES, blocks, 1))
     rows = (starts + np.arange(size)).reshape(_RESAMPLES, -1)[:, : len(both)] % len(both)
     drawn = _figure(both[rows], point)
+    if drawn.min() <= 0:
+        return None
     return RelativeVariance(float(np.log(drawn[:, 0] / drawn[:, 1]).var(ddof=1)), blocks - 1)
 
 

@@ -1,10 +1,11 @@
 """The answers to links: where a page finds its server, and where the first page's name leads."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+streamlit = pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
@@ -14,7 +15,7 @@ from app.dashboard.start_page import page_routes, start_page
 CLIENT = TestClient(Starlette(routes=page_routes()), follow_redirects=False)
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name != FIRST])
+@pytest.mark.parametrize("name", ["", *(name for name in PAGES if name != FIRST)])
 def test_a_link_gets_the_start_page_that_names_the_server(name: str) -> None:
     answer = CLIENT.get(f"/{name}?rate=3")
     assert (answer.status_code, answer.text) == (200, start_page())
@@ -26,6 +27,19 @@ def test_the_server_is_named_before_any_script_of_streamlit_runs() -> None:
     named = start_page().index("BACKEND_BASE_URL")
     assert named < start_page().index("prerenderReady") < start_page().index('type="module"')
     assert scripts[0] == "<script>"
+
+
+def test_the_script_of_a_figure_and_all_that_it_imports_are_asked_for_at_once() -> None:
+    """Each is there, none twice; a chart's is not among them, which would hold up the others."""
+    asked = re.findall(r'(?:href|src)="./static/js/([^"]+)"', start_page())
+    scripts = Path(streamlit.__file__).parent / "static" / "static" / "js"
+    (drawing,) = (name for name in asked if name.startswith("Metric."))
+    imported = re.findall(r'from"\./([^"]+)"', (scripts / drawing).read_text())
+    assert imported
+    assert set(imported) <= set(asked)
+    assert len(asked) == len(set(asked))
+    assert all((scripts / name).is_file() for name in asked)
+    assert not [name for name in asked if name.startswith("Plotly")]
 
 
 @pytest.mark.parametrize(

@@ -128,3 +128,11 @@ def test_few_requests_say_nothing_about_chance() -> None:
     assert variance_within("ttft_s.mean", few, few) is None
     failed = requests([1.0] * 100).assign(status="failed")
     assert variance_within("ttft_s.mean", requests([1.0] * 100), failed) is None
+
+
+@pytest.mark.parametrize("zeros", [1, 20, 40])
+def test_a_figure_of_nothing_has_no_variance(zeros: int) -> None:
+    """Whole answers have no time between tokens: as soon as a resample has only such ones."""
+    some = [0.01] * (40 - zeros) + [0.0] * zeros
+    found = variance_within("ttft_s.p50", requests([0.01] * 40), requests(some))
+    assert (found is None) == (zeros > 1)
