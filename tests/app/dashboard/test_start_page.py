@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-streamlit = pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+import streamlit
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
