@@ -32,7 +32,8 @@ def test_mutations_vary_and_leave_the_original_alone() -> None:
 def test_every_mutated_value_can_be_written_as_json() -> None:
     rng = np.random.default_rng(1)
     for _ in range(500):
-        json.dumps(mutated_json(rng, BODY))
+        text = json.dumps(mutated_json(rng, BODY))
+        assert json.dumps(json.loads(text)) == text
 
 
 def test_nothing_is_a_start_too() -> None:

@@ -85,4 +85,5 @@ def test_a_command_in_place_of_a_link_is_text() -> None:
 
 def test_the_layout_is_json_for_the_browser() -> None:
     for draw in DRAWN.values():
-        json.dumps(talk_layout(draw(), CAPTION))
+        layout = talk_layout(draw(), CAPTION)
+        assert json.loads(json.dumps(layout)) == layout
