@@ -34,7 +34,7 @@ def clone(tmp_path: Path) -> Path:
     (tmp_path / "mine.csv").write_text(CSV)
     for commands in BLOCKS:
         assert commands[0] == "git clone REPOSITORY servetwin"
-    run(BLOCKS[0][0].replace("REPOSITORY", str(ROOT)), tmp_path)
+    run(BLOCKS[0][0].replace("REPOSITORY", shlex.quote(str(ROOT))), tmp_path)
     (tmp_path / "servetwin" / ".venv").symlink_to(sys.prefix)
     return tmp_path / "servetwin"
 

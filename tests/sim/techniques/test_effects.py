@@ -221,7 +221,8 @@ def test_weights_that_do_not_fit_say_by_how_much(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("model: llama-2-70b\n")
     done = servetwin("techniques", "--scenario", path, "--only", "kernel-fusion")
-    assert "58.5 GB too much" in done.out
+    assert done.code == 2
+    assert "58.5 GB too much" in done.err
 
 
 def test_effects_that_are_not_measured_are_not_there() -> None:

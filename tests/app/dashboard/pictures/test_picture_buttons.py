@@ -56,8 +56,8 @@ def test_a_chart_for_a_talk_from_the_first_screen_to_the_file(
     expect(user.page.locator(".st-key-compare_cdf .main-svg").first).to_be_visible()
     light = saved(user, "compare_cdf", "SVG, light", tmp_path)
     dark = saved(user, "compare_cdf", "SVG, dark", tmp_path)
-    assert light.name == "ttft-share-of-requests-within-it-light.svg"
-    assert dark.name == "ttft-share-of-requests-within-it-dark.svg"
+    assert light.name == "distribution-of-ttft-light.svg"
+    assert dark.name == "distribution-of-ttft-dark.svg"
     for path, ink in ((light, "rgb(31, 36, 48)"), (dark, "rgb(230, 232, 238)")):
         root = ET.fromstring(path.read_bytes())
         assert (root.get("width"), root.get("height")) == ("960", "540")
