@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.attention.native import NativeAttention
 from engine.attention.rolling_chunk import RollingChunk, plan_parts
 from engine.attention.sinks import SinkTurn, sink_turn
-from engine.attention.step_attention import Attend, AttentionBackend, DecodeStep
+from engine.attention.step_attention import Attend, AttentionBackend, DecodeStep, Write
 from engine.kv.kept_tokens import KeptTokens
 from engine.kv.kv_store import KVStore
 from engine.models.device import to_device
@@ -43,7 +43,7 @@ class RollingAttention(AttentionBackend):
         for entry in entries[decodes:]:
             chunks.append(self._chunk(entry, row))
             row += entry.rows
-        return _RollingStep(self.store, *self._writes(entries), decodes, attend, chunks)
+        return _RollingStep(self.store, self._write(entries), decodes, attend, chunks)
 
     def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
         """Return the attention to all that is kept, the own position included."""
@@ -62,14 +62,14 @@ class RollingAttention(AttentionBackend):
         stop = min(entry.start + entry.tokens, self._kept.total)
         return entry._replace(start=stop - entry.tokens)
 
-    def _writes(self, entries: list[ScheduledSequence]) -> tuple[Tensor | None, Tensor]:
-        """Return the rows that are kept, None for all in order, and their slots."""
+    def _write(self, entries: list[ScheduledSequence]) -> Write:
+        """Return which rows are kept, and where."""
         block_tokens, device = self.store.block_tokens, self.store.keys.device
         if all(tokens == 1 and not padding for _, _, tokens, _, padding in entries):
             slots = [
                 self._kept.slot(entry.seq.blocks, entry.start, block_tokens) for entry in entries
             ]
-            return None, to_device(slots, device)
+            return Write(to_device(slots, device), None)
         rows: list[int] = []
         slots = []
         row = 0
@@ -79,7 +79,7 @@ class RollingAttention(AttentionBackend):
             rows += (new - entry.start + row).tolist()
             slots += self._slots(entry, new).tolist()
             row += entry.rows
-        return to_device(rows, device), to_device(slots, device)
+        return Write(to_device(slots, device), to_device(rows, device))
 
     def _slots(self, entry: ScheduledSequence, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._kept.slots(entry.seq.blocks, positions, self.store.block_tokens)
@@ -102,9 +102,7 @@ class _RollingStep:
     """Reads what a chunk's own rows may overwrite, writes, then attends."""
 
     store: KVStore
-    rows: Tensor | None
-    """The rows that are kept; None: all, in order."""
-    slots: Tensor
+    write: Write
     decodes: int
     attend_decodes: DecodeStep | None
     chunks: list[RollingChunk]
@@ -115,10 +113,7 @@ class _RollingStep:
         assert keys is not None
         assert values is not None
         before = [self.store.read(layer, chunk.before) for chunk in self.chunks]
-        new = keys, values
-        if self.rows is not None:
-            new = keys.index_select(0, self.rows), values.index_select(0, self.rows)
-        self.store.write(layer, self.slots, *new)
+        self.write(self.store, layer, keys, values)
         grouped = queries.view(len(queries), keys.shape[1], -1, queries.shape[2])
         outputs = []
         if self.attend_decodes is not None:

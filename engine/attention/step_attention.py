@@ -57,7 +57,7 @@ class AttentionBackend(ABC):
         """
         if decodes is None:
             decodes = sum(map(is_decode, entries))
-        return _Step(self.store, _Write.plan(self.store, entries), self._plan(entries, decodes))
+        return _Step(self.store, Write.plan(self.store, entries), self._plan(entries, decodes))
 
     def plan_prompts(self, entries: list[ScheduledSequence]) -> Attend:
         """Prepare whole prompts, which attend to themselves alone; nothing is stored."""
@@ -68,7 +68,7 @@ class AttentionBackend(ABC):
         ``attend``; what the tensors hold may change between calls.
         """
         reads = {window: _Reads(len(slots), attend(window), []) for window in set(self._windows)}
-        return _Step(self.store, _Write(slots, None), [reads[window] for window in self._windows])
+        return _Step(self.store, Write(slots, None), [reads[window] for window in self._windows])
 
     def _plan(self, entries: list[ScheduledSequence], decodes: int) -> list["_Reads"]:
         """Return what each layer reads; layers with equal windows share it."""
@@ -106,7 +106,7 @@ class _Step:
     """Writes keys and values of the whole batch, then attends: prompts may share new blocks."""
 
     store: KVStore
-    write: "_Write | None"
+    write: "Write | None"
     reads: list["_Reads"]
     """Of each layer."""
     last: tuple[Tensor, Tensor] | None = None
@@ -149,7 +149,7 @@ class _Reads:
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
+class Write:
     """Which rows are stored, and where."""
 
     slots: Tensor
@@ -157,7 +157,8 @@ class _Write:
     """None: all rows, in order."""
 
     @classmethod
-    def plan(cls, store: KVStore, entries: list[ScheduledSequence]) -> "_Write":
+    def plan(cls, store: KVStore, entries: list[ScheduledSequence]) -> "Write":
+        """Return the write of all new rows of a batch to where their positions belong."""
         device = store.keys.device
         if all(tokens == 1 and not padding for _, _, tokens, _, padding in entries):
             return cls(to_device(store.first_slots(entries), device), None)
@@ -172,6 +173,7 @@ class _Write:
         return cls(to_device(slots, device), None if len(rows) == row else to_device(rows, device))
 
     def __call__(self, store: KVStore, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Store keys and values [rows, kv heads, head dim] of one layer."""
         if self.rows is not None:
             keys, values = keys.index_select(0, self.rows), values.index_select(0, self.rows)
         store.write(layer, self.slots, keys, values)

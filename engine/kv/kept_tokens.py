@@ -30,15 +30,12 @@ class KeptTokens:
         self, blocks: list[int], positions: NDArray[np.int64], block_tokens: int
     ) -> NDArray[np.int64]:
         """Return where positions lie in the blocks of a sequence."""
-        around = self.sinks + (positions - self.sinks) % self.window
-        place = np.where(positions < self.sinks, positions, around)
+        place = np.minimum(positions, self.sinks + (positions - self.sinks) % self.window)
         first_slots = np.array(blocks, dtype=np.int64) * block_tokens
         found: NDArray[np.int64] = first_slots[place // block_tokens] + place % block_tokens
         return found
 
     def slot(self, blocks: list[int], position: int, block_tokens: int) -> int:
         """Return where one position lies."""
-        place = position
-        if position >= self.sinks:
-            place = self.sinks + (position - self.sinks) % self.window
+        place = min(position, self.sinks + (position - self.sinks) % self.window)
         return blocks[place // block_tokens] * block_tokens + place % block_tokens
