@@ -77,14 +77,17 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# The folders under the name by which they are imported.
 types: $(VENV)/.ready
+	mkdir -p build/types/servetwin
+	ln -sfn $(CURDIR)/servetwin/*.py $(foreach f,app engine loadtest policies sim workloads,$(CURDIR)/$(f)) build/types/servetwin
 	$(BIN)/mypy
 
 # On a machine with a CUDA device whose GPU_PYTHON has torch; WHEELS=DIR installs without a network,
 # MINUTES=9 ends after so many, and the next run goes on from there.
 gpu:
-	$(GPU_PYTHON) -m app.twin.gpu_environment $(GPU_VENV) $(if $(WHEELS),--wheels $(WHEELS))
-	$(GPU_VENV)/bin/python -m app.twin.gpu_session --out results/gpu $(if $(MINUTES),--minutes $(MINUTES))
+	$(GPU_PYTHON) -m servetwin.app.twin.gpu_environment $(GPU_VENV) $(if $(WHEELS),--wheels $(WHEELS))
+	$(GPU_VENV)/bin/python -m servetwin.app.twin.gpu_session --out results/gpu $(if $(MINUTES),--minutes $(MINUTES))
 
 $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	test -x $(BIN)/python || python3 -m venv $(VENV)

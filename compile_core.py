@@ -31,7 +31,6 @@ INTERPRETED = {
     "policies/config.py": "is read when a server is built, and asked for its fields",
     "policies/invariants.py": "checks users' plug-ins, whatever they hand it",
     "policies/kv/windowed.py": "counts numbers and arrays of them by the same functions",
-    "policies/old_methods.py": "changes users' classes",
     "policies/prefix/eviction.py": "holds an interface, which plug-ins are compared with",
     "policies/presets.py": "is read once",
     "policies/protocols.py": "holds interfaces, which plug-ins are compared with",
@@ -85,10 +84,10 @@ def compile_modules(root: Path, folder: Path) -> None:
     from mypyc.build import mypycify
     from setuptools import setup
 
-    os.chdir(root)
     c_files = folder.with_name(f"{folder.name}-c")
+    os.chdir(_package(root, folder.with_name(f"{folder.name}-sources")))
     extensions = mypycify(
-        [*MYPY_OPTIONS, *modules(root)],
+        [*MYPY_OPTIONS, *(f"{GROUP}/{name}" for name in modules(root))],
         group_name=GROUP,
         debug_level="0",
         target_dir=str(c_files),
@@ -100,6 +99,16 @@ def compile_modules(root: Path, folder: Path) -> None:
     setup(name=GROUP, ext_modules=extensions, script_args=["-q", "build_ext", *places])
     os.chdir(root)
     shutil.rmtree(c_files)
+    shutil.rmtree(folder.with_name(f"{folder.name}-sources"))
+
+
+def _package(root: Path, folder: Path) -> Path:
+    """Make ``folder`` hold the package by the name under which it is imported; return it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / GROUP).mkdir(parents=True)
+    for path in [root / GROUP / "__init__.py", *(root / name for name in SOURCES)]:
+        (folder / GROUP / path.name).symlink_to(path)
+    return folder
 
 
 def copy_checkout(root: Path, folder: Path, compiled: Path) -> None:
@@ -111,7 +120,9 @@ def copy_checkout(root: Path, folder: Path, compiled: Path) -> None:
 
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(root, folder, ignore=left_out)
-    shutil.copytree(compiled, folder, dirs_exist_ok=True)
+    shutil.copytree(compiled / GROUP, folder, dirs_exist_ok=True)
+    for library in compiled.glob("*.*"):
+        shutil.copy(library, folder)
     traces, link = root.parent / "shared", folder.parent / "shared"
     if traces.is_dir() and not link.exists():  # the copy finds them where the checkout does
         link.symlink_to(traces)

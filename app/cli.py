@@ -6,25 +6,25 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from app.commands.calibrate import calibrate
-from app.commands.capacity import capacity
-from app.commands.compare import compare
-from app.commands.dashboard import dashboard
-from app.commands.demo import demo
-from app.commands.described import DescribedCommand
-from app.commands.explain import explain
-from app.commands.loadtest import loadtest
-from app.commands.loadtest_import import loadtest_import
-from app.commands.presets import presets
-from app.commands.profile_convert import profile_convert
-from app.commands.replay import replay
-from app.commands.report import report
-from app.commands.selftest import selftest
-from app.commands.serve import serve
-from app.commands.sweep import sweep
-from app.commands.techniques import techniques_app
-from app.commands.verify import verify
-from app.commands.workload import workload_app
+from servetwin.app.commands.calibrate import calibrate
+from servetwin.app.commands.capacity import capacity
+from servetwin.app.commands.compare import compare
+from servetwin.app.commands.dashboard import dashboard
+from servetwin.app.commands.demo import demo
+from servetwin.app.commands.described import DescribedCommand
+from servetwin.app.commands.explain import explain
+from servetwin.app.commands.loadtest import loadtest
+from servetwin.app.commands.loadtest_import import loadtest_import
+from servetwin.app.commands.presets import presets
+from servetwin.app.commands.profile_convert import profile_convert
+from servetwin.app.commands.replay import replay
+from servetwin.app.commands.report import report
+from servetwin.app.commands.selftest import selftest
+from servetwin.app.commands.serve import serve
+from servetwin.app.commands.sweep import sweep
+from servetwin.app.commands.techniques import techniques_app
+from servetwin.app.commands.verify import verify
+from servetwin.app.commands.workload import workload_app
 
 
 class TwoWordCommands(TyperGroup):
@@ -49,7 +49,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from app.text.version import version_line
+        from servetwin.app.text.version import version_line
 
         typer.echo(version_line())
         raise typer.Exit
@@ -93,7 +93,7 @@ def main() -> None:
         _say(said if "\n" in said else f"servetwin: {said}")  # the help of a group has many lines
         sys.exit(error.exit_code)
     except BaseException as error:
-        from workloads.plugins import plugin_error
+        from servetwin.workloads.plugins import plugin_error
 
         problem = plugin_error(error)
         if problem is None:
@@ -104,7 +104,7 @@ def main() -> None:
 
 def _say(text: str) -> None:
     """Write to stderr, without secrets; bytes of a file that are no text become escapes."""
-    from loadtest.redaction import hide_secrets
+    from servetwin.loadtest.redaction import hide_secrets
 
     typer.echo(hide_secrets(text.encode(errors="backslashreplace").decode()), err=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from workloads.errors import ServetwinError
+from servetwin.workloads.errors import ServetwinError
 
 MOST_COUNT = 2**31 - 1
 MOST_NUMBER = 1e12

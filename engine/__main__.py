@@ -1,4 +1,4 @@
-"""``python -m engine OPTIONS``: serve what ``ServeOptions.as_json`` wrote, for ``EngineServer``.
+"""``python -m servetwin.engine OPTIONS``: serve what ``ServeOptions.as_json`` wrote.
 
 The first line on stdout is the URL, the last on stderr why it failed. The server ends when its
 standard input closes, so it never outlives the program that started it.
@@ -9,10 +9,10 @@ import signal
 import sys
 from threading import Thread
 
-from engine.checkpoint.find_model import find_model
-from engine.core.core_process import bundled, started_core
-from engine.serve_options import ServeOptions
-from workloads.errors import ServetwinError
+from servetwin.engine.checkpoint.find_model import find_model
+from servetwin.engine.core.core_process import bundled, started_core
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.workloads.errors import ServetwinError
 
 
 def main() -> int:
@@ -22,7 +22,7 @@ def main() -> int:
         options = ServeOptions.from_json(sys.argv[1])
         model, build = find_model(options.model), bundled(options)
         with started_core(build) as core:
-            from engine.http.serving import serve_core  # while the core imports torch
+            from servetwin.engine.http.serving import serve_core  # while the core imports torch
 
             name, tokenizer = model.config.name, model.tokenizer()
             serve_core(build, name, options.http(), _say, tokenizer, first=core)

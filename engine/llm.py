@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from engine.checkpoint.find_model import find_model
-from engine.core.messages import FinishReason, Refused, RequestFailed, TokenEvent
-from engine.models.computation import Computation
-from engine.sampling.new_token import TokenLogprobs
-from engine.sampling.sampling_params import SamplingParams
-from engine.serve_options import ServeOptions
-from engine.text.text_stream import OutputText
-from engine.text.tokenizer import Chat, Message
-from policies.config import PolicyConfig
-from workloads.errors import EngineError
+from servetwin.engine.checkpoint.find_model import find_model
+from servetwin.engine.core.messages import FinishReason, Refused, RequestFailed, TokenEvent
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.sampling.new_token import TokenLogprobs
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.engine.text.text_stream import OutputText
+from servetwin.engine.text.tokenizer import Chat, Message
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 
 Prompt = str | Sequence[int]
 """A text, or the token ids of one."""
@@ -50,7 +50,7 @@ class LLM:
         seed: int = 0,
         **computation: Any,
     ) -> None:
-        from engine.core.build import build_core  # torch is imported here
+        from servetwin.engine.core.build import build_core  # torch is imported here
 
         found = find_model(model)
         options = ServeOptions(

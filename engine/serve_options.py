@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint.find_model import find_model
-from engine.http.http_settings import HttpSettings
-from engine.models.computation import Computation
-from engine.models.model_config import ModelConfig
-from policies.config import PolicyConfig
+from servetwin.engine.checkpoint.find_model import find_model
+from servetwin.engine.http.http_settings import HttpSettings
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.policies.config import PolicyConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from workloads.errors import LoadTestError
+from servetwin.workloads.errors import LoadTestError
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 _CHOSEN_VARIABLE = "SERVETWIN_API_KEY_ENV"

@@ -8,17 +8,17 @@ from typing import Any, Literal
 
 import httpx
 
-from loadtest.body.body_options import PLAIN, BodyOptions, check_options
-from loadtest.body.request_body import request_body
-from loadtest.credentials import KEY_VARIABLE, sent_headers
-from loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
-from loadtest.dialects.registry import DIALECTS, dialect_named, dialect_of
-from loadtest.dialects.server_probe import TRY, ServerProbe
-from loadtest.redaction import redact, shown_headers
-from loadtest.tls import tls_context
-from workloads.errors import LoadTestError
-from workloads.generators.prompts import prompt_text, prompt_token_ids
-from workloads.request import Request
+from servetwin.loadtest.body.body_options import PLAIN, BodyOptions, check_options
+from servetwin.loadtest.body.request_body import request_body
+from servetwin.loadtest.credentials import KEY_VARIABLE, sent_headers
+from servetwin.loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
+from servetwin.loadtest.dialects.registry import DIALECTS, dialect_named, dialect_of
+from servetwin.loadtest.dialects.server_probe import TRY, ServerProbe
+from servetwin.loadtest.redaction import redact, shown_headers
+from servetwin.loadtest.tls import tls_context
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.generators.prompts import prompt_text, prompt_token_ids
+from servetwin.workloads.request import Request
 
 __all__ = ["Api", "Endpoint", "Prompt", "client_settings", "probe"]
 

@@ -8,9 +8,9 @@ from zlib import crc32
 
 import numpy as np
 
-from workloads.errors import LoadTestError
-from workloads.key_values import key_value
-from workloads.trace import Trace
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.key_values import key_value
+from servetwin.workloads.trace import Trace
 
 _CANCEL_EXAMPLE = "write for example share=0.1,after=5tokens or share=0.1,after=200ms"
 LOCAL = "local"

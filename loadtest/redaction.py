@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from urllib.parse import quote, quote_plus
 
-from loadtest.credentials import extra_headers, secret_values
+from servetwin.loadtest.credentials import extra_headers, secret_values
 
 HIDDEN = "***"
 PART = 6

@@ -2,7 +2,7 @@
 
 import httpx
 
-from loadtest.redaction import hide_secrets
+from servetwin.loadtest.redaction import hide_secrets
 
 _MOST = 300
 

@@ -5,7 +5,7 @@ import ssl
 
 import httpx
 
-from workloads.errors import LoadTestError
+from servetwin.workloads.errors import LoadTestError
 
 _VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 

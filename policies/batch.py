@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Listed
 from typing import NamedTuple
 
-from policies.lockstep import Lockstep
-from policies.sequence import Sequence
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.sequence import Sequence
 
 _new = tuple.__new__
 """Makes a named tuple at half the cost of calling its class."""

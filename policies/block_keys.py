@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Listed
 from typing import Protocol
 
-from workloads.request import Request
+from servetwin.workloads.request import Request
 
 Keys = Listed[int]
 BlockKey = tuple[int, int]

@@ -4,9 +4,9 @@ from dataclasses import dataclass, fields
 from math import ceil, isfinite
 from typing import Literal, get_args, get_origin
 
-from policies.prefix.eviction import EVICTION_ORDERS
-from policies.schedulers.registry import SCHEDULERS
-from workloads.errors import PolicyError, did_you_mean
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.schedulers.registry import SCHEDULERS
+from servetwin.workloads.errors import PolicyError, did_you_mean
 
 Reservation = Literal["max", "pow2", "exact"]
 PrefixIndex = Literal["hash", "radix", "blocks"]

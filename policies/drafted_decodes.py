@@ -13,10 +13,10 @@ from typing import NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from policies.lockstep import Lockstep
-from policies.sequence import Sequence
-from workloads.errors import PolicyError
-from workloads.native_class import mypyc_attr
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.native_class import mypyc_attr
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 OfPasses = Callable[[int, IntArray], IntArray]

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from policies.batch import Batch, ScheduledSequence
-from policies.config import PolicyConfig
-from policies.drafted_decodes import DraftedDecodes
-from policies.protocols import CheckedMemory, Refusal, Scheduler
-from policies.scheduler_proxy import SchedulerProxy
-from policies.sequence import Sequence
-from workloads.errors import PluginError, PolicyError, ServetwinError
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.drafted_decodes import DraftedDecodes
+from servetwin.policies.protocols import CheckedMemory, Refusal, Scheduler
+from servetwin.policies.scheduler_proxy import SchedulerProxy
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import PluginError, PolicyError, ServetwinError
 
 ONCE = "every request ends exactly once"
 CONSERVED = "free + used = total, and no block is in two tables"

@@ -8,9 +8,9 @@ from how many stand at each place within a block.
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from policies.capped_contexts import CappedContexts
-from policies.sequence import DecodeGroup, Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.capped_contexts import CappedContexts
+from servetwin.policies.sequence import DecodeGroup, Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Literal
 
-from workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.errors import PolicyError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Preset:
     copy_of: str | None = None
 
 
-_FILE = resources.files("policies").joinpath("presets.json")
+_FILE = resources.files("servetwin.policies").joinpath("presets.json")
 PRESETS = {name: Preset(**entry) for name, entry in json.loads(_FILE.read_text("utf-8")).items()}
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from policies.batch import Batch
-from policies.lockstep import Lockstep
-from policies.sequence import Sequence
+from servetwin.policies.batch import Batch
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.sequence import Sequence
 
 Load = tuple[int, int, int]
 """(running sequences, waiting sequences, KV tokens that could be given out now)."""

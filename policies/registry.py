@@ -2,42 +2,41 @@
 
 from typing import TYPE_CHECKING
 
-from policies.schedulers.registry import SCHEDULERS as SCHEDULERS
-from workloads.plugins import Registry
+from servetwin.policies.schedulers.registry import SCHEDULERS as SCHEDULERS
+from servetwin.workloads.plugins import Registry
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from policies.config import PolicyConfig
-    from policies.protocols import KVMemory, Scheduler
-    from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-    from policies.routers.router import Router
+    from servetwin.policies.config import PolicyConfig
+    from servetwin.policies.protocols import KVMemory, Scheduler
+    from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
+    from servetwin.policies.routers.router import Router
 
 MEMORIES: "Registry[KVMemory]" = Registry(
     "kv",
     "KV memory",
-    "policies.protocols:KVMemory",
+    "servetwin.policies.protocols:KVMemory",
     "config",
     {
-        "contiguous": "policies.kv.contiguous:ContiguousKV",
-        "paged": "policies.kv.paged:PagedKV",
-        "windowed": "policies.kv.windowed:WindowedKV",
+        "contiguous": "servetwin.policies.kv.contiguous:ContiguousKV",
+        "paged": "servetwin.policies.kv.paged:PagedKV",
+        "windowed": "servetwin.policies.kv.windowed:WindowedKV",
     },
-    prepare="policies.old_methods:adopt_old_methods",
 )
 ROUTERS: "Registry[Router]" = Registry(
     "router",
     "router",
-    "policies.routers.router:Router",
+    "servetwin.policies.routers.router:Router",
     "loads, config, rng",
     {
-        "round-robin": "policies.routers.routing:RoundRobin",
-        "random": "policies.routers.routing:RandomChoice",
-        "least-outstanding": "policies.routers.routing:LeastOutstanding",
-        "least-tokens": "policies.routers.routing:LeastTokens",
-        "power-of-two": "policies.routers.routing:PowerOfTwo",
-        "session-affinity": "policies.routers.routing:SessionAffinity",
-        "prefix-affinity": "policies.routers.prefix_affinity:PrefixAffinity",
+        "round-robin": "servetwin.policies.routers.routing:RoundRobin",
+        "random": "servetwin.policies.routers.routing:RandomChoice",
+        "least-outstanding": "servetwin.policies.routers.routing:LeastOutstanding",
+        "least-tokens": "servetwin.policies.routers.routing:LeastTokens",
+        "power-of-two": "servetwin.policies.routers.routing:PowerOfTwo",
+        "session-affinity": "servetwin.policies.routers.routing:SessionAffinity",
+        "prefix-affinity": "servetwin.policies.routers.prefix_affinity:PrefixAffinity",
     },
 )
 
@@ -52,7 +51,7 @@ def build_scheduler(config: "PolicyConfig") -> "Scheduler":
     scheduler = SCHEDULERS.build(config.batching, MEMORIES.build(config.kv, config), config)
     if config.batching in SCHEDULERS and config.kv in MEMORIES:
         return scheduler
-    from policies.invariants import InvariantChecked
+    from servetwin.policies.invariants import InvariantChecked
 
     return InvariantChecked(scheduler, config)
 

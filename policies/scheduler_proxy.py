@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from policies.batch import Batch
-from policies.protocols import Load, Refusal, Scheduler
-from policies.sequence import Sequence
+from servetwin.policies.batch import Batch
+from servetwin.policies.protocols import Load, Refusal, Scheduler
+from servetwin.policies.sequence import Sequence
 
 
 class SchedulerProxy:

@@ -2,9 +2,9 @@
 
 from math import inf
 
-from policies.block_keys import BlockKey, Keys
-from policies.prefix.prefix_run import PrefixRun
-from workloads.native_class import mypyc_attr
+from servetwin.policies.block_keys import BlockKey, Keys
+from servetwin.policies.prefix.prefix_run import PrefixRun
+from servetwin.workloads.native_class import mypyc_attr
 
 _FIRST_OWN_KEY = -(1 << 64)
 """Below every id of a trace."""

@@ -6,8 +6,8 @@ from itertools import zip_longest
 from math import nan
 from typing import Any
 
-from policies.batch import Batch, BatchShape, shape_of
-from policies.protocols import Scheduler
+from servetwin.policies.batch import Batch, BatchShape, shape_of
+from servetwin.policies.protocols import Scheduler
 
 OPTIONAL_FIELDS = ("drafts", "swapped_tokens")
 """Columns that a row may lack: no drafts, and nothing moved."""

@@ -116,7 +116,7 @@ def test_imports_follow_the_arrows(folder: str) -> None:
 
 def test_the_command_line_loads_nothing_heavy() -> None:
     heavy = ["torch", "pandas", "scipy", "streamlit", "numpy", "simpy", "httpx", "pydantic"]
-    code = f"import sys, app.cli; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, servetwin.app.cli; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -128,8 +128,8 @@ def test_simulator_and_load_tester_work_without_torch(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "sys.argv = ['servetwin', 'replay', sys.argv[1], '--limit', '20', '--json']\n"
-        "import loadtest.run.client, app.commands.verify\n"
-        "from app.cli import main; main()"
+        "import servetwin.loadtest.run.client, servetwin.app.commands.verify\n"
+        "from servetwin.app.cli import main; main()"
     )
     sample = SAMPLE
     done = subprocess.run(

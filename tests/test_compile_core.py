@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import compile_core
-from app.text.version import is_compiled
-from policies.config import PolicyConfig
-from policies.registry import ROUTERS
+from servetwin.app.text.version import is_compiled
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import ROUTERS
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
 from tests.support.both_builds import (
     COMPILED,
     PURE,
@@ -26,8 +28,6 @@ from tests.support.both_builds import (
 )
 from tests.support.paths import ROOT, SAMPLE
 from tests.support.random_runs import Clock, every_scheduler, policies, workloads
-from workloads.reading import read_trace
-from workloads.request import Request
 
 SMALL = PolicyConfig(kv_tokens=96, block_tokens=4, max_model_len=70, max_seqs=3, token_budget=20)
 

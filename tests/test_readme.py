@@ -4,7 +4,7 @@ import re
 
 from typer.main import get_command
 
-from app.cli import app
+from servetwin.app.cli import app
 from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text()

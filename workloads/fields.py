@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
 
-from workloads.rows import RowError
+from servetwin.workloads.rows import RowError
 
 Check = Callable[[str, Any], Any]
 

@@ -11,7 +11,7 @@ from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO
 
-from workloads.errors import TraceError
+from servetwin.workloads.errors import TraceError
 
 MOST_LINE_CHARACTERS = 2**25
 MOST_TEXT_CHARACTERS = 2**28

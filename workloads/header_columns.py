@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from workloads.errors import TraceError
-from workloads.rows import RowError
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.rows import RowError
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OF_THE_SENDER = ("accept-encoding", "connection", "content-length", "content-type", "host")

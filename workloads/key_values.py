@@ -1,6 +1,6 @@
 """``KEY=VALUE`` as people write it, for a setting, a limit, or the parameters behind a name."""
 
-from workloads.errors import PolicyError, ServetwinError
+from servetwin.workloads.errors import PolicyError, ServetwinError
 
 
 def key_value(

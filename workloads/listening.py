@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from workloads.errors import ServetwinError
+from servetwin.workloads.errors import ServetwinError
 
 
 def listening_socket(

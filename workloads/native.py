@@ -5,10 +5,10 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import TraceError
-from workloads.files import write_whole
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.files import write_whole
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 SCHEMA = "servetwin-trace-1"
 

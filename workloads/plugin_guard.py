@@ -22,7 +22,7 @@ from typing import get_type_hints as hints_of
 
 import numpy as np
 
-from workloads.errors import PluginError, ServetwinError
+from servetwin.workloads.errors import PluginError, ServetwinError
 
 _LONGEST_REASON = 300
 _HAS_TIMER = hasattr(signal, "setitimer")

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from workloads.errors import PolicyError, ServetwinError, did_you_mean
+from servetwin.workloads.errors import PolicyError, ServetwinError, did_you_mean
 
 LOAD_LIMIT_S = 5.0
 """Longest import of a plug-in's file, and longest construction of one."""
@@ -117,7 +117,7 @@ class Registry(Mapping[str, Any], Generic[Built]):
         if name in self._known:
             made: Built = found(*args, **kwargs)
             return made
-        from workloads.plugin_guard import check_constructor, check_instance
+        from servetwin.workloads.plugin_guard import check_constructor, check_instance
 
         source = found.__plugin__
         check_constructor(source, found, self.takes, args, kwargs)
@@ -126,7 +126,7 @@ class Registry(Mapping[str, Any], Generic[Built]):
         return made
 
     def _load(self, path: Path, class_name: str) -> type[Any]:
-        from workloads.plugin_guard import PluginSource, guard_class, is_protocol
+        from servetwin.workloads.plugin_guard import PluginSource, guard_class, is_protocol
 
         source = PluginSource(self.role, path, class_name)
         module = _load_module(source)
@@ -190,7 +190,7 @@ def plugin_error(error: BaseException) -> ServetwinError | None:
     was raised; None where it is neither."""
     from traceback import walk_tb
 
-    from workloads.plugin_guard import PluginSource
+    from servetwin.workloads.plugin_guard import PluginSource
 
     if isinstance(error, ServetwinError):
         return error

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from workloads.fields import text
-from workloads.rows import RowError
+from servetwin.workloads.fields import text
+from servetwin.workloads.rows import RowError
 
 Message = Mapping[str, Any]
 """A message of a chat in OpenAI's form: ``role`` and ``content``, a text or a list of parts."""

@@ -5,18 +5,18 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from workloads.errors import TraceError
-from workloads.files import is_directory, open_text
-from workloads.generators.parents import without_failed
-from workloads.readers import weka
-from workloads.readers.dataset import is_dataset, read_dataset
-from workloads.readers.registry import READERS
-from workloads.reading_limits import ReadingLimits
-from workloads.request import Request
-from workloads.rows import BadRows, RowError, Rows, counted
-from workloads.tables.mapping import OPTION, Columns
-from workloads.trace import Trace
-from workloads.transform import spread_ties as spread
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.files import is_directory, open_text
+from servetwin.workloads.generators.parents import without_failed
+from servetwin.workloads.readers import weka
+from servetwin.workloads.readers.dataset import is_dataset, read_dataset
+from servetwin.workloads.readers.registry import READERS
+from servetwin.workloads.reading_limits import ReadingLimits
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import BadRows, RowError, Rows, counted
+from servetwin.workloads.tables.mapping import OPTION, Columns
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import spread_ties as spread
 
 MANY_TIES = 0.2
 """Above this share of equal neighbouring stamps a note warns of the ties."""

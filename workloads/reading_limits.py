@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from workloads.errors import TraceError
-from workloads.json_array import NumberedRow
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.json_array import NumberedRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workloads.errors import TraceError
-from workloads.json_array import numbered_rows
-from workloads.reading_limits import ReadingLimits
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.json_array import numbered_rows
+from servetwin.workloads.reading_limits import ReadingLimits
 
 _SHOWN_CHARACTERS = 60
 

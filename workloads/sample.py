@@ -4,13 +4,13 @@ from contextlib import AbstractContextManager
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from workloads.reading import read_trace
-from workloads.trace import Trace
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.trace import Trace
 
 
 def sample_path() -> AbstractContextManager[Path]:
     """Yield the path of the bundled trace, valid inside the block."""
-    return as_file(files("workloads") / "scenarios" / "sample.jsonl")
+    return as_file(files("servetwin.workloads") / "scenarios" / "sample.jsonl")
 
 
 def sample_trace() -> Trace:

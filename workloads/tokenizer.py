@@ -10,11 +10,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import TraceError
-from workloads.prompt_fields import texts_of
-from workloads.readers.prompt_records import ESTIMATED
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.prompt_fields import texts_of
+from servetwin.workloads.readers.prompt_records import ESTIMATED
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 FILE = "tokenizer.json"
 _AT_ONCE = 256

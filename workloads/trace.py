@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from workloads.request import Request
+from servetwin.workloads.request import Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from math import ceil, floor, log1p, sqrt
 
 import numpy as np
 
-from workloads.errors import TraceError
-from workloads.fields import MAX_COUNT
-from workloads.generators.arrivals import check_not_negative, check_positive
-from workloads.generators.parents import detach_orphans
-from workloads.generators.untimed import with_arrivals
-from workloads.request import Request, with_columns
-from workloads.rows import counted
-from workloads.trace import Trace
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.fields import MAX_COUNT
+from servetwin.workloads.generators.arrivals import check_not_negative, check_positive
+from servetwin.workloads.generators.parents import detach_orphans
+from servetwin.workloads.generators.untimed import with_arrivals
+from servetwin.workloads.request import Request, with_columns
+from servetwin.workloads.rows import counted
+from servetwin.workloads.trace import Trace
 
 
 def scale_rate(trace: Trace, factor: float) -> Trace:

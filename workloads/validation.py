@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from workloads.statistics.statistics import (
+from servetwin.workloads.statistics.statistics import (
     COARSER,
     DISPERSION_WINDOWS_S,
     LRU_SHARES,
@@ -19,7 +19,7 @@ from workloads.statistics.statistics import (
     session_samples,
     statistics,
 )
-from workloads.trace import Trace
+from servetwin.workloads.trace import Trace
 
 Measure = Literal["KS", "ratio", "difference"]
 _PrefixCheck = tuple[str, tuple[str, ...], float]

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from app.scenario.black_box_options import BlackBoxOptions
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.common_options import Json, Overwriting, Recorded, Seed
-from app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
-from app.scenario.engine_options import EngineChoice, require_engine
-from app.scenario.option_groups import Only, takes_options
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.server_options import ServerOptions
-from app.scenario.trace_options import TraceOptions
-from app.text.progress import progress, report_progress
-from workloads.errors import LoadTestError
+from servetwin.app.scenario.black_box_options import BlackBoxOptions
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.common_options import Json, Overwriting, Recorded, Seed
+from servetwin.app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
+from servetwin.app.scenario.engine_options import EngineChoice, require_engine
+from servetwin.app.scenario.option_groups import Only, takes_options
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.trace_options import TraceOptions
+from servetwin.app.text.progress import progress, report_progress
+from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from loadtest.recorded.recorded_run import RecordedRun
-    from sim.step_times.profile import Profile
+    from servetwin.loadtest.recorded.recorded_run import RecordedRun
+    from servetwin.sim.step_times.profile import Profile
 
 MOST_SIMULATIONS = 200
 """About as many as a fit to a recorded run takes at most."""
@@ -72,7 +72,7 @@ def calibrate(
     With --recorded: fit the step times to the stamps of requests in a run that was recorded
     elsewhere, given the server's limits; with --model and --hardware or --layers around these.
     """
-    from app.text.verdict import profile_lines
+    from servetwin.app.text.verdict import profile_lines
 
     if recorded is not None:
         require_recorded_alone({"url": url})
@@ -94,8 +94,8 @@ def calibrate(
             profile, stopped = found, None
             more.append(f"next: servetwin replay TRACE --profile {out}")
         else:
-            from app.twin.black_box.burst_sender import Allowance
-            from app.twin.black_box.calibration import BlackBoxCalibrator
+            from servetwin.app.twin.black_box.burst_sender import Allowance
+            from servetwin.app.twin.black_box.calibration import BlackBoxCalibrator
 
             probed = replace(endpoint, model=model).probe_generating(url)
             allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
@@ -115,8 +115,8 @@ def calibrate(
 
 def recorded_run(path: Path, table: TraceOptions) -> "RecordedRun":
     """Return a run that was recorded: of a run folder, or of a file."""
-    from loadtest.recorded.recorded_run import load_recorded_run
-    from workloads.tables.mapping import parse_mapping
+    from servetwin.loadtest.recorded.recorded_run import load_recorded_run
+    from servetwin.workloads.tables.mapping import parse_mapping
 
     return load_recorded_run(path, parse_mapping(table.columns) if table.columns else None)
 
@@ -133,11 +133,11 @@ def _recorded(
     json: bool,
 ) -> None:
     """Calibrate from a recorded run."""
-    from app.scenario.scenarios import recorded_prior
-    from app.text.recorded_calibration import calibration_lines
-    from app.twin.recorded_calibration import calibrate_recorded
-    from sim.experiments.linearised import linearised
-    from sim.experiments.stamp_fit import FITTED
+    from servetwin.app.scenario.scenarios import recorded_prior
+    from servetwin.app.text.recorded_calibration import calibration_lines
+    from servetwin.app.twin.recorded_calibration import calibrate_recorded
+    from servetwin.sim.experiments.linearised import linearised
+    from servetwin.sim.experiments.stamp_fit import FITTED
 
     config, model_times = recorded_prior(recorded.trace, servers, policy, link)
     prior = linearised(model_times, FITTED) if model_times else None
@@ -180,7 +180,7 @@ def _bundled(
     name: str,
 ) -> "Profile":
     require_engine()
-    from app.twin.step_log_calibration import calibrate_bundled
+    from servetwin.app.twin.step_log_calibration import calibrate_bundled
 
     config = policy.over(engine.policies())
     sent = (rounds, name, report_progress, prompt_salt)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from app.number_bounds import MOST_COUNT
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.common_options import (
+from servetwin.app.number_bounds import MOST_COUNT
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.common_options import (
     MOST_REPLICATIONS,
     SLO,
     Attainment,
@@ -17,20 +17,20 @@ from app.scenario.common_options import (
     TracePath,
     Vary,
 )
-from app.scenario.how_many.count_options import CountOptions, candidates
-from app.scenario.option_groups import Only, takes_options
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.scenario_options import ScenarioOptions
-from app.scenario.server_options import ServerOptions
-from app.scenario.trace_options import TraceOptions
-from app.text.progress import progress
-from workloads.errors import PolicyError, ServetwinError
+from servetwin.app.scenario.how_many.count_options import CountOptions, candidates
+from servetwin.app.scenario.option_groups import Only, takes_options
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.trace_options import TraceOptions
+from servetwin.app.text.progress import progress
+from servetwin.workloads.errors import PolicyError, ServetwinError
 
 if TYPE_CHECKING:
-    from app.scenario.how_many.answers import Answer, What
-    from sim.experiments.capacity import Capacity, SLOTarget
-    from sim.experiments.scenario import Scenario
-    from workloads.trace import Trace
+    from servetwin.app.scenario.how_many.answers import Answer, What
+    from servetwin.sim.experiments.capacity import Capacity, SLOTarget
+    from servetwin.sim.experiments.scenario import Scenario
+    from servetwin.workloads.trace import Trace
 
 _OTHERS = tuple(name for name in ClusterOptions.__dataclass_fields__ if name != "replicas")
 _OF_A_RATE, _OF_A_COUNT = 10, 20
@@ -100,9 +100,9 @@ class _Question:
 
     def report_rate(self, json: bool) -> None:
         """Print the highest rate of the one scenario."""
-        from app.scenario.scenarios import build_scenario
-        from app.text.capacity_report import as_json, report_lines
-        from app.text.provenance import outside_warning
+        from servetwin.app.scenario.scenarios import build_scenario
+        from servetwin.app.text.capacity_report import as_json, report_lines
+        from servetwin.app.text.provenance import outside_warning
 
         options, target = self.options, self.target
         servers = options.servers.servers()
@@ -122,9 +122,9 @@ class _Question:
         self, what: "What", count: CountOptions, vary: tuple[str, ...], json: bool
     ) -> None:
         """Print the answer of every candidate; those that cannot be are named with the reason."""
-        from app.scenario.how_many.answers import of_problem
-        from app.text.how_many.report import as_json, report_lines
-        from sim.experiments.devices import devices
+        from servetwin.app.scenario.how_many.answers import of_problem
+        from servetwin.app.text.how_many.report import as_json, report_lines
+        from servetwin.sim.experiments.devices import devices
 
         prices, requests = count.prices(), self.options.trace.read()
         notes: dict[str, None] = {}
@@ -151,9 +151,9 @@ class _Question:
     def _answer(
         self, what: "What", label: str, trace: "Trace", scenario: "Scenario", count: CountOptions
     ) -> "Answer":
-        from app.scenario.how_many.answers import of_capacity, of_counts
-        from sim.experiments.counted import Replicas, Users
-        from sim.experiments.how_many import MOST, CountQuestion, how_many
+        from servetwin.app.scenario.how_many.answers import of_capacity, of_counts
+        from servetwin.sim.experiments.counted import Replicas, Users
+        from servetwin.sim.experiments.how_many import MOST, CountQuestion, how_many
 
         if what == "rate":
             rate = self._rate(trace, scenario, label)
@@ -173,7 +173,7 @@ class _Question:
         return of_counts(label, what, scenario, found, count.prices())
 
     def _rate(self, trace: "Trace", scenario: "Scenario", label: str) -> "Capacity":
-        from sim.experiments.capacity import find_capacity
+        from servetwin.sim.experiments.capacity import find_capacity
 
         draws = _OF_A_RATE if self.replications is None else self.replications
         with progress(f"{label or 'capacity'}, replications", total=draws) as advance:
@@ -199,8 +199,8 @@ def _number(replicas: str | None) -> int | None:
 
 
 def _target(slo: str, attainment: float) -> "SLOTarget":
-    from loadtest.report.slo import parse_slo
-    from sim.experiments.capacity import SLOTarget
+    from servetwin.loadtest.report.slo import parse_slo
+    from servetwin.sim.experiments.capacity import SLOTarget
 
     if not attainment:
         raise PolicyError(f"--attainment: {attainment:g} is no share; 0.99 is 99 of 100 requests")

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from app.dashboard.network import OPEN_WARNING, is_loopback
-from app.scenario.dashboard_options import Additions
-from app.scenario.option_groups import takes_options
-from workloads.errors import ServetwinError
+from servetwin.app.dashboard.network import OPEN_WARNING, is_loopback
+from servetwin.app.scenario.dashboard_options import Additions
+from servetwin.app.scenario.option_groups import takes_options
+from servetwin.workloads.errors import ServetwinError
 
 SERVER = Path(__file__).parents[1] / "dashboard" / "server.py"
 
@@ -32,8 +32,8 @@ def dashboard(
     if missing:
         names = ", ".join(missing)
         raise ServetwinError(f"the dashboard needs {names}: pip install 'servetwin[app]'")
-    from sim.step_times.profile import load_profile
-    from workloads.child_process import python_command, python_environment
+    from servetwin.sim.step_times.profile import load_profile
+    from servetwin.workloads.child_process import python_command, python_environment
 
     for path in added.profiles:
         load_profile(str(path))

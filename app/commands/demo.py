@@ -5,13 +5,13 @@ from typing import Annotated
 
 from typer import Option
 
-from app.commands.verify import VerifyTask, finish, verify_policies
-from app.scenario.common_options import Json, Overwriting, Seed
-from app.scenario.engine_options import EngineChoice, require_engine
-from app.scenario.option_groups import takes_options
-from app.scenario.settings import policies_named
-from app.scenario.trace_options import TraceOptions
-from app.text.progress import report_progress
+from servetwin.app.commands.verify import VerifyTask, finish, verify_policies
+from servetwin.app.scenario.common_options import Json, Overwriting, Seed
+from servetwin.app.scenario.engine_options import EngineChoice, require_engine
+from servetwin.app.scenario.option_groups import takes_options
+from servetwin.app.scenario.settings import policies_named
+from servetwin.app.scenario.trace_options import TraceOptions
+from servetwin.app.text.progress import report_progress
 
 POLICIES = ("static+contiguous", "continuous+paged")
 MODEL = "small"
@@ -32,8 +32,8 @@ def demo(
     json: Json = False,
 ) -> None:
     """Serve, calibrate, predict, load-test and judge two policies on the bundled engine."""
-    from app.twin.verification import Plan
-    from policies.config import PolicyConfig
+    from servetwin.app.twin.verification import Plan
+    from servetwin.policies.config import PolicyConfig
 
     require_engine()
     base = PolicyConfig(kv_tokens=16_384, max_model_len=1_024)

@@ -63,7 +63,7 @@ def _with_empty_values(args: Sequence[str], parameters: Sequence[Any]) -> list[s
 
 def describe(command: Any) -> None:
     """Put the help of settings in the place of their keys, in every option of ``command``."""
-    from app.scenario.setting_docs import filled_help
+    from servetwin.app.scenario.setting_docs import filled_help
 
     for parameter in command.params:
         parameter.help = filled_help(parameter.help or "")

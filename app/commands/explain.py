@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from app.scenario.common_options import Json
-from app.scenario.option_groups import takes_options
+from servetwin.app.scenario.common_options import Json
+from servetwin.app.scenario.option_groups import takes_options
 
 if TYPE_CHECKING:
-    from sim.explain.explain import Explainer
-    from sim.records.run import Run
+    from servetwin.sim.explain.explain import Explainer
+    from servetwin.sim.records.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Question:
 
     def check(self) -> None:
         """Raise ``RunError`` unless it is one question, with a window that can be."""
-        from sim.records.run import RunError
+        from servetwin.sim.records.run import RunError
 
         if (self.request_id, self.slowest, self.trace_export).count(None) != 2:
             raise RunError("explain: give one of a request ID, --slowest N or --trace-export FILE")
@@ -51,10 +51,10 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Split the latency of requests of RUN into parts that sum to it, or export its timeline."""
-    from app.text.explanation import as_json as render_json
-    from app.text.explanation import explanation_lines, slowest_lines
-    from sim.explain.explain import Explainer
-    from sim.records.run import load_run
+    from servetwin.app.text.explanation import as_json as render_json
+    from servetwin.app.text.explanation import explanation_lines, slowest_lines
+    from servetwin.sim.explain.explain import Explainer
+    from servetwin.sim.records.run import load_run
 
     question.check()
     loaded = load_run(run)
@@ -72,7 +72,7 @@ def explain(
 def _export(
     run: "Run", explainer: "Explainer", path: Path, window: Question, as_json: bool
 ) -> None:
-    from sim.explain.timeline import trace_events, write_trace
+    from servetwin.sim.explain.timeline import trace_events, write_trace
 
     start_s = -inf if window.start is None else window.start
     end_s = inf if window.end is None else window.end

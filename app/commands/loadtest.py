@@ -8,22 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from app.commands.load.load_judges import Judges
-from app.commands.report import require_plotly, write_html
-from app.scenario.common_options import SLO, GateOptions, Json, Overwriting, RunFolder, Seed
-from app.scenario.endpoint_options import BodyChoice, EndpointOptions
-from app.scenario.levels.level_sweep_options import (
+from servetwin.app.commands.load.load_judges import Judges
+from servetwin.app.commands.report import require_plotly, write_html
+from servetwin.app.scenario.common_options import (
+    SLO,
+    GateOptions,
+    Json,
+    Overwriting,
+    RunFolder,
+    Seed,
+)
+from servetwin.app.scenario.endpoint_options import BodyChoice, EndpointOptions
+from servetwin.app.scenario.levels.level_sweep_options import (
     require_one_load_test,
     require_slo,
     require_sweep,
 )
-from app.scenario.load_options import LoadChoice, WorkerOptions
-from app.scenario.option_groups import Only, takes_options
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.load_options import LoadChoice, WorkerOptions
+from servetwin.app.scenario.option_groups import Only, takes_options
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.server_options import ServerOptions
 
 if TYPE_CHECKING:
-    from sim.records.run_claim import RunClaim
+    from servetwin.sim.records.run_claim import RunClaim
 
 
 @takes_options
@@ -77,7 +84,7 @@ def loadtest(
     if load.sweep.of:
         require_slo(load.sweep, slo)
         require_one_load_test({**judges.given, "--live": live})
-        from app.commands.loadtest_sweep import Simulator, SweptServer
+        from servetwin.app.commands.loadtest_sweep import Simulator, SweptServer
 
         with _claimed(overwriting, out) as claim:
             swept = SweptServer(url, load, endpoint, options, judges.limits, how)
@@ -89,7 +96,7 @@ def loadtest(
         {"--profile": servers.profiles, "--preset": policy.preset, "--set": policy.settings}
     )
     judges.require_one(html, load.endless)
-    from app.commands.loadtest_once import prepared
+    from servetwin.app.commands.loadtest_once import prepared
 
     test = prepared(url, load, endpoint, options, judges, how)
     with _claimed(overwriting, out) as claim:
@@ -102,7 +109,7 @@ def loadtest(
 
 def _claimed(overwriting: Overwriting, out: Path | None) -> AbstractContextManager["RunClaim"]:
     """Claim the run folder before anything is sent; a new one is named by the time."""
-    from sim.records.run_claim import claimed_new_run
+    from servetwin.sim.records.run_claim import claimed_new_run
 
     if out is not None:
         return overwriting.claimed(out)

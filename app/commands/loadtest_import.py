@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from app.scenario.common_options import Json, Overwriting
-from app.scenario.option_groups import takes_options
-from app.scenario.trace_options import Columns
+from servetwin.app.scenario.common_options import Json, Overwriting
+from servetwin.app.scenario.option_groups import takes_options
+from servetwin.app.scenario.trace_options import Columns
 
 
 @takes_options
@@ -27,11 +27,11 @@ def loadtest_import(
     Known are vLLM bench serve, SGLang's bench_serving, AIPerf, GuideLLM, inference-perf, stamps of
     vLLM's requests and OpenTelemetry spans. What a format lacks is said, not guessed.
     """
-    from app.text.saving import saved
-    from app.text.tables import counts_line, latency_table, note_lines
-    from loadtest.recorded.reading import read_recording
-    from loadtest.recorded.recorded_run import as_recorded_run
-    from workloads.tables.mapping import parse_mapping
+    from servetwin.app.text.saving import saved
+    from servetwin.app.text.tables import counts_line, latency_table, note_lines
+    from servetwin.loadtest.recorded.reading import read_recording
+    from servetwin.loadtest.recorded.recorded_run import as_recorded_run
+    from servetwin.workloads.tables.mapping import parse_mapping
 
     recording = read_recording(file, parse_mapping(columns) if columns else None)
     found = as_recorded_run(recording, file.name)

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.commands.load.load_judges import Judges, References
-from app.commands.load.sent_load import LoadTest, server_said
-from app.commands.loadtest_turns import report_turns, run_in_turns
-from app.commands.report import write_html
-from app.scenario.endpoint_options import EndpointOptions, endpoint_line
-from app.scenario.load_options import LoadChoice
-from app.text.saving import saved
-from loadtest.plan.context_limit import within_context
-from loadtest.plan.undefined_times import check_times, without_outputs
-from loadtest.run.stop_signals import signals_deferred
+from servetwin.app.commands.load.load_judges import Judges, References
+from servetwin.app.commands.load.sent_load import LoadTest, server_said
+from servetwin.app.commands.loadtest_turns import report_turns, run_in_turns
+from servetwin.app.commands.report import write_html
+from servetwin.app.scenario.endpoint_options import EndpointOptions, endpoint_line
+from servetwin.app.scenario.load_options import LoadChoice
+from servetwin.app.text.saving import saved
+from servetwin.loadtest.plan.context_limit import within_context
+from servetwin.loadtest.plan.undefined_times import check_times, without_outputs
+from servetwin.loadtest.run.stop_signals import signals_deferred
 
 if TYPE_CHECKING:
-    from loadtest.body.body_options import BodyOptions
-    from loadtest.endpoint import Endpoint
-    from loadtest.run.client import LoadOptions
-    from workloads.tokenizer import LocalTokenizer
-    from workloads.trace import Trace
+    from servetwin.loadtest.body.body_options import BodyOptions
+    from servetwin.loadtest.endpoint import Endpoint
+    from servetwin.loadtest.run.client import LoadOptions
+    from servetwin.workloads.tokenizer import LocalTokenizer
+    from servetwin.workloads.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

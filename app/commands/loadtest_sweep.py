@@ -8,37 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.commands.load.sent_load import LoadTest, server_said
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.endpoint_options import EndpointOptions, TooLongChoice, endpoint_line
-from app.scenario.levels.level_load import LevelLoad
-from app.scenario.load_options import LoadChoice
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.scenarios import build_scenario
-from app.scenario.server_options import ServerOptions
-from app.text.level_sweep_report import level_line, sweep_lines
-from app.text.progress import progress
-from app.text.saving import saved
-from loadtest.plan.context_limit import within_context
-from loadtest.plan.undefined_times import check_times, without_outputs
-from loadtest.run.stop_signals import signals_deferred
-from loadtest.sweep.level import Level, LevelPlan, measured_level
-from loadtest.sweep.run_sweep import run_sweep
-from loadtest.sweep.sweep import PredictedKnee, Sweep
-from loadtest.sweep.sweep_record import KeptSweep
-from sim.experiments.capacity import SLOTarget, find_capacity
-from sim.experiments.predict import run_once
-from workloads.errors import EndedEarly, LoadTestError
-from workloads.rows import counted
+from servetwin.app.commands.load.sent_load import LoadTest, server_said
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.endpoint_options import EndpointOptions, TooLongChoice, endpoint_line
+from servetwin.app.scenario.levels.level_load import LevelLoad
+from servetwin.app.scenario.load_options import LoadChoice
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.scenarios import build_scenario
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.text.level_sweep_report import level_line, sweep_lines
+from servetwin.app.text.progress import progress
+from servetwin.app.text.saving import saved
+from servetwin.loadtest.plan.context_limit import within_context
+from servetwin.loadtest.plan.undefined_times import check_times, without_outputs
+from servetwin.loadtest.run.stop_signals import signals_deferred
+from servetwin.loadtest.sweep.level import Level, LevelPlan, measured_level
+from servetwin.loadtest.sweep.run_sweep import run_sweep
+from servetwin.loadtest.sweep.sweep import PredictedKnee, Sweep
+from servetwin.loadtest.sweep.sweep_record import KeptSweep
+from servetwin.sim.experiments.capacity import SLOTarget, find_capacity
+from servetwin.sim.experiments.predict import run_once
+from servetwin.workloads.errors import EndedEarly, LoadTestError
+from servetwin.workloads.rows import counted
 
 if TYPE_CHECKING:
-    from loadtest.body.body_options import BodyOptions
-    from loadtest.endpoint import Endpoint
-    from sim.experiments.scenario import Scenario
-    from sim.records.metrics import SLO
-    from sim.records.run import Run
-    from sim.records.run_claim import RunClaim
-    from workloads.trace import Trace
+    from servetwin.loadtest.body.body_options import BodyOptions
+    from servetwin.loadtest.endpoint import Endpoint
+    from servetwin.sim.experiments.scenario import Scenario
+    from servetwin.sim.records.metrics import SLO
+    from servetwin.sim.records.run import Run
+    from servetwin.sim.records.run_claim import RunClaim
+    from servetwin.workloads.trace import Trace
 
 Send = Callable[["Trace", LoadChoice, "Endpoint", Path], "Run"]
 """Sends requests to an endpoint as a load says, and keeps them in a folder where it made them."""

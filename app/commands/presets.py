@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer import Argument
 
-from app.scenario.common_options import Json
-from policies.presets import PRESETS, Preset, find_preset
+from servetwin.app.scenario.common_options import Json
+from servetwin.policies.presets import PRESETS, Preset, find_preset
 
 
 def presets(
@@ -39,6 +39,6 @@ def _settings(preset: Preset) -> str:
 def _wrapped(text: str) -> list[str]:
     from textwrap import wrap
 
-    from app.text.tables import WIDTH
+    from servetwin.app.text.tables import WIDTH
 
     return wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)

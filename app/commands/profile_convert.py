@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.common_options import Json, Overwriting
-from app.scenario.option_groups import Only, takes_options
-from app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.common_options import Json, Overwriting
+from servetwin.app.scenario.option_groups import Only, takes_options
+from servetwin.app.scenario.server_options import ServerOptions
 
 
 @takes_options
@@ -25,8 +25,8 @@ def profile_convert(
 
     The error of the conversion is printed: on batches that the fit has not seen.
     """
-    from sim.experiments.conversion import converted_profile
-    from workloads.errors import PolicyError
+    from servetwin.sim.experiments.conversion import converted_profile
+    from servetwin.workloads.errors import PolicyError
 
     if servers.model is None:
         raise PolicyError("--model: say what to convert, with --hardware and a table")

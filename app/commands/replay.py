@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from app.lasting_imports import lasting_imports
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.common_options import (
+from servetwin.app.lasting_imports import lasting_imports
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.common_options import (
     MOST_REPLICATIONS,
     TRACE,
     Csv,
@@ -19,22 +19,22 @@ from app.scenario.common_options import (
     Overwriting,
     RunFolder,
 )
-from app.scenario.option_groups import takes_options
-from app.scenario.pictures.picture_options import PictureOptions
-from app.scenario.scenario_options import ScenarioOptions
-from app.scenario.streams.stream_options import StreamOptions
-from app.text.progress import progress
-from app.text.saving import saved_if_asked
-from workloads.files import require_there
+from servetwin.app.scenario.option_groups import takes_options
+from servetwin.app.scenario.pictures.picture_options import PictureOptions
+from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.scenario.streams.stream_options import StreamOptions
+from servetwin.app.text.progress import progress
+from servetwin.app.text.saving import saved_if_asked
+from servetwin.workloads.files import require_there
 
 if TYPE_CHECKING:
-    from app.pictures.picture_file import PictureFile
-    from app.scenario.replay_scenario import ReplayScenario
-    from app.scenario.scenario_file import ScenarioFile
-    from sim.experiments.predict import Redraw
-    from sim.experiments.scenario import Scenario
-    from sim.records.run import Run
-    from workloads.trace import Trace
+    from servetwin.app.pictures.picture_file import PictureFile
+    from servetwin.app.scenario.replay_scenario import ReplayScenario
+    from servetwin.app.scenario.scenario_file import ScenarioFile
+    from servetwin.sim.experiments.predict import Redraw
+    from servetwin.sim.experiments.scenario import Scenario
+    from servetwin.sim.records.run import Run
+    from servetwin.workloads.trace import Trace
 
 AUTO_REPLICATION_BUDGET_S = 5.0
 AUTO_REPLICATIONS = 10
@@ -77,9 +77,9 @@ def replay(
         require_there(trace)
     plotted = picture.file(overwrite=overwriting.overwrite, runs=2 if compare else 1)
     with lasting_imports():
-        from app.scenario.replay_scenario import ReplayScenario
-        from app.scenario.scenario_file import read_scenario
-        from sim.records.run import RunError
+        from servetwin.app.scenario.replay_scenario import ReplayScenario
+        from servetwin.app.scenario.scenario_file import read_scenario
+        from servetwin.sim.records.run import RunError
 
     if csv and (compare or out is None):
         raise RunError("--csv: give --out, the folder for it, and no --compare")
@@ -87,7 +87,7 @@ def replay(
     seed = seed if seed is not None else file.seed if file else 0
     both = ReplayScenario(file, options.with_trace(trace, seed))
     if stream.wanted:
-        from app.commands.streamed_replay import replay_streamed, require_streamable
+        from servetwin.app.commands.streamed_replay import replay_streamed, require_streamable
 
         require_streamable(
             compare=compare, csv=csv, kv_usage=kv_usage, replications=replications, plot=plotted
@@ -122,8 +122,8 @@ def _compared(
     asked: _Asked, compare: tuple[str, str], overwriting: Overwriting, out: Path | None
 ) -> dict[str, "Run"]:
     """Simulate and print two policies side by side; return the run of each."""
-    from app.scenario.scenarios import build_scenario
-    from app.text.comparison import print_comparison
+    from servetwin.app.scenario.scenarios import build_scenario
+    from servetwin.app.text.comparison import print_comparison
 
     both, requests = asked.both, asked.both.requests()
     base, policy, record = both.base(), both.policies(), both.servers().record()
@@ -139,9 +139,9 @@ def _alone(
     asked: _Asked, overwriting: Overwriting, out: Path | None, csv: bool
 ) -> dict[str, "Run"]:
     """Simulate, save and print one scenario; return its run by its name."""
-    from app.scenario.scenarios import build_scenario, scenario_record
-    from sim.experiments.predict import run_once
-    from sim.records.run import machine_facts
+    from servetwin.app.scenario.scenarios import build_scenario, scenario_record
+    from servetwin.sim.experiments.predict import run_once
+    from servetwin.sim.records.run import machine_facts
 
     both, requests = asked.both, asked.both.requests()
     found = build_scenario(requests, both.base(), both.policies(), asked.cluster)
@@ -162,7 +162,7 @@ def _print_run(
     asked: _Asked, requests: "Trace", found: "Scenario", run: "Run", folder: Path | None
 ) -> None:
     """Print a run that is kept in ``folder``, with intervals where they are wanted."""
-    from app.text.provenance import outside_warning
+    from servetwin.app.text.provenance import outside_warning
 
     both, file = asked.both, asked.both.file
     summary = run.summary(file.slo.slo() if file else None)
@@ -187,8 +187,8 @@ def _draw(
     file: "ScenarioFile | None",
     as_json: bool,
 ) -> None:
-    from app.pictures.run_picture import draw_runs
-    from app.text.report_folders import NamedRun
+    from servetwin.app.pictures.run_picture import draw_runs
+    from servetwin.app.text.report_folders import NamedRun
 
     named = [NamedRun(name, run) for name, run in runs.items()]
     line = draw_runs(plotted, picture, named, file.slo.slo() if file else None)
@@ -216,7 +216,7 @@ def _intervals(
     replications: int,
     redraw: "Redraw | None",
 ) -> dict[str, Any]:
-    from sim.experiments.predict import interval, summaries_over_seeds
+    from servetwin.sim.experiments.predict import interval, summaries_over_seeds
 
     if replications < 2 or (scenario.is_repeatable() and not redraw):
         return {}  # a single draw is no interval
@@ -245,10 +245,10 @@ _PARTS = ("mean", "p50", "p90", "p99")
 def _report(
     run: "Run", summary: Mapping[str, Any], intervals: Mapping[str, Any], scenario: "Scenario"
 ) -> list[str]:
-    from app.text.origins import origin_words
-    from app.text.provenance import rests_line
-    from app.text.sparkline import sparkline_lines
-    from app.text.tables import (
+    from servetwin.app.text.origins import origin_words
+    from servetwin.app.text.provenance import rests_line
+    from servetwin.app.text.sparkline import sparkline_lines
+    from servetwin.app.text.tables import (
         counts_line,
         error_lines,
         latency_table,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from app.scenario.common_options import SLO, Json
+from servetwin.app.scenario.common_options import SLO, Json
 
 
 def report(
@@ -37,9 +37,9 @@ def report(
 def write_html(folders: list[Path], slo: str | None, out: Path) -> dict[str, Any]:
     """Write the report of run folders: its file, its bytes, the names of its runs."""
     require_plotly()
-    from app.html.report import render_html
-    from app.text.report_folders import find_runs, find_sweeps
-    from loadtest.report.slo import parse_slo
+    from servetwin.app.html.report import render_html
+    from servetwin.app.text.report_folders import find_runs, find_sweeps
+    from servetwin.loadtest.report.slo import parse_slo
 
     limits = parse_slo(slo) if slo else None
     _recover(folders)
@@ -50,8 +50,8 @@ def write_html(folders: list[Path], slo: str | None, out: Path) -> dict[str, Any
 
 def _print_sweeps(folders: list[Path]) -> None:
     """Print the table of each sweep among the folders, perhaps one that still goes on."""
-    from app.text.level_sweep_report import sweep_lines
-    from app.text.report_folders import find_sweeps
+    from servetwin.app.text.level_sweep_report import sweep_lines
+    from servetwin.app.text.report_folders import find_sweeps
 
     for sweep in find_sweeps(folders).values():
         typer.echo("\n".join([*sweep_lines(sweep), ""]))
@@ -62,11 +62,11 @@ def _recover(folders: list[Path]) -> None:
 
     Raises ``RunError`` for one that still runs, or has nothing to recover.
     """
-    from app.text.report_folders import unsaved_runs
-    from loadtest.run.recovery import recovered_run
-    from sim.records.file_lock import ClaimError
-    from sim.records.run import RunError
-    from sim.records.run_claim import claimed_run
+    from servetwin.app.text.report_folders import unsaved_runs
+    from servetwin.loadtest.run.recovery import recovered_run
+    from servetwin.sim.records.file_lock import ClaimError
+    from servetwin.sim.records.run import RunError
+    from servetwin.sim.records.run_claim import claimed_run
 
     for folder in unsaved_runs(folders):
         try:
@@ -80,14 +80,14 @@ def _recover(folders: list[Path]) -> None:
 
 def require_plotly() -> None:
     """Raise ``RunError`` saying how to install it, where plotly is missing."""
-    from sim.records.run import RunError
+    from servetwin.sim.records.run import RunError
 
     if find_spec("plotly") is None:
         raise RunError("an HTML report needs plotly: pip install 'servetwin[report]'")
 
 
 def _write(path: Path, page: str) -> int:
-    from sim.records.run import NotWritten
+    from servetwin.sim.records.run import NotWritten
 
     data = page.encode("utf-8", "replace")
     try:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from app.scenario.common_options import Json
-from app.text.progress import progress
+from servetwin.app.scenario.common_options import Json
+from servetwin.app.text.progress import progress
 
 if TYPE_CHECKING:
-    from sim.theory.selftest.judge import FigureCheck
+    from servetwin.sim.theory.selftest.judge import FigureCheck
 
 
 def selftest(
@@ -23,8 +23,8 @@ def selftest(
     as_json: Json = False,
 ) -> None:
     """Simulate servers whose figures theory knows exactly, and compare; under a minute."""
-    from sim.experiments.parallel_map import map_on_processes
-    from sim.theory.selftest.judge import cases_named, judge_named
+    from servetwin.sim.experiments.parallel_map import map_on_processes
+    from servetwin.sim.theory.selftest.judge import cases_named, judge_named
 
     names = [scenario.name for scenario in cases_named(only or ())]
     judged: dict[int, list[FigureCheck]] = {}
@@ -41,7 +41,7 @@ def selftest(
 
 
 def _as_text(outcomes: list["FigureCheck"]) -> str:
-    from sim.theory.selftest.judge import CASES
+    from servetwin.sim.theory.selftest.judge import CASES
 
     lines = [f"{'':<28}{'exact':>12}{'measured':>12}{'+- 99.9 %':>12}"]
     for scenario, of_one in groupby(outcomes, key=lambda outcome: outcome.scenario):
@@ -56,7 +56,7 @@ def _as_text(outcomes: list["FigureCheck"]) -> str:
 
 
 def _as_json(outcomes: list["FigureCheck"]) -> str:
-    from sim.theory.selftest.judge import CASES, CONFIDENCE, SEED
+    from servetwin.sim.theory.selftest.judge import CASES, CONFIDENCE, SEED
 
     figures = [
         {**outcome.as_dict(), "setting": CASES[outcome.scenario].setting} for outcome in outcomes

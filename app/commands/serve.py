@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from typer import Option
 
-from app.scenario.common_options import Seed
-from app.scenario.engine_options import EngineChoice, HttpOptions, require_engine
-from app.scenario.mock_options import MockOptions, check_options
-from app.scenario.option_groups import Only, takes_options
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.server_options import ServerOptions
-from workloads.errors import EngineError
+from servetwin.app.scenario.common_options import Seed
+from servetwin.app.scenario.engine_options import EngineChoice, HttpOptions, require_engine
+from servetwin.app.scenario.mock_options import MockOptions, check_options
+from servetwin.app.scenario.option_groups import Only, takes_options
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:
-    from engine.core.core_process import BuildCore
-    from engine.text.tokenizer import Tokenizer
+    from servetwin.engine.core.core_process import BuildCore
+    from servetwin.engine.text.tokenizer import Tokenizer
 
 
 class Served(NamedTuple):
@@ -77,7 +77,7 @@ def serve(
 
 def _serve(served: Served, http: HttpOptions) -> None:
     """Start the core, which imports torch, and meanwhile what the HTTP process needs."""
-    from engine.core.core_process import started_core
+    from servetwin.engine.core.core_process import started_core
 
     typer.echo(f"starting {served.model} with {served.policies}", err=True)
 
@@ -86,7 +86,7 @@ def _serve(served: Served, http: HttpOptions) -> None:
 
     with started_core(served.build) as core:
         try:
-            from engine.http.serving import serve_core
+            from servetwin.engine.http.serving import serve_core
         except ModuleNotFoundError as error:
             raise EngineError(
                 f"serving needs {error.name}: pip install 'servetwin[engine]'"
@@ -99,9 +99,9 @@ def _serve(served: Served, http: HttpOptions) -> None:
 def _bundled(
     policy: PolicyOptions, choice: EngineChoice, servers: ServerOptions, step_log: Path | None
 ) -> Served:
-    from app.scenario.idle_settings import unread_settings
-    from engine.checkpoint.find_model import find_model
-    from engine.core.core_process import bundled
+    from servetwin.app.scenario.idle_settings import unread_settings
+    from servetwin.engine.checkpoint.find_model import find_model
+    from servetwin.engine.core.core_process import bundled
 
     model = find_model(choice.model)
     policies = policy.over(choice.policies())
@@ -110,7 +110,7 @@ def _bundled(
     options = choice.options(policies, toggles, step_log)
     notes = list(unread_settings(options.policies))
     if not toggles.is_empty():
-        from app.twin.engine_techniques import notes as technique_notes
+        from servetwin.app.twin.engine_techniques import notes as technique_notes
 
         notes += technique_notes(choice.options(policies), toggles, policy.changes())
     _say(notes)
@@ -121,9 +121,9 @@ def _bundled(
 def _simulated(
     servers: ServerOptions, policy: PolicyOptions, choice: EngineChoice, step_log: Path | None
 ) -> Served:
-    from app.scenario.idle_settings import unread_settings
-    from app.twin.simulated_server import simulated_engine
-    from engine.text.byte_tokenizer import ByteTokenizer
+    from servetwin.app.scenario.idle_settings import unread_settings
+    from servetwin.app.twin.simulated_server import simulated_engine
+    from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 
     if choice != EngineChoice(choice.model, seed=choice.seed):
         raise EngineError(

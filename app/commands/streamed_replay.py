@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.scenario.scenarios import build_scenario, scenario_record
-from app.scenario.streams.stream_options import StreamOptions
-from app.text.progress import progress
-from app.text.provenance import outside_warning, rests_line
-from app.text.tables import (
+from servetwin.app.scenario.scenarios import build_scenario, scenario_record
+from servetwin.app.scenario.streams.stream_options import StreamOptions
+from servetwin.app.text.progress import progress
+from servetwin.app.text.provenance import outside_warning, rests_line
+from servetwin.app.text.tables import (
     counts_line,
     error_count_lines,
     latency_table,
@@ -21,18 +21,18 @@ from app.text.tables import (
     steady_lines,
     totals_lines,
 )
-from sim.experiments.scenario import Scenario
-from sim.records.run import RunError, machine_facts
-from sim.streams.part_run import DividedRun
-from sim.streams.partitioned_run import run_partitioned
-from sim.streams.run_tables import RunTables
-from sim.streams.sketched_summary import require_sketches
-from sim.streams.streamed_run import run_streamed, run_tables
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.run import RunError, machine_facts
+from servetwin.sim.streams.part_run import DividedRun
+from servetwin.sim.streams.partitioned_run import run_partitioned
+from servetwin.sim.streams.run_tables import RunTables
+from servetwin.sim.streams.sketched_summary import require_sketches
+from servetwin.sim.streams.streamed_run import run_streamed, run_tables
 
 if TYPE_CHECKING:
-    from app.scenario.replay_scenario import ReplayScenario
-    from sim.records.run_claim import RunClaim
-    from workloads.streams.streamed_trace import StreamedTrace
+    from servetwin.app.scenario.replay_scenario import ReplayScenario
+    from servetwin.sim.records.run_claim import RunClaim
+    from servetwin.workloads.streams.streamed_trace import StreamedTrace
 
 
 def require_streamable(**asked: object) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from app.scenario.common_options import (
+from servetwin.app.scenario.common_options import (
     SLO,
     Attainment,
     Json,
@@ -20,14 +20,14 @@ from app.scenario.common_options import (
     TracePath,
     Vary,
 )
-from app.scenario.option_groups import takes_options
-from app.scenario.scenario_options import ScenarioOptions
-from app.text.progress import progress
-from workloads.errors import ServetwinError
+from servetwin.app.scenario.option_groups import takes_options
+from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.text.progress import progress
+from servetwin.workloads.errors import ServetwinError
 
 if TYPE_CHECKING:
-    from app.scenario.sweeps.sweep_file import SweepFile
-    from sim.experiments.sweep import GridConditions, GridPoint, Row
+    from servetwin.app.scenario.sweeps.sweep_file import SweepFile
+    from servetwin.sim.experiments.sweep import GridConditions, GridPoint, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class Grid:
         called: Callable[[int], str],
     ) -> Iterator[tuple[int, "Row"]]:
         """Yield the place and the row of each point as it is simulated; raises ``LostItems``."""
-        from sim.experiments.parallel_map import map_on_processes, map_on_ray
-        from sim.experiments.sweep import simulate_point
+        from servetwin.sim.experiments.parallel_map import map_on_processes, map_on_ray
+        from servetwin.sim.experiments.sweep import simulate_point
 
         if self.ray is not None:
             return map_on_ray(simulate_point, conditions, points, self.ray or None, called)
@@ -71,13 +71,13 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Simulate TRACE at every point of a grid; print and keep the frontier."""
-    from app.scenario.sweeps.sweep_axes import combinations, parse_axis, parse_rates
-    from app.scenario.sweeps.sweep_file import RATE, SweepFile, identity
-    from app.text.sweep_report import as_json, report_text
-    from loadtest.report.slo import parse_slo
-    from sim.experiments.lost_items import LostItems
-    from sim.experiments.sweep import PROBLEM, GridConditions
-    from sim.records.file_claim import claimed_file
+    from servetwin.app.scenario.sweeps.sweep_axes import combinations, parse_axis, parse_rates
+    from servetwin.app.scenario.sweeps.sweep_file import RATE, SweepFile, identity
+    from servetwin.app.text.sweep_report import as_json, report_text
+    from servetwin.loadtest.report.slo import parse_slo
+    from servetwin.sim.experiments.lost_items import LostItems
+    from servetwin.sim.experiments.sweep import PROBLEM, GridConditions
+    from servetwin.sim.records.file_claim import claimed_file
 
     axes = [parse_axis(text) for text in grid.vary]
     limits, keys = parse_slo(slo), [axis.key for axis in axes]
@@ -115,10 +115,10 @@ def _simulate(
     found: "SweepFile",
     grid: Grid,
 ) -> None:
-    from app.scenario.sweeps.sweep_axes import scenario_at
-    from app.scenario.sweeps.sweep_file import RATE
-    from app.text.sweep_report import named
-    from sim.experiments.sweep import PROBLEM, GridPoint
+    from servetwin.app.scenario.sweeps.sweep_axes import scenario_at
+    from servetwin.app.scenario.sweeps.sweep_file import RATE
+    from servetwin.app.text.sweep_report import named
+    from servetwin.sim.experiments.sweep import PROBLEM, GridPoint
 
     ready: list[tuple[dict[str, Any], GridPoint]] = []
     missing = [point for point in wanted if point not in found]

@@ -9,42 +9,42 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.commands.calibrate import (
+from servetwin.app.commands.calibrate import (
     MEASURED_SETTINGS,
     MOST_SIMULATIONS,
     SETTINGS_OF_A_RECORDED_RUN,
     recorded_run,
     require_recorded_alone,
 )
-from app.commands.verify_techniques import (
+from servetwin.app.commands.verify_techniques import (
     finish_effects,
     require_two_engines,
     techniques_task,
 )
-from app.scenario.black_box_options import BlackBoxOptions
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.common_options import Json, Overwriting, Recorded, RunFolder, Seed
-from app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
-from app.scenario.engine_options import EngineChoice, require_engine
-from app.scenario.option_groups import Only, takes_options
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.server_options import ServerOptions
-from app.scenario.settings import policies_named
-from app.scenario.trace_options import TraceOptions
-from app.text.progress import report_progress
-from app.text.saving import saved
-from workloads.errors import LoadTestError
+from servetwin.app.scenario.black_box_options import BlackBoxOptions
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.common_options import Json, Overwriting, Recorded, RunFolder, Seed
+from servetwin.app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
+from servetwin.app.scenario.engine_options import EngineChoice, require_engine
+from servetwin.app.scenario.option_groups import Only, takes_options
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.settings import policies_named
+from servetwin.app.scenario.trace_options import TraceOptions
+from servetwin.app.text.progress import report_progress
+from servetwin.app.text.saving import saved
+from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from app.twin.calibrator import Calibrator
-    from app.twin.engines import LiveEngine
-    from app.twin.verification import Plan, Verification
-    from loadtest.endpoint import Endpoint
-    from loadtest.recorded.recorded_run import RecordedRun
-    from policies.config import PolicyConfig
-    from sim.records.run_claim import RunClaim
-    from sim.step_times.profile import Profile
-    from workloads.trace import Trace
+    from servetwin.app.twin.calibrator import Calibrator
+    from servetwin.app.twin.engines import LiveEngine
+    from servetwin.app.twin.verification import Plan, Verification
+    from servetwin.loadtest.endpoint import Endpoint
+    from servetwin.loadtest.recorded.recorded_run import RecordedRun
+    from servetwin.policies.config import PolicyConfig
+    from servetwin.sim.records.run_claim import RunClaim
+    from servetwin.sim.step_times.profile import Profile
+    from servetwin.workloads.trace import Trace
 
 
 PARTS_OF_A_TRACE = (
@@ -151,7 +151,7 @@ def verify(
     if resume and out is None:
         raise LoadTestError("--resume: say with --out where the forecast is")
     _require_loads_of_their_own(utilisation)
-    from app.twin.verification import STEP_LOG_UTILISATIONS, Plan
+    from servetwin.app.twin.verification import STEP_LOG_UTILISATIONS, Plan
 
     plan = Plan(utilisation or STEP_LOG_UTILISATIONS, repeats, minutes, seed=seed, why=why)
     sent = requests.read_or_sample()
@@ -171,7 +171,7 @@ def _policies(
     labels: Sequence[str], settings: PolicyOptions, engine: EngineChoice | None
 ) -> list["PolicyConfig"]:
     """Return the policies to verify, on a bundled engine or another."""
-    from policies.config import PolicyConfig
+    from servetwin.policies.config import PolicyConfig
 
     base = settings.over(engine.policies() if engine else PolicyConfig())
     return [policies_named(label, base, "--policy") for label in labels or ("continuous+paged",)]
@@ -179,7 +179,7 @@ def _policies(
 
 def _judged(profile: str | None) -> "Profile | None":
     """Return the profile that is judged instead of a calibration."""
-    from sim.step_times.profile import load_profile
+    from servetwin.sim.step_times.profile import load_profile
 
     return load_profile(profile) if profile else None
 
@@ -191,9 +191,9 @@ def _verify_black_box(
     utilisations: tuple[float, ...],
 ) -> "Verification":
     """Verify an endpoint by what its clients see alone."""
-    from app.twin.black_box.burst_sender import Allowance
-    from app.twin.black_box.calibration import BlackBoxCalibrator
-    from app.twin.verification import BLACK_BOX_ROUNDS, BLACK_BOX_UTILISATIONS
+    from servetwin.app.twin.black_box.burst_sender import Allowance
+    from servetwin.app.twin.black_box.calibration import BlackBoxCalibrator
+    from servetwin.app.twin.verification import BLACK_BOX_ROUNDS, BLACK_BOX_UTILISATIONS
 
     shares = utilisations or BLACK_BOX_UTILISATIONS
     task = replace(task, plan=replace(task.plan, utilisations=shares, rounds=BLACK_BOX_ROUNDS))
@@ -212,12 +212,12 @@ def _verify_recorded(
     json: bool,
 ) -> None:
     """Judge a prediction by a recorded run."""
-    from app.scenario.scenarios import recorded_server
-    from app.text.progress import progress
-    from app.text.recorded_verdict import recorded_as_json, recorded_lines
-    from app.text.saving import saved_if_asked
-    from app.twin.recorded_verification import verify_recorded
-    from loadtest.report.comparison import EXIT_CODES
+    from servetwin.app.scenario.scenarios import recorded_server
+    from servetwin.app.text.progress import progress
+    from servetwin.app.text.recorded_verdict import recorded_as_json, recorded_lines
+    from servetwin.app.text.saving import saved_if_asked
+    from servetwin.app.twin.recorded_verification import verify_recorded
+    from servetwin.loadtest.report.comparison import EXIT_CODES
 
     scenario = recorded_server(recorded.trace, servers, settings, link)
     found = verify_recorded(recorded, scenario, seed=seed)
@@ -258,7 +258,7 @@ class VerifyTask:
 
     def run(self, calibrator: "Calibrator") -> "Verification":
         """Verify one endpoint."""
-        from app.twin.verification import Verifier
+        from servetwin.app.twin.verification import Verifier
 
         return Verifier(
             calibrator, self.trace, self.plan, report_progress, self.out, self.profile, self.resume
@@ -267,9 +267,9 @@ class VerifyTask:
 
 def finish(verifications: Iterable["Verification"], out: Path | None, json: bool) -> None:
     """Save and print each as it is done, then the table; exit with the code of the worst."""
-    from app.text.verdict import as_json, summary_table
-    from loadtest.report.comparison import EXIT_CODES, worst
-    from loadtest.report.comparison_report import LEGEND
+    from servetwin.app.text.verdict import as_json, summary_table
+    from servetwin.loadtest.report.comparison import EXIT_CODES, worst
+    from servetwin.loadtest.report.comparison_report import LEGEND
 
     found, folders = [], []
     with ExitStack() as kept:
@@ -291,8 +291,8 @@ def finish(verifications: Iterable["Verification"], out: Path | None, json: bool
 
 def _print(found: "Verification", json: bool) -> None:
     """Print the verdict, unless JSON follows, and the warnings in any case."""
-    from app.text.provenance import outside_warning
-    from app.text.verdict import profile_lines, verdict_lines
+    from servetwin.app.text.provenance import outside_warning
+    from servetwin.app.text.verdict import profile_lines, verdict_lines
 
     if not json:
         described = profile_lines(found.profile) if found.identified else []
@@ -309,7 +309,7 @@ def verify_policies(
 ) -> Iterator["Verification"]:
     """Verify each policy on a bundled engine of its own, one after the other."""
     require_engine()
-    from app.twin.engines import bundled_engine
+    from servetwin.app.twin.engines import bundled_engine
 
     for config in configs:
         report_progress(f"{config.name}: starting the bundled engine ({choice.model})")
@@ -319,8 +319,8 @@ def verify_policies(
 
 def _with_step_log(url: str) -> "LiveEngine | None":
     """Return the bundled engine at ``url`` if its step log can be read here, else None."""
-    from app.twin.engines import engine_at
-    from workloads.errors import EngineError
+    from servetwin.app.twin.engines import engine_at
+    from servetwin.workloads.errors import EngineError
 
     try:
         return engine_at(url)
@@ -330,7 +330,7 @@ def _with_step_log(url: str) -> "LiveEngine | None":
 
 
 def _verify_engine(engine: "LiveEngine", task: VerifyTask) -> "Verification":
-    from app.twin.step_log_calibration import StepLogCalibrator
+    from servetwin.app.twin.step_log_calibration import StepLogCalibrator
 
     calibrator = StepLogCalibrator(engine, task.plan.seed, report_progress, task.prompt_salt)
     if task.profile:

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.scenario.engine_options import require_engine
-from app.scenario.server_options import ServerOptions
-from app.text.progress import report_progress
-from app.text.saving import saved
-from workloads.errors import LoadTestError
+from servetwin.app.scenario.engine_options import require_engine
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.text.progress import report_progress
+from servetwin.app.text.saving import saved
+from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from app.twin.effects.loads import EffectLoads
-    from app.twin.effects.sides import Sides
-    from app.twin.effects.verification import EffectPlan, EffectVerification
-    from engine.serve_options import ServeOptions
-    from sim.step_times.profile import Profile
-    from sim.techniques.technique import Technique
-    from sim.techniques.toggles import Toggles
-    from workloads.trace import Trace
+    from servetwin.app.twin.effects.loads import EffectLoads
+    from servetwin.app.twin.effects.sides import Sides
+    from servetwin.app.twin.effects.verification import EffectPlan, EffectVerification
+    from servetwin.engine.serve_options import ServeOptions
+    from servetwin.sim.step_times.profile import Profile
+    from servetwin.sim.techniques.technique import Technique
+    from servetwin.sim.techniques.toggles import Toggles
+    from servetwin.workloads.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class TechniqueTask:
 
     def run(self) -> Iterator["EffectVerification"]:
         """Verify each technique on two engines; raise for one that cannot run before any starts."""
-        from app.twin.effects.machine import measured_hardware
-        from app.twin.effects.sides import sides_of
+        from servetwin.app.twin.effects.machine import measured_hardware
+        from servetwin.app.twin.effects.sides import sides_of
 
         loads = [self._loads(technique) for technique in self.techniques]
         ways = max(getattr(technique, "ways", 1) for technique in self.techniques)
@@ -59,8 +59,8 @@ class TechniqueTask:
     def _verify(
         self, sides: "Sides", loads: "EffectLoads", known: "Profile | None"
     ) -> "EffectVerification":
-        from app.twin.effects.verification import EffectVerifier
-        from app.twin.engines import started_engine
+        from servetwin.app.twin.effects.verification import EffectVerifier
+        from servetwin.app.twin.engines import started_engine
 
         verifier = EffectVerifier(
             sides,
@@ -73,8 +73,8 @@ class TechniqueTask:
         return verifier.run()
 
     def _loads(self, technique: "Technique") -> "EffectLoads":
-        from app.twin.effects.loads import EffectLoads
-        from sim.techniques.experiment import Experiment
+        from servetwin.app.twin.effects.loads import EffectLoads
+        from servetwin.sim.techniques.experiment import Experiment
 
         if self.trace is not None:
             return EffectLoads.of(self.trace)
@@ -90,8 +90,8 @@ def finish_effects(
     verifications: Iterator["EffectVerification"], out: Path | None, json: bool
 ) -> None:
     """Save and print each as it is done, then the summary; exit with the code of the worst."""
-    from app.text.effect_verdict import effect_lines, effects_json, summary_lines
-    from loadtest.report.comparison import EXIT_CODES, worst
+    from servetwin.app.text.effect_verdict import effect_lines, effects_json, summary_lines
+    from servetwin.loadtest.report.comparison import EXIT_CODES, worst
 
     found: list[EffectVerification] = []
     with ExitStack() as kept:
@@ -125,9 +125,9 @@ def techniques_task(
 
     Raises ``PolicyError`` for techniques that are unknown or named twice.
     """
-    from app.twin.effects.verification import FEWEST_PAIRS, EffectPlan
-    from sim.techniques.registry import find_technique
-    from sim.techniques.toggles import Toggles
+    from servetwin.app.twin.effects.verification import FEWEST_PAIRS, EffectPlan
+    from servetwin.sim.techniques.registry import find_technique
+    from servetwin.sim.techniques.toggles import Toggles
 
     served.check_absent("technique", "without")
     require_engine()

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from app.commands.described import DescribedCommand
-from app.scenario.common_options import Json, Seed, TracePath
-from app.scenario.distribution_specs import arrivals_of
-from app.scenario.option_groups import Only, takes_options
-from app.scenario.trace_options import TraceOptions
-from app.scenario.workload_distributions import ArrivalChoice, PrefixChoice
-from app.scenario.workload_options import (
+from servetwin.app.commands.described import DescribedCommand
+from servetwin.app.scenario.common_options import Json, Seed, TracePath
+from servetwin.app.scenario.distribution_specs import arrivals_of
+from servetwin.app.scenario.option_groups import Only, takes_options
+from servetwin.app.scenario.trace_options import TraceOptions
+from servetwin.app.scenario.workload_distributions import ArrivalChoice, PrefixChoice
+from servetwin.app.scenario.workload_options import (
     LengthOptions,
     ServeGenOptions,
     SessionOptions,
     UserOptions,
 )
-from app.text.workload_report import check_lines, statistics_lines
-from workloads.errors import TraceError
+from servetwin.app.text.workload_report import check_lines, statistics_lines
+from servetwin.workloads.errors import TraceError
 
 if TYPE_CHECKING:
-    from workloads.trace import Trace
+    from servetwin.workloads.trace import Trace
 
 workload_app = typer.Typer(help="Look at, make and convert request traces.", no_args_is_help=True)
 
@@ -42,7 +42,7 @@ class GeneratorCommand(DescribedCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments over the options of the named workload, if there is one."""
         if name := _value_of("--named", args):
-            from workloads.scenarios.named import find_named
+            from servetwin.workloads.scenarios.named import find_named
 
             settings = find_named(name).options
             ctx.default_map = {
@@ -67,8 +67,8 @@ def stats(
     as_json: Json = False,
 ) -> None:
     """Print arrivals, lengths, prefix hits and sessions of TRACE; --against judges it (exit 1)."""
-    from app.text.tables import note_lines
-    from workloads.statistics.statistics import statistics
+    from servetwin.app.text.tables import note_lines
+    from servetwin.workloads.statistics.statistics import statistics
 
     requests = replace(read, path=trace, seed=seed).read()
     if against is not None:
@@ -84,7 +84,7 @@ def stats(
 
 def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -> None:
     """Print every check; exit code 1 where one fails."""
-    from workloads.validation import compare
+    from servetwin.workloads.validation import compare
 
     checks = compare(trace, reference, resampled)
     passes = all(check.passes is not False for check in checks)
@@ -99,8 +99,8 @@ def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -
 @workload_app.command(cls=DescribedCommand)
 def named(as_json: Json = False) -> None:
     """List the named workloads of ``generate --named``: what they are, sources, options."""
-    from app.text.workload_report import named_lines
-    from workloads.scenarios.named import NAMED
+    from servetwin.app.text.workload_report import named_lines
+    from servetwin.workloads.scenarios.named import NAMED
 
     if as_json:
         typer.echo(json.dumps({name: asdict(workload) for name, workload in NAMED.items()}))
@@ -126,8 +126,8 @@ def generate(
     seed: Seed = 0,
 ) -> None:
     """Write a seeded synthetic trace."""
-    from workloads.generators.generate import WorkloadSpec
-    from workloads.generators.generate import generate as generated
+    from servetwin.workloads.generators.generate import WorkloadSpec
+    from servetwin.workloads.generators.generate import generate as generated
 
     _check_one_source(prefix.name, users.closed_loop, servegen.servegen)
     if servegen.servegen is not None:
@@ -147,7 +147,7 @@ def generate(
         wanted = tuple(replace(request, samples=samples) for request in trace)
         trace = replace(trace, requests=wanted)
     if named is not None:
-        from workloads.scenarios.named import find_named
+        from servetwin.workloads.scenarios.named import find_named
 
         trace = replace(trace, notes=(*trace.notes, f"{named}: {find_named(named).source}"))
     _write(trace, out)
@@ -191,8 +191,8 @@ def _value_of(option: str, args: Sequence[str]) -> str:
 
 
 def _write(trace: "Trace", out: Path) -> None:
-    from app.text.tables import note_lines
-    from workloads.native import write_trace
+    from servetwin.app.text.tables import note_lines
+    from servetwin.workloads.native import write_trace
 
     write_trace(trace, out)
     summary = f"{out}: {len(trace):,} requests, {trace.span_s:,.1f} s, {trace.rate_per_s:.3f} /s"

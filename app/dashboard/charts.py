@@ -4,10 +4,10 @@ from typing import Any
 
 import streamlit as st
 
-from app.dashboard.formatting import escaped
-from app.dashboard.pictures.picture_buttons import picture_buttons
-from app.figures import Figure, alt_text, note_of
-from app.pictures.source_line import made_by
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.pictures.picture_buttons import picture_buttons
+from servetwin.app.figures import Figure, alt_text, note_of
+from servetwin.app.pictures.source_line import made_by
 
 _CONFIG = {
     "displaylogo": False,

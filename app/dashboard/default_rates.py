@@ -2,17 +2,17 @@
 
 import streamlit as st
 
-from app.dashboard.jobs.turns import Rank
-from app.dashboard.scenario.controls import CONTROLS
-from app.dashboard.scenario.uploads import uploads
-from app.dashboard.simulations import TURNS
-from app.dashboard.widgets import end_if_stale
-from app.scenario.scenario_file import ScenarioFile
-from sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
-from sim.experiments.predict import run_once
-from workloads.errors import ServetwinError
-from workloads.trace import Trace
-from workloads.transform import limit
+from servetwin.app.dashboard.jobs.turns import Rank
+from servetwin.app.dashboard.scenario.controls import CONTROLS
+from servetwin.app.dashboard.scenario.uploads import uploads
+from servetwin.app.dashboard.simulations import TURNS
+from servetwin.app.dashboard.widgets import end_if_stale
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
+from servetwin.sim.experiments.predict import run_once
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import limit
 
 _SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0)
 _ELSE_PER_S = 40.0

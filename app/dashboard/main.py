@@ -2,12 +2,12 @@
 
 import streamlit as st
 
-from app.dashboard.network import OPEN_WARNING, is_loopback
-from app.dashboard.pages import FIRST, PAGES, drawing
-from app.dashboard.pictures.picture_buttons import load_picture_script
-from app.dashboard.scenario.sidebar import scenario_at_the_side
-from app.dashboard.scenario.url_state import complain_of_link
-from app.text.assets import asset
+from servetwin.app.dashboard.network import OPEN_WARNING, is_loopback
+from servetwin.app.dashboard.pages import FIRST, PAGES, drawing
+from servetwin.app.dashboard.pictures.picture_buttons import load_picture_script
+from servetwin.app.dashboard.scenario.sidebar import scenario_at_the_side
+from servetwin.app.dashboard.scenario.url_state import complain_of_link
+from servetwin.app.text.assets import asset
 
 st.set_page_config(page_title="Servetwin", page_icon="🎛️", layout="wide")
 chosen = st.navigation(

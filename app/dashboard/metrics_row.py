@@ -6,14 +6,14 @@ from typing import Literal
 
 import streamlit as st
 
-from app.dashboard.formatting import signed, three_digits
-from app.dashboard.jobs.replication import Summary
-from app.dashboard.simulations import SimulatedScenario, finished_replications
-from app.dashboard.widgets import bound
-from app.text.metric_labels import METRICS, Metric
-from app.text.tables import ends
-from sim.experiments.predict import Interval, difference, interval
-from sim.records.metrics import figure
+from servetwin.app.dashboard.formatting import signed, three_digits
+from servetwin.app.dashboard.jobs.replication import Summary
+from servetwin.app.dashboard.simulations import SimulatedScenario, finished_replications
+from servetwin.app.dashboard.widgets import bound
+from servetwin.app.text.metric_labels import METRICS, Metric
+from servetwin.app.text.tables import ends
+from servetwin.sim.experiments.predict import Interval, difference, interval
+from servetwin.sim.records.metrics import figure
 
 Better = Literal["less", "more"]
 _WIDTH_PX = 160

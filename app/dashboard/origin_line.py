@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app.text.origins import LOOKS
-from sim.step_times.origin import MEANINGS, Origin
+from servetwin.app.text.origins import LOOKS
+from servetwin.sim.step_times.origin import MEANINGS, Origin
 
 
 def origin_line(origins: Sequence[Origin]) -> None:

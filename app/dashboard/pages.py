@@ -24,5 +24,6 @@ PAGES = {
 
 def drawing(name: str) -> Callable[[], None]:
     """Return the function that draws the page of that name."""
-    page: Callable[[], None] = import_module(f"app.dashboard.{name.replace('-', '_')}.page").page
+    module = import_module(f"servetwin.app.dashboard.{name.replace('-', '_')}.page")
+    page: Callable[[], None] = module.page
     return page

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from app.dashboard.scenario.controls import ASSUMED_PREFIX, CONVERSATIONS, SHARED_PREFIX
-from app.dashboard.simulations import SimulatedScenario
-from app.scenario.scenario_file import Workload
-from workloads.statistics.prefix_reuse import why_no_hits
-from workloads.trace import Trace
+from servetwin.app.dashboard.scenario.controls import ASSUMED_PREFIX, CONVERSATIONS, SHARED_PREFIX
+from servetwin.app.dashboard.simulations import SimulatedScenario
+from servetwin.app.scenario.scenario_file import Workload
+from servetwin.workloads.statistics.prefix_reuse import why_no_hits
+from servetwin.workloads.trace import Trace
 
 CANNOT_TELL = "the trace cannot tell"
 """In place of a difference that only a prefix cache could make."""

@@ -9,10 +9,10 @@ from anyio import to_thread
 from starlette.middleware import Middleware
 from streamlit.starlette import App
 
-from app.dashboard.pictures.picture_routes import picture_routes
-from app.dashboard.security_headers import SecurityHeaders
-from app.dashboard.start_page import page_routes
-from app.dashboard.warm_up import warm_up
+from servetwin.app.dashboard.pictures.picture_routes import picture_routes
+from servetwin.app.dashboard.security_headers import SecurityHeaders
+from servetwin.app.dashboard.start_page import page_routes
+from servetwin.app.dashboard.warm_up import warm_up
 
 
 @asynccontextmanager

@@ -2,14 +2,14 @@
 
 from collections import Counter
 
-from app.dashboard.formatting import escaped
-from app.dashboard.origin_line import in_colour
-from app.dashboard.scenario.uploads import whole_trace
-from app.dashboard.simulations import SimulatedScenario
-from policies.config import PolicyConfig
-from sim.step_times.profile import Profile
-from sim.step_times.roofline.server import NEVER_FULL_TOKENS, RooflineServer
-from sim.step_times.server_model import ServerModel
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.origin_line import in_colour
+from servetwin.app.dashboard.scenario.uploads import whole_trace
+from servetwin.app.dashboard.simulations import SimulatedScenario
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.step_times.profile import Profile
+from servetwin.sim.step_times.roofline.server import NEVER_FULL_TOKENS, RooflineServer
+from servetwin.sim.step_times.server_model import ServerModel
 
 _WITHOUT_BUDGET = ("static", "insertion")
 

@@ -15,19 +15,19 @@ from weakref import WeakValueDictionary
 import pandas as pd
 import streamlit as st
 
-from app.dashboard.jobs.job import Job
-from app.dashboard.jobs.once import Once
-from app.dashboard.jobs.replication import Replication, Summary, simulate_replication
-from app.dashboard.jobs.turns import Rank, Turns
-from app.dashboard.scenario.allowed_choices import require_all_offered
-from app.dashboard.scenario.uploads import uploads
-from app.dashboard.widgets import end_if_stale, keep_newest, or_stop
-from app.scenario.scenario_file import Limits, ScenarioError, ScenarioFile, Workload
-from sim.experiments.predict import is_outside, run_once
-from sim.experiments.scenario import Scenario
-from sim.records.run import Run
-from workloads.errors import ServetwinError
-from workloads.trace import Trace
+from servetwin.app.dashboard.jobs.job import Job
+from servetwin.app.dashboard.jobs.once import Once
+from servetwin.app.dashboard.jobs.replication import Replication, Summary, simulate_replication
+from servetwin.app.dashboard.jobs.turns import Rank, Turns
+from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
+from servetwin.app.dashboard.scenario.uploads import uploads
+from servetwin.app.dashboard.widgets import end_if_stale, keep_newest, or_stop
+from servetwin.app.scenario.scenario_file import Limits, ScenarioError, ScenarioFile, Workload
+from servetwin.sim.experiments.predict import is_outside, run_once
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.run import Run
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.trace import Trace
 
 REPLICATIONS = 20
 _MOST_KEPT = 64

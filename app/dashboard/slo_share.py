@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from app.dashboard.widgets import bound
-from app.scenario.scenario_file import ScenarioFile, as_share
+from servetwin.app.dashboard.widgets import bound
+from servetwin.app.scenario.scenario_file import ScenarioFile, as_share
 
 WITHIN_SLO = "Requests within the SLO, % at least"
 

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.routing import Route
 
-from app.dashboard.pages import FIRST, PAGES
+from servetwin.app.dashboard.pages import FIRST, PAGES
 
 _STATIC = Path(streamlit.__file__).parent / "static"
 _SCRIPTS = _STATIC / "static" / "js"

@@ -4,10 +4,10 @@ import gc
 from importlib import import_module
 from pathlib import Path
 
-from app.dashboard.jobs.process_pool import shared_pool
-from app.dashboard.jobs.replication import Replication, simulate_replication
-from app.scenario.scenario_file import ScenarioFile
-from sim.experiments.predict import run_once
+from servetwin.app.dashboard.jobs.process_pool import shared_pool
+from servetwin.app.dashboard.jobs.replication import Replication, simulate_replication
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.sim.experiments.predict import run_once
 
 _PAGES = sorted(path.parent.name for path in Path(__file__).parent.glob("*/page.py"))
 
@@ -22,7 +22,7 @@ def warm_up() -> None:
     file = ScenarioFile()
     pool.submit(pool.free_flag(), simulate_replication, Replication(file, 0, extrapolate=False))
     for page in _PAGES:
-        import_module(f"app.dashboard.{page}.page")
+        import_module(f"servetwin.app.dashboard.{page}.page")
     trace = file.workload.trace(file.seed)
     run_once(trace, file.build(trace), seed=file.seed).summary(file.slo.slo())
     gc.collect()

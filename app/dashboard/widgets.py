@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
-from app.dashboard.formatting import escaped
-from workloads.errors import ServetwinError
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.workloads.errors import ServetwinError
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

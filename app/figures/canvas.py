@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 from plotly.subplots import make_subplots  # type: ignore[import-untyped]
 
-from app.figures.palette import COLOURS, DARK_PAGE, LIGHT_PAGE, Look
-from app.figures.sampling import as_float32
+from servetwin.app.figures.palette import COLOURS, DARK_PAGE, LIGHT_PAGE, Look
+from servetwin.app.figures.sampling import as_float32
 
 Figure: TypeAlias = Any
 """A ``plotly.graph_objects.Figure``; plotly has no type hints."""

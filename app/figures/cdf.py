@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import (
+from servetwin.app.figures.canvas import (
     LOG_AXIS,
     OF_RUN,
     Figure,
@@ -15,9 +15,9 @@ from app.figures.canvas import (
     plot,
     spoken,
 )
-from app.figures.palette import LIMIT_LINE, Looks
-from app.figures.sampling import Frames, cdf_points
-from app.text.metric_labels import METRICS, Metric
+from servetwin.app.figures.palette import LIMIT_LINE, Looks
+from servetwin.app.figures.sampling import Frames, cdf_points
+from servetwin.app.text.metric_labels import METRICS, Metric
 
 
 def latency_cdf(

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from app.figures.canvas import Figure, canvas, escape_markup
-from app.figures.palette import LIMIT_LINE, Look, Looks
-from app.scenario.how_many.answers import Answer, CurvePoint
-from app.text.how_many.slo_target import axis_title, scaled, short
-from sim.experiments.capacity import SLOTarget
+from servetwin.app.figures.canvas import Figure, canvas, escape_markup
+from servetwin.app.figures.palette import LIMIT_LINE, Look, Looks
+from servetwin.app.scenario.how_many.answers import Answer, CurvePoint
+from servetwin.app.text.how_many.slo_target import axis_title, scaled, short
+from servetwin.sim.experiments.capacity import SLOTarget
 
 _MOST_LIMITS = 4
 """What lies higher than so many limits is cut off."""

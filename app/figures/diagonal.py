@@ -1,7 +1,7 @@
 """The line on which a prediction equals what was measured, and a band around it."""
 
-from app.figures.canvas import Figure, add_band
-from app.figures.palette import LIMIT_LINE
+from servetwin.app.figures.canvas import Figure, add_band
+from servetwin.app.figures.palette import LIMIT_LINE
 
 BAND = 0.1
 """Relative error that the shaded band allows."""

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas_in_columns
-from app.figures.diagonal import add_diagonal
-from app.figures.palette import LIMIT_COLOUR, SYMBOLS
-from app.text.assets import asset_table
-from app.text.metric_labels import METRICS, Metric
-from app.text.origins import LOOKS
-from app.text.tables import number
+from servetwin.app.figures.canvas import Figure, canvas_in_columns
+from servetwin.app.figures.diagonal import add_diagonal
+from servetwin.app.figures.palette import LIMIT_COLOUR, SYMBOLS
+from servetwin.app.text.assets import asset_table
+from servetwin.app.text.metric_labels import METRICS, Metric
+from servetwin.app.text.origins import LOOKS
+from servetwin.app.text.tables import number
 
 _WORDS = asset_table("words.yaml")["evidence"]
 _STYLES = asset_table("looks.yaml")["evidence"]

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from app.figures.canvas import Figure, canvas
-from app.figures.palette import COLOURS, LIMIT_COLOUR
-from app.text.metric_labels import METRICS, Metric
-from loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level
-from loadtest.sweep.sweep import Sweep
+from servetwin.app.figures.canvas import Figure, canvas
+from servetwin.app.figures.palette import COLOURS, LIMIT_COLOUR
+from servetwin.app.text.metric_labels import METRICS, Metric
+from servetwin.loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level
+from servetwin.loadtest.sweep.sweep import Sweep
 
 _MEASURED = {"color": COLOURS[0], "width": 2}
 _PREDICTED = {"color": COLOURS[1], "width": 2, "dash": "dash"}

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import (
+from servetwin.app.figures.canvas import (
     OF_RUN,
     Figure,
     canvas,
@@ -16,10 +16,10 @@ from app.figures.canvas import (
     spoken,
     steps_of,
 )
-from app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Look, Looks
-from app.figures.sampling import FloatArray, Frames, bucket_edges, evenly
-from app.text.metric_labels import METRICS, Metric
-from sim.records.durations import duration_unit
+from servetwin.app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Look, Looks
+from servetwin.app.figures.sampling import FloatArray, Frames, bucket_edges, evenly
+from servetwin.app.text.metric_labels import METRICS, Metric
+from servetwin.sim.records.durations import duration_unit
 
 MOST_POINTS = 1500
 MEDIAN_BUCKETS = 40

@@ -5,9 +5,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import OF_RUN, Figure, add_band, canvas, line_of, plot, set_alt, steps_of
-from app.figures.palette import LIMIT_LINE, Look, Looks
-from app.figures.sampling import Frames, as_float32
+from servetwin.app.figures.canvas import (
+    OF_RUN,
+    Figure,
+    add_band,
+    canvas,
+    line_of,
+    plot,
+    set_alt,
+    steps_of,
+)
+from servetwin.app.figures.palette import LIMIT_LINE, Look, Looks
+from servetwin.app.figures.sampling import Frames, as_float32
 
 
 def residual_cdf(noise: Mapping[str, Sequence[float]], looks: Looks) -> Figure:

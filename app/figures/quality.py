@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas, escape_markup, plot
-from app.figures.palette import LIMIT_COLOUR, looks
+from servetwin.app.figures.canvas import Figure, canvas, escape_markup, plot
+from servetwin.app.figures.palette import LIMIT_COLOUR, looks
 
 METRICS = ("kept", "perplexity", "accuracy")
 _LOOKS = looks(METRICS)

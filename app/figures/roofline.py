@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas, plot
-from app.figures.palette import COLOURS, DASHES, LIMIT_LINE
-from app.text.assets import asset_table
+from servetwin.app.figures.canvas import Figure, canvas, plot
+from servetwin.app.figures.palette import COLOURS, DASHES, LIMIT_LINE
+from servetwin.app.text.assets import asset_table
 
 _TERA = 1e12
 _OTHER = "x"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import (
+from servetwin.app.figures.canvas import (
     Figure,
     canvas,
     escape_markup,
@@ -16,7 +16,7 @@ from app.figures.canvas import (
     spoken,
     stacked_canvas,
 )
-from app.figures.palette import LIMIT_COLOUR, Look, looks
+from servetwin.app.figures.palette import LIMIT_COLOUR, Look, looks
 
 _X = "interactivity_tokens_per_s"
 _SCALE = "Cividis"

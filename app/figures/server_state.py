@@ -7,9 +7,17 @@ comes from its steps, a load test's from what it scraped (``loadtest.report.serv
 import numpy as np
 import pandas as pd
 
-from app.figures.canvas import OF_RUN, Figure, add_note, plot, spoken, stacked_canvas, steps_of
-from app.figures.palette import Looks
-from app.figures.sampling import FloatArray, Frames, bucket_edges
+from servetwin.app.figures.canvas import (
+    OF_RUN,
+    Figure,
+    add_note,
+    plot,
+    spoken,
+    stacked_canvas,
+    steps_of,
+)
+from servetwin.app.figures.palette import Looks
+from servetwin.app.figures.sampling import FloatArray, Frames, bucket_edges
 
 MOMENTS = 600
 _FEW = 4

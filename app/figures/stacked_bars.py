@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from app.figures.canvas import Figure, canvas, escape_markup, spoken
-from app.figures.palette import LIMIT_COLOUR
-from app.text.assets import asset_table
-from app.text.origins import origin_shares
+from servetwin.app.figures.canvas import Figure, canvas, escape_markup, spoken
+from servetwin.app.figures.palette import LIMIT_COLOUR
+from servetwin.app.text.assets import asset_table
+from servetwin.app.text.origins import origin_shares
 
 _GB = 1e9
 Part = tuple[str, str, str]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from app.figures.batches import add_batches, batch_bars
-from app.figures.canvas import (
+from servetwin.app.figures.batches import add_batches, batch_bars
+from servetwin.app.figures.canvas import (
     OF_RUN,
     Figure,
     add_spans,
@@ -21,9 +21,9 @@ from app.figures.canvas import (
     stacked_canvas,
     steps_of,
 )
-from app.figures.palette import looks
-from app.figures.sampling import as_float32, evenly
-from app.figures.stacked_bars import PART_LOOKS
+from servetwin.app.figures.palette import looks
+from servetwin.app.figures.sampling import as_float32, evenly
+from servetwin.app.figures.stacked_bars import PART_LOOKS
 
 MOST_GANTT_REQUESTS = 120
 MOST_NAMED = 40

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 
-from app.figures.canvas import Figure, canvas
-from app.figures.palette import COLOURS, LIMIT_LINE
-from app.text.metric_labels import METRICS
+from servetwin.app.figures.canvas import Figure, canvas
+from servetwin.app.figures.palette import COLOURS, LIMIT_LINE
+from servetwin.app.text.metric_labels import METRICS
 
 
 def error_waterfall(

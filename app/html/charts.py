@@ -14,10 +14,10 @@ from functools import cache
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from app.figures import Figure, alt_text, note_of
-from app.html.elements import element
-from app.pictures.themes import THEMES
-from app.text.assets import asset
+from servetwin.app.figures import Figure, alt_text, note_of
+from servetwin.app.html.elements import element
+from servetwin.app.pictures.themes import THEMES
+from servetwin.app.text.assets import asset
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"

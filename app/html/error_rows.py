@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from loadtest.report.comparison import MetricComparison
-from loadtest.report.comparison_report import metric_name
+from servetwin.loadtest.report.comparison import MetricComparison
+from servetwin.loadtest.report.comparison_report import metric_name
 
 
 def error_rows(metrics: Sequence[MetricComparison]) -> pd.DataFrame:

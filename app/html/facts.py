@@ -4,19 +4,19 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from app.figures import Look
-from app.html.elements import Child, element
-from app.html.machine_paths import without_paths
-from app.text.metric_labels import slo_words
-from app.text.provenance import outside_warning, rests_line
-from app.text.report_folders import NamedRun
-from app.text.tables import counts_line, error_lines
-from app.text.trial_words import recorded_words
-from loadtest.report.outages import outage_lines
-from loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
-from sim.records.metrics import SLO
-from sim.records.run import Run, RunKind
-from sim.records.steady_part import describe_steady
+from servetwin.app.figures import Look
+from servetwin.app.html.elements import Child, element
+from servetwin.app.html.machine_paths import without_paths
+from servetwin.app.text.metric_labels import slo_words
+from servetwin.app.text.provenance import outside_warning, rests_line
+from servetwin.app.text.report_folders import NamedRun
+from servetwin.app.text.tables import counts_line, error_lines
+from servetwin.app.text.trial_words import recorded_words
+from servetwin.loadtest.report.outages import outage_lines
+from servetwin.loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import Run, RunKind
+from servetwin.sim.records.steady_part import describe_steady
 
 _DELIVERED = "client ok"
 

@@ -6,18 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from app import figures
-from app.figures.palette import Looks
-from app.html.charts import Charts
-from app.html.elements import Child, card, element, folded
-from app.html.error_rows import error_rows
-from app.html.facts import doubts, slo_line
-from app.html.tables import OUTCOME_CLASSES, figures_table, judged_table, number, runs_table
-from app.text.metric_labels import METRICS
-from app.text.report_folders import NamedRun, Trial, same_load
-from loadtest.report.comparison import Comparison, Outcome, worst
-from loadtest.report.comparison_report import verdict_in_words
-from sim.records.metrics import SLO
+from servetwin.app import figures
+from servetwin.app.figures.palette import Looks
+from servetwin.app.html.charts import Charts
+from servetwin.app.html.elements import Child, card, element, folded
+from servetwin.app.html.error_rows import error_rows
+from servetwin.app.html.facts import doubts, slo_line
+from servetwin.app.html.tables import (
+    OUTCOME_CLASSES,
+    figures_table,
+    judged_table,
+    number,
+    runs_table,
+)
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.text.report_folders import NamedRun, Trial, same_load
+from servetwin.loadtest.report.comparison import Comparison, Outcome, worst
+from servetwin.loadtest.report.comparison_report import verdict_in_words
+from servetwin.sim.records.metrics import SLO
 
 MOST_TRIALS = 3
 """More trials than these are folded, the worst first."""

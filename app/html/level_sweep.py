@@ -3,15 +3,15 @@
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 
-from app.figures.level_curves import level_curves
-from app.html.charts import Charts
-from app.html.elements import Child, card, element, table
-from app.text.level_sweep_report import knee_sentences, share_words
-from app.text.metric_labels import METRICS, Metric
-from app.text.tables import number
-from loadtest.sweep.attainment import CONFIDENCE
-from loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level
-from loadtest.sweep.sweep import Sweep
+from servetwin.app.figures.level_curves import level_curves
+from servetwin.app.html.charts import Charts
+from servetwin.app.html.elements import Child, card, element, table
+from servetwin.app.text.level_sweep_report import knee_sentences, share_words
+from servetwin.app.text.metric_labels import METRICS, Metric
+from servetwin.app.text.tables import number
+from servetwin.loadtest.sweep.attainment import CONFIDENCE
+from servetwin.loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level
+from servetwin.loadtest.sweep.sweep import Sweep
 
 _PRINTED_CURVES = 2
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sim.records.run import Run
+from servetwin.sim.records.run import Run
 
 _PART = r"""[^\s/\\:;,'"()<>|]+"""
 _ABSOLUTE = re.compile(

@@ -1,10 +1,10 @@
 """A picture as a page: one chart that can be zoomed, with its title, its source and its link."""
 
-from app.figures import Figure, title_of
-from app.html.charts import POLICY, Charts
-from app.html.elements import document, element
-from app.pictures.talk_size import Caption
-from app.text.assets import asset
+from servetwin.app.figures import Figure, title_of
+from servetwin.app.html.charts import POLICY, Charts
+from servetwin.app.html.elements import document, element
+from servetwin.app.pictures.talk_size import Caption
+from servetwin.app.text.assets import asset
 
 
 def picture_page(figure: Figure, caption: Caption) -> str:

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from app.html.elements import Child, element, folded, table
-from app.text.metric_labels import METRICS
-from app.text.report_folders import NamedRun
+from servetwin.app.html.elements import Child, element, folded, table
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.text.report_folders import NamedRun
 
 _UNKNOWN = "not recorded"
 

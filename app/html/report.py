@@ -8,28 +8,28 @@ from operator import itemgetter
 
 import pandas as pd
 
-from app import figures
-from app.html.charts import POLICY, Charts
-from app.html.elements import Child, document, element, folded
-from app.html.facts import about, facts, slo_line, what_ran_short
-from app.html.first_screen import judged_screen, plain_screen
-from app.html.level_sweep import level_sweep_section
-from app.html.machine_paths import run_without_paths, without_paths
-from app.html.provenance import provenance
-from app.html.run_charts import run_charts
-from app.html.tables import comparison_table, latency_table, totals_table
-from app.text.assets import asset
-from app.text.metric_labels import METRICS
-from app.text.report_folders import NamedRun, Trial
-from app.text.tables import capacity_line, judged_line
-from app.text.waterfall import WHY_TITLE, waterfall_sentences
-from app.twin.resimulate import resimulate_as_sent
-from loadtest.report.comparison import RequestDifferences, compare_requests
-from loadtest.report.comparison_report import render_requests
-from loadtest.sweep.sweep import Sweep
-from sim.records.metrics import LATENCIES, SLO
-from sim.records.run import Run
-from workloads.errors import ServetwinError
+from servetwin.app import figures
+from servetwin.app.html.charts import POLICY, Charts
+from servetwin.app.html.elements import Child, document, element, folded
+from servetwin.app.html.facts import about, facts, slo_line, what_ran_short
+from servetwin.app.html.first_screen import judged_screen, plain_screen
+from servetwin.app.html.level_sweep import level_sweep_section
+from servetwin.app.html.machine_paths import run_without_paths, without_paths
+from servetwin.app.html.provenance import provenance
+from servetwin.app.html.run_charts import run_charts
+from servetwin.app.html.tables import comparison_table, latency_table, totals_table
+from servetwin.app.text.assets import asset
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.text.report_folders import NamedRun, Trial
+from servetwin.app.text.tables import capacity_line, judged_line
+from servetwin.app.text.waterfall import WHY_TITLE, waterfall_sentences
+from servetwin.app.twin.resimulate import resimulate_as_sent
+from servetwin.loadtest.report.comparison import RequestDifferences, compare_requests
+from servetwin.loadtest.report.comparison_report import render_requests
+from servetwin.loadtest.sweep.sweep import Sweep
+from servetwin.sim.records.metrics import LATENCIES, SLO
+from servetwin.sim.records.run import Run
+from servetwin.workloads.errors import ServetwinError
 
 NO_SWEEPS: Mapping[str, Sweep] = {}
 Drawn = tuple[str, str, figures.Figure]

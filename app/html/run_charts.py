@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from app import figures
-from app.figures.palette import Looks
-from app.text.metric_labels import METRICS
-from app.text.report_folders import NamedRun
-from sim.records.metrics import LATENCIES, SLO
+from servetwin.app import figures
+from servetwin.app.figures.palette import Looks
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.text.report_folders import NamedRun
+from servetwin.sim.records.metrics import LATENCIES, SLO
 
 MOST_TIMELINES = 4
 """With more runs than these there are no timelines of single requests."""

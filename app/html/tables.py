@@ -4,17 +4,17 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from app.figures import Look, gaps_s
-from app.html.elements import Child, defined, element, table
-from app.html.facts import swatch
-from app.text.metric_labels import METRICS, Metric
-from app.text.report_folders import NamedRun, Trial
-from loadtest.report.comparison import Comparison, MetricComparison
-from loadtest.report.comparison_report import metric_name, predicted_figures
-from loadtest.report.error_interval import CONFIDENCE
-from sim.records.metrics import LATENCIES, SLO, describe
-from sim.records.run import Run
-from sim.records.steady_part import STEADY_PART, WHOLE_RUN
+from servetwin.app.figures import Look, gaps_s
+from servetwin.app.html.elements import Child, defined, element, table
+from servetwin.app.html.facts import swatch
+from servetwin.app.text.metric_labels import METRICS, Metric
+from servetwin.app.text.report_folders import NamedRun, Trial
+from servetwin.loadtest.report.comparison import Comparison, MetricComparison
+from servetwin.loadtest.report.comparison_report import metric_name, predicted_figures
+from servetwin.loadtest.report.error_interval import CONFIDENCE
+from servetwin.sim.records.metrics import LATENCIES, SLO, describe
+from servetwin.sim.records.run import Run
+from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN
 
 POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _FIRM_P99 = 100

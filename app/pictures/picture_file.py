@@ -9,12 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim.records.run import NotWritten
-from workloads.errors import ServetwinError, did_you_mean
+from servetwin.sim.records.run import NotWritten
+from servetwin.workloads.errors import ServetwinError, did_you_mean
 
 if TYPE_CHECKING:
-    from app.figures import Figure
-    from app.pictures.talk_size import Caption
+    from servetwin.app.figures import Figure
+    from servetwin.app.pictures.talk_size import Caption
 
 KINDS = {".svg": b"<svg", ".png": b"\x89PNG", ".html": b"<!DOCTYPE html>"}
 """What a picture of each extension begins with."""
@@ -57,10 +57,10 @@ class PictureFile:
 
         Raises ``NotWritten`` where Chrome cannot draw it, or the disk has no room.
         """
-        from app.pictures.talk_size import picture
+        from servetwin.app.pictures.talk_size import picture
 
         if self.path.suffix.lower() == ".html":
-            from app.html.picture_page import picture_page
+            from servetwin.app.html.picture_page import picture_page
 
             return self._write(picture_page(figure, caption).encode("utf-8", "replace"))
         return self._write(self._rendered(picture(figure, caption, self.theme)))
@@ -69,7 +69,7 @@ class PictureFile:
         """Return the picture as Chrome draws it, which fetches nothing."""
         import kaleido  # type: ignore[import-untyped]
 
-        from app.pictures.talk_size import PNG_WIDTH_PX
+        from servetwin.app.pictures.talk_size import PNG_WIDTH_PX
 
         kind, width_px = self.path.suffix.lower().removeprefix("."), figure.layout.width
         size = {"width": width_px, "height": figure.layout.height}

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from app import figures
-from app.figures.palette import Looks
-from app.html.run_charts import server_state
-from app.pictures.command_line import command_line
-from app.pictures.picture_file import PictureError, PictureFile
-from app.pictures.source_line import source_line
-from app.pictures.talk_size import Caption
-from app.scenario.pictures.picture_options import PictureOptions, RunChart
-from app.text.report_folders import NamedRun
-from sim.records.metrics import SLO
+from servetwin.app import figures
+from servetwin.app.figures.palette import Looks
+from servetwin.app.html.run_charts import server_state
+from servetwin.app.pictures.command_line import command_line
+from servetwin.app.pictures.picture_file import PictureError, PictureFile
+from servetwin.app.pictures.source_line import source_line
+from servetwin.app.pictures.talk_size import Caption
+from servetwin.app.scenario.pictures.picture_options import PictureOptions, RunChart
+from servetwin.app.text.report_folders import NamedRun
+from servetwin.sim.records.metrics import SLO
 
 _Draw = Callable[[Sequence[NamedRun], Looks, SLO], figures.Figure]
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from app.text.origins import origin_shares
-from sim.records.run import Run
-from workloads.generators.generate import SOURCE as GENERATED
-from workloads.version import own_version
+from servetwin.app.text.origins import origin_shares
+from servetwin.sim.records.run import Run
+from servetwin.workloads.generators.generate import SOURCE as GENERATED
+from servetwin.workloads.version import own_version
 
 _LEAST_SHARE = 0.005
 _VERBS = {"simulation": "Simulated", "loadtest": "Measured"}

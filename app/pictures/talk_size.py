@@ -6,9 +6,9 @@ from typing import Any
 
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 
-from app.figures import Figure, note_of, title_of
-from app.figures.canvas import escape_markup
-from app.pictures.themes import THEMES, recoloured
+from servetwin.app.figures import Figure, note_of, title_of
+from servetwin.app.figures.canvas import escape_markup
+from servetwin.app.pictures.themes import THEMES, recoloured
 
 HEIGHT_PX = 540
 """Of the canvas of most charts. An SVG has any size; a PNG is ``PNG_WIDTH_PX`` wide."""

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.figures import DARK, LIGHT, Figure
-from app.text.assets import asset_table
+from servetwin.app.figures import DARK, LIGHT, Figure
+from servetwin.app.text.assets import asset_table
 
 _COLOURS = asset_table("looks.yaml")["on_pages"]
 

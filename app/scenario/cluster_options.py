@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
 
-from workloads.errors import PolicyError
+from servetwin.workloads.errors import PolicyError
 
 if TYPE_CHECKING:
-    from sim.step_times.roofline.links import Link
+    from servetwin.sim.step_times.roofline.links import Link
 
 ClosedLoop = Annotated[
     bool | None,
@@ -51,7 +51,7 @@ class ClusterOptions:
 
     def link(self) -> "Link | None":
         """Return the link between the ranks of one server too, where both options are given."""
-        from sim.step_times.roofline.links import Link
+        from servetwin.sim.step_times.roofline.links import Link
 
         if self.link_us is None or self.link_gb_per_s is None:
             return None

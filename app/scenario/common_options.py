@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from typer import Argument, Option
 
 if TYPE_CHECKING:
-    from loadtest.report.fail_conditions import FailCondition
-    from sim.records.run_claim import RunClaim
+    from servetwin.loadtest.report.fail_conditions import FailCondition
+    from servetwin.sim.records.run_claim import RunClaim
 
 TRACE = Argument(help="Any known trace: a file, or a WEKA directory.")
 TracePath = Annotated[Path, TRACE]
@@ -62,7 +62,7 @@ class Overwriting:
 
     def claimed(self, folder: Path, resume: bool = False) -> "AbstractContextManager[RunClaim]":
         """Claim a run folder before the work begins (``sim.records.run_claim.claimed_run``)."""
-        from sim.records.run_claim import claimed_run
+        from servetwin.sim.records.run_claim import claimed_run
 
         return claimed_run(folder, overwrite=self.overwrite, resume=resume)
 
@@ -74,7 +74,7 @@ class Overwriting:
 
     def claimed_profile(self, path: Path) -> AbstractContextManager[Path]:
         """Claim the file of a profile before the work begins."""
-        from sim.records.file_claim import claimed_profile
+        from servetwin.sim.records.file_claim import claimed_profile
 
         return claimed_profile(path, overwrite=self.overwrite)
 
@@ -109,12 +109,12 @@ class GateOptions:
 
     def limits(self) -> Mapping[str, float]:
         """Return the limits by metric; raises ``LoadTestError`` where they cannot be read."""
-        from loadtest.report.gate import GATE_LIMITS, parse_limits
+        from servetwin.loadtest.report.gate import GATE_LIMITS, parse_limits
 
         return GATE_LIMITS if self.allow is None else parse_limits(self.allow)
 
     def fail_conditions(self, slo: str | None) -> "list[FailCondition]":
         """Return what fails a load test; raises ``LoadTestError`` where it cannot be read."""
-        from loadtest.report.fail_conditions import parse_conditions
+        from servetwin.loadtest.report.fail_conditions import parse_conditions
 
         return parse_conditions(self.fail_if, slo=slo is not None)

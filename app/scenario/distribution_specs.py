@@ -8,15 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.number_bounds import as_number
-from app.scenario.workload_distributions import LENGTHS, ArrivalChoice, LengthChoice, known
-from workloads.errors import TraceError, did_you_mean
-from workloads.generators.processes import ARRIVALS, arrival_settings
-from workloads.key_values import key_values
-from workloads.plugins import split_settings
+from servetwin.app.number_bounds import as_number
+from servetwin.app.scenario.workload_distributions import (
+    LENGTHS,
+    ArrivalChoice,
+    LengthChoice,
+    known,
+)
+from servetwin.workloads.errors import TraceError, did_you_mean
+from servetwin.workloads.generators.processes import ARRIVALS, arrival_settings
+from servetwin.workloads.key_values import key_values
+from servetwin.workloads.plugins import split_settings
 
 if TYPE_CHECKING:
-    from workloads.generators.pauses import PauseDistribution
+    from servetwin.workloads.generators.pauses import PauseDistribution
 
 _CV = {"cv": "cv"}
 _MEAN = {"mean": "mean_tokens"}
@@ -65,7 +70,7 @@ def lengths_of(text: str, base: LengthChoice, option: str) -> LengthChoice:
 def think_time_of(text: str, option: str = "--think-time") -> "PauseDistribution":
     """Return the distribution of think times in ``text``; a number alone is a fixed time in
     seconds."""
-    from workloads.generators.pauses import ExponentialPause, LognormalPause
+    from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
 
     if (fixed_s := _number(text)) is not None:
         return LognormalPause(fixed_s, sigma=0.0)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from workloads.errors import LoadTestError
+from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from loadtest.body.body_options import BodyOptions
-    from loadtest.endpoint import Endpoint
-    from workloads.trace import Trace
+    from servetwin.loadtest.body.body_options import BodyOptions
+    from servetwin.loadtest.endpoint import Endpoint
+    from servetwin.workloads.trace import Trace
 
 
 class ApiChoice(StrEnum):
@@ -109,9 +109,9 @@ class EndpointOptions:
 
         ``options`` say what bodies have beside model, prompt and length.
         """
-        from loadtest.body.body_options import PLAIN
-        from loadtest.credentials import use_headers, use_key_of
-        from loadtest.endpoint import probe
+        from servetwin.loadtest.body.body_options import PLAIN
+        from servetwin.loadtest.credentials import use_headers, use_key_of
+        from servetwin.loadtest.endpoint import probe
 
         if self.api_key_env:
             use_key_of(self.api_key_env)
@@ -149,10 +149,10 @@ class BodyChoice:
 
     def options(self, seed: int) -> "BodyOptions":
         """Return the options; raises ``LoadTestError`` for what cannot be read."""
-        from loadtest.body.body_options import BodyOptions
-        from loadtest.body.extra_body import parse_extra_body, parse_sampling
-        from loadtest.body.images import parse_images
-        from loadtest.body.lora_mix import parse_lora_mix
+        from servetwin.loadtest.body.body_options import BodyOptions
+        from servetwin.loadtest.body.extra_body import parse_extra_body, parse_sampling
+        from servetwin.loadtest.body.images import parse_images
+        from servetwin.loadtest.body.lora_mix import parse_lora_mix
 
         return BodyOptions(
             sampling=parse_sampling(self.sampling) if self.sampling is not None else {},

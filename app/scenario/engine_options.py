@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from workloads.errors import EngineError
+from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from engine.drafting.drafts import Drafts
-    from engine.http.http_settings import HttpSettings
-    from engine.models.computation import Computation
-    from engine.serve_options import ServeOptions
-    from policies.config import PolicyConfig
-    from sim.techniques.toggles import Toggles
+    from servetwin.engine.drafting.drafts import Drafts
+    from servetwin.engine.http.http_settings import HttpSettings
+    from servetwin.engine.models.computation import Computation
+    from servetwin.engine.serve_options import ServeOptions
+    from servetwin.policies.config import PolicyConfig
+    from servetwin.sim.techniques.toggles import Toggles
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class EngineChoice:
 
         Raises ``EngineError`` for a model that is not there or that the engine cannot compute.
         """
-        from engine.checkpoint.find_model import find_model
+        from servetwin.engine.checkpoint.find_model import find_model
 
         return find_model(self.model).policies()
 
     def computation(self) -> "Computation":
         """Return how the engine computes."""
-        from engine.models.computation import Computation
+        from servetwin.engine.models.computation import Computation
 
         return Computation(
             self.device,
@@ -63,7 +63,7 @@ class EngineChoice:
         )
 
     def _drafts(self) -> "Drafts":
-        from engine.drafting.drafts import Drafts
+        from servetwin.engine.drafting.drafts import Drafts
 
         drafts = self.n_gram_drafts
         return Drafts("n-gram", (1,) * drafts) if drafts else Drafts()
@@ -103,7 +103,7 @@ class EngineChoice:
 
         Raises ``ServetwinError`` for a technique that it does not run.
         """
-        from engine.serve_options import ServeOptions
+        from servetwin.engine.serve_options import ServeOptions
 
         options = ServeOptions(
             self.model,
@@ -114,7 +114,7 @@ class EngineChoice:
         )
         if toggles is None or toggles.is_empty():
             return options
-        from app.twin.engine_techniques import with_techniques
+        from servetwin.app.twin.engine_techniques import with_techniques
 
         return with_techniques(options, toggles)
 
@@ -142,7 +142,7 @@ class HttpOptions:
 
     def settings(self) -> "HttpSettings":
         """Return the settings of the server."""
-        from engine.http.http_settings import HttpSettings
+        from servetwin.engine.http.http_settings import HttpSettings
 
         return HttpSettings(
             self.host,

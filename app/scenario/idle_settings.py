@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from policies.config import PolicyConfig
-from sim.experiments.scenario import Scenario
-from workloads.plugins import names_a_file
-from workloads.trace import Trace
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.workloads.plugins import names_a_file
+from servetwin.workloads.trace import Trace
 
 if TYPE_CHECKING:
-    from workloads.streams.streamed_trace import StreamedTrace
+    from servetwin.workloads.streams.streamed_trace import StreamedTrace
 
 _READERS = {
     **dict.fromkeys(("draft_rows", "prompt_token"), ("batching", "speculative")),

@@ -8,20 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
 
-from app.scenario.cluster_options import ClosedLoop
-from app.scenario.common_options import Csv, ThinkTime
-from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
-from app.scenario.levels.level_sweep_options import NO_SWEEP, LevelSweepOptions, SweepChoice
-from app.scenario.trace_options import WHOLE_TRACE, Limit, TraceOptions, TraceShape
-from app.scenario.workload_distributions import DEFAULT_OUTPUT, DEFAULT_PROMPT, ArrivalChoice
-from workloads.errors import LoadTestError
-from workloads.generators.processes import ARRIVALS
+from servetwin.app.scenario.cluster_options import ClosedLoop
+from servetwin.app.scenario.common_options import Csv, ThinkTime
+from servetwin.app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
+from servetwin.app.scenario.levels.level_sweep_options import (
+    NO_SWEEP,
+    LevelSweepOptions,
+    SweepChoice,
+)
+from servetwin.app.scenario.trace_options import WHOLE_TRACE, Limit, TraceOptions, TraceShape
+from servetwin.app.scenario.workload_distributions import (
+    DEFAULT_OUTPUT,
+    DEFAULT_PROMPT,
+    ArrivalChoice,
+)
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.generators.processes import ARRIVALS
 
 if TYPE_CHECKING:
-    from loadtest.options import LoadOptions
-    from workloads.generators.arrivals import ArrivalProcess
-    from workloads.tokenizer import LocalTokenizer
-    from workloads.trace import Trace
+    from servetwin.loadtest.options import LoadOptions
+    from servetwin.workloads.generators.arrivals import ArrivalProcess
+    from servetwin.workloads.tokenizer import LocalTokenizer
+    from servetwin.workloads.trace import Trace
 
 OWN_LENGTHS = (
     "--prompt-tokens and --output-tokens are of a generated load, and --trace has its own lengths; "
@@ -121,7 +129,7 @@ class LoadChoice:
 
     def options(self, **more: Any) -> "LoadOptions":
         """Return how the load is sent; ``more`` are other fields of ``LoadOptions``."""
-        from loadtest.options import LoadOptions, parse_cancellation, parse_give_up
+        from servetwin.loadtest.options import LoadOptions, parse_cancellation, parse_give_up
 
         same = ("concurrency", "endless", "duration_s", "drain_s", "warm_up_s", "retries", "seed")
         return LoadOptions(
@@ -134,7 +142,7 @@ class LoadChoice:
 
     def tokenizer(self) -> "LocalTokenizer | None":
         """Return the tokenizer that counts prompts; raises ``TraceError`` where it is none."""
-        from workloads.tokenizer import LocalTokenizer
+        from servetwin.workloads.tokenizer import LocalTokenizer
 
         return LocalTokenizer(Path(self.shape.tokenizer)) if self.shape.tokenizer else None
 
@@ -143,8 +151,8 @@ class LoadChoice:
 
         Raises ``LoadTestError`` or ``TraceError`` for what cannot be read or generated.
         """
-        from loadtest.plan.request_dependencies import begun_before
-        from loadtest.plan.users import with_users
+        from servetwin.loadtest.plan.request_dependencies import begun_before
+        from servetwin.loadtest.plan.users import with_users
 
         trace = self._read() if self.path else self._generated()
         if self.concurrency is not None:
@@ -217,8 +225,8 @@ class LoadChoice:
             yield "--arrivals and --sweep users exclude each other: users wait for their answers"
 
     def _read(self) -> "Trace":
-        from loadtest.plan.repeats import looped
-        from workloads.header_columns import parse_header_columns
+        from servetwin.loadtest.plan.repeats import looped
+        from servetwin.workloads.header_columns import parse_header_columns
 
         assert self.path
         shape = self.shape
@@ -231,7 +239,7 @@ class LoadChoice:
 
     def _with_outputs(self, trace: "Trace") -> "Trace":
         """Return real prompts with the output lengths of the options, where there are any."""
-        from workloads.generators.untimed import with_output_lengths
+        from servetwin.workloads.generators.untimed import with_output_lengths
 
         if self.output_tokens is None:
             return trace
@@ -241,7 +249,7 @@ class LoadChoice:
         return with_output_lengths(trace, outputs, self.output_tokens, self.seed)
 
     def _generated(self) -> "Trace":
-        from workloads.generators.arrivals import ConstantArrivals
+        from servetwin.workloads.generators.arrivals import ConstantArrivals
 
         if self.arrivals is None:  # Users set the times; only the lengths are wanted.
             count = self.limit or max(ENDLESS_REQUESTS, self.concurrency or 0)
@@ -256,8 +264,8 @@ class LoadChoice:
         return replace(trace, requests=tuple(r for r in trace if r.arrival_s < end_s))
 
     def _generate(self, process: "ArrivalProcess", count: int) -> "Trace":
-        from workloads.generators.generate import WorkloadSpec, generate
-        from workloads.generators.lengths import IndependentLengths
+        from servetwin.workloads.generators.generate import WorkloadSpec, generate
+        from servetwin.workloads.generators.lengths import IndependentLengths
 
         note = [f"arrivals {self.arrivals}"] if self.arrivals else []
         note += [f"at {self.rate_per_s:g}/s"] if self.rate_per_s else []

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 from typer import Option
 
-from workloads.errors import MockError
+from servetwin.workloads.errors import MockError
 
 if TYPE_CHECKING:
-    from loadtest.mock.plan import MockPlan
+    from servetwin.loadtest.mock.plan import MockPlan
 
 _ALSO = ("model", "host", "port")
 """Options that serve a mock as well as an engine."""
@@ -42,7 +42,7 @@ class MockOptions:
 
     def plan(self) -> "MockPlan":
         """Return the plan of the file with the options laid over it. Raises ``MockError``."""
-        from loadtest.mock.plan import parse_fault, read_plan
+        from servetwin.loadtest.mock.plan import parse_fault, read_plan
 
         names = ("model", "ttft_ms", "itl_ms", "tokens")
         options = {name: v for name in names if (v := getattr(self, name)) is not None}
@@ -53,7 +53,7 @@ class MockOptions:
 
     def serve(self, host: str, port: int) -> None:
         """Serve until Ctrl-C."""
-        from loadtest.mock.server import serve_mock
+        from servetwin.loadtest.mock.server import serve_mock
 
         plan, truth = self.plan(), self.truth
         ready = f"serving {plan.model} at {{}}/v1 (Ctrl-C stops)"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from typer.models import ArgumentInfo, OptionInfo
 
-from app.number_bounds import bounded
+from servetwin.app.number_bounds import bounded
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
 
-from workloads.errors import PolicyError
+from servetwin.workloads.errors import PolicyError
 
 if TYPE_CHECKING:
-    from app.scenario.servers import Servers
-    from policies.config import PolicyConfig
+    from servetwin.app.scenario.servers import Servers
+    from servetwin.policies.config import PolicyConfig
 
 UNLIMITED_TOKENS = 1 << 40
 
@@ -50,7 +50,7 @@ class PolicyOptions:
 
     def require_one_server(self) -> None:
         """Raise ``PolicyError`` for a preset of several servers, where there is one."""
-        from policies.presets import find_preset
+        from servetwin.policies.presets import find_preset
 
         around = find_preset(self.preset).cluster if self.preset else {}
         if around:
@@ -66,14 +66,14 @@ class PolicyOptions:
 
     def over(self, base: "PolicyConfig") -> "PolicyConfig":
         """Return ``base`` with the preset and every option laid over it."""
-        from app.scenario.settings import with_settings
+        from servetwin.app.scenario.settings import with_settings
 
         return with_settings(base, self.changes())
 
     def changes(self) -> dict[str, Any]:
         """Return the settings of ``PolicyConfig`` to change: options over ``--set`` over preset."""
-        from app.scenario.settings import parse_settings
-        from policies.presets import find_preset
+        from servetwin.app.scenario.settings import parse_settings
+        from servetwin.policies.presets import find_preset
 
         changes = dict(find_preset(self.preset).policies) if self.preset else {}
         changes.update(parse_settings(self.settings, "--set"))

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass, replace
 
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
-from app.scenario.scenario_options import ScenarioOptions
-from app.scenario.scenarios import fit_to_trace
-from app.scenario.server_options import ServerOptions
-from app.scenario.servers import Servers
-from sim.experiments.predict import Redraw
-from sim.experiments.scenario import Scenario
-from workloads.trace import Trace
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
+from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.scenario.scenarios import fit_to_trace
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.servers import Servers
+from servetwin.sim.experiments.predict import Redraw
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.workloads.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

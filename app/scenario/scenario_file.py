@@ -18,27 +18,27 @@ from pydantic import (
     model_validator,
 )
 
-from app.scenario.scenarios import fitted, preset_cluster
-from app.scenario.server_options import ServerOptions
-from app.scenario.servers import Servers
-from app.scenario.settings import parse_policies
-from app.scenario.workload_distributions import ArrivalChoice, LengthChoice, PrefixChoice
-from policies.config import PolicyConfig
-from policies.presets import find_preset
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.records.metrics import SLO
-from sim.shapes.frozen_model import Count, FrozenModel, Positive
-from workloads.errors import ServetwinError, TraceError, did_you_mean
-from workloads.files import document
-from workloads.generators.assumed_prefixes import with_conversations, with_shared_texts
-from workloads.generators.generate import WorkloadSpec, generate
-from workloads.generators.lengths import IndependentLengths
-from workloads.generators.processes import plain_arrivals
-from workloads.sample import sample_trace
-from workloads.tables.mapping import parse_mapping
-from workloads.trace import Trace
-from workloads.transform import at_rate, limit
-from workloads.yaml_text import YamlError, load_yaml
+from servetwin.app.scenario.scenarios import fitted, preset_cluster
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.servers import Servers
+from servetwin.app.scenario.settings import parse_policies
+from servetwin.app.scenario.workload_distributions import ArrivalChoice, LengthChoice, PrefixChoice
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import find_preset
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.shapes.frozen_model import Count, FrozenModel, Positive
+from servetwin.workloads.errors import ServetwinError, TraceError, did_you_mean
+from servetwin.workloads.files import document
+from servetwin.workloads.generators.assumed_prefixes import with_conversations, with_shared_texts
+from servetwin.workloads.generators.generate import WorkloadSpec, generate
+from servetwin.workloads.generators.lengths import IndependentLengths
+from servetwin.workloads.generators.processes import plain_arrivals
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.tables.mapping import parse_mapping
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate, limit
+from servetwin.workloads.yaml_text import YamlError, load_yaml
 
 GENERATED, SAMPLE = "generated", "sample"
 PROFILE = "llama-3-8b-h100"

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.server_options import ServerOptions
-from app.scenario.trace_options import TraceOptions
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.trace_options import TraceOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.idle_settings import idle_settings
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.server_options import ServerOptions
-from app.scenario.servers import Servers
-from app.scenario.settings import NamedPolicies, parse_policies, with_settings
-from policies.config import PolicyConfig
-from policies.presets import find_preset
-from policies.registry import build_scheduler
-from sim.experiments.scenario import Scenario
-from sim.step_times.profile import Profile
-from sim.step_times.roofline.server import unlimited_policies
-from sim.step_times.server_model import ServerModel
-from sim.step_times.step_time import StepTime
-from workloads.errors import PolicyError
-from workloads.trace import Trace
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.idle_settings import idle_settings
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.servers import Servers
+from servetwin.app.scenario.settings import NamedPolicies, parse_policies, with_settings
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import find_preset
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.step_times.profile import Profile
+from servetwin.sim.step_times.roofline.server import unlimited_policies
+from servetwin.sim.step_times.server_model import ServerModel
+from servetwin.sim.step_times.step_time import StepTime
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.trace import Trace
 
 if TYPE_CHECKING:
-    from workloads.streams.streamed_trace import StreamedTrace
+    from servetwin.workloads.streams.streamed_trace import StreamedTrace
 
 
 def build_scenario(
@@ -131,7 +131,7 @@ def prefix_note(config: PolicyConfig, trace: "Trace | StreamedTrace") -> str | N
 
     Of a streamed trace only the rows that are read are known.
     """
-    from workloads.statistics.prefix_reuse import why_no_hits
+    from servetwin.workloads.statistics.prefix_reuse import why_no_hits
 
     why = why_no_hits(trace) if config.prefix_cache and isinstance(trace, Trace) else None
     if why is None or not isinstance(trace, Trace):

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from workloads.errors import PolicyError
+from servetwin.workloads.errors import PolicyError
 
 if TYPE_CHECKING:
-    from app.scenario.servers import Servers
-    from sim.experiments.scenario import Scenario
-    from sim.shapes.model import ModelShape
-    from sim.step_times.profile import ApiLatencyFit
-    from sim.step_times.roofline.links import Link
-    from sim.step_times.server_overheads import ServerOverheads
-    from sim.step_times.tables import KernelTable, LayerTable, Table
-    from sim.techniques.setup import Setup
-    from sim.techniques.toggles import Toggles
+    from servetwin.app.scenario.servers import Servers
+    from servetwin.sim.experiments.scenario import Scenario
+    from servetwin.sim.shapes.model import ModelShape
+    from servetwin.sim.step_times.profile import ApiLatencyFit
+    from servetwin.sim.step_times.roofline.links import Link
+    from servetwin.sim.step_times.server_overheads import ServerOverheads
+    from servetwin.sim.step_times.tables import KernelTable, LayerTable, Table
+    from servetwin.sim.techniques.setup import Setup
+    from servetwin.sim.techniques.toggles import Toggles
 
 
 _FORMATS = ("operators", "phases", "layers", "kernels")
@@ -66,8 +66,8 @@ class TableOptions:
 
     def over(self, setup: "Setup", link: "Link | None") -> "Scenario":
         """Return the scenario of a setup with the step times of the table."""
-        from sim.experiments.scenario import Scenario
-        from sim.step_times.tables import TableProfile
+        from servetwin.sim.experiments.scenario import Scenario
+        from servetwin.sim.step_times.tables import TableProfile
 
         scenario, deployment = setup.scenario(), setup.deployment
         ranks = deployment.parallel.tensor
@@ -80,12 +80,12 @@ class TableOptions:
 
     def alone(self, model_name: str, link: "Link | None") -> "Scenario":
         """Return a scenario of layer times alone: no device says how large its KV memory is."""
-        from sim.experiments.scenario import Scenario
-        from sim.shapes.catalogue import find_model
-        from sim.step_times.profile import ApiLatencyFit
-        from sim.step_times.roofline.formats import ACTIVATION_BYTES
-        from sim.step_times.roofline.server import unlimited_policies
-        from sim.step_times.tables import TableProfile
+        from servetwin.sim.experiments.scenario import Scenario
+        from servetwin.sim.shapes.catalogue import find_model
+        from servetwin.sim.step_times.profile import ApiLatencyFit
+        from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
+        from servetwin.sim.step_times.roofline.server import unlimited_policies
+        from servetwin.sim.step_times.tables import TableProfile
 
         model = find_model(model_name)
         name, table = self._table(model, None, 0.0, link)
@@ -95,7 +95,7 @@ class TableOptions:
         return Scenario(policies, server)
 
     def _overheads(self) -> "ServerOverheads | None":
-        from sim.step_times.server_overheads import parse_overheads
+        from servetwin.sim.step_times.server_overheads import parse_overheads
 
         return None if self.overheads is None else parse_overheads(self.overheads, self.kernels)
 
@@ -104,7 +104,7 @@ class TableOptions:
         return None if overheads is None else overheads.api()
 
     def _with_overheads(self, table: "KernelTable | LayerTable") -> "Table":
-        from sim.step_times.tables import LoadedTable
+        from servetwin.sim.step_times.tables import LoadedTable
 
         overheads = self._overheads()
         return table if overheads is None else LoadedTable(table, overheads)
@@ -117,7 +117,7 @@ class TableOptions:
         link: "Link | None",
         device: str = "",
     ) -> "tuple[str, Table]":
-        from sim.step_times.tables import LayerTable, read_layer_bundle
+        from servetwin.sim.step_times.tables import LayerTable, read_layer_bundle
 
         if self.layers is not None:
             times = read_layer_bundle(self.layers, ranks, linked=link is not None)
@@ -128,8 +128,8 @@ class TableOptions:
                 )
             return times.name, self._with_overheads(LayerTable(times, model, link))
         if self.kernels is not None:
-            from sim.step_times.tables import KernelTable
-            from sim.step_times.tables.kernel_library import open_kernels
+            from servetwin.sim.step_times.tables import KernelTable
+            from servetwin.sim.step_times.tables.kernel_library import open_kernels
 
             kernels, said = open_kernels(model.name, device, self.kernels, ranks or 1)
             table = self._with_overheads(KernelTable(kernels, said))
@@ -139,14 +139,14 @@ class TableOptions:
         return self._phase_table(ranks or 1)
 
     def _rows(self) -> dict[str, str]:
-        from workloads.key_values import key_value
+        from servetwin.workloads.key_values import key_value
 
         return dict(key_value(text, "--where", form="COLUMN=VALUE") for text in self.where)
 
     def _operator_table(
         self, model: "ModelShape", ranks: int, overhead_s: float
     ) -> "tuple[str, Table]":
-        from sim.step_times.tables import OperatorTable
+        from servetwin.sim.step_times.tables import OperatorTable
 
         assert self.operators is not None
         table = OperatorTable.read(
@@ -159,7 +159,7 @@ class TableOptions:
         return self.operators[0].parent.name or "operators", table
 
     def _phase_table(self, ranks: int) -> "tuple[str, Table]":
-        from sim.step_times.tables import PhaseTable
+        from servetwin.sim.step_times.tables import PhaseTable
 
         assert self.phases is not None
         where = self._rows()
@@ -214,11 +214,11 @@ class ServerOptions:
 
         Raises ``PolicyError`` for options that do not go together.
         """
-        from app.scenario.servers import Servers, ToggledServer
-        from sim.experiments.scenario import ClusterConfig, Scenario
-        from sim.step_times.plugin_server import load_server
-        from sim.step_times.profile import DEFAULT_PROFILE
-        from sim.techniques.build import build_setup, parse_efficiency
+        from servetwin.app.scenario.servers import Servers, ToggledServer
+        from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+        from servetwin.sim.step_times.plugin_server import load_server
+        from servetwin.sim.step_times.profile import DEFAULT_PROFILE
+        from servetwin.sim.techniques.build import build_setup, parse_efficiency
 
         self._check()
         if self.model is None:
@@ -238,7 +238,7 @@ class ServerOptions:
 
     def toggles(self) -> "Toggles":
         """Return the techniques on and off."""
-        from sim.techniques.toggles import Toggles
+        from servetwin.sim.techniques.toggles import Toggles
 
         return Toggles.of(self.techniques, self.without)
 
@@ -263,7 +263,7 @@ class ServerOptions:
 
     def record(self) -> dict[str, object]:
         """Return what ``scenario.yaml`` says of the servers."""
-        from sim.step_times.profile import DEFAULT_PROFILE
+        from servetwin.sim.step_times.profile import DEFAULT_PROFILE
 
         if self.model is None:
             names = self.profiles or (DEFAULT_PROFILE,)
@@ -312,14 +312,14 @@ class ServerOptions:
 
 def technique_name(text: str) -> str:
     """Return the name of a technique, without its parameters."""
-    from workloads.plugins import split_settings
+    from servetwin.workloads.plugins import split_settings
 
     return split_settings(text)[0]
 
 
 def has_opposite(text: str) -> bool:
     """Return whether a technique has an opposite, so that leaving it out may not be enough."""
-    from sim.techniques.registry import find_technique
-    from sim.techniques.technique import Technique
+    from servetwin.sim.techniques.registry import find_technique
+    from servetwin.sim.techniques.technique import Technique
 
     return type(find_technique(text)).off is not Technique.off

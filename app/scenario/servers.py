@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.scenario.settings import with_settings
-from policies.presets import find_preset
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.techniques.eager import with_eager_kernels
-from sim.techniques.setup import Setup
-from sim.techniques.toggles import Toggles
+from servetwin.app.scenario.settings import with_settings
+from servetwin.policies.presets import find_preset
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.techniques.eager import with_eager_kernels
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.toggles import Toggles
 
 Layer = tuple[Mapping[str, Any], Mapping[str, Any]]
 """Settings of policies, and of the cluster."""

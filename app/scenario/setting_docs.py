@@ -53,9 +53,9 @@ def filled_help(text: str) -> str:
 @cache
 def setting_docs() -> dict[str, SettingDoc]:
     """Return every setting by its key in a scenario file, such as ``policies.kv`` or ``seed``."""
-    from app.scenario.scenario_file import Limits, ScenarioFile, Server, Workload
-    from policies.config import PolicyConfig
-    from sim.experiments.scenario import ClusterConfig
+    from servetwin.app.scenario.scenario_file import Limits, ScenarioFile, Server, Workload
+    from servetwin.policies.config import PolicyConfig
+    from servetwin.sim.experiments.scenario import ClusterConfig
 
     sections: dict[str, type[Any]] = {
         "": ScenarioFile,
@@ -117,10 +117,10 @@ def _least(section: type[Any], name: str) -> int | None:
 
 def _choices(key: str, kind: Any) -> tuple[str, ...]:
     """Return the names that a setting may be: of its type, or of the registry that has them."""
-    from policies.prefix.eviction import EVICTION_ORDERS
-    from policies.presets import PRESETS
-    from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
-    from workloads.generators.processes import plain_arrivals
+    from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+    from servetwin.policies.presets import PRESETS
+    from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+    from servetwin.workloads.generators.processes import plain_arrivals
 
     own = "path.py:Class"
     registries = {

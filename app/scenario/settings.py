@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from app.number_bounds import MOST_NUMBER
-from workloads.errors import PolicyError, did_you_mean
-from workloads.key_values import key_value
+from servetwin.app.number_bounds import MOST_NUMBER
+from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.key_values import key_value
 
 if TYPE_CHECKING:
-    from policies.config import PolicyConfig
-    from policies.presets import Preset
+    from servetwin.policies.config import PolicyConfig
+    from servetwin.policies.presets import Preset
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "none"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -35,7 +35,7 @@ def parse_settings(texts: Iterable[str], where: str, *of: type[Any]) -> dict[str
 
     Raises ``PolicyError`` that names ``where``, the key and what would be right.
     """
-    from policies.config import PolicyConfig
+    from servetwin.policies.config import PolicyConfig
 
     known = {
         key: kind for each in of or (PolicyConfig,) for key, kind in get_type_hints(each).items()
@@ -67,8 +67,8 @@ def parse_policies(text: str, where: str = "--compare") -> NamedPolicies:
     the cluster (``queue_order=sjf``, ``replicas=2``). Raises ``PolicyError`` that names ``where``
     and the nearest known name.
     """
-    from policies.config import PolicyConfig
-    from sim.experiments.scenario import ClusterConfig
+    from servetwin.policies.config import PolicyConfig
+    from servetwin.sim.experiments.scenario import ClusterConfig
 
     cluster_settings = get_type_hints(ClusterConfig)
     settings = {**get_type_hints(PolicyConfig), **cluster_settings}
@@ -100,7 +100,7 @@ def policies_named(text: str, base: "PolicyConfig", where: str) -> "PolicyConfig
 
 def _label_piece(part: str, number: int) -> dict[str, Any]:
     """Return the settings that a piece of ``PolicyConfig.name`` stands for, if any."""
-    from policies.registry import MEMORIES, SCHEDULERS
+    from servetwin.policies.registry import MEMORIES, SCHEDULERS
 
     kv, _, reservation = part.partition("-")
     if part in SCHEDULERS:
@@ -116,8 +116,8 @@ def _label_piece(part: str, number: int) -> dict[str, Any]:
 
 def _preset(name: str, where: str) -> "Preset":
     """Return a preset; raises ``PolicyError`` with the nearest name of a preset or a policy."""
-    from policies.presets import PRESETS, find_preset
-    from policies.registry import MEMORIES, SCHEDULERS
+    from servetwin.policies.presets import PRESETS, find_preset
+    from servetwin.policies.registry import MEMORIES, SCHEDULERS
 
     if name in PRESETS:
         return find_preset(name)

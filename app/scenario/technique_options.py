@@ -6,8 +6,8 @@ from typing import Annotated
 
 from typer import Option
 
-from app.scenario.common_options import MOST_REPLICATIONS
-from workloads.errors import PolicyError
+from servetwin.app.scenario.common_options import MOST_REPLICATIONS
+from servetwin.workloads.errors import PolicyError
 
 Model = Annotated[
     str | None, Option(help="A shipped model, or a path: our JSON, or any config.json.")

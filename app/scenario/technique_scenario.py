@@ -5,15 +5,15 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.scenario.settings import with_settings
-from sim.techniques.build import build_setup
-from sim.techniques.experiment import Experiment
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
-from sim.techniques.toggles import Toggles
-from workloads.errors import PolicyError, did_you_mean
-from workloads.files import document
-from workloads.yaml_text import YamlError, load_yaml
+from servetwin.app.scenario.settings import with_settings
+from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.toggles import Toggles
+from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.files import document
+from servetwin.workloads.yaml_text import YamlError, load_yaml
 
 MODEL, HARDWARE = "llama-2-7b", "a100-80gb"
 

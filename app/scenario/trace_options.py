@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from workloads.errors import TraceError
-from workloads.readers.registry import READERS
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.readers.registry import READERS
 
 if TYPE_CHECKING:
-    from workloads.trace import Trace
+    from servetwin.workloads.trace import Trace
 
 Columns = Annotated[
     str | None,
@@ -78,9 +78,9 @@ class TraceOptions(TraceShape):
 
         Raises ``TraceError`` for a malformed row or an impossible option.
         """
-        from workloads.reading import SESSION_RATE_PER_S
-        from workloads.streams.first_requests import read_first
-        from workloads.tables.mapping import parse_mapping
+        from servetwin.workloads.reading import SESSION_RATE_PER_S
+        from servetwin.workloads.streams.first_requests import read_first
+        from servetwin.workloads.tables.mapping import parse_mapping
 
         if self.path is None:
             raise TraceError("no trace: give TRACE, or --scenario FILE")
@@ -100,7 +100,7 @@ class TraceOptions(TraceShape):
 
     def read_or_sample(self) -> "Trace":
         """Read the trace; without a path, the bundled sample."""
-        from workloads.sample import sample_path
+        from servetwin.workloads.sample import sample_path
 
         if self.path is not None:
             return self.read()
@@ -111,8 +111,8 @@ class TraceOptions(TraceShape):
 
     def transform(self, trace: "Trace") -> "Trace":
         """Return the part of ``trace`` that the options choose, scaled as they say."""
-        from workloads import transform
-        from workloads.tokenizer import LocalTokenizer
+        from servetwin.workloads import transform
+        from servetwin.workloads.tokenizer import LocalTokenizer
 
         if self.rate_scale is not None and self.rate_per_s is not None:
             raise TraceError("--rate and --rate-scale exclude each other; give one")

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
 
-from app.number_bounds import as_number
-from workloads.errors import TraceError
-from workloads.generators.processes import ARRIVALS, arrival_settings
+from servetwin.app.number_bounds import as_number
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.processes import ARRIVALS, arrival_settings
 
 if TYPE_CHECKING:
-    from workloads.generators.arrivals import ArrivalProcess
-    from workloads.generators.lengths import TokenLaw
-    from workloads.generators.modulated import RateCurve
-    from workloads.generators.pauses import PauseDistribution
-    from workloads.generators.prefixes import PrefixStructure
+    from servetwin.workloads.generators.arrivals import ArrivalProcess
+    from servetwin.workloads.generators.lengths import TokenLaw
+    from servetwin.workloads.generators.modulated import RateCurve
+    from servetwin.workloads.generators.pauses import PauseDistribution
+    from servetwin.workloads.generators.prefixes import PrefixStructure
 
 LENGTHS = ("fixed", "uniform", "exponential", "lognormal", "zipf", "pareto")
 STRUCTURES = ("independent", "shared-prefix", "tree", "multi-turn", "agentic")
@@ -76,7 +76,7 @@ class ArrivalChoice:
         around = ARRIVALS.build(self.name, self.rate_per_s, **self._settings())
         if curve is None:
             return around
-        from workloads.generators.modulated import DiurnalArrivals
+        from servetwin.workloads.generators.modulated import DiurnalArrivals
 
         if self.name == "ramp":
             raise TraceError("--arrivals ramp: excludes --diurnal and --hourly")
@@ -88,7 +88,7 @@ class ArrivalChoice:
         return DiurnalArrivals(around, curve, self.period_s)
 
     def _curve(self) -> "RateCurve | None":
-        from workloads.generators.modulated import Sinusoid, Steps
+        from servetwin.workloads.generators.modulated import Sinusoid, Steps
 
         if self.hourly is not None:
             return Steps(numbers("--hourly", self.hourly))
@@ -118,7 +118,7 @@ class LengthChoice:
 
         Raises ``TraceError`` for an unknown name or an impossible number.
         """
-        from workloads.generators import lengths
+        from servetwin.workloads.generators import lengths
 
         mean, most = self.mean_tokens, self.max_tokens
         match known(f"--{self.part}-law", self.name, LENGTHS):
@@ -176,7 +176,7 @@ class PrefixChoice:
 
     def prefixes(self) -> "PrefixStructure | None":
         """Return the structure of independent requests; None where they share nothing."""
-        from workloads.generators.prefixes import PrefixGroups, PrefixTree
+        from servetwin.workloads.generators.prefixes import PrefixGroups, PrefixTree
 
         block_tokens = self.block_tokens or DEFAULT_BLOCK_TOKENS
         if self.name == "shared-prefix":
@@ -196,7 +196,7 @@ DEFAULT_OUTPUT = LengthChoice("output", "lognormal", 24.0, 0.6)
 
 def think_time(name: str, think_s: float) -> "PauseDistribution":
     """Return think times by name: of this median if lognormal, of this mean if exponential."""
-    from workloads.generators.pauses import ExponentialPause, LognormalPause
+    from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
 
     is_lognormal = known("--think", name, THINK_TIMES) == "lognormal"
     return LognormalPause(think_s) if is_lognormal else ExponentialPause(think_s)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from app.scenario.distribution_specs import lengths_of
-from app.scenario.workload_distributions import (
+from servetwin.app.scenario.distribution_specs import lengths_of
+from servetwin.app.scenario.workload_distributions import (
     DEFAULT_OUTPUT,
     DEFAULT_PROMPT,
     LENGTHS,
@@ -17,11 +17,11 @@ from app.scenario.workload_distributions import (
     PrefixChoice,
     think_time,
 )
-from workloads.errors import TraceError
+from servetwin.workloads.errors import TraceError
 
 if TYPE_CHECKING:
-    from workloads.generators.lengths import LengthDistribution
-    from workloads.trace import Trace
+    from servetwin.workloads.generators.lengths import LengthDistribution
+    from servetwin.workloads.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class LengthOptions:
 
     def joint(self, prompt: LengthChoice, output: LengthChoice) -> "LengthDistribution":
         """Return lengths of requests: drawn from a trace, or independently by the two choices."""
-        from workloads.generators.lengths import EmpiricalLengths, IndependentLengths
-        from workloads.reading import read_trace
+        from servetwin.workloads.generators.lengths import EmpiricalLengths, IndependentLengths
+        from servetwin.workloads.reading import read_trace
 
         if self.lengths_from is None:
             return IndependentLengths(prompt.distribution(), output.distribution())
@@ -95,7 +95,11 @@ class SessionOptions:
         self, prefix: PrefixChoice, arrivals: ArrivalChoice, output: LengthChoice, seed: int
     ) -> "Trace":
         """Return a trace of conversations of the structure that ``prefix`` names."""
-        from workloads.generators.conversations import agentic, generate_conversations, multi_turn
+        from servetwin.workloads.generators.conversations import (
+            agentic,
+            generate_conversations,
+            multi_turn,
+        )
 
         spec = (
             agentic(self.sessions, arrivals.process())
@@ -124,7 +128,7 @@ class UserOptions:
 
     def generate(self, prefix: PrefixChoice, lengths: "LengthDistribution", seed: int) -> "Trace":
         """Return a trace of the users' requests."""
-        from workloads.generators.generate import ClosedLoopSpec, generate_closed_loop
+        from servetwin.workloads.generators.generate import ClosedLoopSpec, generate_closed_loop
 
         think = think_time(self.think, self.think_time_s)
         spec = ClosedLoopSpec(self.closed_loop, self.each, lengths, think, prefix.prefixes())
@@ -150,7 +154,7 @@ class ServeGenOptions:
 
     def generate(self, folder: Path, seed: int) -> "Trace":
         """Return a trace of the clients in ``folder``."""
-        from workloads.generators.servegen import generate_servegen, read_clients
+        from servetwin.workloads.generators.servegen import generate_servegen, read_clients
 
         clients = read_clients(folder, list(self.client))
         return generate_servegen(clients, seed, self.start, self.span, self.rate_scale)

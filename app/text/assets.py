@@ -9,7 +9,7 @@ import yaml
 
 def asset(name: str) -> str:
     """Read a text of ``app/assets``."""
-    return files("app").joinpath("assets", name).read_text(encoding="utf-8")
+    return files("servetwin.app").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 @cache

@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from app.scenario.scenario_options import ScenarioOptions
-from app.scenario.scenarios import scenario_record
-from app.text.metric_labels import METRICS, RESOURCES, slo_words
-from app.text.origins import origin_words
-from app.text.tables import ends, note_lines, scenario_lines
-from sim.experiments.capacity import CONFIDENCE, Capacity, SLOTarget, TriedRate
-from sim.experiments.predict import Interval
-from sim.experiments.scenario import Scenario
-from sim.records.durations import duration_unit
-from sim.records.metrics import LATENCIES, figure
-from workloads.trace import Trace
+from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.scenario.scenarios import scenario_record
+from servetwin.app.text.metric_labels import METRICS, RESOURCES, slo_words
+from servetwin.app.text.origins import origin_words
+from servetwin.app.text.tables import ends, note_lines, scenario_lines
+from servetwin.sim.experiments.capacity import CONFIDENCE, Capacity, SLOTarget, TriedRate
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.metrics import LATENCIES, figure
+from servetwin.workloads.trace import Trace
 
 _LABELS = {**{name: METRICS[name].label for name in LATENCIES}, "saturation": "saturation"}
 _FEW = 10

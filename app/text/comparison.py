@@ -8,17 +8,17 @@ from typing import Any
 import pandas as pd
 import typer
 
-from app.scenario.scenarios import scenario_record
-from app.text.provenance import outside_warning, rests_line
-from app.text.saving import saved_if_asked
-from app.text.tables import ends, number, server_lines
-from sim.experiments.paired_comparison import MetricDifference, RunComparison, compare
-from sim.experiments.predict import runs_over_seeds
-from sim.experiments.scenario import Scenario
-from sim.records.durations import duration_unit
-from sim.records.run import Run, machine_facts
-from sim.records.run_claim import RunClaim
-from workloads.trace import Trace
+from servetwin.app.scenario.scenarios import scenario_record
+from servetwin.app.text.provenance import outside_warning, rests_line
+from servetwin.app.text.saving import saved_if_asked
+from servetwin.app.text.tables import ends, number, server_lines
+from servetwin.sim.experiments.paired_comparison import MetricDifference, RunComparison, compare
+from servetwin.sim.experiments.predict import runs_over_seeds
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.run import Run, machine_facts
+from servetwin.sim.records.run_claim import RunClaim
+from servetwin.workloads.trace import Trace
 
 REPLICATIONS = 10
 _SHOWN = 5

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from textwrap import wrap
 
-from app.text.assets import asset_table
-from app.text.tables import WIDTH, note_lines
-from sim.explain.explain import Explanation
-from sim.records.durations import duration_unit
+from servetwin.app.text.assets import asset_table
+from servetwin.app.text.tables import WIDTH, note_lines
+from servetwin.sim.explain.explain import Explanation
+from servetwin.sim.records.durations import duration_unit
 
 WORTH_NAMING = 0.1
 """A delay below this share of the latency is not what made a request slow."""

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping
 from textwrap import wrap
 
-from app.text.metric_labels import METRICS, Metric, slo_words
-from app.text.tables import WIDTH, number
-from loadtest.sweep.attainment import CONFIDENCE, least_requests
-from loadtest.sweep.knee import KNEE_CONFIDENCE, Knee
-from loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level
-from loadtest.sweep.sweep import PredictedKnee, Sweep
-from sim.experiments.capacity import CONFIDENCE as CAPACITY_CONFIDENCE
-from workloads.rows import counted
+from servetwin.app.text.metric_labels import METRICS, Metric, slo_words
+from servetwin.app.text.tables import WIDTH, number
+from servetwin.loadtest.sweep.attainment import CONFIDENCE, least_requests
+from servetwin.loadtest.sweep.knee import KNEE_CONFIDENCE, Knee
+from servetwin.loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level
+from servetwin.loadtest.sweep.sweep import PredictedKnee, Sweep
+from servetwin.sim.experiments.capacity import CONFIDENCE as CAPACITY_CONFIDENCE
+from servetwin.workloads.rows import counted
 
 _REAL = (
     "its real prompts are sent as they are at every level, so a prefix cache may know them from "

@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loadtest.report.comparison import Comparison, RequestDifferences
-    from loadtest.report.fail_conditions import Finding
-    from loadtest.report.gate import Gate
-    from sim.records.metrics import SLO
-    from sim.records.run import Run
-    from workloads.trace import Trace
+    from servetwin.loadtest.report.comparison import Comparison, RequestDifferences
+    from servetwin.loadtest.report.fail_conditions import Finding
+    from servetwin.loadtest.report.gate import Gate
+    from servetwin.sim.records.metrics import SLO
+    from servetwin.sim.records.run import Run
+    from servetwin.workloads.trace import Trace
 
     Compared = tuple[Comparison, RequestDifferences]
 
 
 def compared(run: "Run", predicted: "Run") -> "Compared":
     """Compare the run with its prediction, as a whole and request by request."""
-    from loadtest.report.comparison import compare, compare_requests
+    from servetwin.loadtest.report.comparison import compare, compare_requests
 
     return compare(predicted, [run]), compare_requests(predicted, run)
 
@@ -31,11 +31,11 @@ def as_text(
     gate: "Gate | None" = None,
 ) -> str:
     """Return the report, its distributions, and the comparison and the gate where there are any."""
-    from app.text.sparkline import sparkline_lines
-    from loadtest.report.comparison_report import render_comparison, render_requests
-    from loadtest.report.gate_report import render_gate
-    from loadtest.report.report import render_report
-    from sim.records.metrics import measured
+    from servetwin.app.text.sparkline import sparkline_lines
+    from servetwin.loadtest.report.comparison_report import render_comparison, render_requests
+    from servetwin.loadtest.report.gate_report import render_gate
+    from servetwin.loadtest.report.report import render_report
+    from servetwin.sim.records.metrics import measured
 
     blocks = [render_report(run, slo, folder), "\n".join(sparkline_lines(measured(run.requests)))]
     if found:
@@ -68,9 +68,9 @@ def as_json(
 
 def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
     """Return the prediction again, on the send times that the load test recorded."""
-    from app.twin.resimulate import resimulate_as_sent
-    from loadtest.report.comparison_report import render_comparison
-    from workloads.errors import ServetwinError
+    from servetwin.app.twin.resimulate import resimulate_as_sent
+    from servetwin.loadtest.report.comparison_report import render_comparison
+    from servetwin.workloads.errors import ServetwinError
 
     try:
         again = resimulate_as_sent(predicted, run, trace)
@@ -87,9 +87,9 @@ def complaint(
     gate: "Gate | None" = None,
 ) -> tuple[str, int] | None:
     """Return why the exit code is not 0, and the exit code; None where all is well."""
-    from loadtest.report.comparison import EXIT_CODES
-    from loadtest.report.fail_conditions import failed_line
-    from loadtest.report.load_notes import hint
+    from servetwin.loadtest.report.comparison import EXIT_CODES
+    from servetwin.loadtest.report.fail_conditions import failed_line
+    from servetwin.loadtest.report.load_notes import hint
 
     delivered = run.extra["delivered"]
     finished, total = int((run.requests["status"] == "finished").sum()), len(run.requests)
@@ -117,7 +117,7 @@ def complaint(
 
 def gate_complaint(gate: "Gate") -> tuple[str, int] | None:
     """Return why a gate does not hold, and the exit code; None where it holds."""
-    from loadtest.report.comparison import EXIT_CODES
+    from servetwin.loadtest.report.comparison import EXIT_CODES
 
     said = {
         "refuted": "the run is worse than the baseline by more than is allowed",

@@ -6,10 +6,10 @@ The words are in ``app/assets/metrics.yaml``.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from app.text.assets import asset_table
-from sim.explain.limiting_resource import Resource
-from sim.records.durations import duration_unit
-from sim.records.metrics import LATENCIES, SLO
+from servetwin.app.text.assets import asset_table
+from servetwin.sim.explain.limiting_resource import Resource
+from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.metrics import LATENCIES, SLO
 
 
 @dataclass(frozen=True, slots=True)

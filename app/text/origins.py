@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.text.assets import asset_table
-from sim.step_times.origin import MEANINGS, Origin
+from servetwin.app.text.assets import asset_table
+from servetwin.sim.step_times.origin import MEANINGS, Origin
 
 LOOKS: dict[Origin, tuple[str, str]] = {
     origin: (colour, pattern)

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from workloads.errors import LoadTestError
+from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from loadtest.run.progress import Progress
+    from servetwin.loadtest.run.progress import Progress
 
 
 @contextmanager

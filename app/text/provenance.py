@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.text.assets import asset_table
-from app.text.origins import origin_shares
+from servetwin.app.text.assets import asset_table
+from servetwin.app.text.origins import origin_shares
 
 WARN_ABOVE = 0.001
 """Share of simulated time outside the range of its profile that is worth a warning."""

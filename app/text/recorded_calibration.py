@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from app.text.tables import note_lines
-from app.twin.recorded_calibration import RecordedCalibration
-from sim.experiments.stamp_fit import REQUEST_S
+from servetwin.app.text.tables import note_lines
+from servetwin.app.twin.recorded_calibration import RecordedCalibration
+from servetwin.sim.experiments.stamp_fit import REQUEST_S
 
 _LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
 

@@ -3,12 +3,17 @@
 import json
 import textwrap
 
-from app.text.provenance import rests_line
-from app.text.tables import note_lines
-from app.text.trial_words import measured_noun, recorded_words
-from app.text.waterfall import waterfall_lines
-from app.twin.recorded_verification import POINTS, RecordedVerification
-from loadtest.report.comparison_report import LEGEND, WIDTH, comparison_table, verdict_in_words
+from servetwin.app.text.provenance import rests_line
+from servetwin.app.text.tables import note_lines
+from servetwin.app.text.trial_words import measured_noun, recorded_words
+from servetwin.app.text.waterfall import waterfall_lines
+from servetwin.app.twin.recorded_verification import POINTS, RecordedVerification
+from servetwin.loadtest.report.comparison_report import (
+    LEGEND,
+    WIDTH,
+    comparison_table,
+    verdict_in_words,
+)
 
 _LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
 

@@ -9,18 +9,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from app.text.trial_words import measured_noun, trial_words
-from app.twin.forecast import level_folder
-from app.twin.waterfall import Waterfall, read_waterfall
-from loadtest.report.comparison import Comparison, MetricComparison, compare, compare_steady
-from loadtest.report.server_metrics import load_server_metrics
-from loadtest.sweep.sweep import Sweep
-from loadtest.sweep.sweep_record import is_sweep, load_sweep
-from sim.experiments.predict import Interval
-from sim.records.metrics import REQUEST_COLUMNS
-from sim.records.run import Run, RunError, load_run
-from sim.records.run_folder import JOURNAL, SUMMARY
-from sim.records.steady_part import SteadyPart, steady_part
+from servetwin.app.text.trial_words import measured_noun, trial_words
+from servetwin.app.twin.forecast import level_folder
+from servetwin.app.twin.waterfall import Waterfall, read_waterfall
+from servetwin.loadtest.report.comparison import (
+    Comparison,
+    MetricComparison,
+    compare,
+    compare_steady,
+)
+from servetwin.loadtest.report.server_metrics import load_server_metrics
+from servetwin.loadtest.sweep.sweep import Sweep
+from servetwin.loadtest.sweep.sweep_record import is_sweep, load_sweep
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.records.metrics import REQUEST_COLUMNS
+from servetwin.sim.records.run import Run, RunError, load_run
+from servetwin.sim.records.run_folder import JOURNAL, SUMMARY
+from servetwin.sim.records.steady_part import SteadyPart, steady_part
 
 RUN_FILES = ("meta.json", "summary.json", "requests.parquet", JOURNAL)
 VERDICT = "verdict.json"

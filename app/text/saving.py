@@ -21,7 +21,7 @@ def saved(run: Kept, folder: Path) -> Iterator[Path]:
 
     At the end a line says what could not be written, and the exit code is 1.
     """
-    from sim.records.run import NotSaved
+    from servetwin.sim.records.run import NotSaved
 
     trouble = None
     try:

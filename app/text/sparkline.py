@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from app.text.metric_labels import METRICS
+from servetwin.app.text.metric_labels import METRICS
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from app.text.tables import WIDTH
-from app.text.text_frontier import front_lines, scatter_lines
-from sim.experiments.frontier import GOODPUT, best_point
-from sim.experiments.sweep import PROBLEM
+from servetwin.app.text.tables import WIDTH
+from servetwin.app.text.text_frontier import front_lines, scatter_lines
+from servetwin.sim.experiments.frontier import GOODPUT, best_point
+from servetwin.sim.experiments.sweep import PROBLEM
 
 _MOST_PROBLEMS = 5
 

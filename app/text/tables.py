@@ -6,12 +6,12 @@ from itertools import chain
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from sim.records.durations import duration_unit
-from sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
-from workloads.rows import counted
+from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
+from servetwin.workloads.rows import counted
 
 if TYPE_CHECKING:
-    from sim.experiments.scenario import Scenario
+    from servetwin.sim.experiments.scenario import Scenario
 
 WIDTH = 100
 _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")

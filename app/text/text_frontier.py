@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from sim.experiments.frontier import INTERACTIVITY, on_front
-from sim.records.durations import duration
+from servetwin.sim.experiments.frontier import INTERACTIVITY, on_front
+from servetwin.sim.records.durations import duration
 
 WIDTH, HEIGHT = 72, 18
 OTHER, FRONT, BEST = ".", "o", "*"

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.records.run import Run
-from workloads.rows import counted
+from servetwin.sim.records.run import Run
+from servetwin.workloads.rows import counted
 
 
 def measured_noun(scenario: Mapping[str, Any]) -> str:

@@ -4,16 +4,16 @@ import json
 import textwrap
 from collections.abc import Sequence
 
-from app.text.provenance import rests_line
-from app.text.tables import capacity_line, judged_line
-from app.text.trial_words import load_words
-from app.text.waterfall import waterfall_lines
-from app.twin.saturation import Saturation, is_near_saturation
-from app.twin.verification import Level, Verification
-from loadtest.report.comparison import DEFAULT_LIMITS, MetricComparison, worst
-from loadtest.report.comparison_report import WIDTH, comparison_table, verdict_in_words
-from loadtest.report.error_interval import CONFIDENCE
-from sim.step_times.profile import Profile
+from servetwin.app.text.provenance import rests_line
+from servetwin.app.text.tables import capacity_line, judged_line
+from servetwin.app.text.trial_words import load_words
+from servetwin.app.text.waterfall import waterfall_lines
+from servetwin.app.twin.saturation import Saturation, is_near_saturation
+from servetwin.app.twin.verification import Level, Verification
+from servetwin.loadtest.report.comparison import DEFAULT_LIMITS, MetricComparison, worst
+from servetwin.loadtest.report.comparison_report import WIDTH, comparison_table, verdict_in_words
+from servetwin.loadtest.report.error_interval import CONFIDENCE
+from servetwin.sim.step_times.profile import Profile
 
 
 def verdict_lines(found: Verification) -> list[str]:

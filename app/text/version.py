@@ -1,7 +1,7 @@
 """Which version of the program this is, and which build of its core."""
 
-from policies import lockstep
-from workloads.version import own_version
+from servetwin.policies import lockstep
+from servetwin.workloads.version import own_version
 
 
 def version_line() -> str:

@@ -3,9 +3,9 @@
 import textwrap
 from itertools import chain
 
-from app.text.metric_labels import METRICS
-from app.twin.waterfall import Errors, Waterfall
-from loadtest.report.comparison_report import WIDTH
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.twin.waterfall import Errors, Waterfall
+from servetwin.loadtest.report.comparison_report import WIDTH
 
 WHY_TITLE = "Why it differs: each part is replaced by what was measured, and stays replaced"
 _NAMED = 0.005

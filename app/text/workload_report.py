@@ -5,8 +5,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workloads.scenarios.named import NamedWorkload
-    from workloads.validation import Check
+    from servetwin.workloads.scenarios.named import NamedWorkload
+    from servetwin.workloads.validation import Check
 
 _WIDTH = 100
 _INDENT = " " * 4

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from sim.experiments.capacity import saturation_rate_per_s
-from sim.step_times.profile import Profile
-from workloads.trace import Trace
+from servetwin.sim.experiments.capacity import saturation_rate_per_s
+from servetwin.sim.step_times.profile import Profile
+from servetwin.workloads.trace import Trace
 
 LOAD_UTILISATION = 0.85
 LOAD_S = 10.0

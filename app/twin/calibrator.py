@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from app.twin.measured_facts import ServerLog
-from loadtest.endpoint import Endpoint
-from loadtest.run.client import LoadOptions
-from sim.experiments.decision_check import DecisionCheck
-from sim.step_times.profile import Profile
-from workloads.trace import Trace
+from servetwin.app.twin.measured_facts import ServerLog
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.run.client import LoadOptions
+from servetwin.sim.experiments.decision_check import DecisionCheck
+from servetwin.sim.step_times.profile import Profile
+from servetwin.workloads.trace import Trace
 
 AT_ONCE = LoadOptions(lead_s=0.02)
 """A burst: all its requests are due at once, and sent with hardly a lead."""

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from app.twin.calibrator import AT_ONCE, Calibrator
-from loadtest.report.comparison import DEFAULT_LIMITS
-from loadtest.run.client import run_load_test
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.app.twin.calibrator import AT_ONCE, Calibrator
+from servetwin.loadtest.report.comparison import DEFAULT_LIMITS
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 DRIFT_LIMIT = DEFAULT_LIMITS["tpot_s.mean"]
 """A change of speed that makes a verdict impossible: the limit on TPOT."""

@@ -1,12 +1,12 @@
 """What the bundled engine drafts with, for a technique of the simulator."""
 
-from app.twin.engine_shapes import model_of
-from engine.drafting.drafts import Drafts
-from engine.models.model_config import ModelConfig
-from sim.step_times.acceptance import Chain, StoppedChain, Tree
-from sim.step_times.roofline.deployment import Drafting
-from sim.techniques.setup import Setup
-from workloads.errors import PolicyError
+from servetwin.app.twin.engine_shapes import model_of
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.sim.step_times.acceptance import Chain, StoppedChain, Tree
+from servetwin.sim.step_times.roofline.deployment import Drafting
+from servetwin.sim.techniques.setup import Setup
+from servetwin.workloads.errors import PolicyError
 
 
 def drafts_of(setup: Setup, target: ModelConfig) -> Drafts:

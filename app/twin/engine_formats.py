@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from engine.models.computation import Computation
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.formats import KV_FORMATS, Format
-from workloads.errors import PolicyError
+from servetwin.engine.models.computation import Computation
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.formats import KV_FORMATS, Format
+from servetwin.workloads.errors import PolicyError
 
 _WIDE = ("fp32", "bf16")
 _SAME_NAMES = ("int8", "int4", "w8a8")

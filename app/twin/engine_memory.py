@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from engine.kv.forgetting import cannot_forget
-from engine.models.computation import Computation
-from engine.models.model_config import ModelConfig
-from policies.config import PolicyConfig
-from sim.techniques.setup import Setup
-from workloads.errors import PolicyError
+from servetwin.engine.kv.forgetting import cannot_forget
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.techniques.setup import Setup
+from servetwin.workloads.errors import PolicyError
 
 
 def forgetting(

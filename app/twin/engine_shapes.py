@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from engine.models.expert_config import ExpertConfig
-from engine.models.latent_config import LatentConfig
-from engine.models.model_config import ModelConfig
-from sim.shapes.feed_forward import Dense, Experts, FeedForward
-from sim.shapes.mixers import Attention, LatentAttention, Mixer
-from sim.shapes.model import LayerGroup, ModelShape
-from workloads.errors import PolicyError
+from servetwin.engine.models.expert_config import ExpertConfig
+from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.sim.shapes.feed_forward import Dense, Experts, FeedForward
+from servetwin.sim.shapes.mixers import Attention, LatentAttention, Mixer
+from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.workloads.errors import PolicyError
 
 Value = TypeVar("Value")
 

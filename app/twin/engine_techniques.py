@@ -10,25 +10,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.twin.engine_drafts import drafts_of
-from app.twin.engine_formats import with_kv_format, with_weight_format
-from app.twin.engine_memory import forgetting, require_one_memory
-from app.twin.engine_shapes import model_of, shape_of
-from engine.models.computation import Computation
-from engine.models.model_config import ModelConfig
-from engine.parallel.shard_config import shard_config
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
-from sim.shapes.hardware import Hardware
-from sim.step_times.roofline.deployment import Deployment, Kernels
-from sim.step_times.roofline.formats import FORMATS, KV_FORMATS
-from sim.step_times.roofline.server import NEVER_FULL_TOKENS
-from sim.techniques.changed_fields import changed_fields
-from sim.techniques.registry import TECHNIQUES
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
-from sim.techniques.toggles import Toggles
-from workloads.errors import EngineError, PolicyError, ServetwinError
+from servetwin.app.twin.engine_drafts import drafts_of
+from servetwin.app.twin.engine_formats import with_kv_format, with_weight_format
+from servetwin.app.twin.engine_memory import forgetting, require_one_memory
+from servetwin.app.twin.engine_shapes import model_of, shape_of
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.parallel.shard_config import shard_config
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.step_times.roofline.deployment import Deployment, Kernels
+from servetwin.sim.step_times.roofline.formats import FORMATS, KV_FORMATS
+from servetwin.sim.step_times.roofline.server import NEVER_FULL_TOKENS
+from servetwin.sim.techniques.changed_fields import changed_fields
+from servetwin.sim.techniques.registry import TECHNIQUES
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.toggles import Toggles
+from servetwin.workloads.errors import EngineError, PolicyError, ServetwinError
 
 
 @dataclass(frozen=True, slots=True)

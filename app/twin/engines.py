@@ -9,12 +9,12 @@ from typing import Any
 
 import httpx
 
-from app.scenario.engine_options import EngineChoice
-from engine.core.step_log import read_step_log
-from engine.http.engine_server import EngineServer
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
-from workloads.errors import EngineError
+from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.engine.core.step_log import read_step_log
+from servetwin.engine.http.engine_server import EngineServer
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,17 @@ from typing import Any
 
 import pandas as pd
 
-from loadtest.report.comparison import METRICS, check_same_load
-from policies.config import PolicyConfig
-from sim.experiments.capacity import saturation_interval
-from sim.experiments.predict import Interval, predict
-from sim.records.run import Run, RunError, load_run, machine_facts
-from sim.records.run_folder import Files, within
-from sim.records.steady_part import SteadyPart, steady_part
-from sim.step_times.profile import Profile, load_profile
-from workloads.errors import ServetwinError
-from workloads.trace import Trace
-from workloads.transform import at_rate
+from servetwin.loadtest.report.comparison import METRICS, check_same_load
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.capacity import saturation_interval
+from servetwin.sim.experiments.predict import Interval, predict
+from servetwin.sim.records.run import Run, RunError, load_run, machine_facts
+from servetwin.sim.records.run_folder import Files, within
+from servetwin.sim.records.steady_part import SteadyPart, steady_part
+from servetwin.sim.step_times.profile import Profile, load_profile
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate
 
 SCHEMA = "servetwin-forecast/1"
 FORECAST = "forecast.json"

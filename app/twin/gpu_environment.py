@@ -1,8 +1,8 @@
 """An environment for ``make gpu`` on a bare machine, which sees the torch of that machine.
 
-``python3 -m app.twin.gpu_environment FOLDER [--wheels DIR]`` makes a virtual environment in FOLDER
-and installs what is missing: from the wheels in DIR, else from the package index. It needs nothing
-but the standard library, and leaves torch as it is.
+``python3 -m servetwin.app.twin.gpu_environment FOLDER [--wheels DIR]`` makes a virtual environment
+in FOLDER and installs what is missing: from the wheels in DIR, else from the package index. It
+needs nothing but the standard library, and leaves torch as it is.
 """
 
 import argparse

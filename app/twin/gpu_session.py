@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Thread
 from typing import IO, Any
 
-from workloads.child_process import python_command, python_environment
+from servetwin.workloads.child_process import python_command, python_environment
 
 SHAPES = ("llama-1b", "llama-8b", "llama-0.6b")
 LARGEST = "llama-8b"
@@ -113,7 +113,7 @@ def gpu_tests() -> list[str]:
 
 
 def _command(name: str, shape: str, *arguments: str) -> tuple[str, ...]:
-    return ("-m", "app.cli", name, "--json", "--model", shape, *arguments)
+    return ("-m", "servetwin", name, "--json", "--model", shape, *arguments)
 
 
 def run_session(

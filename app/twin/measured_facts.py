@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from policies.sequence import Sequence as ServerSequence
-from policies.step_record import StepRecord, lasted_s
-from sim.records.run import Run, RunError
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.policies.sequence import Sequence as ServerSequence
+from servetwin.policies.step_record import StepRecord, lasted_s
+from servetwin.sim.records.run import Run, RunError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 _MEASURED = ("sent_s", "prompt_tokens", "output_tokens")
 

@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from app.twin.forecast import LevelForecast
-from loadtest.report.comparison import Comparison, MetricComparison, with_forecast
-from sim.experiments.predict import predict
-from sim.step_times.profile import Profile
-from workloads.transform import at_rate
+from servetwin.app.twin.forecast import LevelForecast
+from servetwin.loadtest.report.comparison import Comparison, MetricComparison, with_forecast
+from servetwin.sim.experiments.predict import predict
+from servetwin.sim.step_times.profile import Profile
+from servetwin.workloads.transform import at_rate
 
 CHANGES = (0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.10, 0.12, 0.16, 0.25, 0.50)
 """The relative changes of all step times that are tried."""

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from loadtest.recorded.formats import engine_stamps
-from loadtest.recorded.recorded_run import RecordedRun
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.experiments.stamp_fit import FITTED, REQUEST_S, StampFit, fit_stamps
-from sim.records.metrics import LATENCIES
-from sim.records.run import Run, machine_facts
-from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
-from workloads.errors import LoadTestError
+from servetwin.loadtest.recorded.formats import engine_stamps
+from servetwin.loadtest.recorded.recorded_run import RecordedRun
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.experiments.stamp_fit import FITTED, REQUEST_S, StampFit, fit_stamps
+from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.records.run import Run, machine_facts
+from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
+from servetwin.workloads.errors import LoadTestError
 
 FEWEST = 50
 """Finished requests without which the stamps say too little."""

@@ -6,19 +6,25 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from app.twin.measured_facts import measured_facts
-from app.twin.verification import VERDICT
-from app.twin.waterfall import WHY, Waterfall, explain_error
-from loadtest.recorded.recorded_run import RecordedRun
-from loadtest.report.comparison import DEFAULT_LIMITS, METRICS, Comparison, Outcome, compare
-from loadtest.report.error_interval import MIN_REQUESTS
-from sim.experiments.predict import Interval, interval, run_once, summaries_over_seeds
-from sim.experiments.scenario import Scenario
-from sim.records.metrics import LATENCIES, figure
-from sim.records.run import Run, save_files
-from sim.records.run_folder import Files, within
-from workloads.errors import LoadTestError
-from workloads.trace import Trace
+from servetwin.app.twin.measured_facts import measured_facts
+from servetwin.app.twin.verification import VERDICT
+from servetwin.app.twin.waterfall import WHY, Waterfall, explain_error
+from servetwin.loadtest.recorded.recorded_run import RecordedRun
+from servetwin.loadtest.report.comparison import (
+    DEFAULT_LIMITS,
+    METRICS,
+    Comparison,
+    Outcome,
+    compare,
+)
+from servetwin.loadtest.report.error_interval import MIN_REQUESTS
+from servetwin.sim.experiments.predict import Interval, interval, run_once, summaries_over_seeds
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.metrics import LATENCIES, figure
+from servetwin.sim.records.run import Run, save_files
+from servetwin.sim.records.run_folder import Files, within
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.trace import Trace
 
 MOST_REPLICATIONS, FEWEST_REPLICATIONS = 200, 20
 BUDGET_S = 4.0

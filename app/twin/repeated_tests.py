@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.twin.calibrator import Calibrator, ReportProgress
-from app.twin.drift import Pulses, drift_doubt
-from loadtest.report.comparison import Comparison
-from loadtest.run.client import run_load_test
-from sim.records.run import NotSaved, Run, load_run, save_files
-from sim.records.run_folder import SUMMARY, Files
-from workloads.errors import EndedEarly
-from workloads.trace import Trace
+from servetwin.app.twin.calibrator import Calibrator, ReportProgress
+from servetwin.app.twin.drift import Pulses, drift_doubt
+from servetwin.loadtest.report.comparison import Comparison
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.sim.records.run import NotSaved, Run, load_run, save_files
+from servetwin.sim.records.run_folder import SUMMARY, Files
+from servetwin.workloads.errors import EndedEarly
+from servetwin.workloads.trace import Trace
 
 _PULSES = "pulses_s"
 

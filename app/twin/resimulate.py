@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from loadtest.report.comparison import (
+from servetwin.loadtest.report.comparison import (
     Comparison,
     RequestDifferences,
     compare,
     compare_requests,
 )
-from sim.experiments.predict import run_once
-from sim.experiments.recorded_scenario import recorded_scenario
-from sim.records.metrics import derive
-from sim.records.run import Run, RunError
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.recorded_scenario import recorded_scenario
+from servetwin.sim.records.metrics import derive
+from servetwin.sim.records.run import Run, RunError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 _RECORDED = ("request_id", "sent_s", "prompt_tokens", "output_tokens")
 

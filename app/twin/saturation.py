@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from loadtest.report.comparison import (
+from servetwin.loadtest.report.comparison import (
     CAPACITY,
     CAPACITY_LIMIT,
     THROUGHPUT,
@@ -23,11 +23,11 @@ from loadtest.report.comparison import (
     doubts_about,
     judgeable,
 )
-from policies.config import PolicyConfig
-from sim.experiments.capacity import completions_per_s
-from sim.experiments.predict import Interval
-from sim.records.run import Run, RunError
-from workloads.errors import LoadTestError
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.capacity import completions_per_s
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.records.run import Run, RunError
+from servetwin.workloads.errors import LoadTestError
 
 NEAR_SATURATION = 0.9
 """The share of the predicted capacity from which on the engine's capacity is measured first."""

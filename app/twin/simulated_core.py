@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from app.twin.real_time import Clock, StepTimer
-from engine.core.core import EngineCore
-from engine.core.messages import RequestFailed, TokenEvent
-from engine.core.step_log import StepLog
-from engine.sampling.new_token import NewToken
-from engine.sampling.sampling_params import SamplingParams
-from engine.text.byte_tokenizer import FIRST_WORD_ID
-from policies.batch import Batch
-from policies.protocols import Refusal, Scheduler
-from sim.core.run_clock import run_clock
-from sim.step_times.step_time import StepNoise, StepTime
-from sim.ticks import SECONDS_PER_TICK
+from servetwin.app.twin.real_time import Clock, StepTimer
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.messages import RequestFailed, TokenEvent
+from servetwin.engine.core.step_log import StepLog
+from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.text.byte_tokenizer import FIRST_WORD_ID
+from servetwin.policies.batch import Batch
+from servetwin.policies.protocols import Refusal, Scheduler
+from servetwin.sim.core.run_clock import run_clock
+from servetwin.sim.step_times.step_time import StepNoise, StepTime
+from servetwin.sim.ticks import SECONDS_PER_TICK
 
 
 @dataclass(slots=True)

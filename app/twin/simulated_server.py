@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from app.twin.simulated_core import Answers, SimulatedCore
-from engine.core.clock import CoreClock
-from engine.core.core import EngineCore
-from engine.core.facts import core_facts
-from engine.core.step_log import StepLogFile
-from engine.models.model_config import PRESETS
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.step_times.step_time import NoiseSample, StepNoise, StepTime
-from workloads.errors import EngineError
+from servetwin.app.twin.simulated_core import Answers, SimulatedCore
+from servetwin.engine.core.clock import CoreClock
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.facts import core_facts
+from servetwin.engine.core.step_log import StepLogFile
+from servetwin.engine.models.model_config import PRESETS
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.step_times.step_time import NoiseSample, StepNoise, StepTime
+from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:
-    from app.scenario.policy_options import PolicyOptions
-    from app.scenario.server_options import ServerOptions
-    from sim.step_times.server_model import ServerModel
+    from servetwin.app.scenario.policy_options import PolicyOptions
+    from servetwin.app.scenario.server_options import ServerOptions
+    from servetwin.sim.step_times.server_model import ServerModel
 
 VOCAB_SIZE = 32_000
 """Vocabulary of a model that is none of the engine's presets."""
@@ -107,6 +107,6 @@ def simulated_engine(
 
 def _machine(server: "ServerModel") -> dict[str, Any]:
     """Return what a profile says of the engine that it was measured on."""
-    from sim.step_times.profile import Profile
+    from servetwin.sim.step_times.profile import Profile
 
     return server.engine if isinstance(server, Profile) else {}

@@ -18,26 +18,26 @@ from typing import Any
 
 import numpy as np
 
-from app.scenario.engine_options import EngineChoice
-from app.twin.calibration_load import LOAD_S, load_rate_per_s, representative_load
-from app.twin.calibrator import AT_ONCE, ReportProgress
-from app.twin.engines import LiveEngine, started_engine
-from app.twin.measured_facts import ServerLog
-from engine.core.step_log import read_arrivals, read_step_log
-from loadtest.endpoint import probe
-from loadtest.report.comparison import DEFAULT_LIMITS
-from loadtest.run.client import run_load_test
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from policies.step_record import StepRecord
-from sim.experiments.decision_check import DecisionCheck, check_decisions
-from sim.records.run import Run, machine_facts
-from sim.step_times.fit import StepSample, fit_line, fit_step_time
-from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
-from sim.techniques.toggles import Toggles
-from workloads.errors import EngineError
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.twin.calibration_load import LOAD_S, load_rate_per_s, representative_load
+from servetwin.app.twin.calibrator import AT_ONCE, ReportProgress
+from servetwin.app.twin.engines import LiveEngine, started_engine
+from servetwin.app.twin.measured_facts import ServerLog
+from servetwin.engine.core.step_log import read_arrivals, read_step_log
+from servetwin.loadtest.endpoint import probe
+from servetwin.loadtest.report.comparison import DEFAULT_LIMITS
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.step_record import StepRecord
+from servetwin.sim.experiments.decision_check import DecisionCheck, check_decisions
+from servetwin.sim.records.run import Run, machine_facts
+from servetwin.sim.step_times.fit import StepSample, fit_line, fit_step_time
+from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
+from servetwin.sim.techniques.toggles import Toggles
+from servetwin.workloads.errors import EngineError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 LONE_PROMPTS = (8, 40, 100, 250, 700, 2000, 6000)
 LONE_PROMPT_STEPS = 3

@@ -13,14 +13,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.twin.calibrator import Calibrator, ReportProgress
-from app.twin.drift import Pulses
-from app.twin.forecast import FORECAST, Forecast, LevelForecast, make_forecast, read_forecast
-from app.twin.measured_facts import measured_facts
-from app.twin.power import REPLICATIONS as REPLICATIONS_OF_A_CHANGE
-from app.twin.power import Refutable, refutable_change
-from app.twin.repeated_tests import RepeatedTests, drift_doubts, keep, kept_runs
-from app.twin.saturation import (
+from servetwin.app.twin.calibrator import Calibrator, ReportProgress
+from servetwin.app.twin.drift import Pulses
+from servetwin.app.twin.forecast import (
+    FORECAST,
+    Forecast,
+    LevelForecast,
+    make_forecast,
+    read_forecast,
+)
+from servetwin.app.twin.measured_facts import measured_facts
+from servetwin.app.twin.power import REPLICATIONS as REPLICATIONS_OF_A_CHANGE
+from servetwin.app.twin.power import Refutable, refutable_change
+from servetwin.app.twin.repeated_tests import RepeatedTests, drift_doubts, keep, kept_runs
+from servetwin.app.twin.saturation import (
     SATURATION,
     Saturation,
     compare_capacity,
@@ -29,8 +35,8 @@ from app.twin.saturation import (
     require_admitting_all,
     require_saturation,
 )
-from app.twin.waterfall import WHY, Waterfall, explain_error
-from loadtest.report.comparison import (
+from servetwin.app.twin.waterfall import WHY, Waterfall, explain_error
+from servetwin.loadtest.report.comparison import (
     Comparison,
     Outcome,
     compare,
@@ -38,19 +44,19 @@ from loadtest.report.comparison import (
     judgeable,
     worst,
 )
-from policies.config import PolicyConfig
-from sim.experiments.capacity import all_at_once
-from sim.experiments.decision_check import DecisionCheck
-from sim.experiments.predict import REPLICATIONS, Interval
-from sim.experiments.scenario import Scenario
-from sim.records.metrics import LATENCIES
-from sim.records.run import Run, save_files
-from sim.records.run_folder import Files, within
-from sim.records.steady_part import WHOLE_RUN
-from sim.step_times.profile import Profile
-from workloads.errors import EndedEarly, LoadTestError
-from workloads.trace import Trace
-from workloads.transform import at_rate
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.capacity import all_at_once
+from servetwin.sim.experiments.decision_check import DecisionCheck
+from servetwin.sim.experiments.predict import REPLICATIONS, Interval
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.records.run import Run, save_files
+from servetwin.sim.records.run_folder import Files, within
+from servetwin.sim.records.steady_part import WHOLE_RUN
+from servetwin.sim.step_times.profile import Profile
+from servetwin.workloads.errors import EndedEarly, LoadTestError
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate
 
 VERDICT = "verdict.json"
 JUDGED = WHOLE_RUN

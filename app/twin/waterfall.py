@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from app.twin.measured_facts import MeasuredFacts
-from app.twin.recorded_calibration import FEWEST
-from loadtest.recorded.formats import engine_stamps
-from sim.experiments.imposed import Imposed, simulate_imposed
-from sim.experiments.scenario import Scenario
-from sim.experiments.stamp_fit import REQUEST_S, fit_stamps
-from sim.records.metrics import LATENCIES, derive
-from sim.records.run import Run, RunError
-from sim.records.run_folder import Files
-from sim.step_times.step_time import ApiLatency, LinearStepTime
+from servetwin.app.twin.measured_facts import MeasuredFacts
+from servetwin.app.twin.recorded_calibration import FEWEST
+from servetwin.loadtest.recorded.formats import engine_stamps
+from servetwin.sim.experiments.imposed import Imposed, simulate_imposed
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.experiments.stamp_fit import REQUEST_S, fit_stamps
+from servetwin.sim.records.metrics import LATENCIES, derive
+from servetwin.sim.records.run import Run, RunError
+from servetwin.sim.records.run_folder import Files
+from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
 
 WHY = "why.json"
 """The file of a run folder that holds a waterfall."""

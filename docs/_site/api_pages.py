@@ -48,7 +48,7 @@ def _import(module: str, names: Iterable[str]) -> str:
 
 
 def _of(module: str, *names: str) -> tuple[str, ...]:
-    return tuple(f"{module}.{name}" for name in names)
+    return tuple(f"servetwin.{module}.{name}" for name in names)
 
 
 SIM = ApiPage(
@@ -66,19 +66,22 @@ SIM = ApiPage(
             *_of("sim.experiments.scenario", "Scenario", "ClusterConfig", "replicate"),
         ),
         "Compare two policies": _of(
-            "sim.experiments.paired_comparison", "compare", "RunComparison", "MetricDifference"
+            "sim.experiments.paired_comparison",
+            "compare",
+            "RunComparison",
+            "MetricDifference",
         ),
         "Capacity within an SLO": _of(
             "sim.experiments.capacity", "find_capacity", "Capacity", "SLOTarget"
         ),
         "Grids": (
             *_of("sim.experiments.sweep", "simulate_point", "GridConditions", "GridPoint"),
-            "sim.experiments.parallel_map.map_on_processes",
+            "servetwin.sim.experiments.parallel_map.map_on_processes",
         ),
         "Explain a request": _of("sim.explain", "Explainer", "Explanation", "PARTS"),
         "Techniques": (
             *_of("sim.techniques.registry", "find_technique", "apply_all"),
-            "sim.techniques.technique.Technique",
+            "servetwin.sim.techniques.technique.Technique",
         ),
     },
 )
@@ -91,21 +94,21 @@ POLICIES = ApiPage(
         "Build a scheduler": _of("policies", "PolicyConfig", "build_scheduler"),
         "Interfaces": (
             *_of("policies", "Scheduler", "KVMemory", "KVUsage", "Refusal"),
-            "policies.routers.router.Router",
-            "policies.prefix.eviction.EvictionOrder",
+            "servetwin.policies.routers.router.Router",
+            "servetwin.policies.prefix.eviction.EvictionOrder",
         ),
         "Sequences and batches": _of(
             "policies", "Sequence", "Batch", "ScheduledSequence", "BatchShape"
         ),
         "Schedulers to derive from": (
-            "policies.schedulers.continuous.ContinuousBatching",
-            "policies.schedulers.static.StaticBatching",
-            "policies.schedulers.chunked.ChunkedPrefill",
-            "policies.schedulers.iteration_level.IterationBatching",
+            "servetwin.policies.schedulers.continuous.ContinuousBatching",
+            "servetwin.policies.schedulers.static.StaticBatching",
+            "servetwin.policies.schedulers.chunked.ChunkedPrefill",
+            "servetwin.policies.schedulers.iteration_level.IterationBatching",
         ),
         "Queues": (
-            "policies.schedulers.queue_protocol.WaitingQueue",
-            "policies.schedulers.waiting_queue.RankedQueue",
+            "servetwin.policies.schedulers.queue_protocol.WaitingQueue",
+            "servetwin.policies.schedulers.waiting_queue.RankedQueue",
         ),
     },
 )
@@ -116,16 +119,18 @@ WORKLOADS = ApiPage(
     {
         "Requests and traces": _of("workloads", "Request", "Trace"),
         "Read and write": (
-            "workloads.reading.read_trace",
-            "workloads.native.write_trace",
-            "workloads.sample.sample_trace",
-            "workloads.readers.registry.Reader",
+            "servetwin.workloads.reading.read_trace",
+            "servetwin.workloads.native.write_trace",
+            "servetwin.workloads.sample.sample_trace",
+            "servetwin.workloads.readers.registry.Reader",
         ),
         "Make a workload": (
             *_of("workloads.generators.generate", "generate", "WorkloadSpec"),
             *_of("workloads.generators.generate", "generate_closed_loop", "ClosedLoopSpec"),
             *_of(
-                "workloads.generators.conversations", "generate_conversations", "ConversationSpec"
+                "workloads.generators.conversations",
+                "generate_conversations",
+                "ConversationSpec",
             ),
             *_of("workloads.generators.arrivals", "ArrivalProcess", "ConstantArrivals"),
             *_of("workloads.generators.arrivals", "PoissonArrivals", "GammaArrivals"),
@@ -149,16 +154,16 @@ LOADTEST = ApiPage(
             "loadtest.endpoint", "probe", "Endpoint", "Api", "Prompt", "client_settings"
         ),
         "Report and compare": (
-            "loadtest.report.report.render_report",
+            "servetwin.loadtest.report.report.render_report",
             *_of("loadtest.report.comparison", "compare", "Comparison", "MetricComparison"),
         ),
         "Find the knee": (
-            "loadtest.sweep.run_sweep.run_sweep",
+            "servetwin.loadtest.sweep.run_sweep.run_sweep",
             *_of("loadtest.sweep.sweep", "Sweep", "SweepSettings"),
             *_of("loadtest.sweep.knee", "find_knee", "Knee"),
         ),
         "Runs that others recorded": (
-            "loadtest.recorded.reading.read_recording",
+            "servetwin.loadtest.recorded.reading.read_recording",
             *_of("loadtest.recorded.recorded_run", "load_recorded_run", "RecordedRun"),
         ),
         "Read a stream of tokens": _of(
@@ -166,8 +171,8 @@ LOADTEST = ApiPage(
         ),
         "A mock endpoint": (
             *_of("loadtest.mock.server", "serve_mock", "MockServer"),
-            "loadtest.mock.plan.MockPlan",
-            "loadtest.mock.stream_faults.FAULTS",
+            "servetwin.loadtest.mock.plan.MockPlan",
+            "servetwin.loadtest.mock.stream_faults.FAULTS",
         ),
     },
 )

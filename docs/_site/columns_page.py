@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from markdown_table import table
 
-from app.scenario.setting_docs import attribute_docs
-from loadtest.report.records import EXTRA_MEANINGS
-from loadtest.report.server_metrics import MEANINGS as SERVER_MEANINGS
-from policies.protocols import KVUsage
-from sim.core.recorder import STEP_MEANINGS
-from sim.records.metrics import REQUEST_MEANINGS
-from sim.records.run import HANDOVER_MEANINGS, PAUSE_MEANINGS
+from servetwin.app.scenario.setting_docs import attribute_docs
+from servetwin.loadtest.report.records import EXTRA_MEANINGS
+from servetwin.loadtest.report.server_metrics import MEANINGS as SERVER_MEANINGS
+from servetwin.policies.protocols import KVUsage
+from servetwin.sim.core.recorder import STEP_MEANINGS
+from servetwin.sim.records.metrics import REQUEST_MEANINGS
+from servetwin.sim.records.run import HANDOVER_MEANINGS, PAUSE_MEANINGS
 
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "requests.parquet": (

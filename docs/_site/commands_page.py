@@ -11,9 +11,9 @@ from typing import Annotated, Any, get_args, get_origin
 from markdown_table import table
 from typer.main import get_command
 
-from app.cli import app
-from app.commands.described import describe
-from workloads import errors
+from servetwin.app.cli import app
+from servetwin.app.commands.described import describe
+from servetwin.workloads import errors
 
 _INTRODUCTION = """# Command line
 

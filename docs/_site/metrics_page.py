@@ -2,8 +2,8 @@
 
 from markdown_table import table
 
-from app.text.metric_labels import METRICS
-from sim.records.metrics import PERCENTILES, STEADY_MEANINGS
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.sim.records.metrics import PERCENTILES, STEADY_MEANINGS
 
 _PERCENTILES = ", ".join(f"`p{q}`" for q in PERCENTILES)
 _INTRODUCTION = f"""# Metrics

@@ -6,14 +6,14 @@ from typing import Any
 
 from markdown_table import table
 
-from policies.prefix.eviction import EVICTION_ORDERS
-from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
-from sim.step_times.plugin_server import STEP_TIMES
-from sim.techniques.registry import TECHNIQUES
-from workloads.generators.processes import ARRIVALS
-from workloads.plugin_guard import members
-from workloads.plugins import Registry
-from workloads.readers.registry import READERS
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.sim.step_times.plugin_server import STEP_TIMES
+from servetwin.sim.techniques.registry import TECHNIQUES
+from servetwin.workloads.generators.processes import ARRIVALS
+from servetwin.workloads.plugin_guard import members
+from servetwin.workloads.plugins import Registry
+from servetwin.workloads.readers.registry import READERS
 
 KINDS: dict[str, tuple[str, Registry[Any]]] = {
     "Schedulers": ("--batching", SCHEDULERS),

@@ -7,8 +7,8 @@ from typing import Any, get_args, get_origin
 from markdown_table import table
 from pydantic_core import PydanticUndefinedType
 
-from app.scenario.setting_docs import SettingDoc, section_docs
-from sim.shapes.frozen_model import FrozenModel
+from servetwin.app.scenario.setting_docs import SettingDoc, section_docs
+from servetwin.sim.shapes.frozen_model import FrozenModel
 
 RUN_KEYS = {
     "trace": "where the requests came from",
@@ -38,7 +38,7 @@ the profile or preset comes before the default. Pages: [schedulers](../policies/
 [prefix sharing](../policies/prefix-sharing.md), [preemption](../policies/preemption.md).
 """
 _CLUSTER = """Options of `replay`, parts of `--compare A B`, and fields of
-`sim.experiments.scenario.ClusterConfig` ([clusters](../policies/cluster.md)).
+`servetwin.sim.experiments.scenario.ClusterConfig` ([clusters](../policies/cluster.md)).
 """
 
 

@@ -4,8 +4,8 @@ from typing import Any, get_args
 
 from markdown_table import table
 
-from app.text.techniques.effects import catalogue
-from sim.techniques.technique import Family
+from servetwin.app.text.techniques.effects import catalogue
+from servetwin.sim.techniques.technique import Family
 
 _INTRODUCTION = """# Techniques
 

@@ -7,9 +7,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from engine.adapters.adapter_folder import AdapterFolder
-from engine.models.device import to_device
-from engine.models.linear import LinearMap, MakeLinear
+from servetwin.engine.adapters.adapter_folder import AdapterFolder
+from servetwin.engine.models.device import to_device
+from servetwin.engine.models.linear import LinearMap, MakeLinear
 
 
 @dataclass(frozen=True, slots=True)

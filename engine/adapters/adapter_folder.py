@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.checkpoint.json_file import JsonObject
-from engine.checkpoint.tensor_files import DTYPE_BYTES, StoredTensor, tensors_of_file
-from engine.models.model_config import ModelConfig
-from workloads.errors import EngineError, did_you_mean
+from servetwin.engine.checkpoint.json_file import JsonObject
+from servetwin.engine.checkpoint.tensor_files import DTYPE_BYTES, StoredTensor, tensors_of_file
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.workloads.errors import EngineError, did_you_mean
 
 CONFIG_FILE, TENSOR_FILE = "adapter_config.json", "adapter_model.safetensors"
 _NAME = re.compile(

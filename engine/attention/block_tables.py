@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.kv.kv_store import KVStore
-from policies.batch import ScheduledSequence
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.policies.batch import ScheduledSequence
 
 NO_WINDOW = 2**30
 """More positions than any context has."""

@@ -1,13 +1,13 @@
 """Which attention a computation takes."""
 
-from engine.attention.decodes import PaddedAttention, PerSequenceAttention
-from engine.attention.native import NativeAttention, native_kernel
-from engine.attention.step_attention import AttentionBackend, Windows
-from engine.attention.table_attention import TableAttention
-from engine.attention.without_cache import WithoutCache
-from engine.kernels.triton_here import has_triton, require_triton
-from engine.kv.kv_store import KVStore
-from workloads.errors import EngineError
+from servetwin.engine.attention.decodes import PaddedAttention, PerSequenceAttention
+from servetwin.engine.attention.native import NativeAttention, native_kernel
+from servetwin.engine.attention.step_attention import AttentionBackend, Windows
+from servetwin.engine.attention.table_attention import TableAttention
+from servetwin.engine.attention.without_cache import WithoutCache
+from servetwin.engine.kernels.triton_here import has_triton, require_triton
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.workloads.errors import EngineError
 
 _NAMES = ("native", PerSequenceAttention.name, PaddedAttention.name, TableAttention.name)
 
@@ -29,7 +29,7 @@ def attention_backend(
         name = TableAttention.name if has_triton() else PaddedAttention.name
     if name == TableAttention.name:
         require_triton(f"attention {name!r}", device)
-        from engine.kernels.decode_attention import attend_decodes
+        from servetwin.engine.kernels.decode_attention import attend_decodes
 
         return TableAttention(store, attend_decodes, windows)
     if name == PaddedAttention.name:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.attention.block_tables import BlockTables, SpanTables
-from engine.kv.kv_store import KVStore
-from policies.batch import ScheduledSequence
+from servetwin.engine.attention.block_tables import BlockTables, SpanTables
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.policies.batch import ScheduledSequence
 
 COLUMNS = 4
 """Token id, position, slot to write, tokens of context; the starts of the spans follow."""

@@ -5,14 +5,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention.chunk_kernels import additive_mask
-from engine.attention.step_attention import (
+from servetwin.engine.attention.chunk_kernels import additive_mask
+from servetwin.engine.attention.step_attention import (
     AttentionBackend,
     DecodeStep,
     first_seen,
 )
-from engine.models.device import to_device
-from policies.batch import ScheduledSequence
+from servetwin.engine.models.device import to_device
+from servetwin.policies.batch import ScheduledSequence
 
 
 class PerSequenceAttention(AttentionBackend):

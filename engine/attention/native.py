@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.attention.block_tables import NO_WINDOW, SpanTables
-from engine.attention.sinks import SinkTurn
-from engine.attention.step_attention import AttentionBackend, DecodeStep, Windows
-from engine.kv.kv_store import KVStore
-from engine.native.compiler import load_compiled
-from policies.batch import ScheduledSequence
+from servetwin.engine.attention.block_tables import NO_WINDOW, SpanTables
+from servetwin.engine.attention.sinks import SinkTurn
+from servetwin.engine.attention.step_attention import AttentionBackend, DecodeStep, Windows
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.native.compiler import load_compiled
+from servetwin.policies.batch import ScheduledSequence
 
 Kernel = Callable[..., None]
 """``decode_attention`` of the C file."""

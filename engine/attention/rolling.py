@@ -11,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.attention.native import NativeAttention
-from engine.attention.rolling_chunk import RollingChunk, plan_parts
-from engine.attention.sinks import SinkTurn, sink_turn
-from engine.attention.step_attention import Attend, AttentionBackend, DecodeStep, Write
-from engine.kv.kept_tokens import KeptTokens
-from engine.kv.kv_store import KVStore
-from engine.models.device import to_device
-from policies.batch import ScheduledSequence
+from servetwin.engine.attention.native import NativeAttention
+from servetwin.engine.attention.rolling_chunk import RollingChunk, plan_parts
+from servetwin.engine.attention.sinks import SinkTurn, sink_turn
+from servetwin.engine.attention.step_attention import Attend, AttentionBackend, DecodeStep, Write
+from servetwin.engine.kv.kept_tokens import KeptTokens
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.device import to_device
+from servetwin.policies.batch import ScheduledSequence
 
 
 class RollingAttention(AttentionBackend):

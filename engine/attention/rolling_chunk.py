@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.attention.chunk_kernels import additive_mask
-from engine.attention.sinks import SinkTurn, with_sink_columns
-from engine.kv.kept_tokens import KeptTokens
-from engine.kv.kv_store import KVStore, heads_first
+from servetwin.engine.attention.chunk_kernels import additive_mask
+from servetwin.engine.attention.sinks import SinkTurn, with_sink_columns
+from servetwin.engine.kv.kept_tokens import KeptTokens
+from servetwin.engine.kv.kv_store import KVStore, heads_first
 
 LEAST_PART_ROWS = 64
 """Below this, the calls of a kernel cost more than the hidden keys that they leave out."""

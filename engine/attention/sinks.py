@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.kv.kept_tokens import KeptTokens
-from engine.models.device import to_device
-from engine.models.rotary import rotate
+from servetwin.engine.kv.kept_tokens import KeptTokens
+from servetwin.engine.models.device import to_device
+from servetwin.engine.models.rotary import rotate
 
 SinkTurn = tuple[Tensor, Tensor]
 """Cosines and sines [rows, 1, head dim] for ``rotate``: they turn queries back."""

@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention.chunk_kernels import ChunkKernel, additive_mask, chunk_kernel
-from engine.kv.kv_store import KVStore, ReadContext, heads_first
-from engine.models.device import to_device
-from policies.batch import ScheduledSequence
+from servetwin.engine.attention.chunk_kernels import ChunkKernel, additive_mask, chunk_kernel
+from servetwin.engine.kv.kv_store import KVStore, ReadContext, heads_first
+from servetwin.engine.models.device import to_device
+from servetwin.policies.batch import ScheduledSequence
 
 Attend = Callable[[int, Tensor, Tensor | None, Tensor | None], Tensor]
 """(layer, queries, keys, values), each [rows, heads, head dim], to [rows, heads * head dim].

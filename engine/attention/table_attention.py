@@ -5,7 +5,7 @@ from functools import partial
 
 from torch import Tensor
 
-from engine.attention.block_tables import (
+from servetwin.engine.attention.block_tables import (
     SEES_ALL,
     BlockTables,
     DecodeKernel,
@@ -13,11 +13,11 @@ from engine.attention.block_tables import (
     StoredHeads,
     Visibility,
 )
-from engine.attention.decode_rows import DecodeRows
-from engine.attention.step_attention import Attend, AttentionBackend, DecodeStep, Windows
-from engine.kv.kv_store import KVStore
-from engine.models.device import to_device
-from policies.batch import ScheduledSequence
+from servetwin.engine.attention.decode_rows import DecodeRows
+from servetwin.engine.attention.step_attention import Attend, AttentionBackend, DecodeStep, Windows
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.device import to_device
+from servetwin.policies.batch import ScheduledSequence
 
 
 class TableAttention(AttentionBackend):

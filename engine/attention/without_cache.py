@@ -1,7 +1,7 @@
 """Attention without a KV cache: every row of a step is computed from the tokens before it."""
 
-from engine.attention.step_attention import Attend, AttentionBackend, DecodeStep
-from policies.batch import ScheduledSequence
+from servetwin.engine.attention.step_attention import Attend, AttentionBackend, DecodeStep
+from servetwin.policies.batch import ScheduledSequence
 
 
 class WithoutCache(AttentionBackend):

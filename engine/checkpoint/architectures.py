@@ -5,11 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint.expert_architectures import deepseek, mixtral_experts, qwen3_experts
-from engine.checkpoint.json_file import JsonObject, shortened, shown
-from engine.checkpoint.rope_parameters import rope_scaling, rope_theta
-from engine.models.model_config import ModelConfig
-from workloads.errors import EngineError
+from servetwin.engine.checkpoint.expert_architectures import (
+    deepseek,
+    mixtral_experts,
+    qwen3_experts,
+)
+from servetwin.engine.checkpoint.json_file import JsonObject, shortened, shown
+from servetwin.engine.checkpoint.rope_parameters import rope_scaling, rope_theta
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.workloads.errors import EngineError
 
 CONFIG_FILE = "config.json"
 _MOST_LAYERS = 10_000

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from engine.checkpoint.json_file import JsonObject, shown
-from engine.models.expert_config import ExpertConfig, Scoring
-from engine.models.latent_config import LatentConfig
-from engine.models.model_config import ModelConfig
+from servetwin.engine.checkpoint.json_file import JsonObject, shown
+from servetwin.engine.models.expert_config import ExpertConfig, Scoring
+from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.model_config import ModelConfig
 
 _MOST_EXPERTS = 4_096
 """The names of their tensors are listed before any is looked for."""

@@ -5,20 +5,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.checkpoint.architectures import CONFIG_FILE, read_model_config
-from engine.checkpoint.json_file import JsonObject, shortened
-from engine.checkpoint.tensor_check import check_tensors, has_same_tensors
-from engine.checkpoint.tensor_files import StoredTensor, stored_tensors
-from engine.models.model_config import PRESETS, ModelConfig, model_preset
-from engine.sampling.sampling_params import EOS_ID
-from engine.text.byte_tokenizer import ByteTokenizer
-from engine.text.file_tokenizer import file_tokenizer
-from engine.text.tokenizer import Tokenizer
-from policies.config import PolicyConfig
-from workloads.errors import EngineError
+from servetwin.engine.checkpoint.architectures import CONFIG_FILE, read_model_config
+from servetwin.engine.checkpoint.json_file import JsonObject, shortened
+from servetwin.engine.checkpoint.tensor_check import check_tensors, has_same_tensors
+from servetwin.engine.checkpoint.tensor_files import StoredTensor, stored_tensors
+from servetwin.engine.models.model_config import PRESETS, ModelConfig, model_preset
+from servetwin.engine.sampling.sampling_params import EOS_ID
+from servetwin.engine.text.byte_tokenizer import ByteTokenizer
+from servetwin.engine.text.file_tokenizer import file_tokenizer
+from servetwin.engine.text.tokenizer import Tokenizer
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:
-    from engine.models.weights import LoadWeights
+    from servetwin.engine.models.weights import LoadWeights
 
 GENERATION_FILE = "generation_config.json"
 
@@ -60,7 +60,9 @@ class FoundModel:
         """Return what loads the weights of ``config``; None: they are drawn at random."""
         if self.folder is None:
             return None
-        from engine.checkpoint.load_weights import CheckpointWeights  # torch is imported here
+        from servetwin.engine.checkpoint.load_weights import (
+            CheckpointWeights,  # torch is imported here
+        )
 
         return CheckpointWeights(config, self.stored(config))
 

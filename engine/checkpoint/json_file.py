@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import EngineError
+from servetwin.workloads.errors import EngineError
 
 _MOST_SIZE = 2**53
 _MOST_NUMBER = 1e18

@@ -10,11 +10,11 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from engine.checkpoint import tensor_layout as layout
-from engine.checkpoint.tensor_files import StoredTensor
-from engine.checkpoint.tensor_layout import Rotated, Stack
-from engine.models.model_config import ModelConfig
-from engine.models.weights import (
+from servetwin.engine.checkpoint import tensor_layout as layout
+from servetwin.engine.checkpoint.tensor_files import StoredTensor
+from servetwin.engine.checkpoint.tensor_layout import Rotated, Stack
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.weights import (
     AttentionWeights,
     ExpertWeights,
     FeedForwardWeights,
@@ -22,7 +22,7 @@ from engine.models.weights import (
     LayerWeights,
     Weights,
 )
-from workloads.errors import EngineError
+from servetwin.workloads.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)

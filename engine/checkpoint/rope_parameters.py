@@ -1,8 +1,8 @@
 """Rotary positions as a ``config.json`` describes them."""
 
-from engine.checkpoint.json_file import JsonObject, shown
-from engine.models.rope_scaling import RopeScaling, yarn_magnitude
-from workloads.errors import EngineError
+from servetwin.engine.checkpoint.json_file import JsonObject, shown
+from servetwin.engine.models.rope_scaling import RopeScaling, yarn_magnitude
+from servetwin.workloads.errors import EngineError
 
 _KEYS = {
     "linear": frozenset({"factor"}),

@@ -3,10 +3,16 @@
 import re
 from collections.abc import Mapping
 
-from engine.checkpoint.tensor_files import DTYPE_BYTES, StoredTensor
-from engine.checkpoint.tensor_layout import HEAD, ExpertNames, Part, all_parts, expert_names
-from engine.models.model_config import ModelConfig
-from workloads.errors import EngineError
+from servetwin.engine.checkpoint.tensor_files import DTYPE_BYTES, StoredTensor
+from servetwin.engine.checkpoint.tensor_layout import (
+    HEAD,
+    ExpertNames,
+    Part,
+    all_parts,
+    expert_names,
+)
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.workloads.errors import EngineError
 
 _HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias)$")
 """Tensors of old files that are computed, and not learned."""

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.checkpoint.json_file import JsonObject
-from workloads.errors import EngineError
+from servetwin.engine.checkpoint.json_file import JsonObject
+from servetwin.workloads.errors import EngineError
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from engine.models.model_config import ModelConfig
+from servetwin.engine.models.model_config import ModelConfig
 
 
 class Rotated(NamedTuple):

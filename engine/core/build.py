@@ -4,33 +4,33 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from engine.checkpoint.find_model import find_model
-from engine.core.clock import CoreClock
-from engine.core.core import EngineCore
-from engine.core.early_exit_runner import EarlyExitRunner
-from engine.core.facts import core_facts
-from engine.core.heap import use_huge_pages
-from engine.core.kv_sizing import CudaMemory, kv_tokens_that_fit
-from engine.core.runner import Runner, TokenState
-from engine.core.step_log import StepLogFile
-from engine.drafting.drafts import Drafts, require_fit
-from engine.drafting.speculative_runner import SpeculativeRunner
-from engine.kernels.cuda_graphs import cuda_graphs
-from engine.kv.forgetting import kept_tokens
-from engine.kv.host_memory import kv_movers
-from engine.models.computation import Computation
-from engine.models.model_config import ModelConfig
-from engine.models.weights import LoadWeights
-from engine.sampling.sampling_params import SamplingParams
-from engine.sampling.seeds import new_seed
-from engine.sampling.seen_tokens import SeenTokens
-from engine.serve_options import ServeOptions
-from policies.batch import Batch, ScheduledSequence
-from policies.config import PolicyConfig
-from policies.protocols import KVMemory
-from policies.registry import build_scheduler
-from policies.sequence import Sequence
-from workloads.errors import EngineError
+from servetwin.engine.checkpoint.find_model import find_model
+from servetwin.engine.core.clock import CoreClock
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.early_exit_runner import EarlyExitRunner
+from servetwin.engine.core.facts import core_facts
+from servetwin.engine.core.heap import use_huge_pages
+from servetwin.engine.core.kv_sizing import CudaMemory, kv_tokens_that_fit
+from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.core.step_log import StepLogFile
+from servetwin.engine.drafting.drafts import Drafts, require_fit
+from servetwin.engine.drafting.speculative_runner import SpeculativeRunner
+from servetwin.engine.kernels.cuda_graphs import cuda_graphs
+from servetwin.engine.kv.forgetting import kept_tokens
+from servetwin.engine.kv.host_memory import kv_movers
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.weights import LoadWeights
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.seeds import new_seed
+from servetwin.engine.sampling.seen_tokens import SeenTokens
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVMemory
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
 
 
 def build_core(
@@ -122,7 +122,9 @@ def _runner(
         return EarlyExitRunner(model, computation, **sizes)
     if computation.tensor_parallel == 1:
         return Runner(model, computation, **sizes)
-    from engine.parallel.parallel_runner import ParallelRunner  # torch.distributed takes a while
+    from servetwin.engine.parallel.parallel_runner import (
+        ParallelRunner,  # torch.distributed takes a while
+    )
 
     make = partial(Runner, model, computation, **sizes)
     return ParallelRunner(make, model, computation, **sizes)

@@ -10,8 +10,8 @@ from collections.abc import Sequence as Listed
 from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple, Protocol
 
-from engine.core.clock import CoreClock
-from engine.core.messages import (
+from servetwin.engine.core.clock import CoreClock
+from servetwin.engine.core.messages import (
     CoreStats,
     FinishReason,
     Refused,
@@ -19,21 +19,21 @@ from engine.core.messages import (
     TokenEvent,
     one_line,
 )
-from engine.core.samples import BlockCopies, Forks, forks_samples, params_of_sample
-from engine.core.step_isolation import Executor, StepIsolation, StepResult
-from engine.core.step_log import StepLog
-from engine.kv.kv_mover import KVMover
-from engine.sampling.new_token import NewToken
-from engine.sampling.sampling_params import SamplingParams
-from engine.text.byte_tokenizer import ByteTokenizer
-from engine.text.text_stream import TextStream
-from engine.text.tokenizer import Tokenizer
-from policies.batch import Batch, ScheduledSequence
-from policies.block_keys import token_keys
-from policies.drafted_decodes import DraftedDecodes
-from policies.protocols import Refusal, Scheduler
-from policies.sequence import Sequence, output_id
-from policies.step_record import record_step
+from servetwin.engine.core.samples import BlockCopies, Forks, forks_samples, params_of_sample
+from servetwin.engine.core.step_isolation import Executor, StepIsolation, StepResult
+from servetwin.engine.core.step_log import StepLog
+from servetwin.engine.kv.kv_mover import KVMover
+from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.text.byte_tokenizer import ByteTokenizer
+from servetwin.engine.text.text_stream import TextStream
+from servetwin.engine.text.tokenizer import Tokenizer
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.block_keys import token_keys
+from servetwin.policies.drafted_decodes import DraftedDecodes
+from servetwin.policies.protocols import Refusal, Scheduler
+from servetwin.policies.sequence import Sequence, output_id
+from servetwin.policies.step_record import record_step
 
 
 class TokenStateLike(Protocol):

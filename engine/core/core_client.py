@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from engine.core.core_link import CoreLink
-from engine.core.messages import (
+from servetwin.engine.core.core_link import CoreLink
+from servetwin.engine.core.messages import (
     Abort,
     Add,
     Failed,
@@ -18,11 +18,11 @@ from engine.core.messages import (
     TokenEvent,
     Update,
 )  # fmt: skip
-from engine.core.metrics import Metrics, RequestTiming
-from engine.sampling.sampling_params import SamplingParams
-from engine.text.text_stream import OutputText
-from engine.text.token_texts import TokenTexts
-from engine.text.tokenizer import Tokenizer
+from servetwin.engine.core.metrics import Metrics, RequestTiming
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.text.text_stream import OutputText
+from servetwin.engine.text.token_texts import TokenTexts
+from servetwin.engine.text.tokenizer import Tokenizer
 
 
 class Ended(NamedTuple):

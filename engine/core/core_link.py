@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
-from engine.core.core_process import CoreProcess
-from engine.core.messages import Failed, Message, Stop
+from servetwin.engine.core.core_process import CoreProcess
+from servetwin.engine.core.messages import Failed, Message, Stop
 
 STOP_CORE_S = 10.0
 """How long the core may take over its last step."""

@@ -8,8 +8,8 @@ that hands it over, which is also the time at which the scheduler decides.
 from collections.abc import Callable
 from typing import Protocol
 
-from engine.core.core import EngineCore
-from engine.core.messages import (
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.messages import (
     Abort,
     Add,
     CoreStats,

@@ -15,15 +15,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.adapters.adapter_folder import read_adapter
-from engine.checkpoint.find_model import find_model
-from engine.core.clock import CoreClock
-from engine.core.core import EngineCore
-from engine.core.core_loop import CoreLoop
-from engine.core.heap import keep_freed_memory
-from engine.core.messages import Failed, Message, Ping, Pong, Ready, one_line
-from engine.core.step_log import StepLogFile
-from engine.serve_options import ServeOptions
+from servetwin.engine.adapters.adapter_folder import read_adapter
+from servetwin.engine.checkpoint.find_model import find_model
+from servetwin.engine.core.clock import CoreClock
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.heap import keep_freed_memory
+from servetwin.engine.core.messages import Failed, Message, Ping, Pong, Ready, one_line
+from servetwin.engine.core.step_log import StepLogFile
+from servetwin.engine.serve_options import ServeOptions
 
 BuildCore = Callable[[CoreClock], tuple[EngineCore, dict[str, Any]]]
 """Makes the core and the facts about it, inside the core's process; it must be picklable.
@@ -134,7 +134,9 @@ class _PipeInbox:
 
 
 def _build_bundled(options: ServeOptions, clock: CoreClock) -> tuple[EngineCore, dict[str, Any]]:
-    from engine.core.build import build_core  # torch is imported here, in the core's process
+    from servetwin.engine.core.build import (
+        build_core,  # torch is imported here, in the core's process
+    )
 
     return build_core(options, clock)
 

@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.attention.step_attention import is_decode
-from engine.core.runner import Runner
-from engine.core.step_input import StepInput
-from engine.models.computation import Computation
-from engine.models.device import to_device
-from engine.models.early_exit import ExitingDecoder, Stage
-from engine.models.model_config import ModelConfig
-from engine.sampling.noise import row_bits, uniforms
-from policies.batch import ScheduledSequence
+from servetwin.engine.attention.step_attention import is_decode
+from servetwin.engine.core.runner import Runner
+from servetwin.engine.core.step_input import StepInput
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.device import to_device
+from servetwin.engine.models.early_exit import ExitingDecoder, Stage
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.sampling.noise import row_bits, uniforms
+from servetwin.policies.batch import ScheduledSequence
 
 _STREAM = 1 << 20
 """Of random numbers that nothing else uses."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.core.clock import CoreClock
-from policies.config import PolicyConfig
-from policies.protocols import KVMemory
+from servetwin.engine.core.clock import CoreClock
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVMemory
 
 
 def core_facts(

@@ -5,12 +5,12 @@ from typing import Protocol
 
 import torch
 
-from engine.core.runner import Runner, TokenState
-from engine.sampling.sampling_params import SamplingParams
-from policies.batch import Batch, ScheduledSequence
-from policies.config import PolicyConfig
-from policies.sequence import Sequence
-from workloads.errors import EngineError
+from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
 
 
 class DeviceMemory(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.formats.weight_formats import quantised_product
+from servetwin.engine.formats.weight_formats import quantised_product
 
 _BYTES = 1 << 28
 """More than caches hold."""

@@ -2,9 +2,9 @@
 
 from typing import Any, Literal, NamedTuple
 
-from engine.sampling.new_token import TokenLogprobs
-from engine.sampling.sampling_params import SamplingParams
-from workloads.errors import ServetwinError
+from servetwin.engine.sampling.new_token import TokenLogprobs
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.workloads.errors import ServetwinError
 
 FinishReason = Literal["stop", "length"]
 

@@ -5,11 +5,11 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from engine.sampling.logprobs import token_logprobs
-from engine.sampling.new_token import NewToken, TokenLogprobs
-from engine.sampling.sampling_params import SamplingParams
-from policies.batch import ScheduledSequence
-from policies.sequence import Sequence
+from servetwin.engine.sampling.logprobs import token_logprobs
+from servetwin.engine.sampling.new_token import NewToken, TokenLogprobs
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.batch import ScheduledSequence
+from servetwin.policies.sequence import Sequence
 
 _ROWS = 128
 """Rows whose logprobs are computed at a time: so many copies of the vocabulary are in memory."""

@@ -9,43 +9,47 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.adapters.adapted_linear import AdapterRows, adapted_maker
-from engine.adapters.adapter_folder import read_adapter
-from engine.attention.block_tables import SpanTables
-from engine.attention.choose import attention_backend
-from engine.attention.decode_rows import DecodeRows, pack_rows
-from engine.attention.rolling import RollingAttention
-from engine.attention.step_attention import AttentionBackend
-from engine.attention.table_attention import TableAttention
-from engine.attention.without_cache import WithoutCache
-from engine.core.prompt_logprobs import keep_prompt_logprobs, prompt_spans, say_prompt_logprobs
-from engine.core.step_input import StepInput
-from engine.core.step_isolation import ExecutorLost
-from engine.kernels.graph_buckets import GraphBackend, GraphBuckets
-from engine.kv.choose import kv_store
-from engine.kv.kept_tokens import KeptTokens
-from engine.kv.kv_store import KVStore
-from engine.models.computation import Computation
-from engine.models.device import choose_device, choose_dtype, device_name, to_device
-from engine.models.linear import MakeLinear, linear_maker
-from engine.models.model import Decoder
-from engine.models.model_config import ModelConfig
-from engine.models.random_weights import random_weights
-from engine.models.rotary import rotary_frequencies
-from engine.models.row_padding import choose_paddings
-from engine.models.weights import LoadWeights, Weights
-from engine.sampling.largest import argmax
-from engine.sampling.new_token import NewToken, TokenLogprobs
-from engine.sampling.sampled_row import SampledRow
-from engine.sampling.sampler import new_tokens
-from engine.sampling.sampling_params import SamplingParams
-from engine.sampling.seen_tokens import SeenTokens
-from policies.batch import Batch
-from policies.protocols import KVLayout
-from workloads.errors import EngineError
+from servetwin.engine.adapters.adapted_linear import AdapterRows, adapted_maker
+from servetwin.engine.adapters.adapter_folder import read_adapter
+from servetwin.engine.attention.block_tables import SpanTables
+from servetwin.engine.attention.choose import attention_backend
+from servetwin.engine.attention.decode_rows import DecodeRows, pack_rows
+from servetwin.engine.attention.rolling import RollingAttention
+from servetwin.engine.attention.step_attention import AttentionBackend
+from servetwin.engine.attention.table_attention import TableAttention
+from servetwin.engine.attention.without_cache import WithoutCache
+from servetwin.engine.core.prompt_logprobs import (
+    keep_prompt_logprobs,
+    prompt_spans,
+    say_prompt_logprobs,
+)
+from servetwin.engine.core.step_input import StepInput
+from servetwin.engine.core.step_isolation import ExecutorLost
+from servetwin.engine.kernels.graph_buckets import GraphBackend, GraphBuckets
+from servetwin.engine.kv.choose import kv_store
+from servetwin.engine.kv.kept_tokens import KeptTokens
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.device import choose_device, choose_dtype, device_name, to_device
+from servetwin.engine.models.linear import MakeLinear, linear_maker
+from servetwin.engine.models.model import Decoder
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.random_weights import random_weights
+from servetwin.engine.models.rotary import rotary_frequencies
+from servetwin.engine.models.row_padding import choose_paddings
+from servetwin.engine.models.weights import LoadWeights, Weights
+from servetwin.engine.sampling.largest import argmax
+from servetwin.engine.sampling.new_token import NewToken, TokenLogprobs
+from servetwin.engine.sampling.sampled_row import SampledRow
+from servetwin.engine.sampling.sampler import new_tokens
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.seen_tokens import SeenTokens
+from servetwin.policies.batch import Batch
+from servetwin.policies.protocols import KVLayout
+from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:
-    from engine.parallel.tensor_rank import TensorRank
+    from servetwin.engine.parallel.tensor_rank import TensorRank
 
 
 @dataclass(slots=True)

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from engine.sampling.sampling_params import SamplingParams
-from engine.sampling.seeds import sample_seed
-from policies.batch import Batch
-from policies.protocols import Scheduler
-from policies.schedulers.beam import BeamSearch
-from policies.schedulers.iteration_level import IterationBatching
-from policies.schedulers.speculative import SpeculativeBatching
-from policies.sequence import SampleGroup, Sequence
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.seeds import sample_seed
+from servetwin.policies.batch import Batch
+from servetwin.policies.protocols import Scheduler
+from servetwin.policies.schedulers.beam import BeamSearch
+from servetwin.policies.schedulers.iteration_level import IterationBatching
+from servetwin.policies.schedulers.speculative import SpeculativeBatching
+from servetwin.policies.sequence import SampleGroup, Sequence
 
 BlockCopies = list[tuple[int, int]]
 """(block, the block that gets its keys and values)."""

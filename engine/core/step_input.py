@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.attention.step_attention import is_decode
-from engine.attention.without_cache import from_the_beginning
-from policies.batch import Batch, ScheduledSequence
+from servetwin.engine.attention.step_attention import is_decode
+from servetwin.engine.attention.without_cache import from_the_beginning
+from servetwin.policies.batch import Batch, ScheduledSequence
 
 
 class HasTokens(Protocol):

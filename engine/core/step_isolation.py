@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from traceback import format_exception
 from typing import Any, Protocol
 
-from engine.core.out_of_memory import is_out_of_memory, let_go
-from engine.kv.kv_mover import KVMover
-from engine.sampling.new_token import NewToken
-from policies.batch import Batch, ScheduledSequence
-from policies.protocols import CachingMemory, KVMemory, Scheduler
-from policies.sequence import Sequence
-from workloads.errors import EngineError
+from servetwin.engine.core.out_of_memory import is_out_of_memory, let_go
+from servetwin.engine.kv.kv_mover import KVMover
+from servetwin.engine.sampling.new_token import NewToken
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.protocols import CachingMemory, KVMemory, Scheduler
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
 
 _LOG = logging.getLogger(__name__)
 NO_ROOM = EngineError("memory ran out in its step, even for one row of it alone")

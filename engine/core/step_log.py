@@ -16,9 +16,9 @@ from os import SEEK_END
 from pathlib import Path
 from typing import Any, Protocol
 
-from policies.sequence import Sequence
-from policies.step_record import OPTIONAL_FIELDS, StepRecord
-from workloads.errors import EngineError
+from servetwin.policies.sequence import Sequence
+from servetwin.policies.step_record import OPTIONAL_FIELDS, StepRecord
+from servetwin.workloads.errors import EngineError
 
 _FLUSH_EVERY_S = 1.0
 _LONGEST_HEADER_BYTES = 1 << 20

@@ -3,11 +3,11 @@
 import asyncio
 import time
 
-from engine.core.clock import CoreClock
-from engine.core.core_client import CoreClient
-from engine.core.core_link import STOP_CORE_S, CoreLink
-from engine.core.core_process import BuildCore, StartedCore, start_process
-from workloads.errors import EngineError
+from servetwin.engine.core.clock import CoreClock
+from servetwin.engine.core.core_client import CoreClient
+from servetwin.engine.core.core_link import STOP_CORE_S, CoreLink
+from servetwin.engine.core.core_process import BuildCore, StartedCore, start_process
+from servetwin.workloads.errors import EngineError
 
 RESTART_WINDOW_S = 300.0
 """Restarts longer ago than this count no more."""

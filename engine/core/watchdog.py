@@ -2,7 +2,7 @@
 
 import asyncio
 
-from engine.core.core_client import CoreClient
+from servetwin.engine.core.core_client import CoreClient
 
 _CHECK_EVERY_S = 1.0
 _MIN_CHECKS = 5

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from engine.drafting.draft_tree import DraftTree
-from engine.models.model_config import ModelConfig
-from policies.config import PolicyConfig
-from workloads.errors import EngineError, did_you_mean
+from servetwin.engine.drafting.draft_tree import DraftTree
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError, did_you_mean
 
 Drafter = Literal["none", "model", "layers", "n-gram"]
 DRAFTERS = ("none", "model", "layers", "n-gram")

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from engine.core.runner import TokenState
-from engine.drafting.drafts import Drafts
-from engine.drafting.network import Network, Share
-from engine.drafting.proposals import NOTHING, Pass, Proposals, all_greedy, propose
-from engine.kv.kv_store import KVStore
-from policies.batch import ScheduledSequence
+from servetwin.engine.core.runner import TokenState
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.engine.drafting.network import Network, Share
+from servetwin.engine.drafting.proposals import NOTHING, Pass, Proposals, all_greedy, propose
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.policies.batch import ScheduledSequence
 
 
 class ModelDrafter:

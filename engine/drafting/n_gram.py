@@ -6,10 +6,10 @@ Prompt lookup (Saxena, 2023): answers often repeat their prompt, or themselves.
 import numpy as np
 import torch
 
-from engine.core.runner import TokenState
-from engine.drafting.proposals import NOTHING, Pass, Proposals, all_greedy
-from engine.kv.kv_store import KVStore
-from policies.batch import ScheduledSequence
+from servetwin.engine.core.runner import TokenState
+from servetwin.engine.drafting.proposals import NOTHING, Pass, Proposals, all_greedy
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.policies.batch import ScheduledSequence
 
 _TOKEN_BYTES = 4
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.attention.step_attention import AttentionBackend, is_decode
-from engine.models.device import to_device
-from engine.models.model import Decoder
-from policies.batch import ScheduledSequence
+from servetwin.engine.attention.step_attention import AttentionBackend, is_decode
+from servetwin.engine.models.device import to_device
+from servetwin.engine.models.model import Decoder
+from servetwin.policies.batch import ScheduledSequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.core.runner import TokenState
-from engine.drafting.draft_tree import DraftTree
-from engine.kv.kv_store import KVStore
-from engine.models.device import to_device
-from engine.sampling.noise import exponentials, row_bits, uniforms
-from engine.sampling.sampled_row import SampledRow
-from engine.sampling.sampler import probabilities
-from policies.batch import ScheduledSequence
-from policies.sequence import Sequence
+from servetwin.engine.core.runner import TokenState
+from servetwin.engine.drafting.draft_tree import DraftTree
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.device import to_device
+from servetwin.engine.sampling.noise import exponentials, row_bits, uniforms
+from servetwin.engine.sampling.sampled_row import SampledRow
+from servetwin.engine.sampling.sampler import probabilities
+from servetwin.policies.batch import ScheduledSequence
+from servetwin.policies.sequence import Sequence
 
 NOTHING = -1
 """In the place of a token that was not drafted."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from engine.drafting.draft_tree import DraftTree
+from servetwin.engine.drafting.draft_tree import DraftTree
 
 
 class Walk(NamedTuple):

@@ -11,35 +11,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.attention.choose import attention_backend
-from engine.core.prompt_logprobs import (
+from servetwin.engine.attention.choose import attention_backend
+from servetwin.engine.core.prompt_logprobs import (
     PromptSpan,
     keep_prompt_logprobs,
     prompt_spans,
     say_prompt_logprobs,
 )
-from engine.core.runner import Runner, TokenState
-from engine.drafting.drafts import Drafts
-from engine.drafting.model_drafter import ModelDrafter
-from engine.drafting.n_gram import NGramDrafter
-from engine.drafting.network import Network, Share, see_ancestors
-from engine.drafting.proposals import Drafter, Pass, Proposals, decisions
-from engine.drafting.rejection import greedy_walk, walk
-from engine.kv.choose import kv_store
-from engine.kv.kv_store import KVStore
-from engine.models.computation import Computation
-from engine.models.linear import linear_maker
-from engine.models.model import Decoder
-from engine.models.model_config import ModelConfig, model_preset
-from engine.models.random_weights import random_weights
-from engine.models.weights import LoadWeights
-from engine.sampling.largest import argmax
-from engine.sampling.logprobs import token_logprobs
-from engine.sampling.new_token import NewToken
-from engine.sampling.sampler import draw, new_tokens, probabilities
-from policies.batch import Batch, ScheduledSequence
-from policies.sequence import Sequence
-from workloads.errors import EngineError
+from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.engine.drafting.model_drafter import ModelDrafter
+from servetwin.engine.drafting.n_gram import NGramDrafter
+from servetwin.engine.drafting.network import Network, Share, see_ancestors
+from servetwin.engine.drafting.proposals import Drafter, Pass, Proposals, decisions
+from servetwin.engine.drafting.rejection import greedy_walk, walk
+from servetwin.engine.kv.choose import kv_store
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.linear import linear_maker
+from servetwin.engine.models.model import Decoder
+from servetwin.engine.models.model_config import ModelConfig, model_preset
+from servetwin.engine.models.random_weights import random_weights
+from servetwin.engine.models.weights import LoadWeights
+from servetwin.engine.sampling.largest import argmax
+from servetwin.engine.sampling.logprobs import token_logprobs
+from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.sampling.sampler import draw, new_tokens, probabilities
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
 
 
 class SpeculativeRunner(Runner):

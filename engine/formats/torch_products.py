@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.formats.rounded_weights import Int4Weight, Int8Weight, round_rows, row_scales
+from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight, round_rows, row_scales
 
 _INT_MM_ROWS = 32
 """CUDA's int8 product takes more than 16 rows."""

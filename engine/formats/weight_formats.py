@@ -4,21 +4,21 @@ from typing import Protocol
 
 from torch import Tensor
 
-from engine.formats.rounded_weights import Int4Weight, Int8Weight
-from engine.formats.torch_products import (
+from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight
+from servetwin.engine.formats.torch_products import (
     DigitsProduct,
     IntegerProduct,
     OnednnProduct,
     PackedInt4Product,
     RestoredProduct,
 )
-from engine.native.quantised_linear import (
+from servetwin.engine.native.quantised_linear import (
     NativeInt4Product,
     NativeInt8Product,
     NativeIntegerProduct,
     can_multiply,
 )
-from workloads.errors import EngineError
+from servetwin.workloads.errors import EngineError
 
 AS_DTYPE = "as-dtype"
 WEIGHT_FORMATS = (AS_DTYPE, "int8", "int4", "w8a8")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.core.messages import FinishReason, TokenEvent
-from engine.http.logprobs import Token, chat_logprobs, completion_logprobs
-from engine.text.token_texts import TokenTexts
+from servetwin.engine.core.messages import FinishReason, TokenEvent
+from servetwin.engine.http.logprobs import Token, chat_logprobs, completion_logprobs
+from servetwin.engine.text.token_texts import TokenTexts
 
 DONE = "data: [DONE]\n\n"
 

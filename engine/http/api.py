@@ -13,15 +13,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from engine.core.core_client import CoreClient
-from engine.http import api_errors
-from engine.http.answers import CHAT, COMPLETION
-from engine.http.body_parser import BodyParser
-from engine.http.body_reader import BodyReader
-from engine.http.generation import GenerationRoute
-from engine.http.health import check_ready, health_answer
-from engine.http.http_settings import HttpSettings
-from engine.http.protocol import ChatBody, CompletionBody
+from servetwin.engine.core.core_client import CoreClient
+from servetwin.engine.http import api_errors
+from servetwin.engine.http.answers import CHAT, COMPLETION
+from servetwin.engine.http.body_parser import BodyParser
+from servetwin.engine.http.body_reader import BodyReader
+from servetwin.engine.http.generation import GenerationRoute
+from servetwin.engine.http.health import check_ready, health_answer
+from servetwin.engine.http.http_settings import HttpSettings
+from servetwin.engine.http.protocol import ChatBody, CompletionBody
 
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 

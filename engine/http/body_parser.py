@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
-from engine.http.api_errors import ApiError
-from engine.http.body_reader import LARGE_BODY_BYTES
-from engine.http.generation_request import GenerationRequest, ModelLimits, read_request
-from engine.http.protocol import GenerationBody
+from servetwin.engine.http.api_errors import ApiError
+from servetwin.engine.http.body_reader import LARGE_BODY_BYTES
+from servetwin.engine.http.generation_request import GenerationRequest, ModelLimits, read_request
+from servetwin.engine.http.protocol import GenerationBody
 
 _NICENESS = 5
 """So that parsing gives way to the event loop and the core."""

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from starlette.requests import Request
 
-from engine.http.api_errors import ApiError
+from servetwin.engine.http.api_errors import ApiError
 
 LARGE_BODY_BYTES = 64 << 10
 """Larger bodies are parsed in another process, and only so many are held at a time."""

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.core.messages import FinishReason, TokenEvent
-from engine.http.answers import Answer
-from engine.http.logprobs import Token
+from servetwin.engine.core.messages import FinishReason, TokenEvent
+from servetwin.engine.http.answers import Answer
+from servetwin.engine.http.logprobs import Token
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from engine.serve_options import ServeOptions
-from workloads.child_process import python_command, python_environment
-from workloads.errors import EngineError
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.workloads.child_process import python_command, python_environment
+from servetwin.workloads.errors import EngineError
 
 _STOP_GRACE_S = 15.0
 
@@ -30,7 +30,7 @@ class EngineServer:
     def __enter__(self) -> "EngineServer":
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")
         self.process = subprocess.Popen(
-            python_command("-m", "engine", self.options.as_json()),
+            python_command("-m", "servetwin.engine", self.options.as_json()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

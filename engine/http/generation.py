@@ -9,16 +9,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from engine.core.core_client import CoreClient, CoreRequest, Ended
-from engine.http.answers import Answer, Dialect, error_chunk
-from engine.http.api_errors import ApiError
-from engine.http.body_parser import BodyParser
-from engine.http.body_reader import BodyReader
-from engine.http.echo import EchoedAnswer
-from engine.http.generation_request import GenerationRequest, ModelLimits
-from engine.http.health import check_ready
-from engine.http.outputs import Disconnected, Output, stream, whole
-from engine.http.protocol import GenerationBody
+from servetwin.engine.core.core_client import CoreClient, CoreRequest, Ended
+from servetwin.engine.http.answers import Answer, Dialect, error_chunk
+from servetwin.engine.http.api_errors import ApiError
+from servetwin.engine.http.body_parser import BodyParser
+from servetwin.engine.http.body_reader import BodyReader
+from servetwin.engine.http.echo import EchoedAnswer
+from servetwin.engine.http.generation_request import GenerationRequest, ModelLimits
+from servetwin.engine.http.health import check_ready
+from servetwin.engine.http.outputs import Disconnected, Output, stream, whole
+from servetwin.engine.http.protocol import GenerationBody
 
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

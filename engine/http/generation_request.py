@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 
-from engine.http.api_errors import ApiError, unknown_model
-from engine.http.echo import Echo
-from engine.http.protocol import GenerationBody, parse_body
-from engine.sampling.sampling_params import SamplingParams
-from engine.text.byte_tokenizer import ByteTokenizer
-from engine.text.tokenizer import Tokenizer
+from servetwin.engine.http.api_errors import ApiError, unknown_model
+from servetwin.engine.http.echo import Echo
+from servetwin.engine.http.protocol import GenerationBody, parse_body
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.text.byte_tokenizer import ByteTokenizer
+from servetwin.engine.text.tokenizer import Tokenizer
 
 MAX_PROMPTS = 128
 """Prompts in one request."""

@@ -2,8 +2,8 @@
 
 from starlette.responses import JSONResponse, Response
 
-from engine.core.core_client import CoreClient
-from engine.http.api_errors import ApiError
+from servetwin.engine.core.core_client import CoreClient
+from servetwin.engine.http.api_errors import ApiError
 
 _RETRY = {"retry-after": "1"}
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from engine.sampling.new_token import TokenLogprobs
-from engine.text.token_texts import TokenTexts
+from servetwin.engine.sampling.new_token import TokenLogprobs
+from servetwin.engine.text.token_texts import TokenTexts
 
 LOWEST = -9999.0
 """Stands for minus infinity, which JSON has not (as in vLLM)."""

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.core.core_client import CoreOutput, Ended, Event
-from engine.core.messages import RequestFailed, TokenEvent
-from engine.http.answers import DONE, Answer, usage
-from engine.http.api_errors import ApiError
+from servetwin.engine.core.core_client import CoreOutput, Ended, Event
+from servetwin.engine.core.messages import RequestFailed, TokenEvent
+from servetwin.engine.http.answers import DONE, Answer, usage
+from servetwin.engine.http.api_errors import ApiError
 
 
 class Disconnected(Exception):

@@ -11,17 +11,17 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json
 
-from engine.http.api_errors import ApiError
-from engine.http.echo import Echo
-from engine.http.sampling_fields import (
+from servetwin.engine.http.api_errors import ApiError
+from servetwin.engine.http.echo import Echo
+from servetwin.engine.http.sampling_fields import (
     EXPECTED,
     MAX_LOGPROBS,
     JsonObject,
     SamplingFields,
     TokenIds,
 )
-from engine.http.unsupported_fields import check_supported
-from engine.text.tokenizer import Chat, ChatError, Tokenizer, decoded
+from servetwin.engine.http.unsupported_fields import check_supported
+from servetwin.engine.text.tokenizer import Chat, ChatError, Tokenizer, decoded
 
 _EXPECTED = {
     "prompt": "must be a string, a list of token ids, or a list of either",

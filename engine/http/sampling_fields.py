@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engine.http.api_errors import ApiError
-from engine.sampling.sampling_params import SamplingParams, temperature_problem
+from servetwin.engine.http.api_errors import ApiError
+from servetwin.engine.sampling.sampling_params import SamplingParams, temperature_problem
 
 StopString = Annotated[str, Field(min_length=1)]
 TokenIds = Annotated[list[int], Field(fail_fast=True)]

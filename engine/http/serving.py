@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from engine.core.core_client import CoreClient, Ended
-from engine.core.core_process import BuildCore, StartedCore
-from engine.core.supervisor import Supervisor
-from engine.core.watchdog import watch
-from engine.http.api import create_app
-from engine.http.guarded_protocol import GuardedProtocol
-from engine.http.http_settings import HttpSettings
-from engine.text.byte_tokenizer import ByteTokenizer
-from engine.text.tokenizer import Tokenizer
-from workloads.errors import EngineError
-from workloads.listening import listening_socket, url_of
+from servetwin.engine.core.core_client import CoreClient, Ended
+from servetwin.engine.core.core_process import BuildCore, StartedCore
+from servetwin.engine.core.supervisor import Supervisor
+from servetwin.engine.core.watchdog import watch
+from servetwin.engine.http.api import create_app
+from servetwin.engine.http.guarded_protocol import GuardedProtocol
+from servetwin.engine.http.http_settings import HttpSettings
+from servetwin.engine.text.byte_tokenizer import ByteTokenizer
+from servetwin.engine.text.tokenizer import Tokenizer
+from servetwin.workloads.errors import EngineError
+from servetwin.workloads.listening import listening_socket, url_of
 
 try:
     import resource

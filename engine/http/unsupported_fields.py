@@ -6,7 +6,7 @@ A request with one is refused by name, unless its value changes nothing.
 from collections.abc import Mapping
 from typing import Any
 
-from engine.http.api_errors import ApiError
+from servetwin.engine.http.api_errors import ApiError
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("typical_p", "length_penalty", "num_beams"), (1,)),

@@ -2,9 +2,9 @@
 
 import torch
 
-from engine.kernels.triton_here import has_triton
-from engine.models.operators import PLAIN, Operators
-from engine.native.operators import native_operators
+from servetwin.engine.kernels.triton_here import has_triton
+from servetwin.engine.models.operators import PLAIN, Operators
+from servetwin.engine.native.operators import native_operators
 
 
 def operators_for(device: torch.device) -> Operators:
@@ -13,6 +13,6 @@ def operators_for(device: torch.device) -> Operators:
         return native_operators() or PLAIN
     if device.type != "cuda" or not has_triton():
         return PLAIN
-    from engine.kernels.triton_operators import TritonOperators
+    from servetwin.engine.kernels.triton_operators import TritonOperators
 
     return TritonOperators()

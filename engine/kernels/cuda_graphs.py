@@ -5,11 +5,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from engine.attention.table_attention import TableAttention
-from engine.kernels.graph_buckets import Replay
-from engine.kernels.triton_here import has_triton
-from engine.models.computation import Computation
-from engine.models.model_config import ModelConfig
+from servetwin.engine.attention.table_attention import TableAttention
+from servetwin.engine.kernels.graph_buckets import Replay
+from servetwin.engine.kernels.triton_here import has_triton
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import ModelConfig
 
 
 class CudaGraphs:

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from engine.attention.block_tables import SEES_ALL, BlockTables, StoredHeads, Visibility
-from engine.kernels.programs.decode import attend_share, merge_shares
+from servetwin.engine.attention.block_tables import SEES_ALL, BlockTables, StoredHeads, Visibility
+from servetwin.engine.kernels.programs.decode import attend_share, merge_shares
 
 _TILE_ELEMENTS = 64 * 128
 """Keys of one tile: what fits into the shared memory of a multiprocessor, several times over."""

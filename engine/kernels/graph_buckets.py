@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.attention.decode_rows import COLUMNS, DecodeRows, idle_rows
-from engine.kv.kv_store import KVStore
-from engine.models.device import to_device
+from servetwin.engine.attention.decode_rows import COLUMNS, DecodeRows, idle_rows
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.device import to_device
 
 Compute = Callable[[DecodeRows], Tensor]
 """The logits of every row, from tensors alone."""

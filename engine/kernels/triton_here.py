@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import torch
 
-from workloads.errors import EngineError
+from servetwin.workloads.errors import EngineError
 
 
 def has_triton() -> bool:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from engine.kernels.programs.operators import gate_rows, norm_rows, rotate_heads
+from servetwin.engine.kernels.programs.operators import gate_rows, norm_rows, rotate_heads
 
 _HEADS_OF_A_PROGRAM, _GATED_OF_A_PROGRAM = 8, 1024
 

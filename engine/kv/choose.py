@@ -2,11 +2,11 @@
 
 import torch
 
-from engine.kv.int8_store import Int8KVStore
-from engine.kv.kv_store import KVStore
-from engine.models.model_config import ModelConfig
-from policies.protocols import KVLayout
-from workloads.errors import EngineError
+from servetwin.engine.kv.int8_store import Int8KVStore
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.policies.protocols import KVLayout
+from servetwin.workloads.errors import EngineError
 
 _STORES: dict[str, type[KVStore]] = {"as-dtype": KVStore, "int8": Int8KVStore}
 

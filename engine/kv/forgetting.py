@@ -1,10 +1,10 @@
 """Whether an engine's KV memory forgets, and what it keeps. Free of torch."""
 
-from engine.kv.kept_tokens import KeptTokens
-from engine.models.computation import Computation
-from engine.models.model_config import ModelConfig
-from policies.config import PolicyConfig
-from workloads.errors import EngineError
+from servetwin.engine.kv.kept_tokens import KeptTokens
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 
 
 def kept_tokens(

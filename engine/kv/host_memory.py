@@ -4,14 +4,14 @@ from collections.abc import Sequence as Listed
 
 import torch
 
-from engine.kv.kv_mover import KVMover
-from engine.kv.kv_store import KVStore
-from engine.kv.prefix_tier import PrefixTier
-from engine.kv.room import require_room
-from engine.kv.swap_space import SwapSpace
-from policies.config import PolicyConfig
-from policies.kv.paged import PagedKV
-from policies.protocols import KVMemory
+from servetwin.engine.kv.kv_mover import KVMover
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.kv.prefix_tier import PrefixTier
+from servetwin.engine.kv.room import require_room
+from servetwin.engine.kv.swap_space import SwapSpace
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.protocols import KVMemory
 
 
 def kv_movers(policies: PolicyConfig, memory: KVMemory, stores: Listed[KVStore]) -> list[KVMover]:

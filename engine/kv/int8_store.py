@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from engine.formats.rounded_weights import round_rows
-from engine.kv.kv_store import KVStore
-from engine.models.model_config import ModelConfig
-from policies.protocols import KVLayout
+from servetwin.engine.formats.rounded_weights import round_rows
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.policies.protocols import KVLayout
 
 
 class Int8KVStore(KVStore):

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from policies.batch import Batch
+from servetwin.policies.batch import Batch
 
 
 class KVMover(Protocol):

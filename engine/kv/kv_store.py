@@ -7,12 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.kv.room import no_room, require_room
-from engine.models.device import to_device, to_host
-from engine.models.model_config import ModelConfig
-from policies.batch import ScheduledSequence
-from policies.protocols import KVLayout
-from policies.sequence import Sequence
+from servetwin.engine.kv.room import no_room, require_room
+from servetwin.engine.models.device import to_device, to_host
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.policies.batch import ScheduledSequence
+from servetwin.policies.protocols import KVLayout
+from servetwin.policies.sequence import Sequence
 
 ReadContext = Callable[[int], tuple[Tensor, Tensor]]
 """Layer to keys and values of one sequence, each [kv heads, 1, context, head dim]."""

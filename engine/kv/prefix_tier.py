@@ -2,11 +2,11 @@
 
 from torch import Tensor
 
-from engine.kv.kv_store import KVStore
-from policies.batch import Batch
-from policies.kv.host_moves import HostMoves, KeptPart, Part
-from policies.sequence import Sequence
-from workloads.errors import EngineError
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.policies.batch import Batch
+from servetwin.policies.kv.host_moves import HostMoves, KeptPart, Part
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
 
 
 class PrefixTier:

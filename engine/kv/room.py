@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from workloads.errors import EngineError
+from servetwin.workloads.errors import EngineError
 
 _LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
-from engine.kv.kv_store import KVStore
-from policies.batch import Batch, SwappedOut
-from policies.sequence import Sequence
-from workloads.errors import EngineError
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.policies.batch import Batch, SwappedOut
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
 
 
 class SwapSpace:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.drafting.drafts import Drafts
-from workloads.errors import EngineError
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.workloads.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)

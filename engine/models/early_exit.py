@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from engine.attention.step_attention import Attend
-from engine.kernels.choose_operators import operators_for
-from engine.kv.kv_store import KVStore
-from engine.models.linear import LinearMap, MakeLinear
-from engine.models.model import Decoder
-from engine.models.model_config import ModelConfig
-from engine.models.operators import Operators
-from engine.models.weights import AttentionWeights, LayerWeights, Weights
-from engine.native.linear import NativeLinear
-from workloads.errors import EngineError
+from servetwin.engine.attention.step_attention import Attend
+from servetwin.engine.kernels.choose_operators import operators_for
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.linear import LinearMap, MakeLinear
+from servetwin.engine.models.model import Decoder
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.operators import Operators
+from servetwin.engine.models.weights import AttentionWeights, LayerWeights, Weights
+from servetwin.engine.native.linear import NativeLinear
+from servetwin.workloads.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from workloads.errors import EngineError
+from servetwin.workloads.errors import EngineError
 
 Scoring = Literal["softmax", "sigmoid"]
 

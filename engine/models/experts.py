@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from engine.models.expert_config import ExpertConfig
-from engine.models.feed_forward import FeedForward
-from engine.models.linear import MakeLinear, within
-from engine.models.operators import PLAIN, Operators
-from engine.models.router import Router
-from engine.models.weights import ExpertWeights
+from servetwin.engine.models.expert_config import ExpertConfig
+from servetwin.engine.models.feed_forward import FeedForward
+from servetwin.engine.models.linear import MakeLinear, within
+from servetwin.engine.models.operators import PLAIN, Operators
+from servetwin.engine.models.router import Router
+from servetwin.engine.models.weights import ExpertWeights
 
 
 class Experts:

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from engine.models.linear import MakeLinear
-from engine.models.operators import PLAIN, Operators
-from engine.models.weights import FeedForwardWeights
+from servetwin.engine.models.linear import MakeLinear
+from servetwin.engine.models.operators import PLAIN, Operators
+from servetwin.engine.models.weights import FeedForwardWeights
 
 
 class FeedForward:

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.formats.weight_formats import AS_DTYPE, check_weight_format, quantised_product
-from engine.models.computation import Computation
-from engine.native.linear import NativeLinear
+from servetwin.engine.formats.weight_formats import AS_DTYPE, check_weight_format, quantised_product
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.native.linear import NativeLinear
 
 PREPACKED = "onednn-prepacked"
 PLAIN = "plain"

@@ -5,18 +5,18 @@ from copy import copy
 import torch
 from torch import Tensor
 
-from engine.attention.step_attention import Attend
-from engine.kernels.choose_operators import operators_for
-from engine.models.experts import Experts
-from engine.models.feed_forward import FeedForward
-from engine.models.latent_attention import LatentAttention
-from engine.models.linear import MakeLinear, within
-from engine.models.model_config import ModelConfig
-from engine.models.operators import Operators
-from engine.models.rotary import RotaryTable
-from engine.models.self_attention import SelfAttention
-from engine.models.shared_attention import SharedAttention
-from engine.models.weights import ExpertWeights, LatentWeights, LayerWeights, Weights
+from servetwin.engine.attention.step_attention import Attend
+from servetwin.engine.kernels.choose_operators import operators_for
+from servetwin.engine.models.experts import Experts
+from servetwin.engine.models.feed_forward import FeedForward
+from servetwin.engine.models.latent_attention import LatentAttention
+from servetwin.engine.models.linear import MakeLinear, within
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.operators import Operators
+from servetwin.engine.models.rotary import RotaryTable
+from servetwin.engine.models.self_attention import SelfAttention
+from servetwin.engine.models.shared_attention import SharedAttention
+from servetwin.engine.models.weights import ExpertWeights, LatentWeights, LayerWeights, Weights
 
 
 class Decoder:

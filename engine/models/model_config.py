@@ -7,10 +7,10 @@ from difflib import get_close_matches
 from importlib import resources
 from typing import Any
 
-from engine.models.expert_config import ExpertConfig
-from engine.models.latent_config import LatentConfig
-from engine.models.rope_scaling import RopeScaling
-from workloads.errors import EngineError
+from servetwin.engine.models.expert_config import ExpertConfig
+from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.rope_scaling import RopeScaling
+from servetwin.workloads.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class ModelConfig:
         return EngineError(f"model {self.name}: {what}")
 
 
-_FILE = resources.files("engine").joinpath("models/presets.json")
+_FILE = resources.files("servetwin.engine").joinpath("models/presets.json")
 _ENTRIES = json.loads(_FILE.read_text("utf-8"))
 PRESETS = {entry["name"]: ModelConfig.from_values(entry) for entry in _ENTRIES}
 """By name. ``llama-0.6b`` has the shape of Qwen3-0.6B without its query and key norms, ``llama-1b``

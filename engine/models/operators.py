@@ -5,8 +5,8 @@ from typing import Protocol
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.models.norms import rms_norm
-from engine.models.rotary import rotate
+from servetwin.engine.models.norms import rms_norm
+from servetwin.engine.models.rotary import rotate
 
 
 class Operators(Protocol):

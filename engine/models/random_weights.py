@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from engine.models.expert_config import ExpertConfig
-from engine.models.latent_config import LatentConfig
-from engine.models.model_config import ModelConfig
-from engine.models.weights import (
+from servetwin.engine.models.expert_config import ExpertConfig
+from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.weights import (
     AttentionWeights,
     ExpertWeights,
     FeedForwardWeights,

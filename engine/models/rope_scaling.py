@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from workloads.errors import EngineError
+from servetwin.workloads.errors import EngineError
 
 RopeScalingKind = Literal["linear", "llama3", "yarn"]
 

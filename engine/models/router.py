@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from engine.models.expert_config import ExpertConfig
-from engine.models.linear import MakeLinear
-from engine.models.weights import ExpertWeights
+from servetwin.engine.models.expert_config import ExpertConfig
+from servetwin.engine.models.linear import MakeLinear
+from servetwin.engine.models.weights import ExpertWeights
 
 
 class Router:

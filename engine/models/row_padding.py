@@ -7,7 +7,7 @@ from itertools import islice
 
 import torch
 
-from engine.models.linear import Linear
+from servetwin.engine.models.linear import Linear
 
 PADDINGS = (1, 2, 4)
 PROBED_BYTES = 1 << 27

@@ -2,11 +2,11 @@
 
 from torch import Tensor
 
-from engine.attention.step_attention import Attend
-from engine.models.linear import MakeLinear
-from engine.models.model_config import ModelConfig
-from engine.models.operators import PLAIN, Operators
-from engine.models.weights import AttentionWeights
+from servetwin.engine.attention.step_attention import Attend
+from servetwin.engine.models.linear import MakeLinear
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.operators import PLAIN, Operators
+from servetwin.engine.models.weights import AttentionWeights
 
 
 class SharedAttention:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.native.compiler import load_compiled
+from servetwin.engine.native.compiler import load_compiled
 
 _SOURCE = Path(__file__).with_name("linear.c")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.models.operators import PLAIN
-from engine.native.compiler import load_compiled
+from servetwin.engine.models.operators import PLAIN
+from servetwin.engine.native.compiler import load_compiled
 
 _SOURCE = Path(__file__).with_name("operators.c")
 _POINTER, _SIZE, _FLOAT = c_void_p, c_int64, c_float

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.formats.rounded_weights import Int4Weight, Int8Weight
-from engine.native.compiler import load_compiled
+from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight
+from servetwin.engine.native.compiler import load_compiled
 
 _SOURCE = Path(__file__).with_name("quantised_linear.c")
 

@@ -12,11 +12,11 @@ from typing import Protocol
 import torch.distributed as dist
 from torch import Tensor
 
-from engine.core.samples import BlockCopies
-from engine.core.step_input import StepInput
-from engine.parallel.tensor_rank import TensorRank
-from policies.batch import ScheduledSequence
-from policies.sequence import Sequence
+from servetwin.engine.core.samples import BlockCopies
+from servetwin.engine.core.step_input import StepInput
+from servetwin.engine.parallel.tensor_rank import TensorRank
+from servetwin.policies.batch import ScheduledSequence
+from servetwin.policies.sequence import Sequence
 
 _END_S = 5.0
 """How long a rank may take to end."""

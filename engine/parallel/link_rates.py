@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from engine.core.samples import BlockCopies
-from engine.core.step_input import StepInput
-from engine.parallel.followers import Followers
-from engine.parallel.tensor_rank import TensorRank
+from servetwin.engine.core.samples import BlockCopies
+from servetwin.engine.core.step_input import StepInput
+from servetwin.engine.parallel.followers import Followers
+from servetwin.engine.parallel.tensor_rank import TensorRank
 
 _SMALL, _LARGE = 512, 1 << 18
 """Floats of a message."""

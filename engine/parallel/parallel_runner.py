@@ -4,15 +4,15 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.core.runner import Runner
-from engine.core.samples import BlockCopies
-from engine.core.step_input import StepInput
-from engine.core.step_isolation import ExecutorLost
-from engine.models.computation import Computation
-from engine.models.model_config import ModelConfig
-from engine.parallel.followers import Followers, MakeRunner
-from engine.parallel.shard_config import shard_config
-from engine.parallel.tensor_rank import TensorRank
+from servetwin.engine.core.runner import Runner
+from servetwin.engine.core.samples import BlockCopies
+from servetwin.engine.core.step_input import StepInput
+from servetwin.engine.core.step_isolation import ExecutorLost
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.parallel.followers import Followers, MakeRunner
+from servetwin.engine.parallel.shard_config import shard_config
+from servetwin.engine.parallel.tensor_rank import TensorRank
 
 
 class ParallelRunner(Runner):

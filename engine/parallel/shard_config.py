@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from engine.models.model_config import ModelConfig
-from workloads.errors import EngineError
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.workloads.errors import EngineError
 
 
 def shard_config(config: ModelConfig, ways: int) -> ModelConfig:

@@ -11,9 +11,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from engine.models.model_config import ModelConfig
-from engine.models.weights import AttentionWeights, FeedForwardWeights, LayerWeights, Weights
-from workloads.errors import EngineError
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.weights import (
+    AttentionWeights,
+    FeedForwardWeights,
+    LayerWeights,
+    Weights,
+)
+from servetwin.workloads.errors import EngineError
 
 
 def shard_weights(weights: Weights, config: ModelConfig, rank: int, ways: int) -> Weights:

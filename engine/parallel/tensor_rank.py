@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from engine.models.linear import LinearMap, MakeLinear
-from engine.models.model_config import ModelConfig
-from engine.models.weights import LoadWeights, Weights
-from engine.parallel.shard_config import shard_config
-from engine.parallel.shards import shard_weights
+from servetwin.engine.models.linear import LinearMap, MakeLinear
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.weights import LoadWeights, Weights
+from servetwin.engine.parallel.shard_config import shard_config
+from servetwin.engine.parallel.shards import shard_weights
 
 MEETING_S = 120.0
 """How long ranks wait for each other: at the start, and for a sum."""

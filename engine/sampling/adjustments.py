@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.models.device import floats_to_device, to_device
-from engine.sampling.sampled_row import SampledRow
-from engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.models.device import floats_to_device, to_device
+from servetwin.engine.sampling.sampled_row import SampledRow
+from servetwin.engine.sampling.sampling_params import SamplingParams
 
 
 def adjust(logits: Tensor, rows: Sequence[SampledRow]) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.models.device import floats_to_device, to_device
-from engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.models.device import floats_to_device, to_device
+from servetwin.engine.sampling.sampling_params import SamplingParams
 
 
 def distribution(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from engine.models.device import to_device
-from engine.sampling.new_token import TokenLogprobs
+from servetwin.engine.models.device import to_device
+from servetwin.engine.sampling.new_token import TokenLogprobs
 
 
 def token_logprobs(

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.models.device import to_device
+from servetwin.engine.models.device import to_device
 
 _GOLDEN = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio: multiples of it spread evenly."""

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from engine.sampling.sampling_params import SamplingParams
-from engine.sampling.seen_tokens import SeenTokens
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.seen_tokens import SeenTokens
 
 
 @dataclass(frozen=True, slots=True)

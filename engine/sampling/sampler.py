@@ -9,14 +9,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.models.device import to_device
-from engine.sampling.adjustments import adjust
-from engine.sampling.distribution import distribution
-from engine.sampling.largest import argmax
-from engine.sampling.logprobs import token_logprobs
-from engine.sampling.new_token import NewToken
-from engine.sampling.noise import exponentials, row_bits
-from engine.sampling.sampled_row import SampledRow
+from servetwin.engine.models.device import to_device
+from servetwin.engine.sampling.adjustments import adjust
+from servetwin.engine.sampling.distribution import distribution
+from servetwin.engine.sampling.largest import argmax
+from servetwin.engine.sampling.logprobs import token_logprobs
+from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.sampling.noise import exponentials, row_bits
+from servetwin.engine.sampling.sampled_row import SampledRow
 
 
 def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:

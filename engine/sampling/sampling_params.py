@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from workloads.errors import EngineError
+from servetwin.workloads.errors import EngineError
 
 EOS_ID = 256
 """End of sequence of the seeded presets, the first id after the 256 bytes."""

@@ -7,9 +7,9 @@ has random weights, so the ids above stand for nothing; they read as ``" w<id>"`
 import codecs
 from dataclasses import dataclass
 
-from engine.sampling.sampling_params import EOS_ID
-from engine.text.chat_template import plain_chat
-from engine.text.tokenizer import Chat
+from servetwin.engine.sampling.sampling_params import EOS_ID
+from servetwin.engine.text.chat_template import plain_chat
+from servetwin.engine.text.tokenizer import Chat
 
 FIRST_WORD_ID = 259
 

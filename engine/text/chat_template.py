@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from engine.text.tokenizer import Chat, ChatError, Message
-from workloads.errors import EngineError
+from servetwin.engine.text.tokenizer import Chat, ChatError, Message
+from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:
     from jinja2 import Template

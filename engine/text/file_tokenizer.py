@@ -5,10 +5,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.text.chat_template import ChatTemplate, plain_chat
-from engine.text.settled_decoder import SettledDecoder
-from engine.text.tokenizer import Chat
-from workloads.errors import EngineError
+from servetwin.engine.text.chat_template import ChatTemplate, plain_chat
+from servetwin.engine.text.settled_decoder import SettledDecoder
+from servetwin.engine.text.tokenizer import Chat
+from servetwin.workloads.errors import EngineError
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"

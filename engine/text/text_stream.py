@@ -1,7 +1,7 @@
 """The text of one output as its client may see it: cut before a stop string."""
 
-from engine.sampling.sampling_params import SamplingParams
-from engine.text.tokenizer import TextDecoder, Tokenizer
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.text.tokenizer import TextDecoder, Tokenizer
 
 
 class OutputText:

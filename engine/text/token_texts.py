@@ -1,6 +1,6 @@
 """The text of single tokens, as logprobs name them."""
 
-from engine.text.tokenizer import Tokenizer, decoded
+from servetwin.engine.text.tokenizer import Tokenizer, decoded
 
 
 class TokenTexts:

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadtest.body.images import Images
-from loadtest.body.lora_mix import LoraMix
-from loadtest.dialects.dialect import Api
-from workloads.errors import LoadTestError
+from servetwin.loadtest.body.images import Images
+from servetwin.loadtest.body.lora_mix import LoraMix
+from servetwin.loadtest.dialects.dialect import Api
+from servetwin.workloads.errors import LoadTestError
 
 _STREAMED_ONLY = "--no-stream: the native API is read as a stream; use --api completions or chat"
 

@@ -6,8 +6,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import LoadTestError, did_you_mean
-from workloads.key_values import key_values
+from servetwin.workloads.errors import LoadTestError, did_you_mean
+from servetwin.workloads.key_values import key_values
 
 _OWN = {
     "model": "--model",

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from loadtest.body.png import png
-from workloads.errors import LoadTestError
+from servetwin.loadtest.body.png import png
+from servetwin.workloads.errors import LoadTestError
 
 LARGEST = 8192
 """Pixels of a side."""

@@ -7,8 +7,8 @@ from itertools import accumulate
 from math import isfinite
 from random import Random
 
-from workloads.errors import LoadTestError
-from workloads.key_values import key_values
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.key_values import key_values
 
 _FORM = "NAME=SHARE; write for example sql=0.3,chat=0.2, the rest is for the base model"
 _ROUNDING = 1e-9

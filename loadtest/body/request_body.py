@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from loadtest.body.body_options import BodyOptions
-from loadtest.dialects.dialect import Api, Dialect, PreparedRequest
+from servetwin.loadtest.body.body_options import BodyOptions
+from servetwin.loadtest.dialects.dialect import Api, Dialect, PreparedRequest
 
 _STREAMING = ("stream", "stream_options")
 

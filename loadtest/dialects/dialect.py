@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from loadtest.dialects.native_event import NativeEvent, count
-from loadtest.dialects.server_probe import ServerProbe
+from servetwin.loadtest.dialects.native_event import NativeEvent, count
+from servetwin.loadtest.dialects.server_probe import ServerProbe
 
 Api = Literal["completions", "chat", "embeddings", "native"]
 """How requests are said to a server: an API of OpenAI, or that of the server itself."""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
-from loadtest.dialects.native_event import NativeEvent, count, fields_of, usage_of
-from loadtest.dialects.openai_servers import OpenAI
-from loadtest.dialects.server_probe import ServerProbe
+from servetwin.loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
+from servetwin.loadtest.dialects.native_event import NativeEvent, count, fields_of, usage_of
+from servetwin.loadtest.dialects.openai_servers import OpenAI
+from servetwin.loadtest.dialects.server_probe import ServerProbe
 
 
 class NativeAndOpenAI(OpenAI):

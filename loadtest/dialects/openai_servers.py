@@ -3,9 +3,9 @@
 import json
 from typing import Any, ClassVar
 
-from loadtest.dialects.dialect import Api, Dialect, PreparedRequest
-from loadtest.dialects.native_event import fields_of
-from loadtest.dialects.server_probe import ServerProbe
+from servetwin.loadtest.dialects.dialect import Api, Dialect, PreparedRequest
+from servetwin.loadtest.dialects.native_event import fields_of
+from servetwin.loadtest.dialects.server_probe import ServerProbe
 
 _ENDLESS = json.dumps({"eos_token_id": -1})
 _PATHS = {

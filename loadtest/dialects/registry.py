@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from loadtest.dialects.dialect import Dialect
-from loadtest.dialects.native_event import NativeEvent
-from loadtest.dialects.native_servers import LlamaCpp, Ollama, SGLang, Tgi, Triton
-from loadtest.dialects.openai_servers import Mlc, OpenAI, TensorRTLLM, Transformers, Vllm
-from loadtest.dialects.server_probe import ServerProbe
-from workloads.errors import LoadTestError, did_you_mean
+from servetwin.loadtest.dialects.dialect import Dialect
+from servetwin.loadtest.dialects.native_event import NativeEvent
+from servetwin.loadtest.dialects.native_servers import LlamaCpp, Ollama, SGLang, Tgi, Triton
+from servetwin.loadtest.dialects.openai_servers import Mlc, OpenAI, TensorRTLLM, Transformers, Vllm
+from servetwin.loadtest.dialects.server_probe import ServerProbe
+from servetwin.workloads.errors import LoadTestError, did_you_mean
 
 # Ollama comes last: others answer on its pages too.
 _KINDS = (OpenAI, Vllm, SGLang, Tgi, LlamaCpp, TensorRTLLM, Triton, Mlc, Transformers, Ollama)

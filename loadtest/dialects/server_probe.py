@@ -5,11 +5,11 @@ from typing import Any
 
 import httpx
 
-from loadtest.credentials import key_variable
-from loadtest.dialects.native_event import fields_of
-from loadtest.redaction import redact
-from loadtest.redirect import redirect_target
-from workloads.errors import LoadTestError, Unreachable
+from servetwin.loadtest.credentials import key_variable
+from servetwin.loadtest.dialects.native_event import fields_of
+from servetwin.loadtest.redaction import redact
+from servetwin.loadtest.redirect import redirect_target
+from servetwin.workloads.errors import LoadTestError, Unreachable
 
 TRY = "give the URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
 MODELS = "/v1/models"

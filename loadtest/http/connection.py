@@ -8,8 +8,8 @@ from typing import cast
 
 import httpx
 
-from loadtest.http.http_parser import ResponseParser
-from loadtest.http.recorded_reads import RecordedReads
+from servetwin.loadtest.http.http_parser import ResponseParser
+from servetwin.loadtest.http.recorded_reads import RecordedReads
 
 BODY_LIMIT = 256 * 1024 * 1024
 """Bytes in one answer above which a server counts as broken."""

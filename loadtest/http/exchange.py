@@ -9,11 +9,11 @@ from typing import Any
 
 import httpx
 
-from loadtest.http.recorded_reads import RecordedReads
-from loadtest.http.transport import ANSWER, SENT_NS
-from loadtest.redaction import hide_secrets, redact
-from loadtest.redirect import redirect_target
-from workloads.request import CANCELLED_BY_TEST
+from servetwin.loadtest.http.recorded_reads import RecordedReads
+from servetwin.loadtest.http.transport import ANSWER, SENT_NS
+from servetwin.loadtest.redaction import hide_secrets, redact
+from servetwin.loadtest.redirect import redirect_target
+from servetwin.workloads.request import CANCELLED_BY_TEST
 
 ORPHANED = "orphaned"
 MESSAGE_LENGTH = 300

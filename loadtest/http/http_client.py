@@ -5,10 +5,10 @@ from typing import Any
 
 import httpx
 
-from loadtest.endpoint import Endpoint, client_settings
-from loadtest.http.transport import StampingTransport
-from loadtest.options import LoadOptions
-from workloads.errors import LoadTestError
+from servetwin.loadtest.endpoint import Endpoint, client_settings
+from servetwin.loadtest.http.transport import StampingTransport
+from servetwin.loadtest.options import LoadOptions
+from servetwin.workloads.errors import LoadTestError
 
 KEEPALIVE_S = 2.0
 """Shorter than the 5 s after which common servers close an idle connection, so as not to race."""

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import httpx
 
-from loadtest.http.connection import Connection, ConnectionPool, StampedResponse
+from servetwin.loadtest.http.connection import Connection, ConnectionPool, StampedResponse
 
 SENT_NS = "sent_ns"
 """Extension of a request: ``time.perf_counter_ns`` before its first byte went to the socket, or

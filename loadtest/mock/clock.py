@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from itertools import count
 
-from loadtest.mock.faults import Freeze
+from servetwin.loadtest.mock.faults import Freeze
 
 
 class ServerClock:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from loadtest.mock.mock_answer import (
+from servetwin.loadtest.mock.mock_answer import (
     MockAnswer,
     StreamStyle,
     TextPiece,
@@ -21,8 +21,8 @@ from loadtest.mock.mock_answer import (
     json_answer,
     sse,
 )
-from loadtest.mock.parsed_request import ParsedRequest
-from sim.shapes.frozen_model import Count, FrozenModel
+from servetwin.loadtest.mock.parsed_request import ParsedRequest
+from servetwin.sim.shapes.frozen_model import Count, FrozenModel
 
 NotNegative = Annotated[float, Field(ge=0)]
 Tokens = Annotated[int, Field(ge=0)]

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from http.client import responses
 from typing import NamedTuple
 
-from loadtest.mock.mock_answer import MockAnswer, TimedWrite
-from loadtest.mock.parsed_request import BadRequest
+from servetwin.loadtest.mock.mock_answer import MockAnswer, TimedWrite
+from servetwin.loadtest.mock.parsed_request import BadRequest
 
 MAX_HEAD_BYTES = 65_536
 MAX_BODY_BYTES = 1 << 28

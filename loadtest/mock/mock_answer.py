@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from loadtest.mock.parsed_request import ParsedRequest
+from servetwin.loadtest.mock.parsed_request import ParsedRequest
 
 Ending = Literal["clean", "cut", "silent"]
 """clean: complete; cut: the connection closes before the end; silent: nothing more ever comes."""

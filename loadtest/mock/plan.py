@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from loadtest.mock.faults import Fault, Freeze, NotNegative, Refuse
-from loadtest.mock.mock_answer import (
+from servetwin.loadtest.mock.faults import Fault, Freeze, NotNegative, Refuse
+from servetwin.loadtest.mock.mock_answer import (
     MockAnswer,
     StreamStyle,
     TextPiece,
@@ -18,14 +18,14 @@ from loadtest.mock.mock_answer import (
     stream_events,
     whole_answer,
 )
-from loadtest.mock.parsed_request import ParsedRequest
-from loadtest.mock.stream_faults import FAULTS
-from sim.shapes.frozen_model import Count, FrozenModel
-from workloads.errors import MockError, did_you_mean
-from workloads.files import document
-from workloads.key_values import key_values
-from workloads.plugins import split_settings
-from workloads.yaml_text import YamlError, load_yaml
+from servetwin.loadtest.mock.parsed_request import ParsedRequest
+from servetwin.loadtest.mock.stream_faults import FAULTS
+from servetwin.sim.shapes.frozen_model import Count, FrozenModel
+from servetwin.workloads.errors import MockError, did_you_mean
+from servetwin.workloads.files import document
+from servetwin.workloads.key_values import key_values
+from servetwin.workloads.plugins import split_settings
+from servetwin.workloads.yaml_text import YamlError, load_yaml
 
 _Part = TypeVar("_Part", bound=FrozenModel)
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from loadtest.mock.clock import ServerClock, Timeline
-from loadtest.mock.http import RequestHead
-from loadtest.mock.mock_answer import MockAnswer, error, json_answer
-from loadtest.mock.parsed_request import BadRequest, parse_embedding, parse_request
-from loadtest.mock.plan import MockPlan
-from loadtest.mock.truth import Truth, TruthLog
+from servetwin.loadtest.mock.clock import ServerClock, Timeline
+from servetwin.loadtest.mock.http import RequestHead
+from servetwin.loadtest.mock.mock_answer import MockAnswer, error, json_answer
+from servetwin.loadtest.mock.parsed_request import BadRequest, parse_embedding, parse_request
+from servetwin.loadtest.mock.plan import MockPlan
+from servetwin.loadtest.mock.truth import Truth, TruthLog
 
 _CHAT = {"/v1/completions": False, "/v1/chat/completions": True}
 _EMBEDDINGS = "/v1/embeddings"

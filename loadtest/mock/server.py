@@ -8,17 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from loadtest.mock.clock import Timeline
-from loadtest.mock.http import CONTINUE, RequestReader, on_the_wire
-from loadtest.mock.mock_answer import MockAnswer, TimedWrite
-from loadtest.mock.parsed_request import BadRequest
-from loadtest.mock.plan import MockPlan
-from loadtest.mock.request_handler import Reply, RequestHandler, refusal
-from loadtest.mock.truth import Truth, TruthLog
-from loadtest.run.event_loop import run_fast
-from loadtest.run.stop_signals import stop_signals
-from workloads.errors import MockError
-from workloads.listening import listening_socket, stop_accepting, url_of
+from servetwin.loadtest.mock.clock import Timeline
+from servetwin.loadtest.mock.http import CONTINUE, RequestReader, on_the_wire
+from servetwin.loadtest.mock.mock_answer import MockAnswer, TimedWrite
+from servetwin.loadtest.mock.parsed_request import BadRequest
+from servetwin.loadtest.mock.plan import MockPlan
+from servetwin.loadtest.mock.request_handler import Reply, RequestHandler, refusal
+from servetwin.loadtest.mock.truth import Truth, TruthLog
+from servetwin.loadtest.run.event_loop import run_fast
+from servetwin.loadtest.run.stop_signals import stop_signals
+from servetwin.workloads.errors import MockError
+from servetwin.workloads.listening import listening_socket, stop_accepting, url_of
 
 _BACKLOG = 1024
 

@@ -10,10 +10,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from loadtest.mock.faults import FAULTS, EveryNth, Fault
-from loadtest.mock.mock_answer import MockAnswer, StreamStyle, TextPiece, TimedWrite, json_answer
-from loadtest.mock.parsed_request import ParsedRequest
-from sim.shapes.frozen_model import Count
+from servetwin.loadtest.mock.faults import FAULTS, EveryNth, Fault
+from servetwin.loadtest.mock.mock_answer import (
+    MockAnswer,
+    StreamStyle,
+    TextPiece,
+    TimedWrite,
+    json_answer,
+)
+from servetwin.loadtest.mock.parsed_request import ParsedRequest
+from servetwin.sim.shapes.frozen_model import Count
 
 __all__ = ["FAULTS"]
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
-from workloads.errors import MockError
+from servetwin.workloads.errors import MockError
 
 RUNNING = "running"
 

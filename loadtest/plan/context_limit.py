@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Literal
 
-from loadtest.endpoint import Endpoint
-from workloads.errors import LoadTestError
-from workloads.request import Request
-from workloads.rows import counted
-from workloads.trace import Trace
-from workloads.transform import clip_context
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import counted
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import clip_context
 
 OnTooLong = Literal["drop", "clip"]
 

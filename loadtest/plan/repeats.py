@@ -6,11 +6,11 @@ prefixes with requests of its own round only, as in the first round.
 
 from dataclasses import replace
 
-from workloads.errors import LoadTestError
-from workloads.generators.generate import MOST_REQUESTS
-from workloads.request import Request
-from workloads.rows import counted
-from workloads.trace import Trace
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.generators.generate import MOST_REQUESTS
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import counted
+from servetwin.workloads.trace import Trace
 
 
 class Repeats:

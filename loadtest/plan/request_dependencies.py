@@ -5,11 +5,11 @@ A root and its descendants can be sent by a process of their own.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from workloads.errors import LoadTestError
-from workloads.generators.parents import broken_links
-from workloads.request import Request
-from workloads.rows import counted
-from workloads.trace import Trace
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.generators.parents import broken_links
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import counted
+from servetwin.workloads.trace import Trace
 
 Followers = Mapping[str, Sequence[Request]]
 """The followers of each request, by its id, in the order of the trace."""

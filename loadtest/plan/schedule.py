@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadtest.endpoint import Endpoint
-from loadtest.options import HangUp, LoadOptions
-from loadtest.plan.repeats import Repeats
-from loadtest.plan.request_dependencies import descendants, roots_and_followers
-from workloads.errors import LoadTestError
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.options import HangUp, LoadOptions
+from servetwin.loadtest.plan.repeats import Repeats
+from servetwin.loadtest.plan.request_dependencies import descendants, roots_and_followers
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 PEAK_WINDOW_S = 10.0
 USER_TOKENS_PER_S = 100.0

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from loadtest.endpoint import Endpoint
-from loadtest.options import LoadOptions
-from sim.records.metrics import SLO
-from workloads.errors import LoadTestError
-from workloads.trace import Trace
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.options import LoadOptions
+from servetwin.sim.records.metrics import SLO
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.trace import Trace
 
 
 def check_times(endpoint: Endpoint, load: LoadOptions, slo: SLO | None, *, predicted: bool) -> None:

@@ -9,11 +9,11 @@ from math import inf
 
 import numpy as np
 
-from workloads.errors import LoadTestError
-from workloads.generators.pauses import PauseDistribution
-from workloads.request import Request
-from workloads.rows import counted
-from workloads.trace import Trace
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.generators.pauses import PauseDistribution
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import counted
+from servetwin.workloads.trace import Trace
 
 _THINK_STREAM = 1
 """Apart from the streams that the workload generators take from the same seed."""

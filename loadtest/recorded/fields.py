@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from workloads.fields import MAX_COUNT, stamp_ns
-from workloads.rows import RowError
+from servetwin.workloads.fields import MAX_COUNT, stamp_ns
+from servetwin.workloads.rows import RowError
 
 UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """Seconds of each unit of time."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from loadtest.recorded.formats import (
+from servetwin.loadtest.recorded.formats import (
     aiperf,
     bench_serving,
     engine_stamps,
@@ -14,11 +14,11 @@ from loadtest.recorded.formats import (
     mapped,
     otel_spans,
 )
-from loadtest.recorded.recording import Record, RecordedRequest, Recording, records_of
-from workloads.errors import TraceError
-from workloads.files import open_text
-from workloads.readers import table
-from workloads.rows import RowError
+from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording, records_of
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.files import open_text
+from servetwin.workloads.readers import table
+from servetwin.workloads.rows import RowError
 
 
 class Format(Protocol):

@@ -11,18 +11,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from loadtest.recorded.reading import read_recording
-from loadtest.recorded.recording import RecordedRequest, Recording
-from loadtest.report.records import requests_frame
-from loadtest.report.rows import Row
-from sim.records.run import Run, RunError, load_run, machine_facts, save_files
-from sim.records.run_folder import Files
-from workloads.errors import TraceError
-from workloads.native import trace_text
-from workloads.reading import read_trace
-from workloads.request import Request
-from workloads.rows import counted
-from workloads.trace import Trace
+from servetwin.loadtest.recorded.reading import read_recording
+from servetwin.loadtest.recorded.recording import RecordedRequest, Recording
+from servetwin.loadtest.report.records import requests_frame
+from servetwin.loadtest.report.rows import Row
+from servetwin.sim.records.run import Run, RunError, load_run, machine_facts, save_files
+from servetwin.sim.records.run_folder import Files
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.native import trace_text
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import counted
+from servetwin.workloads.trace import Trace
 
 TRACE = "trace.jsonl"
 

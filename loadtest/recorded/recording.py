@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from workloads import fields
-from workloads.rows import RowError
+from servetwin.workloads import fields
+from servetwin.workloads.rows import RowError
 
 
 class Record(NamedTuple):

@@ -15,19 +15,19 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from loadtest.report.error_interval import (
+from servetwin.loadtest.report.error_interval import (
     MIN_REQUESTS,
     RelativeVariance,
     error_interval,
     variance_within,
 )
-from loadtest.report.records import SCHEDULE_LAG
-from sim.experiments.predict import Interval, mean_requests
-from sim.records.metrics import LATENCIES, figure
-from sim.records.run import Run
-from sim.records.steady_part import SteadyPart
-from workloads.errors import LoadTestError
-from workloads.trace import Trace
+from servetwin.loadtest.report.records import SCHEDULE_LAG
+from servetwin.sim.experiments.predict import Interval, mean_requests
+from servetwin.sim.records.metrics import LATENCIES, figure
+from servetwin.sim.records.run import Run
+from servetwin.sim.records.steady_part import SteadyPart
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.trace import Trace
 
 THROUGHPUT = "output_throughput_tokens_per_s"
 METRICS = (

@@ -3,16 +3,16 @@
 import textwrap
 from collections.abc import Iterable
 
-from loadtest.report.comparison import (
+from servetwin.loadtest.report.comparison import (
     CAPACITY,
     Comparison,
     MetricComparison,
     RequestDifferences,
 )
-from loadtest.report.error_interval import CONFIDENCE
-from sim.records.durations import duration_unit
-from sim.records.metrics import LATENCIES, describe
-from workloads.rows import counted
+from servetwin.loadtest.report.error_interval import CONFIDENCE
+from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.metrics import LATENCIES, describe
+from servetwin.workloads.rows import counted
 
 WIDTH = 100
 """Characters of a line."""

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from loadtest.endpoint import Endpoint
-from workloads.generators.prompts import prompt_text
-from workloads.tokenizer import LocalTokenizer
-from workloads.trace import Trace
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.workloads.generators.prompts import prompt_text
+from servetwin.workloads.tokenizer import LocalTokenizer
+from servetwin.workloads.trace import Trace
 
 
 def counted_prompts(trace: Trace, endpoint: Endpoint, tokenizer: LocalTokenizer) -> Trace:

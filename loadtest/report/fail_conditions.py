@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from loadtest.report.records import gaps_s
-from sim.records.metrics import LATENCIES, PERCENTILES, SLO, describe, measured
-from sim.records.run import Run
-from workloads.errors import LoadTestError, did_you_mean
-from workloads.request import CANCELLED_BY_TEST
+from servetwin.loadtest.report.records import gaps_s
+from servetwin.sim.records.metrics import LATENCIES, PERCENTILES, SLO, describe, measured
+from servetwin.sim.records.run import Run
+from servetwin.workloads.errors import LoadTestError, did_you_mean
+from servetwin.workloads.request import CANCELLED_BY_TEST
 
 _EXAMPLE = "write for example failed>1%, ttft_p99>500ms or slo_attainment<99%"
 _FORM = re.compile(r"([a-z][a-z0-9_.]*)\s*([<>])\s*(\d+\.?\d*|\.\d+)\s*([a-z%/]*)")

@@ -21,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from loadtest.report.comparison import (
+from servetwin.loadtest.report.comparison import (
     DEFAULT_LIMITS,
     METRICS,
     THROUGHPUT,
@@ -30,13 +30,17 @@ from loadtest.report.comparison import (
     too_few,
     verdict,
 )
-from loadtest.report.error_interval import RelativeVariance, ratio_interval, variance_within
-from loadtest.report.same_load import broke_off, endpoint_differences, require_same_load
-from sim.records.metrics import figure, measured
-from sim.records.run import Run, RunKind
-from workloads.errors import LoadTestError, did_you_mean
-from workloads.key_values import key_values
-from workloads.request import CANCELLED_BY_TEST
+from servetwin.loadtest.report.error_interval import (
+    RelativeVariance,
+    ratio_interval,
+    variance_within,
+)
+from servetwin.loadtest.report.same_load import broke_off, endpoint_differences, require_same_load
+from servetwin.sim.records.metrics import figure, measured
+from servetwin.sim.records.run import Run, RunKind
+from servetwin.workloads.errors import LoadTestError, did_you_mean
+from servetwin.workloads.key_values import key_values
+from servetwin.workloads.request import CANCELLED_BY_TEST
 
 FINISHED = "finished"
 """The share of the requests that finished: a server that refuses half of them is not faster."""

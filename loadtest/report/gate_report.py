@@ -2,16 +2,16 @@
 
 import textwrap
 
-from loadtest.report.comparison_report import (
+from servetwin.loadtest.report.comparison_report import (
     WIDTH,
     figure_shown,
     metric_name,
     share_shown,
     unit_of,
 )
-from loadtest.report.error_interval import CONFIDENCE
-from loadtest.report.gate import MORE_IS_BETTER, Gate, MetricChange
-from workloads.rows import counted
+from servetwin.loadtest.report.error_interval import CONFIDENCE
+from servetwin.loadtest.report.gate import MORE_IS_BETTER, Gate, MetricChange
+from servetwin.workloads.rows import counted
 
 LEGEND = f"""\
 change = (run - baseline) / baseline, with its {CONFIDENCE:.0%} confidence interval

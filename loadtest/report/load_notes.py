@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
-from sim.records.run import Run
-from workloads.rows import counted
+from servetwin.loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
+from servetwin.sim.records.run import Run
+from servetwin.workloads.rows import counted
 
 CLOSED_LOOP = (
     "CLOSED LOOP: users wait while the server stalls, so fewer requests meet the stall than in an "

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from loadtest.report.outages import outage_lines
+from servetwin.loadtest.report.outages import outage_lines
 
 
 def load_warnings(delivered: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from workloads.rows import counted
+from servetwin.workloads.rows import counted
 
 _LISTED = 3
 _REFUSED, _BROKEN = "connect", "broken_stream"

@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from workloads.prompt_fields import texts_of
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.workloads.prompt_fields import texts_of
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 TOLERANCE = 0.01
 """Share of the prompt tokens that may be cached for other reasons: a first token, a retry."""

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from loadtest.report.rows import Row
-from loadtest.report.token_count_warnings import token_count_warnings
-from sim.records.metrics import REQUEST_COLUMNS, derive, describe
+from servetwin.loadtest.report.rows import Row
+from servetwin.loadtest.report.token_count_warnings import token_count_warnings
+from servetwin.sim.records.metrics import REQUEST_COLUMNS, derive, describe
 
 EXTRA_MEANINGS = {
     "first_chunk_tokens": "tokens that came with the first token event",

@@ -6,14 +6,14 @@ from typing import Any
 
 import pandas as pd
 
-from loadtest.report.load_notes import load_notes, wrapped
-from loadtest.report.load_warnings import cut_off, load_warnings
-from loadtest.report.records import gaps_s
-from sim.records.durations import duration, duration_unit
-from sim.records.metrics import LATENCIES, SLO, describe, measured
-from sim.records.run import Run
-from sim.records.steady_part import describe_steady
-from workloads.rows import counted
+from servetwin.loadtest.report.load_notes import load_notes, wrapped
+from servetwin.loadtest.report.load_warnings import cut_off, load_warnings
+from servetwin.loadtest.report.records import gaps_s
+from servetwin.sim.records.durations import duration, duration_unit
+from servetwin.sim.records.metrics import LATENCIES, SLO, describe, measured
+from servetwin.sim.records.run import Run
+from servetwin.sim.records.steady_part import describe_steady
+from servetwin.workloads.rows import counted
 
 _POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _FIRM_P99 = 100

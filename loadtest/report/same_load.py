@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.records.run import Run
-from workloads.errors import LoadTestError
+from servetwin.sim.records.run import Run
+from servetwin.workloads.errors import LoadTestError
 
 _SETTINGS = {
     "model": ("endpoint", "model"),

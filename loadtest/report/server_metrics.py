@@ -21,11 +21,11 @@ import httpx
 import numpy as np
 import pandas as pd
 
-from loadtest.endpoint import client_settings
-from loadtest.redaction import redact
-from loadtest.report.prompt_cache import CacheCounts
-from sim.records.run import Run, RunError
-from sim.records.run_folder import write_files
+from servetwin.loadtest.endpoint import client_settings
+from servetwin.loadtest.redaction import redact
+from servetwin.loadtest.report.prompt_cache import CacheCounts
+from servetwin.sim.records.run import Run, RunError
+from servetwin.sim.records.run_folder import write_files
 
 FILE_NAME = "server_metrics.parquet"
 GAUGES: Mapping[str, Sequence[str]] = {

@@ -3,9 +3,9 @@
 import re
 from math import inf
 
-from sim.records.metrics import SLO
-from workloads.errors import LoadTestError
-from workloads.key_values import key_value
+from servetwin.sim.records.metrics import SLO
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.key_values import key_value
 
 _LIMITS = {"ttft": "ttft_s", "tpot": "tpot_s", "e2e": "e2e_s"}
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from loadtest.stream.buffered_answer import LEAST_TOKENS
-from workloads.trace import Trace
+from servetwin.loadtest.stream.buffered_answer import LEAST_TOKENS
+from servetwin.workloads.trace import Trace
 
 SEVERAL = 1.5
 """Tokens per chunk from which on most chunks hold several. With fewer, most hold one, the first

@@ -12,24 +12,24 @@ from typing import Any
 
 import pandas as pd
 
-from loadtest.endpoint import Endpoint
-from loadtest.options import LoadOptions
-from loadtest.plan.context_limit import oversized
-from loadtest.plan.request_dependencies import begun_before
-from loadtest.plan.schedule import ClockZero, build_schedule, expected_peak_tokens_per_s
-from loadtest.report.outages import outages
-from loadtest.report.records import delivered, requests_frame
-from loadtest.run.event_loop import quiet_gc, run_fast
-from loadtest.run.journal import Journal
-from loadtest.run.node_clock import clock_facts
-from loadtest.run.progress import OnProgress, Progress, progress_reports
-from loadtest.run.stop_signals import signals_deferred, stop_signals
-from loadtest.run.worker_client import WorkerClient, WorkerResult
-from loadtest.run.worker_pool import merged, run_workers, worker_links
-from sim.records.run import Run, machine_facts
-from workloads.errors import LoadTestError
-from workloads.request import CANCELLED_BY_TEST
-from workloads.trace import Trace
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.options import LoadOptions
+from servetwin.loadtest.plan.context_limit import oversized
+from servetwin.loadtest.plan.request_dependencies import begun_before
+from servetwin.loadtest.plan.schedule import ClockZero, build_schedule, expected_peak_tokens_per_s
+from servetwin.loadtest.report.outages import outages
+from servetwin.loadtest.report.records import delivered, requests_frame
+from servetwin.loadtest.run.event_loop import quiet_gc, run_fast
+from servetwin.loadtest.run.journal import Journal
+from servetwin.loadtest.run.node_clock import clock_facts
+from servetwin.loadtest.run.progress import OnProgress, Progress, progress_reports
+from servetwin.loadtest.run.stop_signals import signals_deferred, stop_signals
+from servetwin.loadtest.run.worker_client import WorkerClient, WorkerResult
+from servetwin.loadtest.run.worker_pool import merged, run_workers, worker_links
+from servetwin.sim.records.run import Run, machine_facts
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.request import CANCELLED_BY_TEST
+from servetwin.workloads.trace import Trace
 
 __all__ = ["LoadOptions", "OnProgress", "Progress", "load_scenario", "run_load_test"]
 

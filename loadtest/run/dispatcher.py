@@ -5,11 +5,11 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 
-from loadtest.http.exchange import ORPHANED, Exchange, Failure
-from loadtest.options import LoadOptions
-from loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest, due
-from loadtest.stream.token_events import TokenStream
-from workloads.request import CANCELLED_BY_TEST
+from servetwin.loadtest.http.exchange import ORPHANED, Exchange, Failure
+from servetwin.loadtest.options import LoadOptions
+from servetwin.loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest, due
+from servetwin.loadtest.stream.token_events import TokenStream
+from servetwin.workloads.request import CANCELLED_BY_TEST
 
 SendRequest = Callable[[ScheduledRequest, Exchange], Awaitable[None]]
 """Sends a request and records its answer into the exchange."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, TypeVar
 
-from loadtest.run.stop_signals import signals_deferred
+from servetwin.loadtest.run.stop_signals import signals_deferred
 
 T = TypeVar("T")
 

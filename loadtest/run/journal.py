@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from loadtest.plan.schedule import ClockZero
-from loadtest.run.journal_lines import encoded
-from sim.records.run_folder import JOURNAL
+from servetwin.loadtest.plan.schedule import ClockZero
+from servetwin.loadtest.run.journal_lines import encoded
+from servetwin.sim.records.run_folder import JOURNAL
 
 
 class Journal:

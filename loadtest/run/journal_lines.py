@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from loadtest.http.exchange import Exchange
-from loadtest.plan.schedule import ScheduledRequest
-from loadtest.report.rows import MadeRow, Row, made_row, shown_message
-from loadtest.stream.stream_reader import TokenStream
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.plan.schedule import ScheduledRequest
+from servetwin.loadtest.report.rows import MadeRow, Row, made_row, shown_message
+from servetwin.loadtest.stream.stream_reader import TokenStream
 
 encoded = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=str).encode
 """Return an object as one line of JSON, without its end."""

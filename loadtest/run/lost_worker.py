@@ -2,12 +2,12 @@
 
 import json
 
-from loadtest.http.exchange import Exchange, Failure
-from loadtest.plan.schedule import ScheduledRequest
-from loadtest.report.rows import request_rows
-from loadtest.run.journal_lines import read_lines
-from loadtest.run.worker_client import WorkerResult
-from workloads.trace import Trace
+from servetwin.loadtest.http.exchange import Exchange, Failure
+from servetwin.loadtest.plan.schedule import ScheduledRequest
+from servetwin.loadtest.report.rows import request_rows
+from servetwin.loadtest.run.journal_lines import read_lines
+from servetwin.loadtest.run.worker_client import WorkerResult
+from servetwin.workloads.trace import Trace
 
 
 def lost_result(trace: Trace, journal: bytes, death: str) -> WorkerResult:

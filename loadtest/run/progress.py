@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from loadtest.http.exchange import Exchange
-from loadtest.stream.token_events import TokenStream
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.stream.token_events import TokenStream
 
 
 @dataclass(frozen=True, slots=True)

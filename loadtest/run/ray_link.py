@@ -8,17 +8,17 @@ from ipaddress import ip_address
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from loadtest.credentials import carried_variables
-from loadtest.endpoint import Endpoint
-from loadtest.options import LoadOptions
-from loadtest.plan.schedule import ClockZero
-from loadtest.redaction import redact
-from loadtest.run.node_clock import NodeClock, measure_clock
-from loadtest.run.ray_worker import RayWorker
-from loadtest.run.worker import WorkerJob
-from loadtest.run.worker_link import WorkerLink
-from sim.experiments.ray_cluster import ray_cluster
-from workloads.errors import LoadTestError
+from servetwin.loadtest.credentials import carried_variables
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.options import LoadOptions
+from servetwin.loadtest.plan.schedule import ClockZero
+from servetwin.loadtest.redaction import redact
+from servetwin.loadtest.run.node_clock import NodeClock, measure_clock
+from servetwin.loadtest.run.ray_worker import RayWorker
+from servetwin.loadtest.run.worker import WorkerJob
+from servetwin.loadtest.run.worker_link import WorkerLink
+from servetwin.sim.experiments.ray_cluster import ray_cluster
+from servetwin.workloads.errors import LoadTestError
 
 START_S = 60.0
 """The longest wait for an actor: Ray itself waits for a free place without end."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from importlib import import_module
 
-from loadtest.run.worker_link import ProcessLink
+from servetwin.loadtest.run.worker_link import ProcessLink
 
 
 class RayWorker(ProcessLink):

@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from loadtest.report.records import requests_frame
-from loadtest.run.client import delivery
-from loadtest.run.journal_lines import read_lines
-from loadtest.run.worker_client import WorkerResult
-from loadtest.run.worker_pool import merged
-from sim.records.run import Run, RunError
-from sim.records.run_folder import JOURNAL
+from servetwin.loadtest.report.records import requests_frame
+from servetwin.loadtest.run.client import delivery
+from servetwin.loadtest.run.journal_lines import read_lines
+from servetwin.loadtest.run.worker_client import WorkerResult
+from servetwin.loadtest.run.worker_pool import merged
+from servetwin.sim.records.run import Run, RunError
+from servetwin.sim.records.run_folder import JOURNAL
 
 
 def recovered_run(folder: Path) -> Run:

@@ -8,12 +8,12 @@ from email.utils import parsedate_to_datetime
 import httpx
 import numpy as np
 
-from loadtest.http.exchange import Exchange, Failure, run_exchange
-from loadtest.http.recorded_reads import RecordedReads
-from loadtest.options import Draws, HangUp, LoadOptions
-from loadtest.plan.schedule import ScheduledRequest
-from loadtest.stream.stream_reader import StreamReader
-from workloads.request import CANCELLED_BY_TEST
+from servetwin.loadtest.http.exchange import Exchange, Failure, run_exchange
+from servetwin.loadtest.http.recorded_reads import RecordedReads
+from servetwin.loadtest.options import Draws, HangUp, LoadOptions
+from servetwin.loadtest.plan.schedule import ScheduledRequest
+from servetwin.loadtest.stream.stream_reader import StreamReader
+from servetwin.workloads.request import CANCELLED_BY_TEST
 
 BUSY_CODES = (429, 503)
 FIRST_WAIT_S = 0.5

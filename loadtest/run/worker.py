@@ -15,14 +15,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import IO, Any, NamedTuple
 
-from loadtest.endpoint import Endpoint
-from loadtest.options import LoadOptions
-from loadtest.plan.schedule import ClockZero, build_schedule
-from loadtest.run.event_loop import quiet_gc, run_fast
-from loadtest.run.progress import progress_reports
-from loadtest.run.worker_client import WorkerClient
-from workloads.errors import ServetwinError
-from workloads.trace import Trace
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.options import LoadOptions
+from servetwin.loadtest.plan.schedule import ClockZero, build_schedule
+from servetwin.loadtest.run.event_loop import quiet_gc, run_fast
+from servetwin.loadtest.run.progress import progress_reports
+from servetwin.loadtest.run.worker_client import WorkerClient
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.trace import Trace
 
 READY = "ready"
 LENGTH = struct.Struct("!Q")

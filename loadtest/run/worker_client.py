@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
 
-from loadtest.endpoint import Endpoint
-from loadtest.http.exchange import Exchange
-from loadtest.http.http_client import open_client
-from loadtest.options import LoadOptions
-from loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest
-from loadtest.report.rows import Row, request_rows
-from loadtest.run.dispatcher import Dispatcher
-from loadtest.run.event_loop import LoopWatch, loop_name
-from loadtest.run.journal_lines import JournalLines
-from loadtest.run.node_clock import NodeClock
-from loadtest.run.progress import Progress, live_answer
-from loadtest.run.retrying_client import RetryingClient
-from loadtest.stream.read_ahead import AnswerReader, ReadAhead
-from loadtest.stream.stream_reader import StreamReader, TokenStream
-from loadtest.stream.whole_answer import WholeAnswerReader
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.http.http_client import open_client
+from servetwin.loadtest.options import LoadOptions
+from servetwin.loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest
+from servetwin.loadtest.report.rows import Row, request_rows
+from servetwin.loadtest.run.dispatcher import Dispatcher
+from servetwin.loadtest.run.event_loop import LoopWatch, loop_name
+from servetwin.loadtest.run.journal_lines import JournalLines
+from servetwin.loadtest.run.node_clock import NodeClock
+from servetwin.loadtest.run.progress import Progress, live_answer
+from servetwin.loadtest.run.retrying_client import RetryingClient
+from servetwin.loadtest.stream.read_ahead import AnswerReader, ReadAhead
+from servetwin.loadtest.stream.stream_reader import StreamReader, TokenStream
+from servetwin.loadtest.stream.whole_answer import WholeAnswerReader
 
 
 @dataclass(slots=True)

@@ -6,10 +6,10 @@ from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from typing import Any, Protocol
 
-from loadtest.plan.schedule import ClockZero
-from loadtest.run.node_clock import NodeClock
-from loadtest.run.worker import LENGTH, WorkerJob, packed
-from workloads.child_process import python_command, python_environment
+from servetwin.loadtest.plan.schedule import ClockZero
+from servetwin.loadtest.run.node_clock import NodeClock
+from servetwin.loadtest.run.worker import LENGTH, WorkerJob, packed
+from servetwin.workloads.child_process import python_command, python_environment
 
 
 class WorkerLink(Protocol):
@@ -58,7 +58,7 @@ class ProcessLink:
     async def start(self, job: WorkerJob) -> None:
         """Start the process and send its job."""
         self._process = await asyncio.create_subprocess_exec(
-            *python_command("-m", "loadtest.run.worker"),
+            *python_command("-m", "servetwin.loadtest.run.worker"),
             stdin=PIPE,
             stdout=PIPE,
             env=python_environment(),

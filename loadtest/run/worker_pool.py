@@ -13,22 +13,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from loadtest.endpoint import Endpoint
-from loadtest.options import LoadOptions
-from loadtest.plan.request_dependencies import roots_and_followers, split_among
-from loadtest.plan.schedule import ClockZero, expected_peak_tokens_per_s
-from loadtest.report.rows import Row
-from loadtest.run.journal import Journal
-from loadtest.run.lost_worker import lost_result
-from loadtest.run.node_clock import NodeClock
-from loadtest.run.progress import LiveAnswer, OnProgress, Progress, progress_reports
-from loadtest.run.ray_link import ray_links
-from loadtest.run.stop_signals import stop_signals
-from loadtest.run.worker import WorkerJob
-from loadtest.run.worker_client import WorkerResult
-from loadtest.run.worker_link import ProcessLink, WorkerLink
-from workloads.errors import ServetwinError
-from workloads.trace import Trace
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.options import LoadOptions
+from servetwin.loadtest.plan.request_dependencies import roots_and_followers, split_among
+from servetwin.loadtest.plan.schedule import ClockZero, expected_peak_tokens_per_s
+from servetwin.loadtest.report.rows import Row
+from servetwin.loadtest.run.journal import Journal
+from servetwin.loadtest.run.lost_worker import lost_result
+from servetwin.loadtest.run.node_clock import NodeClock
+from servetwin.loadtest.run.progress import LiveAnswer, OnProgress, Progress, progress_reports
+from servetwin.loadtest.run.ray_link import ray_links
+from servetwin.loadtest.run.stop_signals import stop_signals
+from servetwin.loadtest.run.worker import WorkerJob
+from servetwin.loadtest.run.worker_client import WorkerResult
+from servetwin.loadtest.run.worker_link import ProcessLink, WorkerLink
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.trace import Trace
 
 TOKENS_PER_S_A_PROCESS = 10_000
 """Above this rate one process gets late on common machines, without uvloop first."""

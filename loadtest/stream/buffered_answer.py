@@ -8,7 +8,7 @@ the whole answer and leaves nothing of TPOT. An answer is taken for buffered whe
   was not fast at all. Of few tokens, and of an answer that was here at once, this cannot be said.
 """
 
-from loadtest.stream.token_events import TokenStream
+from servetwin.loadtest.stream.token_events import TokenStream
 
 LEAST_TOKENS = 16
 FASTEST_TOKEN_S = 50e-6

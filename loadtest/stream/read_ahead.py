@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from loadtest.http.exchange import Exchange
-from loadtest.http.recorded_reads import RecordedReads
-from loadtest.stream.stream_reader import StreamReader, TokenStream
-from loadtest.stream.whole_answer import WholeAnswerReader
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.http.recorded_reads import RecordedReads
+from servetwin.loadtest.stream.stream_reader import StreamReader, TokenStream
+from servetwin.loadtest.stream.whole_answer import WholeAnswerReader
 
 AnswerReader = StreamReader | WholeAnswerReader
 

@@ -8,12 +8,18 @@ from collections.abc import Iterable, Iterator
 
 import httpx
 
-from loadtest.http.connection import BODY_LIMIT
-from loadtest.http.exchange import Exchange, Failure
-from loadtest.http.recorded_reads import ReadSpan, RecordedReads
-from loadtest.redaction import hide_secrets, redact
-from loadtest.stream.event_framing import FramedEvent, Framing, JsonLines, framing_of, without_mark
-from loadtest.stream.token_events import SHOWN, TokenStream, settle, take_event
+from servetwin.loadtest.http.connection import BODY_LIMIT
+from servetwin.loadtest.http.exchange import Exchange, Failure
+from servetwin.loadtest.http.recorded_reads import ReadSpan, RecordedReads
+from servetwin.loadtest.redaction import hide_secrets, redact
+from servetwin.loadtest.stream.event_framing import (
+    FramedEvent,
+    Framing,
+    JsonLines,
+    framing_of,
+    without_mark,
+)
+from servetwin.loadtest.stream.token_events import SHOWN, TokenStream, settle, take_event
 
 __all__ = ["StreamReader", "TokenStream", "read_stream"]
 

@@ -30,11 +30,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from loadtest.dialects.native_event import NativeEvent
-from loadtest.dialects.registry import read_native
-from loadtest.http.exchange import Failure, error_message
-from loadtest.redaction import hide_secrets, redact
-from loadtest.stream.event_framing import ErrorData
+from servetwin.loadtest.dialects.native_event import NativeEvent
+from servetwin.loadtest.dialects.registry import read_native
+from servetwin.loadtest.http.exchange import Failure, error_message
+from servetwin.loadtest.redaction import hide_secrets, redact
+from servetwin.loadtest.stream.event_framing import ErrorData
 
 _NEEDS_ESCAPE = re.compile(rb'["\\\x00-\x1f]')
 SHOWN = 80

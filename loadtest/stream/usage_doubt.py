@@ -9,7 +9,7 @@ believed then.
 
 from typing import Literal
 
-from loadtest.stream.token_events import TokenStream
+from servetwin.loadtest.stream.token_events import TokenStream
 
 Doubt = Literal["negative", "fewer", "more", "prompt", "cached"]
 

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import httpx
 
-from loadtest.dialects.native_event import fields_of
-from loadtest.http.exchange import Exchange, Failure, error_message
-from loadtest.http.recorded_reads import RecordedReads
-from loadtest.redaction import hide_secrets, redact
-from loadtest.stream.stream_reader import decoded
-from loadtest.stream.token_events import TokenStream
+from servetwin.loadtest.dialects.native_event import fields_of
+from servetwin.loadtest.http.exchange import Exchange, Failure, error_message
+from servetwin.loadtest.http.recorded_reads import RecordedReads
+from servetwin.loadtest.redaction import hide_secrets, redact
+from servetwin.loadtest.stream.stream_reader import decoded
+from servetwin.loadtest.stream.token_events import TokenStream
 
 _START_CHARACTERS = 80
 _USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*\})')

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sim.records.margins import Floats, margins
-from sim.records.metrics import SLO, measured
-from workloads.request import CANCELLED_BY_TEST
+from servetwin.sim.records.margins import Floats, margins
+from servetwin.sim.records.metrics import SLO, measured
+from servetwin.workloads.request import CANCELLED_BY_TEST
 
 CONFIDENCE = 0.95
 """Of the interval of one level: each end is passed with a chance of 2.5 %."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from math import exp, log
 
-from loadtest.sweep.attainment import Attainment
+from servetwin.loadtest.sweep.attainment import Attainment
 
 KNEE_CONFIDENCE = 0.90
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from loadtest.report.comparison import client_limits
-from loadtest.sweep.attainment import Attainment, attainment
-from sim.experiments.capacity import completions_per_s
-from sim.records.metrics import SLO, figure, measured
-from sim.records.run import Run
-from workloads.errors import TraceError
+from servetwin.loadtest.report.comparison import client_limits
+from servetwin.loadtest.sweep.attainment import Attainment, attainment
+from servetwin.sim.experiments.capacity import completions_per_s
+from servetwin.sim.records.metrics import SLO, figure, measured
+from servetwin.sim.records.run import Run
+from servetwin.workloads.errors import TraceError
 
 LevelKind = Literal["synchronous", "throughput", "rate", "users"]
 

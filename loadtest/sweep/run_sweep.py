@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from loadtest.sweep.level import Level, LevelPlan
-from loadtest.sweep.stopping_rule import SweepBudget
-from loadtest.sweep.sweep import Sweep
-from workloads.errors import EndedEarly
+from servetwin.loadtest.sweep.level import Level, LevelPlan
+from servetwin.loadtest.sweep.stopping_rule import SweepBudget
+from servetwin.loadtest.sweep.sweep import Sweep
+from servetwin.workloads.errors import EndedEarly
 
 MOST_ATTEMPTS = 5
 """How often a level is sent until its client keeps up."""

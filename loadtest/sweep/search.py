@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from loadtest.sweep.attainment import least_requests
-from loadtest.sweep.knee import Bracket, RatedLevel, held, perhaps_held, surely_held
+from servetwin.loadtest.sweep.attainment import least_requests
+from servetwin.loadtest.sweep.knee import Bracket, RatedLevel, held, perhaps_held, surely_held
 
 FIRST_SHARE = 0.5
 """The first rate, as a share of the saturation rate."""

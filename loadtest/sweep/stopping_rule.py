@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from math import inf
 
-from workloads.errors import LoadTestError
+from servetwin.workloads.errors import LoadTestError
 
 _UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _EXAMPLE = "write for example 24 (load tests), 900s or 15min"

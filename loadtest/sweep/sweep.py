@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from loadtest.sweep.between import rates_between, users_between
-from loadtest.sweep.knee import Knee, RatedLevel, find_knee
-from loadtest.sweep.level import COMPLETED, Level, LevelPlan
-from loadtest.sweep.search import KneeSearch
-from sim.records.metrics import SLO
-from workloads.errors import EndedEarly
+from servetwin.loadtest.sweep.between import rates_between, users_between
+from servetwin.loadtest.sweep.knee import Knee, RatedLevel, find_knee
+from servetwin.loadtest.sweep.level import COMPLETED, Level, LevelPlan
+from servetwin.loadtest.sweep.search import KneeSearch
+from servetwin.sim.records.metrics import SLO
+from servetwin.workloads.errors import EndedEarly
 
 SweepOf = Literal["rates", "users", "slo"]
 

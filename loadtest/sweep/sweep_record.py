@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest.sweep.sweep import Sweep
-from sim.records.run import RunError, save_files
+from servetwin.loadtest.sweep.sweep import Sweep
+from servetwin.sim.records.run import RunError, save_files
 
 SWEEP = "sweep.json"
 

@@ -8,12 +8,12 @@ rounding is internal waste, or external waste as in figure 2 of that paper.
 
 from collections.abc import Iterable
 
-from policies.config import PolicyConfig
-from policies.kv.buddy import BuddyAllocator, power_of_two
-from policies.lockstep import Lockstep
-from policies.protocols import KVLayout, KVUsage
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.buddy import BuddyAllocator, power_of_two
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.protocols import KVLayout, KVUsage
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

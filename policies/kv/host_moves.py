@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, TypeAlias
 
-from policies.sequence import Sequence
+from servetwin.policies.sequence import Sequence
 
 Part: TypeAlias = tuple[int, int]
 """(key, first block in the prompt) of the blocks that one key names."""

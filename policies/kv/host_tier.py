@@ -5,8 +5,8 @@ no cost here), whole keys only, least recently used first out. What the device h
 still has is loaded over the host link instead of being computed (HiCache of SGLang, LMCache).
 """
 
-from policies.kv.host_moves import HostMoves, Part
-from policies.sequence import Sequence
+from servetwin.policies.kv.host_moves import HostMoves, Part
+from servetwin.policies.sequence import Sequence
 
 
 class HostTier:

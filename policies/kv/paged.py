@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable
 
-from policies.config import PolicyConfig
-from policies.kv.host_moves import HostMoves
-from policies.kv.host_tier import HostTier
-from policies.lockstep import Lockstep
-from policies.prefix.prefix_index import PrefixIndex, build_index
-from policies.prefix.prefix_run import HeldRun
-from policies.prefix.prefix_tree import PrefixTree
-from policies.prefix.prefix_watch import Cause, PrefixWatch
-from policies.protocols import KVLayout, KVUsage
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.host_moves import HostMoves
+from servetwin.policies.kv.host_tier import HostTier
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.prefix.prefix_index import PrefixIndex, build_index
+from servetwin.policies.prefix.prefix_run import HeldRun
+from servetwin.policies.prefix.prefix_tree import PrefixTree
+from servetwin.policies.prefix.prefix_watch import Cause, PrefixWatch
+from servetwin.policies.protocols import KVLayout, KVUsage
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

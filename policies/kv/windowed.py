@@ -13,11 +13,11 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from policies.config import PolicyConfig
-from policies.lockstep import Lockstep
-from policies.protocols import KVLayout, KVUsage
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.protocols import KVLayout, KVUsage
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 Count = TypeVar("Count", int, IntArray)

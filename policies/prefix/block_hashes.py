@@ -13,10 +13,10 @@ The orders of this package keep runs whole; of any other order a run has one blo
 from collections.abc import Iterator
 from heapq import heappop
 
-from policies.prefix.eviction import EVICTION_ORDERS
-from policies.prefix.prefix_run import PrefixRun
-from policies.prefix.run_index import RunIndex
-from policies.sequence import Sequence
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.prefix.prefix_run import PrefixRun
+from servetwin.policies.prefix.run_index import RunIndex
+from servetwin.policies.sequence import Sequence
 
 _ANY_SIZE = 1 << 60
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from operator import attrgetter
 
-from policies.block_keys import Keys
-from policies.prefix.eviction_rank import EvictionRank
-from policies.sequence import Sequence
+from servetwin.policies.block_keys import Keys
+from servetwin.policies.prefix.eviction_rank import EvictionRank
+from servetwin.policies.sequence import Sequence
 
 
 @dataclass(slots=True, eq=False)

@@ -3,7 +3,7 @@
 from math import isnan
 from typing import Protocol
 
-from workloads.plugins import Registry
+from servetwin.workloads.plugins import Registry
 
 
 class EvictionOrder(Protocol):
@@ -50,12 +50,12 @@ RETURNED = {"rank": _wrong_rank}
 EVICTION_ORDERS: Registry[EvictionOrder] = Registry(
     "eviction",
     "eviction order",
-    "policies.prefix.eviction:EvictionOrder",
+    "servetwin.policies.prefix.eviction:EvictionOrder",
     "",
     {
-        "lru": "policies.prefix.eviction:LeastRecentlyUsed",
-        "lfu": "policies.prefix.eviction:LeastFrequentlyUsed",
-        "fifo": "policies.prefix.eviction:FirstInFirstOut",
+        "lru": "servetwin.policies.prefix.eviction:LeastRecentlyUsed",
+        "lfu": "servetwin.policies.prefix.eviction:LeastFrequentlyUsed",
+        "fifo": "servetwin.policies.prefix.eviction:FirstInFirstOut",
     },
-    checks="policies.prefix.eviction:RETURNED",
+    checks="servetwin.policies.prefix.eviction:RETURNED",
 )

@@ -1,6 +1,6 @@
 """The place of idle blocks in the order of eviction."""
 
-from policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 
 
 class EvictionRank:

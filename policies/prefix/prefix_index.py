@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from policies.config import PolicyConfig
-from policies.prefix.prefix_run import HeldRun
-from policies.sequence import Sequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.prefix.prefix_run import HeldRun
+from servetwin.policies.sequence import Sequence
 
 
 class PrefixIndex(Protocol):
@@ -50,9 +50,9 @@ class PrefixIndex(Protocol):
 
 def build_index(config: PolicyConfig) -> PrefixIndex | None:
     """Return the index that ``config`` names; None without a prefix cache."""
-    from policies.prefix.block_hashes import BlockHashes
-    from policies.prefix.block_runs import BlockRuns
-    from policies.prefix.prefix_tree import PrefixTree
+    from servetwin.policies.prefix.block_hashes import BlockHashes
+    from servetwin.policies.prefix.block_runs import BlockRuns
+    from servetwin.policies.prefix.prefix_tree import PrefixTree
 
     if not config.prefix_cache:
         return None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from policies.block_keys import Keys
+from servetwin.policies.block_keys import Keys
 
 
 class HeldRun(Protocol):

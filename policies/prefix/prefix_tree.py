@@ -8,10 +8,10 @@ the same steps) keeps its own copy private, and shares nothing beyond it.
 
 from heapq import heappop
 
-from policies.prefix.prefix_run import PrefixRun
-from policies.prefix.prefix_watch import Cause, PrefixWatch
-from policies.prefix.run_index import RunIndex
-from policies.sequence import Sequence
+from servetwin.policies.prefix.prefix_run import PrefixRun
+from servetwin.policies.prefix.prefix_watch import Cause, PrefixWatch
+from servetwin.policies.prefix.run_index import RunIndex
+from servetwin.policies.sequence import Sequence
 
 
 class PrefixTree(RunIndex):

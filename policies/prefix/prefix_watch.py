@@ -4,8 +4,8 @@ A match can lengthen only where a run begins with the key that would continue it
 only where its last run loses blocks, since only leaves are evicted. Nothing else is a cause.
 """
 
-from policies.prefix.prefix_run import PrefixRun
-from policies.sequence import Sequence
+from servetwin.policies.prefix.prefix_run import PrefixRun
+from servetwin.policies.sequence import Sequence
 
 Cause = int | PrefixRun
 """A key with which a run begins, or a run that loses blocks."""

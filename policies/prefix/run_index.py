@@ -8,9 +8,9 @@ get numbers when a table needs them.
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappush
 
-from policies.prefix.eviction_rank import EvictionRank
-from policies.prefix.prefix_run import PrefixRun
-from policies.sequence import Sequence
+from servetwin.policies.prefix.eviction_rank import EvictionRank
+from servetwin.policies.prefix.prefix_run import PrefixRun
+from servetwin.policies.sequence import Sequence
 
 _IDLE_HEAP_SLACK = 64
 

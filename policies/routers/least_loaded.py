@@ -4,8 +4,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from collections.abc import Sequence as Listed
 
-from policies.routers.load_table import LoadTable
-from policies.routers.replica_loads import ReplicaLoads
+from servetwin.policies.routers.load_table import LoadTable
+from servetwin.policies.routers.replica_loads import ReplicaLoads
 
 ReadLoads = Callable[[float], Listed[int]]
 """``ReplicaLoads.requests`` or ``ReplicaLoads.tokens``."""

@@ -8,11 +8,11 @@ from bisect import bisect_left
 
 import numpy as np
 
-from policies.routers.least_loaded import LeastLoaded, LoadRange
-from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from policies.routers.routing import RouterBase
-from workloads.native_class import mypyc_attr
-from workloads.request import Request
+from servetwin.policies.routers.least_loaded import LeastLoaded, LoadRange
+from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from servetwin.policies.routers.routing import RouterBase
+from servetwin.workloads.native_class import mypyc_attr
+from servetwin.workloads.request import Request
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

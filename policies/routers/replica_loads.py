@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import inf, isfinite, nextafter
 from operator import itemgetter
 
-from policies.config import require
-from workloads.native_class import mypyc_attr
+from servetwin.policies.config import require
+from servetwin.workloads.native_class import mypyc_attr
 
 _Change = tuple[float, int, int, int]
 """(time in seconds, place, requests, tokens)."""

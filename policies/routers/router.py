@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from workloads.request import Request
+from servetwin.workloads.request import Request
 
 
 class Router(Protocol):

@@ -11,11 +11,11 @@ from struct import Struct
 
 import numpy as np
 
-from policies.routers.least_loaded import LeastLoaded
-from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from policies.routers.router import Router as Router
-from workloads.native_class import mypyc_attr
-from workloads.request import Request
+from servetwin.policies.routers.least_loaded import LeastLoaded
+from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from servetwin.policies.routers.router import Router as Router
+from servetwin.workloads.native_class import mypyc_attr
+from servetwin.workloads.request import Request
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from policies.config import PolicyConfig
-from policies.lockstep import Lockstep
-from policies.protocols import KVMemory, Load
-from policies.schedulers.queueing import AdmissionQueue, WaitingQueue, queue_in_order
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.protocols import KVMemory, Load
+from servetwin.policies.schedulers.queueing import AdmissionQueue, WaitingQueue, queue_in_order
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

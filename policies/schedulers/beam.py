@@ -5,11 +5,11 @@ A simulation knows no scores. It takes the beam that has gone on longest without
 worst, and the first one to be the best (vLLM, SOSP 2023, section 4.4 and figure 9).
 """
 
-from policies.batch import Batch
-from policies.protocols import Refusal
-from policies.schedulers.continuous import ContinuousBatching
-from policies.sequence import SampleGroup, Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.batch import Batch
+from servetwin.policies.protocols import Refusal
+from servetwin.policies.schedulers.continuous import ContinuousBatching
+from servetwin.policies.sequence import SampleGroup, Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

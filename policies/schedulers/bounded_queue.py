@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from policies.schedulers.queue_protocol import DiscardingQueue, WaitingQueue
-from policies.sequence import Sequence
+from servetwin.policies.schedulers.queue_protocol import DiscardingQueue, WaitingQueue
+from servetwin.policies.sequence import Sequence
 
 
 class BoundedQueue:

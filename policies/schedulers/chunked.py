@@ -1,7 +1,7 @@
 """Chunked prefill (Sarathi-Serve, OSDI 2024): prompts are cut to fill a token budget."""
 
-from policies.schedulers.iteration_level import IterationBatching
-from workloads.native_class import mypyc_attr
+from servetwin.policies.schedulers.iteration_level import IterationBatching
+from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -1,9 +1,9 @@
 """Continuous (iteration-level) batching: whole prompts run beside the decodes (Orca, OSDI 2022)."""
 
-from policies.batch import Batch
-from policies.schedulers.iteration_level import IterationBatching
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.batch import Batch
+from servetwin.policies.schedulers.iteration_level import IterationBatching
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 
-from policies.schedulers.waiting_queue import ArrivalOrder, remove_request
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.schedulers.waiting_queue import ArrivalOrder, remove_request
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 PROMPT_WEIGHT, OUTPUT_WEIGHT = 1, 2
 """Service of a tenant per token (Sheng et al., Fairness in Serving LLMs, OSDI 2024, section 4)."""

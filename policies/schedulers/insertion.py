@@ -8,11 +8,11 @@ prompts of one step are a matrix padded to the longest of them (fused_multi_tran
 
 from dataclasses import replace
 
-from policies.batch import Batch, ScheduledSequence
-from policies.config import PolicyConfig
-from policies.protocols import KVMemory
-from policies.schedulers.continuous import ContinuousBatching
-from workloads.native_class import mypyc_attr
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVMemory
+from servetwin.policies.schedulers.continuous import ContinuousBatching
+from servetwin.workloads.native_class import mypyc_attr
 
 _NO_BUDGET = 1 << 60
 

@@ -3,14 +3,14 @@
 Decodes come first, then prompts, as far as slots, the token budget and memory allow.
 """
 
-from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.protocols import ChunkMemory, KVMemory
-from policies.schedulers.macro_steps import MacroSteps
-from policies.schedulers.peak import peak_tokens
-from policies.schedulers.preemption import choose_victim
-from policies.sequence import SampleGroup, Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import ChunkMemory, KVMemory
+from servetwin.policies.schedulers.macro_steps import MacroSteps
+from servetwin.policies.schedulers.peak import peak_tokens
+from servetwin.policies.schedulers.preemption import choose_victim
+from servetwin.policies.sequence import SampleGroup, Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from itertools import chain
 from operator import attrgetter
 
-from policies.protocols import KVMemory
-from policies.schedulers.prefix_matches import matches_in
-from policies.schedulers.waiting_queue import ArrivalOrder, remove_request
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.protocols import KVMemory
+from servetwin.policies.schedulers.prefix_matches import matches_in
+from servetwin.policies.schedulers.waiting_queue import ArrivalOrder, remove_request
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 SCANNED_HEADS = 128
 """Waiting sequences that longest prefix first compares, as SGLang does; the rest is FCFS."""

@@ -4,13 +4,13 @@ Between two decisions a batch of decodes only repeats, each context one token lo
 takes all these steps at once; the engine takes them one by one and gets the same batches.
 """
 
-from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.protocols import KVMemory
-from policies.schedulers.preemption import PreemptiveScheduler
-from policies.schedulers.queueing import has_stable_head
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVMemory
+from servetwin.policies.schedulers.preemption import PreemptiveScheduler
+from servetwin.policies.schedulers.queueing import has_stable_head
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

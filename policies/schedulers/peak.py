@@ -7,7 +7,7 @@ more left are still there.
 
 from collections.abc import Iterable
 
-from policies.sequence import Sequence
+from servetwin.policies.sequence import Sequence
 
 
 def peak_tokens(seqs: Iterable[Sequence]) -> int:

@@ -5,12 +5,12 @@ The victim is recomputed later, or swapped to host memory and back (vLLM, SOSP 2
 
 from collections.abc import Reversible
 
-from policies.batch import Batch, SwappedOut
-from policies.config import PolicyConfig, Victim
-from policies.protocols import KVMemory
-from policies.schedulers.base import SchedulerBase
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.batch import Batch, SwappedOut
+from servetwin.policies.config import PolicyConfig, Victim
+from servetwin.policies.protocols import KVMemory
+from servetwin.policies.schedulers.base import SchedulerBase
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

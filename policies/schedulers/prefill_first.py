@@ -1,11 +1,11 @@
 """Prefill first (vLLM before its version 1): new prompts pause the decodes."""
 
-from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.protocols import KVMemory
-from policies.schedulers.continuous import ContinuousBatching
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVMemory
+from servetwin.policies.schedulers.continuous import ContinuousBatching
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -3,10 +3,10 @@
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
-from policies.kv.paged import PagedKV
-from policies.prefix.prefix_watch import PrefixWatch
-from policies.protocols import KVMemory
-from policies.sequence import Sequence
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.prefix.prefix_watch import PrefixWatch
+from servetwin.policies.protocols import KVMemory
+from servetwin.policies.sequence import Sequence
 
 _HEAP_SLACK = 64
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
-from policies.sequence import Sequence
+from servetwin.policies.sequence import Sequence
 
 
 class WaitingQueue(Protocol):

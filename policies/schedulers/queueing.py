@@ -2,21 +2,21 @@
 
 from collections.abc import Callable
 
-from policies.config import PolicyConfig
-from policies.protocols import KVMemory, Refusal
-from policies.schedulers.bounded_queue import BoundedQueue, has_run
-from policies.schedulers.fair_share import FairShare
-from policies.schedulers.longest_prefix import LongestPrefixFirst
-from policies.schedulers.queue_protocol import WaitingQueue as WaitingQueue
-from policies.schedulers.waiting_queue import ArrivalOrder as ArrivalOrder
-from policies.schedulers.waiting_queue import (
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVMemory, Refusal
+from servetwin.policies.schedulers.bounded_queue import BoundedQueue, has_run
+from servetwin.policies.schedulers.fair_share import FairShare
+from servetwin.policies.schedulers.longest_prefix import LongestPrefixFirst
+from servetwin.policies.schedulers.queue_protocol import WaitingQueue as WaitingQueue
+from servetwin.policies.schedulers.waiting_queue import ArrivalOrder as ArrivalOrder
+from servetwin.policies.schedulers.waiting_queue import (
     EarliestDeadlineFirst,
     PriorityFirst,
     ShortestJobFirst,
 )
-from policies.schedulers.waiting_queue import RankedQueue as RankedQueue
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.schedulers.waiting_queue import RankedQueue as RankedQueue
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 _QUEUES: dict[str, Callable[[], WaitingQueue]] = {
     "fcfs": ArrivalOrder,

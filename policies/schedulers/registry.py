@@ -2,25 +2,24 @@
 
 from typing import TYPE_CHECKING
 
-from workloads.plugins import Registry
+from servetwin.workloads.plugins import Registry
 
 if TYPE_CHECKING:
-    from policies.protocols import Scheduler
+    from servetwin.policies.protocols import Scheduler
 
 SCHEDULERS: "Registry[Scheduler]" = Registry(
     "batching",
     "scheduler",
-    "policies.protocols:Scheduler",
+    "servetwin.policies.protocols:Scheduler",
     "memory, config",
     {
-        "static": "policies.schedulers.static:StaticBatching",
-        "insertion": "policies.schedulers.insertion:DynamicInsertion",
-        "continuous": "policies.schedulers.continuous:ContinuousBatching",
-        "prefill-first": "policies.schedulers.prefill_first:PrefillFirst",
-        "chunked": "policies.schedulers.chunked:ChunkedPrefill",
-        "unified": "policies.schedulers.unified:UnifiedBatching",
-        "speculative": "policies.schedulers.speculative:SpeculativeBatching",
-        "beam": "policies.schedulers.beam:BeamSearch",
+        "static": "servetwin.policies.schedulers.static:StaticBatching",
+        "insertion": "servetwin.policies.schedulers.insertion:DynamicInsertion",
+        "continuous": "servetwin.policies.schedulers.continuous:ContinuousBatching",
+        "prefill-first": "servetwin.policies.schedulers.prefill_first:PrefillFirst",
+        "chunked": "servetwin.policies.schedulers.chunked:ChunkedPrefill",
+        "unified": "servetwin.policies.schedulers.unified:UnifiedBatching",
+        "speculative": "servetwin.policies.schedulers.speculative:SpeculativeBatching",
+        "beam": "servetwin.policies.schedulers.beam:BeamSearch",
     },
-    prepare="policies.old_methods:adopt_old_methods",
 )

@@ -9,13 +9,13 @@ those of the first block (diffusion).
 
 from dataclasses import replace
 
-from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.drafted_decodes import DraftedDecodes
-from policies.protocols import KVMemory, Refusal
-from policies.schedulers.continuous import ContinuousBatching
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.drafted_decodes import DraftedDecodes
+from servetwin.policies.protocols import KVMemory, Refusal
+from servetwin.policies.schedulers.continuous import ContinuousBatching
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

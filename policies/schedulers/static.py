@@ -5,12 +5,12 @@ longest of the batch, and rows of finished sequences keep computing until the la
 ``padding: off`` neither is computed; the batch is held all the same.
 """
 
-from policies.batch import Batch, ScheduledSequence
-from policies.config import PolicyConfig
-from policies.protocols import KVMemory, Refusal
-from policies.schedulers.base import SchedulerBase
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVMemory, Refusal
+from servetwin.policies.schedulers.base import SchedulerBase
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

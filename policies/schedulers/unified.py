@@ -6,13 +6,13 @@ blocks chunk by chunk, so prompts and decodes compete for memory in that order t
 
 from operator import attrgetter
 
-from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.protocols import GatedMemory, KVMemory
-from policies.schedulers.iteration_level import IterationBatching
-from policies.schedulers.preemption import choose_victim
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import GatedMemory, KVMemory
+from servetwin.policies.schedulers.iteration_level import IterationBatching
+from servetwin.policies.schedulers.preemption import choose_victim
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 _ADMISSION = attrgetter("admission_number")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 
-from policies.schedulers.queue_protocol import DiscardingQueue
-from policies.sequence import Sequence
-from workloads.native_class import mypyc_attr
+from servetwin.policies.schedulers.queue_protocol import DiscardingQueue
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 _arrival_number = attrgetter("arrival_number")
 UNUSED_SLACK = 64

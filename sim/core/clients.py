@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from policies.protocols import Refusal
-from policies.sequence import Sequence
-from sim.core.environment import Environment
-from sim.core.recorder import Recorder
-from sim.core.tick_queue import TickQueue
-from sim.ticks import SECONDS_PER_TICK, to_ticks
-from workloads.errors import TraceError
-from workloads.generators.parents import broken_links
-from workloads.request import Request
+from servetwin.policies.protocols import Refusal
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.core.environment import Environment
+from servetwin.sim.core.recorder import Recorder
+from servetwin.sim.core.tick_queue import TickQueue
+from servetwin.sim.ticks import SECONDS_PER_TICK, to_ticks
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.parents import broken_links
+from servetwin.workloads.request import Request
 
 Receive = Callable[[Request, int], None]
 """Receives a request and its row in the recorder."""

@@ -7,23 +7,23 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from policies.config import PolicyConfig
-from policies.protocols import Scheduler
-from policies.registry import build_router, build_scheduler
-from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from sim.core.clients import Clients, form_a_loop
-from sim.core.environment import Environment
-from sim.core.kv_transfer import KVLink, PrefillDecode
-from sim.core.open_loop import send_at_stamps
-from sim.core.pools import Pool, RoutedReplicas, Share
-from sim.core.recorder import MOST_REPLICAS, Recorder
-from sim.core.replica import Listener, Replica
-from sim.core.simulate import finished_run, no_garbage_collection, run_to_end
-from sim.records.run import Run
-from sim.step_times.acceptance import Verifier
-from sim.step_times.step_time import StepNoise
-from workloads.errors import PolicyError
-from workloads.request import Request
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import Scheduler
+from servetwin.policies.registry import build_router, build_scheduler
+from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from servetwin.sim.core.clients import Clients, form_a_loop
+from servetwin.sim.core.environment import Environment
+from servetwin.sim.core.kv_transfer import KVLink, PrefillDecode
+from servetwin.sim.core.open_loop import send_at_stamps
+from servetwin.sim.core.pools import Pool, RoutedReplicas, Share
+from servetwin.sim.core.recorder import MOST_REPLICAS, Recorder
+from servetwin.sim.core.replica import Listener, Replica
+from servetwin.sim.core.simulate import finished_run, no_garbage_collection, run_to_end
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.acceptance import Verifier
+from servetwin.sim.step_times.step_time import StepNoise
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.request import Request
 
 BuildScheduler = Callable[[PolicyConfig], Scheduler]
 ROUND_ROBIN = RouterConfig()

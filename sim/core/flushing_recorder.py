@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sim.core.recorder import STEP_ROW, Recorder
-from sim.records.metrics import STATUSES, Columns
-from sim.step_times.step_time import ApiLatency
-from sim.ticks import to_ticks
-from workloads.request import Request
+from servetwin.sim.core.recorder import STEP_ROW, Recorder
+from servetwin.sim.records.metrics import STATUSES, Columns
+from servetwin.sim.step_times.step_time import ApiLatency
+from servetwin.sim.ticks import to_ticks
+from servetwin.workloads.request import Request
 
 FLUSHED_ROWS = 1 << 15
 """So many requests are in memory before some are handed on."""

@@ -10,15 +10,15 @@ from functools import partial
 from math import inf
 from typing import NamedTuple
 
-from policies.protocols import Refusal
-from policies.sequence import Sequence
-from sim.core.pools import RoutedReplicas
-from sim.core.replica import Listener
-from sim.core.tick_queue import TickQueue
-from sim.ticks import SECONDS_PER_TICK, to_ticks
-from workloads.errors import PolicyError
-from workloads.native_class import mypyc_attr
-from workloads.request import Request
+from servetwin.policies.protocols import Refusal
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.core.pools import RoutedReplicas
+from servetwin.sim.core.replica import Listener
+from servetwin.sim.core.tick_queue import TickQueue
+from servetwin.sim.ticks import SECONDS_PER_TICK, to_ticks
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.native_class import mypyc_attr
+from servetwin.workloads.request import Request
 
 
 @mypyc_attr(native_class=False)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence as Listed
 from heapq import heapify, heappop, heappush, heapreplace
 
-from policies.protocols import Refusal
-from policies.sequence import Sequence
-from sim.core.environment import NEVER
-from sim.core.replica import Replica
+from servetwin.policies.protocols import Refusal
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.core.environment import NEVER
+from servetwin.sim.core.replica import Replica
 
 _MOST_NOTES = 4
 """Times of decisions per replica, most of them overtaken by new plans, after which none is kept."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable
 
-from sim.core.environment import NEVER
-from sim.core.recorder import Recorder
-from sim.step_times.step_time import ApiLatency
-from sim.ticks import to_ticks
-from workloads.request import Request
+from servetwin.sim.core.environment import NEVER
+from servetwin.sim.core.recorder import Recorder
+from servetwin.sim.step_times.step_time import ApiLatency
+from servetwin.sim.ticks import to_ticks
+from servetwin.workloads.request import Request
 
 ReceiveAt = Callable[[int, int, Request, int], None]
 """Receives, at a tick before that of the next request, a request and its row in the recorder."""

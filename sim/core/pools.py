@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from policies.block_keys import BlockKeys, PrefixKeys
-from policies.config import PolicyConfig, require
-from policies.protocols import KVMemory, Refusal
-from policies.routers.replica_loads import ReplicaLoads
-from policies.routers.router import Router
-from policies.routers.routing import is_blind
-from policies.sequence import Sequence
-from sim.core.on_demand import OnDemand
-from sim.core.replica import Listener, Replica
-from sim.core.simulate import as_sequence
-from sim.step_times.acceptance import Acceptance
-from sim.step_times.step_time import NoiseSample, StepTime
-from sim.ticks import SECONDS_PER_TICK
-from workloads.errors import PolicyError
-from workloads.native_class import mypyc_attr
-from workloads.plugins import plugin_name
-from workloads.request import Request
+from servetwin.policies.block_keys import BlockKeys, PrefixKeys
+from servetwin.policies.config import PolicyConfig, require
+from servetwin.policies.protocols import KVMemory, Refusal
+from servetwin.policies.routers.replica_loads import ReplicaLoads
+from servetwin.policies.routers.router import Router
+from servetwin.policies.routers.routing import is_blind
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.core.on_demand import OnDemand
+from servetwin.sim.core.replica import Listener, Replica
+from servetwin.sim.core.simulate import as_sequence
+from servetwin.sim.step_times.acceptance import Acceptance
+from servetwin.sim.step_times.step_time import NoiseSample, StepTime
+from servetwin.sim.ticks import SECONDS_PER_TICK
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.native_class import mypyc_attr
+from servetwin.workloads.plugins import plugin_name
+from servetwin.workloads.request import Request
 
 Role = Literal["serve", "prefill", "decode"]
 Enter = Callable[[Sequence, int], None]

@@ -7,14 +7,14 @@ from struct import Struct
 import numpy as np
 import pandas as pd
 
-from policies.batch import Batch
-from policies.drafted_decodes import DraftedDecodes
-from policies.protocols import KVUsage, Refusal
-from policies.sequence import Sequence
-from policies.step_record import StepRecord
-from sim.records.metrics import MEANINGS, REQUEST_COLUMNS, STATUSES, Columns, latencies
-from sim.step_times.step_time import ApiLatency, FloatArray
-from workloads.request import Request
+from servetwin.policies.batch import Batch
+from servetwin.policies.drafted_decodes import DraftedDecodes
+from servetwin.policies.protocols import KVUsage, Refusal
+from servetwin.policies.sequence import Sequence
+from servetwin.policies.step_record import StepRecord
+from servetwin.sim.records.metrics import MEANINGS, REQUEST_COLUMNS, STATUSES, Columns, latencies
+from servetwin.sim.step_times.step_time import ApiLatency, FloatArray
+from servetwin.workloads.request import Request
 
 STEP_MEANINGS = MEANINGS["steps"]
 """The columns of ``steps.parquet``, one row per run of equal steps."""

@@ -6,17 +6,17 @@ from math import isfinite
 
 from simpy.events import Event
 
-from policies.batch import Batch, Totals
-from policies.protocols import Load, Refusal, Scheduler
-from policies.sequence import Sequence
-from policies.step_record import record_step
-from sim.core.environment import NEVER, Alarm, Environment
-from sim.core.recorder import Recorder, pack_step
-from sim.core.run_clock import PassClock, run_clock
-from sim.step_times.acceptance import Judge
-from sim.step_times.step_time import StepNoise, StepTime
-from sim.ticks import SECONDS_PER_TICK
-from workloads.errors import PolicyError
+from servetwin.policies.batch import Batch, Totals
+from servetwin.policies.protocols import Load, Refusal, Scheduler
+from servetwin.policies.sequence import Sequence
+from servetwin.policies.step_record import record_step
+from servetwin.sim.core.environment import NEVER, Alarm, Environment
+from servetwin.sim.core.recorder import Recorder, pack_step
+from servetwin.sim.core.run_clock import PassClock, run_clock
+from servetwin.sim.step_times.acceptance import Judge
+from servetwin.sim.step_times.step_time import StepNoise, StepTime
+from servetwin.sim.ticks import SECONDS_PER_TICK
+from servetwin.workloads.errors import PolicyError
 
 MOST_WAKES_IN_VAIN = 100_000
 """A scheduler that sets so many timers in a row without a batch is taken to be stuck."""

@@ -7,10 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
-from policies.batch import Batch, Totals
-from sim.step_times.piecewise import RunPieces
-from sim.step_times.protocol import PassUnits, SingleSteps
-from sim.step_times.step_time import (
+from servetwin.policies.batch import Batch, Totals
+from servetwin.sim.step_times.piecewise import RunPieces
+from servetwin.sim.step_times.protocol import PassUnits, SingleSteps
+from servetwin.sim.step_times.step_time import (
     UNIT_BITS,
     UNIT_S,
     AffineStepTime,

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 from simpy.events import Event
 
-from policies.block_keys import BlockKeys, PrefixKeys
-from policies.protocols import Scheduler
-from policies.sequence import Sequence
-from sim.core.environment import NEVER, Alarm, Environment
-from sim.core.open_loop import received_tick
-from sim.core.recorder import Recorder
-from sim.core.replica import Replica
-from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, stamps_frame
-from sim.step_times.acceptance import Judge
-from sim.step_times.step_time import ApiLatency, StepNoise, StepTime
-from sim.ticks import SECONDS_PER_TICK
-from workloads.request import Request
+from servetwin.policies.block_keys import BlockKeys, PrefixKeys
+from servetwin.policies.protocols import Scheduler
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.core.environment import NEVER, Alarm, Environment
+from servetwin.sim.core.open_loop import received_tick
+from servetwin.sim.core.recorder import Recorder
+from servetwin.sim.core.replica import Replica
+from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, stamps_frame
+from servetwin.sim.step_times.acceptance import Judge
+from servetwin.sim.step_times.step_time import ApiLatency, StepNoise, StepTime
+from servetwin.sim.ticks import SECONDS_PER_TICK
+from servetwin.workloads.request import Request
 
 NO_LATENCY = ApiLatency()
 

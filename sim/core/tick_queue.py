@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from simpy.events import Event
 
-from sim.core.environment import NEVER, Alarm, Environment
+from servetwin.sim.core.environment import NEVER, Alarm, Environment
 
 T = TypeVar("T")
 

@@ -17,22 +17,22 @@ from typing import Any
 
 import numpy as np
 
-from policies.config import PolicyConfig
-from sim.experiments.bisection import bisect_rate
-from sim.experiments.parallel_map import map_on_processes
-from sim.experiments.predict import Interval, run_once, runs_over_seeds, workload_seed
-from sim.experiments.scenario import Scenario, replicate
-from sim.experiments.secant import crossing_rate
-from sim.explain.bottleneck import find_bottleneck
-from sim.explain.limiting_resource import Limiting, limiting_resource
-from sim.records.margins import margins
-from sim.records.metrics import LATENCIES, SLO, figure
-from sim.records.run import Run
-from sim.step_times.server_model import ServerModel
-from workloads.errors import TraceError
-from workloads.generators.resampled import Resampling
-from workloads.trace import Trace
-from workloads.transform import at_rate
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.bisection import bisect_rate
+from servetwin.sim.experiments.parallel_map import map_on_processes
+from servetwin.sim.experiments.predict import Interval, run_once, runs_over_seeds, workload_seed
+from servetwin.sim.experiments.scenario import Scenario, replicate
+from servetwin.sim.experiments.secant import crossing_rate
+from servetwin.sim.explain.bottleneck import find_bottleneck
+from servetwin.sim.explain.limiting_resource import Limiting, limiting_resource
+from servetwin.sim.records.margins import margins
+from servetwin.sim.records.metrics import LATENCIES, SLO, figure
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.server_model import ServerModel
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.resampled import Resampling
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate
 
 PRECISION = 0.01
 REPLICATIONS = 20

@@ -4,14 +4,20 @@ from dataclasses import asdict
 
 import numpy as np
 
-from policies.batch import BatchShape
-from policies.registry import build_scheduler
-from sim.experiments.linearised import linearised
-from sim.experiments.scenario import Scenario
-from sim.records.run import machine_facts
-from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
-from sim.step_times.step_time import FEATURES, FloatArray, LinearStepTime, StepTime, features
-from sim.step_times.tables.held_out import HeldOutError
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.experiments.linearised import linearised
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.run import machine_facts
+from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
+from servetwin.sim.step_times.step_time import (
+    FEATURES,
+    FloatArray,
+    LinearStepTime,
+    StepTime,
+    features,
+)
+from servetwin.sim.step_times.tables.held_out import HeldOutError
 
 _SHAPES = 400
 _MOST_DECODES, _MOST_ROWS, _LONGEST = 256, 2048, 8192

@@ -6,14 +6,14 @@ from typing import Protocol
 
 import pandas as pd
 
-from sim.core.clients import form_a_loop
-from sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
-from sim.experiments.scenario import Scenario
-from sim.records.run import Run
-from workloads.errors import TraceError
-from workloads.generators.pauses import PauseDistribution
-from workloads.generators.users import sent_by_users
-from workloads.trace import Trace
+from servetwin.sim.core.clients import form_a_loop
+from servetwin.sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.run import Run
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.pauses import PauseDistribution
+from servetwin.workloads.generators.users import sent_by_users
+from servetwin.workloads.trace import Trace
 
 Simulate = Callable[[Trace, Scenario], Run]
 

@@ -12,18 +12,18 @@ from itertools import accumulate
 
 import numpy as np
 
-from policies.batch import Batch, BatchShape
-from policies.block_keys import Keys
-from policies.config import PolicyConfig
-from policies.drafted_decodes import DraftedDecodes
-from policies.protocols import Scheduler
-from policies.registry import build_scheduler
-from policies.scheduler_proxy import SchedulerProxy
-from policies.sequence import Sequence
-from policies.step_record import StepRecord, lasted_s
-from sim.core.simulate import simulate
-from sim.step_times.step_time import FloatArray
-from workloads.request import Request
+from servetwin.policies.batch import Batch, BatchShape
+from servetwin.policies.block_keys import Keys
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.drafted_decodes import DraftedDecodes
+from servetwin.policies.protocols import Scheduler
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.scheduler_proxy import SchedulerProxy
+from servetwin.policies.sequence import Sequence
+from servetwin.policies.step_record import StepRecord, lasted_s
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.step_times.step_time import FloatArray
+from servetwin.workloads.request import Request
 
 
 class RecordedStepTimes:

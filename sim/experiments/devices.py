@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 
-from sim.experiments.scenario import Scenario
-from sim.shapes.catalogue import shipped_hardware
-from sim.step_times.profile import Profile
-from sim.step_times.roofline.server import RooflineServer
-from sim.step_times.server_model import ServerModel
-from sim.step_times.tables import TableProfile
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.shapes.catalogue import shipped_hardware
+from servetwin.sim.step_times.profile import Profile
+from servetwin.sim.step_times.roofline.server import RooflineServer
+from servetwin.sim.step_times.server_model import ServerModel
+from servetwin.sim.step_times.tables import TableProfile
 
 UNKNOWN = "server"
 """The device of a server that does not say what it runs on."""

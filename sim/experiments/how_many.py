@@ -17,18 +17,18 @@ from math import ceil, exp, inf, isfinite
 
 import numpy as np
 
-from sim.experiments.capacity import SLOTarget
-from sim.experiments.counted import Counted, Simulate
-from sim.experiments.parallel_map import map_on_processes
-from sim.experiments.predict import is_outside, run_once, workload_seed
-from sim.experiments.scenario import Scenario, replicate
-from sim.experiments.turning_point import TurningPoint, turning_point
-from sim.records.metrics import LATENCIES
-from sim.records.run import Run
-from workloads.errors import TraceError
-from workloads.generators.resampled import Resampling
-from workloads.rows import counted as counted_words
-from workloads.trace import Trace
+from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.experiments.counted import Counted, Simulate
+from servetwin.sim.experiments.parallel_map import map_on_processes
+from servetwin.sim.experiments.predict import is_outside, run_once, workload_seed
+from servetwin.sim.experiments.scenario import Scenario, replicate
+from servetwin.sim.experiments.turning_point import TurningPoint, turning_point
+from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.records.run import Run
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.resampled import Resampling
+from servetwin.workloads.rows import counted as counted_words
+from servetwin.workloads.trace import Trace
 
 MOST = 1024
 """Of replicas not more than there are requests: one for each."""

@@ -13,20 +13,20 @@ from typing import cast
 
 import numpy as np
 
-from policies.batch import Batch, BatchShape
-from policies.protocols import KVMemory, Scheduler
-from policies.registry import MEMORIES, build_scheduler
-from policies.scheduler_proxy import SchedulerProxy
-from policies.schedulers.registry import SCHEDULERS
-from policies.sequence import Sequence as ServerSequence
-from policies.step_record import StepRecord, lasted_s
-from sim.core.recorder import Recorder
-from sim.core.simulate import simulate
-from sim.experiments.scenario import Scenario
-from sim.records.run import Run
-from sim.step_times.acceptance import Verifier, require_judged
-from sim.step_times.step_time import ApiLatency, FloatArray, StepNoise, StepTime
-from workloads.trace import Trace
+from servetwin.policies.batch import Batch, BatchShape
+from servetwin.policies.protocols import KVMemory, Scheduler
+from servetwin.policies.registry import MEMORIES, build_scheduler
+from servetwin.policies.scheduler_proxy import SchedulerProxy
+from servetwin.policies.schedulers.registry import SCHEDULERS
+from servetwin.policies.sequence import Sequence as ServerSequence
+from servetwin.policies.step_record import StepRecord, lasted_s
+from servetwin.sim.core.recorder import Recorder
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.acceptance import Verifier, require_judged
+from servetwin.sim.step_times.step_time import ApiLatency, FloatArray, StepNoise, StepTime
+from servetwin.workloads.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from policies.batch import BatchShape
-from sim.step_times.step_time import LinearStepTime, StepTime
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.step_time import LinearStepTime, StepTime
 
 _DECODES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 192, 256)
 _CONTEXTS = (64, 256, 1024, 4096)

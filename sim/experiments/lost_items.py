@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from workloads.errors import ServetwinError
+from servetwin.workloads.errors import ServetwinError
 
 TRIES = 3
 """How often an item is begun whose process is killed; processes are also killed by chance."""

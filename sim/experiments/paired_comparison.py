@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.records.metrics import LATENCIES, figure
-from sim.records.run import Run, RunError
-from sim.step_times.step_time import FloatArray
+from servetwin.sim.records.metrics import LATENCIES, figure
+from servetwin.sim.records.run import Run, RunError
+from servetwin.sim.step_times.step_time import FloatArray
 
 METRICS = (
     *(f"{name}.{part}" for name in LATENCIES for part in ("mean", "p50", "p90", "p99")),

@@ -19,9 +19,9 @@ from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Any, TypeVar
 
-from sim.experiments.lost_items import TRIES, Called, LostItems, numbered
-from sim.experiments.ray_cluster import in_one_line, ray_cluster
-from workloads.errors import ServetwinError
+from servetwin.sim.experiments.lost_items import TRIES, Called, LostItems, numbered
+from servetwin.sim.experiments.ray_cluster import in_one_line, ray_cluster
+from servetwin.workloads.errors import ServetwinError
 
 Shared = TypeVar("Shared")
 Item = TypeVar("Item")

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.experiments.scenario import Scenario, replicate
-from sim.records.metrics import LATENCIES, SLO, figure
-from sim.records.run import Run
-from sim.step_times.provenance import Formula, Source, Sourced, run_provenance
-from sim.step_times.server_model import ServerModel
-from workloads.trace import Trace
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.experiments.scenario import Scenario, replicate
+from servetwin.sim.records.metrics import LATENCIES, SLO, figure
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.provenance import Formula, Source, Sourced, run_provenance
+from servetwin.sim.step_times.server_model import ServerModel
+from servetwin.workloads.trace import Trace
 
 REPLICATIONS = 200
 INTERVAL = (0.05, 0.95)

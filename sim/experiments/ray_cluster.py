@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
-from workloads.errors import ServetwinError
+from servetwin.workloads.errors import ServetwinError
 
 PACKAGES = ("workloads", "policies", "sim", "loadtest")
 """What the processes of the cluster are given, whatever is installed on their nodes."""

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from policies.config import PolicyConfig
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.records.run import RunError
-from sim.step_times.plugin_server import load_server
-from sim.techniques.build import build_setup, parse_efficiency
-from sim.techniques.eager import with_eager_kernels
-from sim.techniques.toggles import Toggles
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.records.run import RunError
+from servetwin.sim.step_times.plugin_server import load_server
+from servetwin.sim.techniques.build import build_setup, parse_efficiency
+from servetwin.sim.techniques.eager import with_eager_kernels
+from servetwin.sim.techniques.toggles import Toggles
 
 
 def recorded_scenario(record: Mapping[str, Any]) -> Scenario:

@@ -6,22 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from policies.config import PolicyConfig, require
-from policies.registry import ROUTERS, build_router, build_scheduler
-from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from sim.core.cluster import simulate_cluster
-from sim.core.kv_transfer import KVLink
-from sim.core.pools import Pool, Role, Share
-from sim.core.recorder import Recorder
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from sim.step_times.acceptance import Verifier, require_judged
-from sim.step_times.extrapolation import ExtrapolatingSource, draw_extrapolation_factor
-from sim.step_times.origin import Origin
-from sim.step_times.server_model import ServerModel, StepTimeSource
-from sim.step_times.step_time import StepNoise, StepTime
-from workloads.errors import PolicyError
-from workloads.request import Request
+from servetwin.policies.config import PolicyConfig, require
+from servetwin.policies.registry import ROUTERS, build_router, build_scheduler
+from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from servetwin.sim.core.cluster import simulate_cluster
+from servetwin.sim.core.kv_transfer import KVLink
+from servetwin.sim.core.pools import Pool, Role, Share
+from servetwin.sim.core.recorder import Recorder
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.acceptance import Verifier, require_judged
+from servetwin.sim.step_times.extrapolation import ExtrapolatingSource, draw_extrapolation_factor
+from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.server_model import ServerModel, StepTimeSource
+from servetwin.sim.step_times.step_time import StepNoise, StepTime
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.request import Request
 
 _ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
 

@@ -27,13 +27,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import NO_LATENCY, simulate
-from sim.records.metrics import LATENCIES
-from sim.records.run import Run
-from sim.step_times.step_time import ApiLatency, LinearStepTime
-from workloads.trace import Trace
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import NO_LATENCY, simulate
+from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
+from servetwin.workloads.trace import Trace
 
 FITTED = (
     "constant",

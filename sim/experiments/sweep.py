@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sim.experiments.predict import run_once
-from sim.experiments.scenario import Scenario
-from sim.records.metrics import MEANINGS, SLO, figure
-from workloads.errors import PluginError, ServetwinError
-from workloads.trace import Trace
-from workloads.transform import at_rate
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.metrics import MEANINGS, SLO, figure
+from servetwin.workloads.errors import PluginError, ServetwinError
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate
 
 Row = dict[str, Any]
 

@@ -1,5 +1,5 @@
 """Explanations: where the time of a request went, why it waited, and beside which requests."""
 
-from sim.explain.explain import PARTS, Explainer, Explanation
+from servetwin.sim.explain.explain import PARTS, Explainer, Explanation
 
 __all__ = ["PARTS", "Explainer", "Explanation"]

@@ -13,9 +13,9 @@ from typing import Any, cast
 
 import pandas as pd
 
-from sim.explain.queue_cause import QueueCause, causes
-from sim.records.run import Run
-from sim.records.steady_part import is_growth
+from servetwin.sim.explain.queue_cause import QueueCause, causes
+from servetwin.sim.records.run import Run
+from servetwin.sim.records.steady_part import is_growth
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,18 +23,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from policies.batch import Batch
-from policies.protocols import KVLayout
-from sim.experiments.recorded_scenario import recorded_scenario
-from sim.explain.queue_cause import QueueCause, queue_cause
-from sim.explain.spans import RequestSpans, Span
-from sim.explain.stages import CLIENT_STAGES
-from sim.explain.stalls import Stalls
-from sim.records.run import Run, RunError
-from sim.step_times.server_model import ServerModel
-from sim.step_times.step_time import StepTime, shape_for
-from workloads.errors import ProfileError, ServetwinError
-from workloads.plugins import names_a_file
+from servetwin.policies.batch import Batch
+from servetwin.policies.protocols import KVLayout
+from servetwin.sim.experiments.recorded_scenario import recorded_scenario
+from servetwin.sim.explain.queue_cause import QueueCause, queue_cause
+from servetwin.sim.explain.spans import RequestSpans, Span
+from servetwin.sim.explain.stages import CLIENT_STAGES
+from servetwin.sim.explain.stalls import Stalls
+from servetwin.sim.records.run import Run, RunError
+from servetwin.sim.step_times.server_model import ServerModel
+from servetwin.sim.step_times.step_time import StepTime, shape_for
+from servetwin.workloads.errors import ProfileError, ServetwinError
+from servetwin.workloads.plugins import names_a_file
 
 _LAYOUTS: dict[str, KVLayout] = {"paged": "paged", "windowed": "paged", "contiguous": "contiguous"}
 PARTS = ("queue", "prefill", "decode", "stalled", "preempted", "transfer", "api")

@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from policies.schedulers.registry import SCHEDULERS
-from sim.explain.bottleneck import Bottleneck
-from sim.records.metrics import LATENCIES, SLO
-from sim.records.run import Run
+from servetwin.policies.schedulers.registry import SCHEDULERS
+from servetwin.sim.explain.bottleneck import Bottleneck
+from servetwin.sim.records.metrics import LATENCIES, SLO
+from servetwin.sim.records.run import Run
 
 Resource = Literal["memory", "sequences", "budget", "prefill", "decode", "batch"]
 _OF_CAUSE: Mapping[str, Resource] = {

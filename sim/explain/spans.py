@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.explain.stages import client_stages, server_stages
-from sim.explain.step_rows import SLACK_S, StepRows, by_replica
-from sim.records.run import Run
-from sim.step_times.step_time import ApiLatency
+from servetwin.sim.explain.stages import client_stages, server_stages
+from servetwin.sim.explain.step_rows import SLACK_S, StepRows, by_replica
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.step_time import ApiLatency
 
 Pause = tuple[float, float]
 """Start and end of a preemption, in seconds."""

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sim.explain.step_rows import SLACK_S, StepRows
-from sim.records.run import Run
-from sim.step_times.step_time import ApiLatency, FloatArray
+from servetwin.sim.explain.step_rows import SLACK_S, StepRows
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.step_time import ApiLatency, FloatArray
 
 IntArray = npt.NDArray[np.int64]
 

@@ -9,9 +9,9 @@ chunks before and after.
 import numpy as np
 import pandas as pd
 
-from policies.batch import BatchShape
-from sim.explain.step_rows import StepRows
-from sim.step_times.step_time import FloatArray, StepTime
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.explain.step_rows import StepRows
+from servetwin.sim.step_times.step_time import FloatArray, StepTime
 
 
 class Stalls:

@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from sim.core.recorder import STEP_COLUMNS
-from sim.step_times.step_time import FloatArray
+from servetwin.sim.core.recorder import STEP_COLUMNS
+from servetwin.sim.step_times.step_time import FloatArray
 
 SLACK_S = 1e-7
 """Stamps that differ by no more are equal: those of requests are rounded a few more times."""

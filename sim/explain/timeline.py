@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from sim.explain.spans import RequestSpans
-from sim.explain.step_rows import StepRows
-from sim.records.run import Run, RunError
+from servetwin.sim.explain.spans import RequestSpans
+from servetwin.sim.explain.step_rows import StepRows
+from servetwin.sim.records.run import Run, RunError
 
 Event = dict[str, Any]
 

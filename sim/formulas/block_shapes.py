@@ -1,9 +1,9 @@
 """Shapes of the matrices of one block: a column for each token."""
 
-from sim.shapes.feed_forward import Dense
-from sim.shapes.mixers import Attention
-from sim.shapes.model import ModelShape
-from workloads.errors import PolicyError
+from servetwin.sim.shapes.feed_forward import Dense
+from servetwin.sim.shapes.mixers import Attention
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.workloads.errors import PolicyError
 
 Shape = tuple[int, int]
 

@@ -1,7 +1,7 @@
 """Arithmetic intensities of textbooks: FLOP per byte of products and of attention."""
 
-from sim.step_times.roofline.decode_latency import SECONDS_PER_DAY
-from sim.step_times.roofline.matrix_products import BF16_BYTES
+from servetwin.sim.step_times.roofline.decode_latency import SECONDS_PER_DAY
+from servetwin.sim.step_times.roofline.matrix_products import BF16_BYTES
 
 
 def matmul_intensity(

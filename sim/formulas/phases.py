@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from sim.shapes.hardware import Hardware
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.operators import full_pairs
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.operators import full_pairs
 
 ELEMENT_BYTES = 2
 

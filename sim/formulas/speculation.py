@@ -6,11 +6,11 @@ al. (2023); the times of ``roofline_speed_up`` are those of the simulator.
 
 from scipy.optimize import brentq
 
-from policies.batch import BatchShape
-from sim.step_times.acceptance import Acceptance, Chain
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.step_time import roofline_step_time
-from workloads.errors import PolicyError
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.acceptance import Acceptance, Chain
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.workloads.errors import PolicyError
 
 
 def period(draft: float, verify: float, pipelined: bool) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sim.step_times.roofline.deployment import Deployment, EarlyExit
+from servetwin.sim.step_times.roofline.deployment import Deployment, EarlyExit
 
 
 def token_passes(prompt_tokens: int, output_tokens: int, cached: bool) -> int:

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 
-from sim.formulas.phases import (
+from servetwin.sim.formulas.phases import (
     Phases,
     activation_bytes,
     batch_where_kv_outweighs_weights,
     decode_traffic_ratio,
 )
-from sim.formulas.techniques import ideal_request_s
-from sim.published.claim import Claim
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.decode_latency import ideal_deployment
-from sim.step_times.roofline.deployment import Parallel
-from sim.step_times.roofline.formats import BF16, FORMATS, Format
-from sim.step_times.roofline.links import Link
+from servetwin.sim.formulas.techniques import ideal_request_s
+from servetwin.sim.published.claim import Claim
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
+from servetwin.sim.step_times.roofline.deployment import Parallel
+from servetwin.sim.step_times.roofline.formats import BF16, FORMATS, Format
+from servetwin.sim.step_times.roofline.links import Link
 
 _NAMED_PARAMS = 175e9
 """Weights as the model's name has them."""

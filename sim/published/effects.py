@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sim.techniques.effects import Effect, Laboratory
-from sim.techniques.experiment import Experiment
-from sim.techniques.registry import apply_all, find_technique
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.techniques.effects import Effect, Laboratory
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.registry import apply_all, find_technique
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
 
 Aspect = Literal["first token", "TPS", "throughput", "quality"]
 Condition = Literal["alone", "under load", "from admission", "saturated"]

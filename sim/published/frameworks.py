@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from policies.presets import find_preset
-from sim.experiments.scenario import replicate
-from sim.published.claim import Claim
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.deployment import Deployment
-from sim.techniques.eager import with_eager_kernels
-from sim.techniques.setup import Setup
-from workloads.generators.arrivals import PoissonArrivals
-from workloads.generators.generate import WorkloadSpec, generate
-from workloads.generators.lengths import IndependentLengths, LognormalTokens
-from workloads.trace import Trace
+from servetwin.policies.presets import find_preset
+from servetwin.sim.experiments.scenario import replicate
+from servetwin.sim.published.claim import Claim
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.techniques.eager import with_eager_kernels
+from servetwin.sim.techniques.setup import Setup
+from servetwin.workloads.generators.arrivals import PoissonArrivals
+from servetwin.workloads.generators.generate import WorkloadSpec, generate
+from servetwin.workloads.generators.lengths import IndependentLengths, LognormalTokens
+from servetwin.workloads.trace import Trace
 
 _SHAREGPT = IndependentLengths(
     LognormalTokens.from_mean(161, 1.0, max_tokens=1024),

@@ -2,27 +2,27 @@
 
 from collections.abc import Iterator
 
-from sim.formulas.intensities import (
+from servetwin.sim.formulas.intensities import (
     attention_intensity,
     gated_ffn_intensity,
     matmul_intensity,
     per_second,
 )
-from sim.published.claim import Claim
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.mixers import Attention, LatentAttention
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.decode_latency import (
+from servetwin.sim.published.claim import Claim
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.shapes.mixers import Attention, LatentAttention
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.decode_latency import (
     decode_latency,
     ideal_deployment,
     most_tokens_per_s,
     with_kv_heads,
 )
-from sim.step_times.roofline.formats import FORMATS
-from sim.step_times.roofline.matrix_products import matmul_rows_at
-from sim.step_times.roofline.memory import memory_sizes
-from sim.techniques.attention import SlidingWindow
-from sim.techniques.setup import Setup
+from servetwin.sim.step_times.roofline.formats import FORMATS
+from servetwin.sim.step_times.roofline.matrix_products import matmul_rows_at
+from servetwin.sim.step_times.roofline.memory import memory_sizes
+from servetwin.sim.techniques.attention import SlidingWindow
+from servetwin.sim.techniques.setup import Setup
 
 _LATENCIES = (
     (1, 40, "26869760000", "8.0208239", "124.6755"),

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-import sim.theory as theory
-from policies.batch import BatchShape
-from sim.formulas.techniques import (
+import servetwin.sim.theory as theory
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.formulas.techniques import (
     chunk_passes,
     fetch_s_per_token,
     kv_tokens_read,
@@ -13,13 +13,13 @@ from sim.formulas.techniques import (
     recompute_s_per_token,
     shared_prefix_hit_rate,
 )
-from sim.published.claim import Claim
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.decode_latency import ideal_deployment
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.roofline.links import Link
-from sim.step_times.roofline.roofline_estimate import RooflineEstimate
-from sim.theory.distributed import (
+from servetwin.sim.published.claim import Claim
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.links import Link
+from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
+from servetwin.sim.theory.distributed import (
     goodput_per_device_per_s,
     kv_transfer_s,
     pipeline_bubble,
@@ -27,7 +27,7 @@ from sim.theory.distributed import (
     prefill_ttft_s,
     tensor_parallel_prefill_ttft_s,
 )
-from sim.theory.kv_memory import copy_on_write, mean_paged_waste_tokens
+from servetwin.sim.theory.kv_memory import copy_on_write, mean_paged_waste_tokens
 
 _DECODE = {"projections", "FFN", "head", "decode attention"}
 _PROMPT = {"projections", "FFN"}

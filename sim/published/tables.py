@@ -1,6 +1,6 @@
 """All tables of the notes that figures here are compared with, by name."""
 
-from sim.published import (
+from servetwin.sim.published import (
     compression,
     deployment,
     frameworks,
@@ -10,8 +10,8 @@ from sim.published import (
     overview,
     speed_ups,
 )
-from sim.published.claim import PublishedTable
-from workloads.errors import PolicyError, did_you_mean
+from servetwin.sim.published.claim import PublishedTable
+from servetwin.workloads.errors import PolicyError, did_you_mean
 
 TABLES: dict[str, PublishedTable] = {
     "metrics": PublishedTable("metrics of three requests", "1.1.1", overview.metrics),

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sim.records.file_lock import ClaimError, locked, note, unmade
-from sim.records.own_files import has_key
+from servetwin.sim.records.file_lock import ClaimError, locked, note, unmade
+from servetwin.sim.records.own_files import has_key
 
 
 @contextmanager

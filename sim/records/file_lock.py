@@ -10,7 +10,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import ServetwinError
+from servetwin.workloads.errors import ServetwinError
 
 
 class ClaimError(ServetwinError):

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sim.records.metrics import LATENCIES, SLO
+from servetwin.sim.records.metrics import LATENCIES, SLO
 
 Floats = npt.NDArray[np.float64]
 

@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sim.records.steady_part import SteadyPart, steady_part
-from workloads.request import CANCELLED_BY_TEST
+from servetwin.sim.records.steady_part import SteadyPart, steady_part
+from servetwin.workloads.request import CANCELLED_BY_TEST
 
 AnyArray = npt.NDArray[Any]
 Arrays = dict[str, AnyArray]
@@ -41,7 +41,7 @@ Arrays = dict[str, AnyArray]
 Columns = dict[str, Any]
 """Columns by name: arrays, and lists of texts."""
 
-_FILE = resources.files("sim").joinpath("records/columns.json")
+_FILE = resources.files("servetwin.sim").joinpath("records/columns.json")
 MEANINGS: dict[str, dict[str, str]] = json.loads(_FILE.read_text("utf-8"))
 """The columns of tables and the keys of a steady part, and what is in them."""
 

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from sim.records.run_folder import JOURNAL
+from servetwin.sim.records.run_folder import JOURNAL
 
 CLAIM = ".servetwin-run.json"
 """The claim file of a folder (``sim.records.run_claim``), which lists the files of its run."""

@@ -16,14 +16,21 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from policies.step_record import StepRecord
-from sim.records.metrics import MEANINGS, SLO, summarize
-from sim.records.requests_csv import requests_csv
-from sim.records.run_folder import JOURNAL, SUMMARY, Files, Unwritten, write_elsewhere, write_files
-from workloads.errors import ServetwinError
-from workloads.files import document
-from workloads.version import own_version
-from workloads.yaml_text import load_yaml
+from servetwin.policies.step_record import StepRecord
+from servetwin.sim.records.metrics import MEANINGS, SLO, summarize
+from servetwin.sim.records.requests_csv import requests_csv
+from servetwin.sim.records.run_folder import (
+    JOURNAL,
+    SUMMARY,
+    Files,
+    Unwritten,
+    write_elsewhere,
+    write_files,
+)
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.files import document
+from servetwin.workloads.version import own_version
+from servetwin.workloads.yaml_text import load_yaml
 
 RunKind = Literal["simulation", "loadtest"]
 

@@ -13,8 +13,8 @@ from io import FileIO
 from itertools import count
 from pathlib import Path
 
-from sim.records.file_lock import ClaimError, locked, note, unmade
-from sim.records.own_files import CLAIM, RUN_FILES, files_in, is_run, named_as_runs
+from servetwin.sim.records.file_lock import ClaimError, locked, note, unmade
+from servetwin.sim.records.own_files import CLAIM, RUN_FILES, files_in, is_run, named_as_runs
 
 
 @dataclass(frozen=True, slots=True)

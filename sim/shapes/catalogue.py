@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from sim.shapes.entry_errors import first_problem
-from sim.shapes.hardware import Hardware
-from sim.shapes.hf_config import model_from_hf_config
-from sim.shapes.model import ModelShape
-from workloads.errors import ShapeError, did_you_mean
-from workloads.files import document
+from servetwin.sim.shapes.entry_errors import first_problem
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.shapes.hf_config import model_from_hf_config
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.workloads.errors import ShapeError, did_you_mean
+from servetwin.workloads.files import document
 
 Entry = TypeVar("Entry", ModelShape, Hardware)
 
@@ -59,7 +59,7 @@ def shipped_hardware() -> list[str]:
 
 
 def _folder(folder: str) -> Traversable:
-    return resources.files("sim").joinpath("shapes").joinpath(folder)
+    return resources.files("servetwin.sim").joinpath("shapes").joinpath(folder)
 
 
 def _shipped(folder: str) -> list[str]:

@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sim.shapes.entry_errors import first_problem
-from sim.shapes.feed_forward import Dense, Experts, FeedForward
-from sim.shapes.hf_families import FAMILIES, NAMES, NESTED_DEFAULTS, PLAIN, Family
-from sim.shapes.hf_keys import Keys
-from sim.shapes.mixers import Attention, LatentAttention, Mixer, Recurrence
-from sim.shapes.model import LayerGroup, ModelShape
-from workloads.errors import ShapeError
+from servetwin.sim.shapes.entry_errors import first_problem
+from servetwin.sim.shapes.feed_forward import Dense, Experts, FeedForward
+from servetwin.sim.shapes.hf_families import FAMILIES, NAMES, NESTED_DEFAULTS, PLAIN, Family
+from servetwin.sim.shapes.hf_keys import Keys
+from servetwin.sim.shapes.mixers import Attention, LatentAttention, Mixer, Recurrence
+from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.workloads.errors import ShapeError
 
 NO_LIMIT_TOKENS = 2**20
 """Context of a recurrent model, which has no limit of its own."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from reprlib import repr as shortened
 from typing import Any
 
-from workloads.errors import ShapeError
-from workloads.fields import MAX_COUNT
+from servetwin.workloads.errors import ShapeError
+from servetwin.workloads.fields import MAX_COUNT
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from policies.batch import Batch
-from policies.config import PolicyConfig, require
-from policies.drafted_decodes import DraftedDecodes, IntArray
-from policies.sequence import Sequence
-from sim.step_times.step_time import FloatArray
-from workloads.errors import PolicyError
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig, require
+from servetwin.policies.drafted_decodes import DraftedDecodes, IntArray
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.step_times.step_time import FloatArray
+from servetwin.workloads.errors import PolicyError
 
 Counts = npt.NDArray[np.integer[Any]]
 _ANSWERS = 64

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sim.step_times.black_box_steps import ObservedRequest, StepInterval, observed_steps
-from sim.step_times.fit import Fit, fit_line, fit_rows, noise_quantiles
-from sim.step_times.step_time import FEATURES, ROW_KNOTS, FloatArray, features
+from servetwin.sim.step_times.black_box_steps import ObservedRequest, StepInterval, observed_steps
+from servetwin.sim.step_times.fit import Fit, fit_line, fit_rows, noise_quantiles
+from servetwin.sim.step_times.step_time import FEATURES, ROW_KNOTS, FloatArray, features
 
 LEAST_SHARE = 0.1
 """An interval below this share of the median is two reads of the client, not a step."""

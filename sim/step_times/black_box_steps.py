@@ -12,9 +12,9 @@ from math import ceil
 
 import numpy as np
 
-from policies.batch import BatchShape
-from policies.config import PolicyConfig
-from sim.step_times.step_time import FloatArray, features
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.step_times.step_time import FloatArray, features
 
 Chunks = tuple[tuple[int, int], ...]
 

@@ -11,9 +11,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from policies.batch import BatchShape, Totals
-from sim.step_times.provenance import MeasuredRange
-from sim.step_times.step_time import (
+from servetwin.policies.batch import BatchShape, Totals
+from servetwin.sim.step_times.provenance import MeasuredRange
+from servetwin.sim.step_times.step_time import (
     UNIT_S,
     FloatArray,
     LinearStepTime,

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from policies.batch import BatchShape
-from sim.step_times.step_time import BATCH_PAIRS, FEATURES, FloatArray, features
-from workloads.errors import ProfileError
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.step_time import BATCH_PAIRS, FEATURES, FloatArray, features
+from servetwin.workloads.errors import ProfileError
 
 IntArray = npt.NDArray[np.int64]
 NOISE_QUANTILES = 200

@@ -10,9 +10,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from policies.batch import Batch, BatchShape
-from sim.step_times.step_time import UNIT_BITS, UNIT_S, FloatArray, shape_for, to_units
-from workloads.native_class import mypyc_attr
+from servetwin.policies.batch import Batch, BatchShape
+from servetwin.sim.step_times.step_time import UNIT_BITS, UNIT_S, FloatArray, shape_for, to_units
+from servetwin.workloads.native_class import mypyc_attr
 
 
 class Piece(NamedTuple):

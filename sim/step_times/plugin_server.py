@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from policies.batch import BatchShape
-from policies.config import PolicyConfig
-from policies.protocols import KVLayout
-from sim.records.run import Run
-from sim.step_times.origin import Origin
-from sim.step_times.profile import ApiLatencyFit, Profile, load_profile
-from sim.step_times.step_time import NO_NOISE, NoiseSample, StepTime
-from workloads.errors import ProfileError
-from workloads.plugins import Registry, names_a_file
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVLayout
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, load_profile
+from servetwin.sim.step_times.step_time import NO_NOISE, NoiseSample, StepTime
+from servetwin.workloads.errors import ProfileError
+from servetwin.workloads.plugins import Registry, names_a_file
 
 
 def _wrong_durations(durations_s: Any, shape: BatchShape, steps: int = 1) -> str | None:
@@ -28,10 +28,10 @@ RETURNED = {"seconds": _wrong_durations}
 STEP_TIMES: Registry[StepTime] = Registry(
     "profile",
     "step time",
-    "sim.step_times.protocol:StepTime",
+    "servetwin.sim.step_times.protocol:StepTime",
     "",
     {},
-    checks="sim.step_times.plugin_server:RETURNED",
+    checks="servetwin.sim.step_times.plugin_server:RETURNED",
 )
 """None is registered: a registered step time is a profile, a data sheet or a table."""
 

@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from policies.config import PolicyConfig
-from policies.protocols import KVLayout
-from sim.records.run import Run
-from sim.step_times.extrapolation import ExtrapolatedStepTime
-from sim.step_times.fit import Fit
-from sim.step_times.origin import Origin, origin_in_words
-from sim.step_times.provenance import Calibration, Formula, MeasuredRange, Source
-from sim.step_times.step_time import (
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVLayout
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.extrapolation import ExtrapolatedStepTime
+from servetwin.sim.step_times.fit import Fit
+from servetwin.sim.step_times.origin import Origin, origin_in_words
+from servetwin.sim.step_times.provenance import Calibration, Formula, MeasuredRange, Source
+from servetwin.sim.step_times.step_time import (
     BATCH_PAIRS,
     FEATURES,
     ApiLatency,
@@ -25,8 +25,8 @@ from sim.step_times.step_time import (
     NoiseSample,
     StepTime,
 )
-from workloads.errors import PolicyError, ProfileError, did_you_mean
-from workloads.files import document
+from servetwin.workloads.errors import PolicyError, ProfileError, did_you_mean
+from servetwin.workloads.files import document
 
 DEFAULT_PROFILE = "base-cpu"
 
@@ -294,7 +294,7 @@ def load_profile(name: str) -> Profile:
     shipped = shipped_profiles()
     read: Callable[[], str | bytes]
     if name in shipped:
-        read = resources.files("sim").joinpath(f"profiles/{name}.json").read_text
+        read = resources.files("servetwin.sim").joinpath(f"profiles/{name}.json").read_text
     elif name.endswith(".json"):
         read = partial(document, Path(name))
     else:
@@ -313,7 +313,7 @@ def load_profile(name: str) -> Profile:
 
 def shipped_profiles() -> list[str]:
     """Return the names of the profiles that come with the package."""
-    folder = resources.files("sim").joinpath("profiles")
+    folder = resources.files("servetwin.sim").joinpath("profiles")
     return sorted(p.name.removesuffix(".json") for p in folder.iterdir() if p.name[-5:] == ".json")
 
 

@@ -5,7 +5,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from policies.batch import Batch, BatchShape, Totals
+from servetwin.policies.batch import Batch, BatchShape, Totals
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 

@@ -22,9 +22,9 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import pandas as pd
 
-from policies.protocols import KVLayout
-from sim.step_times.origin import Origin
-from sim.step_times.step_time import FloatArray
+from servetwin.policies.protocols import KVLayout
+from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.step_time import FloatArray
 
 Provenance = Literal["measured", "interpolated", "extrapolated", "roofline"]
 

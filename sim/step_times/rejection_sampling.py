@@ -6,8 +6,8 @@ Leviathan et al. (ICML 2023), section 2.3; Chen et al. (2023), theorem 1.
 import numpy as np
 import numpy.typing as npt
 
-from sim.step_times.step_time import FloatArray
-from workloads.errors import PolicyError
+from servetwin.sim.step_times.step_time import FloatArray
+from servetwin.workloads.errors import PolicyError
 
 _TOLERANCE = 1e-9
 

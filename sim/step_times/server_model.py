@@ -4,12 +4,12 @@ from typing import Protocol
 
 import numpy as np
 
-from policies.config import PolicyConfig
-from policies.protocols import KVLayout
-from sim.records.run import Run
-from sim.step_times.acceptance import Acceptance
-from sim.step_times.origin import Origin
-from sim.step_times.step_time import ApiLatency, NoiseSample, StepTime
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVLayout
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.acceptance import Acceptance
+from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.step_time import ApiLatency, NoiseSample, StepTime
 
 
 class StepTimeSource(Protocol):

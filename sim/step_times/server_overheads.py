@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.step_times.origin import Origin
-from sim.step_times.profile import ApiLatencyFit
-from sim.step_times.step_time import FloatArray
-from workloads.errors import ProfileError, did_you_mean
-from workloads.key_values import key_values
+from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.profile import ApiLatencyFit
+from servetwin.sim.step_times.step_time import FloatArray
+from servetwin.workloads.errors import ProfileError, did_you_mean
+from servetwin.workloads.key_values import key_values
 
 OPTION = "--overheads"
 GIVEN = "given"
@@ -137,7 +137,7 @@ def fitted_overheads(backend: str | None) -> ServerOverheads:
 
     Raises ``ProfileError`` for a backend without any.
     """
-    text = resources.files("sim").joinpath("shapes/overheads.json").read_text("utf-8")
+    text = resources.files("servetwin.sim").joinpath("shapes/overheads.json").read_text("utf-8")
     shipped = json.loads(text)
     if backend not in shipped["backends"]:
         there = ", ".join(shipped["backends"])

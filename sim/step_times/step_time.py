@@ -29,11 +29,11 @@ from typing import ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from policies.batch import Batch, BatchShape, Totals
-from sim.step_times.protocol import FloatArray as FloatArray
-from sim.step_times.protocol import StepTime as StepTime
-from sim.ticks import TICK_BITS
-from workloads.native_class import mypyc_attr
+from servetwin.policies.batch import Batch, BatchShape, Totals
+from servetwin.sim.step_times.protocol import FloatArray as FloatArray
+from servetwin.sim.step_times.protocol import StepTime as StepTime
+from servetwin.sim.ticks import TICK_BITS
+from servetwin.workloads.native_class import mypyc_attr
 
 ROW_KNOTS = (0, 2, 4, 6, 7, 8, 12, 16, 24, 32, 64, 128, 512)
 """Rows at which the per-row slope may change; the last segment is open."""

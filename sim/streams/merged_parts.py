@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sim.streams.table_sink import spooled
+from servetwin.sim.streams.table_sink import spooled
 
 KEYS = {
     "requests": ("row",),

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from sim.experiments.scenario import Scenario
-from sim.streams.partition import Part
-from sim.streams.streamed_run import simulate_rows
-from sim.streams.table_sink import Spool, TableSink
-from workloads.request import Request
-from workloads.streams.streamed_trace import StreamedTrace
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.streams.partition import Part
+from servetwin.sim.streams.streamed_run import simulate_rows
+from servetwin.sim.streams.table_sink import Spool, TableSink
+from servetwin.workloads.request import Request
+from servetwin.workloads.streams.streamed_trace import StreamedTrace
 
 
 @dataclass(frozen=True, slots=True)

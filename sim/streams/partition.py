@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.config import PolicyConfig
-from policies.registry import MEMORIES, ROUTERS, build_scheduler
-from policies.routers.routing import BLIND_ROUTERS
-from policies.schedulers.registry import SCHEDULERS
-from sim.experiments.scenario import Scenario
-from sim.step_times.step_time import StepNoise
-from workloads.errors import PolicyError
-from workloads.plugins import names_a_file
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import MEMORIES, ROUTERS, build_scheduler
+from servetwin.policies.routers.routing import BLIND_ROUTERS
+from servetwin.policies.schedulers.registry import SCHEDULERS
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.step_times.step_time import StepNoise
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.plugins import names_a_file
 
 BLIND_NAMES = tuple(name for name, router in ROUTERS.items() if router in BLIND_ROUTERS)
 """The names of the routers that look at no state."""

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from sim.streams.merged_parts import chained, merged
-from sim.streams.part_run import DividedRun, PartDone, part_folder
-from sim.streams.partition import (
+from servetwin.sim.streams.merged_parts import chained, merged
+from servetwin.sim.streams.part_run import DividedRun, PartDone, part_folder
+from servetwin.sim.streams.partition import (
     Part,
     has_one_server,
     joined,
     parts_of,
     require_partitionable,
 )
-from sim.streams.row_groups import SCHEMAS
-from sim.streams.run_tables import RunTables
+from servetwin.sim.streams.row_groups import SCHEMAS
+from servetwin.sim.streams.run_tables import RunTables
 
 Advance = Callable[[int], None]
 Simulated = Callable[[DividedRun, Sequence[Part]], Iterator[tuple[int, PartDone]]]

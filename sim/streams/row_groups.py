@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sim.core.recorder import STEP_ROW
-from sim.records.metrics import REQUEST_COLUMNS
-from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
+from servetwin.sim.core.recorder import STEP_ROW
+from servetwin.sim.records.metrics import REQUEST_COLUMNS
+from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
 
 GROUP_ROWS = 1 << 16
 _TEXTS = ("request_id", "status", "error")

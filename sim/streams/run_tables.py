@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from sim.records.metrics import SLO
-from sim.records.run import NotWritten, Run
-from sim.records.run_folder import SUMMARY, write_files
-from sim.step_times.provenance import ProvenanceSum, Source
-from sim.step_times.server_model import ServerModel
-from sim.streams.row_groups import SCHEMAS, ParquetRows, RowGroups
-from sim.streams.sketched_summary import SketchedSummary
-from sim.streams.table_sink import not_written
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import NotWritten, Run
+from servetwin.sim.records.run_folder import SUMMARY, write_files
+from servetwin.sim.step_times.provenance import ProvenanceSum, Source
+from servetwin.sim.step_times.server_model import ServerModel
+from servetwin.sim.streams.row_groups import SCHEMAS, ParquetRows, RowGroups
+from servetwin.sim.streams.sketched_summary import SketchedSummary
+from servetwin.sim.streams.table_sink import not_written
 
 
 class RunTables:

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sim.records.metrics import LATENCIES, PERCENTILES, SLO, STATUSES
-from workloads.errors import ServetwinError
+from servetwin.sim.records.metrics import LATENCIES, PERCENTILES, SLO, STATUSES
+from servetwin.workloads.errors import ServetwinError
 
 CENTROIDS = 8_000
 """Of a sketch: it takes about 0.15 MB, and quantiles err by less than 0.1 % of their value."""

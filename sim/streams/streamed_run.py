@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.core.flushing_recorder import FlushingRecorder, RowSink
-from sim.core.pools import Share
-from sim.experiments.predict import sources
-from sim.experiments.scenario import Scenario, replicate
-from sim.records.metrics import SLO
-from sim.streams.run_tables import RunTables
-from sim.streams.table_sink import TableSink
-from workloads.request import Request
+from servetwin.sim.core.flushing_recorder import FlushingRecorder, RowSink
+from servetwin.sim.core.pools import Share
+from servetwin.sim.experiments.predict import sources
+from servetwin.sim.experiments.scenario import Scenario, replicate
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.streams.run_tables import RunTables
+from servetwin.sim.streams.table_sink import TableSink
+from servetwin.workloads.request import Request
 
 
 def open_loop(scenario: Scenario) -> Scenario:

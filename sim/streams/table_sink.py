@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import ipc
 
-from sim.records.metrics import REQUEST_COLUMNS, Columns
-from sim.records.run import NotWritten
-from sim.streams.row_groups import SCHEMAS
+from servetwin.sim.records.metrics import REQUEST_COLUMNS, Columns
+from servetwin.sim.records.run import NotWritten
+from servetwin.sim.streams.row_groups import SCHEMAS
 
 PIECE_ROWS = 1 << 12
 """Of a spool, which is read again piece by piece, often many spools side by side."""

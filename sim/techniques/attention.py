@@ -7,12 +7,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from sim.shapes.frozen_model import Count
-from sim.shapes.mixers import Attention, LatentAttention, Mixer
-from sim.shapes.model import LayerGroup, ModelShape
-from sim.techniques.experiment import LONG_PROMPTS
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Family, Technique
+from servetwin.sim.shapes.frozen_model import Count
+from servetwin.sim.shapes.mixers import Attention, LatentAttention, Mixer
+from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.techniques.experiment import LONG_PROMPTS
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Family, Technique
 
 OneIn = Annotated[int | None, Field(ge=2)]
 """One layer in so many stays as it is; None: all layers change."""

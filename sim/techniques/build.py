@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.efficiency import Efficiency
-from sim.techniques.setup import Setup
-from sim.techniques.toggles import Toggles
-from workloads.errors import PolicyError, did_you_mean
-from workloads.key_values import key_values
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.efficiency import Efficiency
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.toggles import Toggles
+from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.key_values import key_values
 
 _MOST = 1e6
 _EFFICIENCIES = tuple(f.name for f in fields(Efficiency))

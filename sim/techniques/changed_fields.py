@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from sim.shapes.frozen_model import FrozenModel
-from sim.step_times.roofline.formats import Format
-from sim.techniques.setup import Setup
+from servetwin.sim.shapes.frozen_model import FrozenModel
+from servetwin.sim.step_times.roofline.formats import Format
+from servetwin.sim.techniques.setup import Setup
 
 
 def changed_fields(before: Setup, after: Setup) -> list[str]:

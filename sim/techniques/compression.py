@@ -9,13 +9,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.shapes.feed_forward import Dense, Experts, FeedForward
-from sim.shapes.frozen_model import Count
-from sim.shapes.mixers import Mixer, Recurrence
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.formats import Format
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.shapes.feed_forward import Dense, Experts, FeedForward
+from servetwin.sim.shapes.frozen_model import Count
+from servetwin.sim.shapes.mixers import Mixer, Recurrence
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.formats import Format
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
 
 _KeptShare = Annotated[float, Field(gt=0, le=1)]
 _BITMAP_BYTES = 1 / 8

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sim.shapes.frozen_model import Share
-from sim.step_times.acceptance import Acceptance, Blockwise, Diffusion
-from sim.step_times.roofline.deployment import Cascade, Drafting, EarlyExit
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.shapes.frozen_model import Share
+from servetwin.sim.step_times.acceptance import Acceptance, Blockwise, Diffusion
+from servetwin.sim.step_times.roofline.deployment import Cascade, Drafting, EarlyExit
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
 
 _BATCHING = "continuous"
 _SEVERAL_TOKENS = "not modelled together with passes of several tokens"

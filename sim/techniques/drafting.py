@@ -11,17 +11,17 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from sim.shapes.catalogue import find_hardware
-from sim.shapes.frozen_model import Count, Positive, Share
-from sim.shapes.hardware import Hardware
-from sim.shapes.model import ModelShape
-from sim.step_times.acceptance import Chain, StoppedChain, Tree
-from sim.step_times.roofline.deployment import Deployment, Drafting
-from sim.step_times.roofline.formats import FORMATS, Format
-from sim.techniques.decoding import DraftedDecoding, PassCount, split_by_x
-from sim.techniques.numbers import format_on_device
-from sim.techniques.setup import Setup
-from workloads.errors import did_you_mean
+from servetwin.sim.shapes.catalogue import find_hardware
+from servetwin.sim.shapes.frozen_model import Count, Positive, Share
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.acceptance import Chain, StoppedChain, Tree
+from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting
+from servetwin.sim.step_times.roofline.formats import FORMATS, Format
+from servetwin.sim.techniques.decoding import DraftedDecoding, PassCount, split_by_x
+from servetwin.sim.techniques.numbers import format_on_device
+from servetwin.sim.techniques.setup import Setup
+from servetwin.workloads.errors import did_you_mean
 
 ENTROPY_FACTOR = 0.2
 """A token of entropy H is accepted with probability 1 - sqrt(0.2 H) or more (AdaEDL 2024)."""

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sim.techniques.setup import Setup
+from servetwin.sim.techniques.setup import Setup
 
 LAYER_S = 1 / 25.5 / 32
 """A layer of Llama-7B, launched from Python, whatever the device: 25.5 tokens/s

@@ -11,16 +11,16 @@ from typing import Literal
 
 import numpy as np
 
-from sim.experiments.paired_comparison import half_width
-from sim.experiments.scenario import Scenario, replicate
-from sim.records.metrics import figure
-from sim.records.run import Run
-from sim.shapes.model import ModelShape
-from sim.techniques.experiment import Experiment
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
-from workloads.errors import PolicyError
-from workloads.trace import Trace
+from servetwin.sim.experiments.paired_comparison import half_width
+from servetwin.sim.experiments.scenario import Scenario, replicate
+from servetwin.sim.records.metrics import figure
+from servetwin.sim.records.run import Run
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.trace import Trace
 
 DEAD_BAND = 0.01
 CONFIDENCE = 0.95

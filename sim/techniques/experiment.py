@@ -6,12 +6,12 @@ The same requests go to both sides, seed by seed (common random numbers).
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from workloads.generators.arrivals import PoissonArrivals
-from workloads.generators.generate import WorkloadSpec, generate
-from workloads.generators.lengths import IndependentLengths, LognormalTokens
-from workloads.request import Request
-from workloads.trace import Trace
-from workloads.transform import at_rate
+from servetwin.workloads.generators.arrivals import PoissonArrivals
+from servetwin.workloads.generators.generate import WorkloadSpec, generate
+from servetwin.workloads.generators.lengths import IndependentLengths, LognormalTokens
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate
 
 _APART_S = 1e5
 _PREFIX_BLOCK_TOKENS = 16

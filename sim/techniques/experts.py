@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from sim.shapes.feed_forward import Dense, Experts, FeedForward
-from sim.shapes.frozen_model import Count
-from sim.shapes.model import ModelShape
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.shapes.feed_forward import Dense, Experts, FeedForward
+from servetwin.sim.shapes.frozen_model import Count
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
 
 
 class MixtureOfExperts(Technique):

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.shapes.frozen_model import Count
-from sim.techniques.experiment import LONG_PROMPTS
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.shapes.frozen_model import Count
+from servetwin.sim.techniques.experiment import LONG_PROMPTS
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
 
 
 class KernelTechnique(Technique):

@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sim.shapes.frozen_model import Count, Positive, Share
-from sim.shapes.mixers import Attention, Mixer
-from sim.shapes.model import ModelShape
-from sim.techniques.attention import AttentionChange
-from sim.techniques.experiment import LONG_PROMPTS
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.shapes.frozen_model import Count, Positive, Share
+from servetwin.sim.shapes.mixers import Attention, Mixer
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.techniques.attention import AttentionChange
+from servetwin.sim.techniques.experiment import LONG_PROMPTS
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
 
 
 class KVCache(Technique):

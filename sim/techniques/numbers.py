@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from sim.shapes.frozen_model import Count
-from sim.shapes.hardware import Hardware
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.formats import (
+from servetwin.sim.shapes.frozen_model import Count
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.formats import (
     BF16,
     BLOCK_FORMATS,
     FORMATS,
@@ -20,10 +20,10 @@ from sim.step_times.roofline.formats import (
     grouped_bytes,
     with_dynamic_scales,
 )
-from sim.step_times.roofline.quantisation_noise import Grid
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
-from workloads.errors import did_you_mean
+from servetwin.sim.step_times.roofline.quantisation_noise import Grid
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import did_you_mean
 
 BREAK_EVEN_WIDTH = 4096
 """Model width at which products by LLM.int8 are as fast as in fp16 (Dettmers 2022: 6.7B models)."""

@@ -9,11 +9,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.shapes.frozen_model import Count, Positive
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.links import Link
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.shapes.frozen_model import Count, Positive
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.links import Link
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
 
 
 class Parallelism(Technique):

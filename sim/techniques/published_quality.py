@@ -13,10 +13,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from sim.shapes.frozen_model import FrozenModel, Positive
-from workloads.errors import PolicyError, did_you_mean
-from workloads.key_values import key_values
-from workloads.plugins import split_settings
+from servetwin.sim.shapes.frozen_model import FrozenModel, Positive
+from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.key_values import key_values
+from servetwin.workloads.plugins import split_settings
 
 Metric = Literal["perplexity", "accuracy"]
 _Text = Annotated[str, Field(min_length=1)]
@@ -97,7 +97,7 @@ def read_published_quality(path: Path | Traversable) -> PublishedQuality:
 def published_quality() -> PublishedQuality:
     """Return the figures that come with the product."""
     file = "techniques/published_quality.json"
-    return read_published_quality(resources.files("sim").joinpath(file))
+    return read_published_quality(resources.files("servetwin.sim").joinpath(file))
 
 
 def _require_known(where: str, name: str, known: Iterable[str]) -> None:

@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal, get_args
 
-from sim.shapes.model import ModelShape
-from sim.techniques.published_quality import Metric, PublishedQuality, Series, published_quality
-from sim.techniques.technique import Technique
-from workloads.errors import PolicyError, did_you_mean
-from workloads.key_values import key_value
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.techniques.published_quality import (
+    Metric,
+    PublishedQuality,
+    Series,
+    published_quality,
+)
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.key_values import key_value
 
 Basis = Literal["by definition", "this model", "nearest model", "own value"]
 FORM = "NAME=METRIC:CHANGE%@SOURCE"

@@ -6,12 +6,12 @@ Symbols in the formulas: d width, h heads, e head size, E inner width, N state p
 from math import ceil
 from typing import Literal
 
-from sim.shapes.feed_forward import Dense
-from sim.shapes.frozen_model import Count
-from sim.shapes.mixers import Attention, Recurrence
-from sim.shapes.model import LayerGroup, ModelShape
-from sim.techniques.attention import AttentionChange, OneIn
-from sim.techniques.setup import Setup
+from servetwin.sim.shapes.feed_forward import Dense
+from servetwin.sim.shapes.frozen_model import Count
+from servetwin.sim.shapes.mixers import Attention, Recurrence
+from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.techniques.attention import AttentionChange, OneIn
+from servetwin.sim.techniques.setup import Setup
 
 _CONVOLVED_TOKENS = 4
 _BLOCKS_PER_LAYER = 2

@@ -8,11 +8,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from policies.config import PrefixIndex, Reservation
-from sim.shapes.frozen_model import Count, Positive
-from sim.techniques.experiment import Experiment
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.policies.config import PrefixIndex, Reservation
+from servetwin.sim.shapes.frozen_model import Count, Positive
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
 
 _NO_BUDGET = 1 << 20
 _BY_REQUEST = ("static", "insertion")

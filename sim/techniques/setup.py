@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 
-from policies.config import PolicyConfig
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.step_times.acceptance import Acceptance
-from sim.step_times.profile import ApiLatencyFit
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.server import RooflineServer, base_policies, memory_settings
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.step_times.acceptance import Acceptance
+from servetwin.sim.step_times.profile import ApiLatencyFit
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.server import RooflineServer, base_policies, memory_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
-from sim.shapes.catalogue import find_model
-from sim.shapes.frozen_model import FrozenModel
-from sim.shapes.mixers import Recurrence
-from sim.shapes.model import ModelShape
-from sim.techniques.experiment import Experiment
-from sim.techniques.setup import Setup
-from workloads.errors import PolicyError, ShapeError
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.shapes.frozen_model import FrozenModel
+from servetwin.sim.shapes.mixers import Recurrence
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.setup import Setup
+from servetwin.workloads.errors import PolicyError, ShapeError
 
 _MOST_COUNT, _MOST_QUANTITY = 10_000_000, 1e9
 """Of whole and of other parameters: what is more only overflows."""

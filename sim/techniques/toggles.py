@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sim.techniques.registry import TECHNIQUES, apply_all, find_technique
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
-from workloads.errors import PolicyError
+from servetwin.sim.techniques.registry import TECHNIQUES, apply_all, find_technique
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,13 @@ import numpy.typing as npt
 from scipy.linalg import solve_banded
 from scipy.stats import poisson
 
-from sim.theory.checks import TheoryError, check_not_negative, check_positive, check_whole, stable
+from servetwin.sim.theory.checks import (
+    TheoryError,
+    check_not_negative,
+    check_positive,
+    check_whole,
+    stable,
+)
 
 _NEGLIGIBLE = 1e-17
 _MAX_TERMS = 1 << 20

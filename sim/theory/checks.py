@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from math import isfinite
 
-from workloads.errors import ServetwinError
+from servetwin.workloads.errors import ServetwinError
 
 
 class TheoryError(ServetwinError):

@@ -6,8 +6,8 @@ back to the first stage only after the last one. Disaggregation: equal prompts t
 2024), section 3.1, each an M/D/1 queue.
 """
 
-from sim.theory.checks import check_not_negative, check_positive, check_whole
-from sim.theory.single_server import md1_wait_s
+from servetwin.sim.theory.checks import check_not_negative, check_positive, check_whole
+from servetwin.sim.theory.single_server import md1_wait_s
 
 
 def pipeline_makespan_s(stages: int, micro_batches: int, stage_s: float) -> float:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from policies.config import Reservation
-from sim.theory.checks import TheoryError, check_not_negative, check_positive, check_whole
+from servetwin.policies.config import Reservation
+from servetwin.sim.theory.checks import TheoryError, check_not_negative, check_positive, check_whole
 
 IntArray = npt.NDArray[np.int64]
 

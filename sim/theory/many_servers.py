@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import poisson
 
-import sim.theory.checks as checks
+import servetwin.sim.theory.checks as checks
 
 _RESCALE_ABOVE = 1e200
 

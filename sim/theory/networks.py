@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sim.theory.checks import TheoryError, check_not_negative, check_positive, check_whole
-from sim.theory.single_server import mm1_sojourn_s
+from servetwin.sim.theory.checks import TheoryError, check_not_negative, check_positive, check_whole
+from servetwin.sim.theory.single_server import mm1_sojourn_s
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sim.theory.checks import TheoryError, check_not_negative, check_positive, stable
+from servetwin.sim.theory.checks import TheoryError, check_not_negative, check_positive, stable
 
 FloatArray = npt.NDArray[np.float64]
 

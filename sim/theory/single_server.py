@@ -6,7 +6,7 @@ exclude service, sojourns include it. All raise TheoryError at a utilisation of 
 
 from math import log1p, sqrt
 
-import sim.theory.checks as checks
+import servetwin.sim.theory.checks as checks
 
 
 def mg1_wait_s(rate_per_s: float, service_s: float, service_cv: float) -> float:

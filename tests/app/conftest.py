@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sim.step_times.profile import Profile, StepTimeFit
+from servetwin.sim.step_times.profile import Profile, StepTimeFit
 
 POLICIES = {
     "batching": "chunked",

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from servetwin.workloads.native import write_trace
 from tests.support import recorded_files
 from tests.support.command import commands, refused, servetwin
 from tests.support.mock_endpoint import evenly, mocked, plan, truths
 from tests.support.paths import SAMPLE
-from workloads.native import write_trace
 
 REPLAY = ("replay", SAMPLE, "--limit", 5, "--replications", 0)
 COMPARE = (*REPLAY, "--compare", "static", "vllm-v1")

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from policies.prefix.eviction import EVICTION_ORDERS
-from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
-from sim.step_times.plugin_server import STEP_TIMES
-from sim.techniques.registry import TECHNIQUES
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.sim.step_times.plugin_server import STEP_TIMES
+from servetwin.sim.techniques.registry import TECHNIQUES
+from servetwin.workloads import plugins
+from servetwin.workloads.generators.processes import ARRIVALS
+from servetwin.workloads.plugins import Registry
+from servetwin.workloads.readers.registry import READERS
 from tests.support.command import refused, servetwin
 from tests.support.paths import SAMPLE
-from workloads import plugins
-from workloads.generators.processes import ARRIVALS
-from workloads.plugins import Registry
-from workloads.readers.registry import READERS
 
 REPLAY = ("replay", SAMPLE, "--limit", 20, "--replications", 0)
 SHARING = ("--prefix-cache", "--kv-tokens", 2048, "--set")
@@ -41,7 +41,7 @@ KINDS = {
     "batching": Kind(
         SCHEDULERS,
         lambda name: (*REPLAY, "--batching", name),
-        "from policies.schedulers.continuous import ContinuousBatching\n"
+        "from servetwin.policies.schedulers.continuous import ContinuousBatching\n"
         "class Mine(ContinuousBatching):\n    pass\n",
         "class Mine:\n    def __init__(self, memory, config):\n        self.memory = memory\n",
         "schedule(self, now_s)",
@@ -49,7 +49,7 @@ KINDS = {
     "kv": Kind(
         MEMORIES,
         lambda name: (*REPLAY, "--kv", name),
-        "from policies.kv.paged import PagedKV\nclass Mine(PagedKV):\n    pass\n",
+        "from servetwin.policies.kv.paged import PagedKV\nclass Mine(PagedKV):\n    pass\n",
         "class Mine:\n    def __init__(self, config):\n        pass\n",
         "reserve(self, seq, tokens)",
         "None",
@@ -91,7 +91,7 @@ KINDS = {
     "reader": Kind(
         READERS,
         lambda name: (*REPLAY, "--reader", name),
-        "from workloads.request import Request\nfrom workloads.trace import Trace\n"
+        "from servetwin.workloads import Request, Trace\n"
         "class Mine:\n    def recognises(self, row):\n        return True\n"
         "    def read(self, rows):\n        return Trace((Request('a', 0.0, 3, 2),), 'mine')\n",
         "class Mine:\n    def recognises(self, row):\n        return True\n",
@@ -100,7 +100,7 @@ KINDS = {
     "technique": Kind(
         TECHNIQUES,
         lambda name: (*REPLAY, "--model", "llama-3-8b", "--hardware", "h100", "--technique", name),
-        "from sim.techniques.technique import Technique\nclass Mine(Technique):\n"
+        "from servetwin.sim.techniques.technique import Technique\nclass Mine(Technique):\n"
         "    name, family, kind, lossless = 'mine', 'serving', 'system', True\n"
         "    formula, source = 'none', 'none'\n"
         "    def apply(self, setup):\n        return setup.with_policies(max_seqs=4)\n",
@@ -268,8 +268,8 @@ def test_settings_come_after_the_class(kind: str, setting: str, mine: Path) -> N
 
 def test_an_error_in_what_a_plug_in_hands_out_is_named_too(mine: Path) -> None:
     mine.write_text(
-        "from policies.schedulers.continuous import ContinuousBatching\n"
-        "from policies.schedulers.queueing import RankedQueue\n"
+        "from servetwin.policies.schedulers.continuous import ContinuousBatching\n"
+        "from servetwin.policies.schedulers.queueing import RankedQueue\n"
         "class Queue(RankedQueue):\n"
         "    def rank(self, seq):\n        return seq.nothing\n"
         "class Mine(ContinuousBatching):\n"
@@ -296,7 +296,7 @@ def test_numbers_of_numpy_enter_as_numbers_of_python(
 
 def test_an_error_in_an_inherited_method_names_the_plug_in(mine: Path) -> None:
     mine.write_text(
-        "from policies.schedulers.continuous import ContinuousBatching\n"
+        "from servetwin.policies.schedulers.continuous import ContinuousBatching\n"
         "class Mine(ContinuousBatching):\n"
         "    def _may_join(self, head, left, batch):\n        return 1 / 0\n"
     )

@@ -10,14 +10,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from engine.http.engine_server import EngineServer
-from engine.serve_options import ServeOptions
-from loadtest.mock.plan import MockPlan
-from policies.config import PolicyConfig
+from servetwin.engine.http.engine_server import EngineServer
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.loadtest.mock.plan import MockPlan
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.child_process import python_command, python_environment
 from tests.support.command import servetwin
 from tests.support.mock_endpoint import mocked
 from tests.support.paths import ROOT, SAMPLE
-from workloads.child_process import python_command, python_environment
 
 NAMES = ("workloads", "policies", "sim", "engine", "loadtest", "app", "simpy", "streamlit")
 
@@ -80,7 +80,7 @@ def test_servers(command: tuple[str, ...], health: str, hostile: Path) -> None:
     pytest.importorskip("torch" if "serve" in command else "streamlit")
     port = free_port()
     server = subprocess.Popen(
-        python_command("-m", "app.cli", *command, str(port)),
+        python_command("-m", "servetwin", *command, str(port)),
         env=python_environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -123,6 +123,6 @@ def test_the_environment_names_our_root_and_no_relative_folder(
 def test_an_installed_program_adds_no_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("workloads.child_process._ROOT", tmp_path)
+    monkeypatch.setattr("servetwin.workloads.child_process._ROOT", tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     assert "PYTHONPATH" not in python_environment()

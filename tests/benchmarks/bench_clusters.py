@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from policies.registry import ROUTERS
+from servetwin.policies.registry import ROUTERS
 from tests.benchmarks.clusters import HEADER, MEASURES, REPLICAS
 
 

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from policies.config import PrefixIndex
+from servetwin.policies.config import PrefixIndex
 from tests.benchmarks.queues import HEADER, ROWS, events, line, mooncake, mooncake_of_preset
 from tests.benchmarks.simulator import MOONCAKE
 

@@ -17,9 +17,9 @@ from typing import Annotated, Any
 
 import typer
 
-from app.twin.black_box.burst_sender import Allowance
-from app.twin.black_box.calibration import BlackBoxCalibrator
-from app.twin.verification import (
+from servetwin.app.twin.black_box.burst_sender import Allowance
+from servetwin.app.twin.black_box.calibration import BlackBoxCalibrator
+from servetwin.app.twin.verification import (
     BLACK_BOX_ROUNDS,
     BLACK_BOX_UTILISATIONS,
     Level,
@@ -27,20 +27,27 @@ from app.twin.verification import (
     Verification,
     Verifier,
 )
-from loadtest.endpoint import Endpoint, probe
-from loadtest.report.comparison import MetricComparison
-from sim.records.run import machine_facts
+from servetwin.loadtest.endpoint import Endpoint, probe
+from servetwin.loadtest.report.comparison import MetricComparison
+from servetwin.sim.records.run import machine_facts
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import limit, scale_tokens, window
 from tests.benchmarks.simulator import CONVERSATION
-from workloads.reading import read_trace
-from workloads.trace import Trace
-from workloads.transform import limit, scale_tokens, window
 
 SERVERS = {
     "simulated": "--simulated base-cpu",
     "continuous": "--model base",
     "chunked+prefix": "--model base --batching chunked --prefix-cache",
 }
-COMMAND = [sys.executable, "-c", "from app.cli import main; main()", "serve", "--port", "0"]
+COMMAND = [
+    sys.executable,
+    "-c",
+    "from servetwin.app.cli import main; main()",
+    "serve",
+    "--port",
+    "0",
+]
 METRICS = ("output_throughput_tokens_per_s", "tpot_s.mean", "ttft_s.mean")
 
 

@@ -22,8 +22,8 @@ def write(folder: Path, preset: str) -> None:
     import torch
     from safetensors.torch import save_file
 
-    from engine.checkpoint.tensor_layout import ExpertNames, all_parts
-    from engine.models.model_config import model_preset
+    from servetwin.engine.checkpoint.tensor_layout import ExpertNames, all_parts
+    from servetwin.engine.models.model_config import model_preset
 
     model = model_preset(preset)
     config = {
@@ -56,10 +56,10 @@ def load(folder: str, dtype: str, prepack: bool) -> None:
     """Load in this process, and say what it took."""
     import torch
 
-    from engine.checkpoint.find_model import find_model
-    from engine.models.computation import Computation
-    from engine.models.linear import linear_maker
-    from engine.models.model import Decoder
+    from servetwin.engine.checkpoint.find_model import find_model
+    from servetwin.engine.models.computation import Computation
+    from servetwin.engine.models.linear import linear_maker
+    from servetwin.engine.models.model import Decoder
 
     torch.set_num_threads(1)
     found = find_model(folder)

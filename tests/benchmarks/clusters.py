@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 import typer
 
-from policies.registry import ROUTERS, build_router
-from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from sim.experiments.scenario import ClusterConfig
+from servetwin.policies.registry import ROUTERS, build_router
+from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from servetwin.sim.experiments.scenario import ClusterConfig
+from servetwin.workloads.request import Request
 from tests.benchmarks.simulator import Case, Costs, event_s, poisson
-from workloads.request import Request
 
 REPLICAS = (4, 100, 1_000, 10_000)
 REQUESTS = 20_000

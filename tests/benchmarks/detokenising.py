@@ -11,12 +11,12 @@ from time import perf_counter
 
 import typer
 
-from engine.core.core import EngineCore
-from engine.sampling.sampling_params import SamplingParams
-from engine.text.byte_tokenizer import ByteTokenizer
-from engine.text.file_tokenizer import FileTokenizer
-from engine.text.tokenizer import Tokenizer
-from policies.config import PolicyConfig
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.text.byte_tokenizer import ByteTokenizer
+from servetwin.engine.text.file_tokenizer import FileTokenizer
+from servetwin.engine.text.tokenizer import Tokenizer
+from servetwin.policies.config import PolicyConfig
 from tests.support.fake_engine import fake_core
 from tests.support.text_tokenizers import byte_level, sentence_pieces, write_tokenizer
 

@@ -16,14 +16,14 @@ from statistics import median
 
 import torch
 
-from engine.core.build import token_state
-from engine.core.runner import Runner
-from engine.kernels.cuda_graphs import cuda_graphs
-from engine.models.computation import Computation
-from engine.models.model_config import ModelConfig, model_preset
-from engine.sampling.sampling_params import SamplingParams
-from policies.batch import Batch, ScheduledSequence
-from policies.sequence import Sequence as Served
+from servetwin.engine.core.build import token_state
+from servetwin.engine.core.runner import Runner
+from servetwin.engine.kernels.cuda_graphs import cuda_graphs
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import ModelConfig, model_preset
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.sequence import Sequence as Served
 
 BLOCK_TOKENS, CONTEXT_TOKENS, PREFILL_TOKENS = 16, 128, 2048
 BATCHES = (1, 32)

@@ -26,16 +26,16 @@ from unittest.mock import patch
 
 import torch
 
-from engine.core.build import build_core
-from engine.core.runner import Runner
-from engine.models.model import Decoder
-from engine.models.model_config import ModelConfig, model_preset
-from engine.sampling.largest import argmax
-from engine.sampling.sampler import new_tokens
-from engine.sampling.sampling_params import SamplingParams
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
-from workloads.child_process import python_environment
+from servetwin.engine.core.build import build_core
+from servetwin.engine.core.runner import Runner
+from servetwin.engine.models.model import Decoder
+from servetwin.engine.models.model_config import ModelConfig, model_preset
+from servetwin.engine.sampling.largest import argmax
+from servetwin.engine.sampling.sampler import new_tokens
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.child_process import python_environment
 
 PROMPT_TOKENS, NEW_TOKENS = 128, 33
 BATCHES = (1, 8)
@@ -85,7 +85,7 @@ class Ours:
         self._core.step(self._core.clock())
         found = []
         with patch.object(Decoder, "forward", timed(Decoder.forward)):
-            place = "engine.core.runner"
+            place = "servetwin.engine.core.runner"
             with (
                 patch(f"{place}.new_tokens", timed(new_tokens)),
                 patch(f"{place}.argmax", timed(argmax)),

@@ -24,12 +24,12 @@ from typing import Annotated
 import httpx
 import typer
 
-from app.twin.verification import BLACK_BOX_UTILISATIONS, Verification
-from loadtest.endpoint import probe
-from sim.records.run import machine_facts
+from servetwin.app.twin.verification import BLACK_BOX_UTILISATIONS, Verification
+from servetwin.loadtest.endpoint import probe
+from servetwin.sim.records.run import machine_facts
+from servetwin.workloads.errors import Unreachable
 from tests.benchmarks.black_box import azure_window, row, table_head, verify_black_box
 from tests.support.paths import ROOT
-from workloads.errors import Unreachable
 
 START_S = 120.0
 STOP_S = 20.0

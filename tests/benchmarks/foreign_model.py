@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from workloads.generators.prompts import WORDS
+from servetwin.workloads.generators.prompts import WORDS
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, FEED_FORWARD = 512, 8, 8, 4, 1408
 CONTEXT = 4096

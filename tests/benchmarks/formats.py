@@ -16,12 +16,12 @@ from statistics import quantiles
 
 import torch
 
-from engine.core.runner import Runner, TokenState
-from engine.models.computation import Computation
-from engine.models.model_config import model_preset
-from engine.sampling.sampling_params import SamplingParams
-from policies.batch import Batch, ScheduledSequence
-from policies.sequence import Sequence
+from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.sequence import Sequence
 from tests.benchmarks.engine_speed import read_bytes_per_s
 
 BATCHES = (1, 8, 32)

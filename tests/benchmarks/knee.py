@@ -22,20 +22,20 @@ from typing import Annotated, Any
 
 import typer
 
-from app.scenario.engine_options import EngineChoice
-from app.scenario.load_options import LoadChoice
-from app.twin.engines import LiveEngine
-from app.twin.step_log_calibration import StepLogCalibrator
-from app.twin.verification import STEP_LOG_ROUNDS
-from loadtest.report.slo import parse_slo
-from policies.config import PolicyConfig
-from sim.experiments.capacity import SLOTarget, find_capacity, saturation_rate_per_s
-from sim.experiments.scenario import Scenario
-from sim.step_times.profile import Profile, load_profile
+from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.scenario.load_options import LoadChoice
+from servetwin.app.twin.engines import LiveEngine
+from servetwin.app.twin.step_log_calibration import StepLogCalibrator
+from servetwin.app.twin.verification import STEP_LOG_ROUNDS
+from servetwin.loadtest.report.slo import parse_slo
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.capacity import SLOTarget, find_capacity, saturation_rate_per_s
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.step_times.profile import Profile, load_profile
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.trace import Trace
 from tests.benchmarks.black_box import say
 from tests.benchmarks.power import engine
-from workloads.native import write_trace
-from workloads.trace import Trace
 
 SLO, WANTED = "ttft=500ms,tpot=60ms", 0.9
 NOISE_SEEDS = 20
@@ -71,7 +71,7 @@ def calibrated(live: LiveEngine, trace: Trace, seed: int) -> Profile:
 
 def swept(url: str, trace: Path, out: Path, more: str) -> dict[str, Any]:
     """The sweep as JSON."""
-    command = [sys.executable, "-c", "from app.cli import main; main()", "loadtest", url]
+    command = [sys.executable, "-c", "from servetwin.app.cli import main; main()", "loadtest", url]
     options = f"--sweep slo --slo {SLO} --attainment {WANTED} --json --overwrite {more}"
     done = subprocess.run(
         [*command, "--trace", str(trace), "--out", str(out), *shlex.split(options)],

@@ -24,11 +24,11 @@ import numpy as np
 import pandas as pd
 import typer
 
-from loadtest.endpoint import probe
-from loadtest.run.client import LoadOptions, run_load_test
-from sim.records.run import load_run, machine_facts
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.loadtest.endpoint import probe
+from servetwin.loadtest.run.client import LoadOptions, run_load_test
+from servetwin.sim.records.run import load_run, machine_facts
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 LEAD_S = 0.5
 

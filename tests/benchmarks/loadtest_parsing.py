@@ -19,12 +19,12 @@ from typing import Annotated
 
 import typer
 
-from loadtest.http.exchange import Exchange
-from loadtest.http.recorded_reads import RecordedReads
-from loadtest.stream.stream_reader import read_stream
-from sim.records.run import load_run, machine_facts
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.http.recorded_reads import RecordedReads
+from servetwin.loadtest.stream.stream_reader import read_stream
+from servetwin.sim.records.run import load_run, machine_facts
+from servetwin.workloads.native import write_trace
 from tests.benchmarks.loadtest import Case, cases, pin, server
-from workloads.native import write_trace
 
 ROUNDS = 5
 
@@ -77,7 +77,15 @@ def after_ctrl_c(chunks: int, options: Sequence[str]) -> tuple[int, float, float
     with TemporaryDirectory() as place, server(case) as (url, stop, _):
         trace, folder = Path(place) / "t.jsonl", Path(place) / "run"
         write_trace(case.trace, trace)
-        command = [sys.executable, "-m", "app.cli", "loadtest", url, "--trace", str(trace)]
+        command = [
+            sys.executable,
+            "-m",
+            "servetwin.app.cli",
+            "loadtest",
+            url,
+            "--trace",
+            str(trace),
+        ]
         process = subprocess.Popen(
             [*command, "--no-force-length", "--out", str(folder), *options],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

@@ -15,27 +15,27 @@ from pathlib import Path
 
 import typer
 
-from app.twin.recorded_calibration import RecordedCalibration, calibrate_recorded
-from loadtest.recorded.formats import engine_stamps
-from loadtest.recorded.reading import read_recording
-from loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
-from policies.config import PolicyConfig
-from policies.presets import find_preset
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.experiments.linearised import linearised
-from sim.experiments.predict import predict
-from sim.experiments.stamp_fit import FITTED
-from sim.records.metrics import LATENCIES
-from sim.shapes.catalogue import find_model
-from sim.step_times.step_time import StepTime
-from sim.step_times.tables import KernelTable, LayerTable, read_layer_bundle
-from sim.step_times.tables.kernel_library import installed_package, open_kernels
-from sim.techniques.build import build_setup
+from servetwin.app.twin.recorded_calibration import RecordedCalibration, calibrate_recorded
+from servetwin.loadtest.recorded.formats import engine_stamps
+from servetwin.loadtest.recorded.reading import read_recording
+from servetwin.loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import find_preset
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.linearised import linearised
+from servetwin.sim.experiments.predict import predict
+from servetwin.sim.experiments.stamp_fit import FITTED
+from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.step_times.step_time import StepTime
+from servetwin.sim.step_times.tables import KernelTable, LayerTable, read_layer_bundle
+from servetwin.sim.step_times.tables.kernel_library import installed_package, open_kernels
+from servetwin.sim.techniques.build import build_setup
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate
 from tests.benchmarks.black_box import say
 from tests.support.paths import GPU_RUNS
-from workloads.trace import Trace
-from workloads.transform import at_rate
 
 GPU = GPU_RUNS / "rtxpro6000-llama-3.1-8b"
 BASE = PolicyConfig(

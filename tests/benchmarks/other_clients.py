@@ -22,7 +22,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import typer
 
-from sim.records.run import load_run, machine_facts
+from servetwin.sim.records.run import load_run, machine_facts
 from tests.benchmarks.loadtest import Case, cases, pin, server
 
 POLL_S = 0.05
@@ -59,7 +59,7 @@ def ours() -> Client:
 
     def command(case: Case, url: str, folder: Path) -> list[str]:
         return [
-            sys.executable, "-m", "app.cli", "loadtest", url, "--rate", str(case.rate_per_s),
+            sys.executable, "-m", "servetwin", "loadtest", url, "--rate", str(case.rate_per_s),
             "--arrivals", "constant", "--limit", str(case.requests), "--prompt-tokens", "8",
             "--output-tokens", str(case.tokens), "--processes", "1", "--out", str(folder / "run"),
         ]  # fmt: skip

@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 import typer
 
-from loadtest.run.event_loop import run_fast
+from servetwin.loadtest.run.event_loop import run_fast
 
 TICK_S = 0.001
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -25,20 +25,20 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from app.scenario.engine_options import EngineChoice
-from app.twin.engines import LiveEngine, bundled_engine
-from app.twin.forecast import LevelForecast
-from app.twin.step_log_calibration import StepLogCalibrator
-from app.twin.verification import Level, Plan, Verifier
-from loadtest.report.comparison import METRICS, Outcome, compare
-from loadtest.report.comparison_report import comparison_table
-from policies.config import PolicyConfig
-from sim.experiments.predict import predict
-from sim.records.metrics import figure
-from sim.step_times.profile import Profile
+from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.twin.engines import LiveEngine, bundled_engine
+from servetwin.app.twin.forecast import LevelForecast
+from servetwin.app.twin.step_log_calibration import StepLogCalibrator
+from servetwin.app.twin.verification import Level, Plan, Verifier
+from servetwin.loadtest.report.comparison import METRICS, Outcome, compare
+from servetwin.loadtest.report.comparison_report import comparison_table
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.predict import predict
+from servetwin.sim.records.metrics import figure
+from servetwin.sim.step_times.profile import Profile
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.transform import limit
 from tests.benchmarks.black_box import say, served
-from workloads.sample import sample_trace
-from workloads.transform import limit
 
 SCALES = (1.0, 1.04, 1.08)
 UTILISATIONS = (0.7, 0.85)

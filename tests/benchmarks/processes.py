@@ -36,7 +36,7 @@ def measure(url: str, processes: int, seconds: float) -> dict[str, Any]:
     """The summary of one closed loop."""
     with TemporaryDirectory() as folder:
         command = [
-            sys.executable, "-m", "app.cli", "loadtest", url, "--concurrency", str(USERS),
+            sys.executable, "-m", "servetwin", "loadtest", url, "--concurrency", str(USERS),
             "--duration", str(seconds), "--prompt-tokens", "8", "--output-tokens", "16",
             "--processes", str(processes), "--json", "--out", str(Path(folder) / "run"),
         ]  # fmt: skip

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, get_args
 
 import typer
 
-from policies.config import PrefixIndex
-from policies.presets import find_preset
+from servetwin.policies.config import PrefixIndex
+from servetwin.policies.presets import find_preset
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.benchmarks.simulator import MOONCAKE, Case, Costs
-from workloads.reading import read_trace
-from workloads.request import Request
-from workloads.trace import Trace
 
 PAIRS = 3
 REQUESTS = 20_000

@@ -20,20 +20,20 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from app.dashboard.trust.real_gpus import EVIDENCE, FILE, shown_metric
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.scenarios import recorded_prior, recorded_server
-from app.scenario.server_options import ServerOptions, TableOptions
-from app.text.tables import number
-from app.twin.recorded_calibration import calibrate_recorded
-from loadtest.recorded.reading import read_recording
-from loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
-from sim.experiments.linearised import linearised
-from sim.experiments.predict import run_once
-from sim.experiments.stamp_fit import FITTED
-from sim.records.metrics import LATENCIES
-from sim.step_times.tables.kernel_library import SYSTEMS, open_kernels
+from servetwin.app.dashboard.trust.real_gpus import EVIDENCE, FILE, shown_metric
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.scenarios import recorded_prior, recorded_server
+from servetwin.app.scenario.server_options import ServerOptions, TableOptions
+from servetwin.app.text.tables import number
+from servetwin.app.twin.recorded_calibration import calibrate_recorded
+from servetwin.loadtest.recorded.reading import read_recording
+from servetwin.loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
+from servetwin.sim.experiments.linearised import linearised
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.stamp_fit import FITTED
+from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.step_times.tables.kernel_library import SYSTEMS, open_kernels
 from tests.benchmarks.black_box import say
 from tests.support.paths import GPU_RUNS
 

@@ -12,15 +12,15 @@ from typing import Annotated
 
 import typer
 
-from app.twin.forecast import FORECAST, PROFILE, level_folder
-from app.twin.repeated_tests import kept_runs
-from loadtest.report.comparison import METRICS, Outcome, compare
-from sim.experiments.predict import predict
-from sim.records.run import Run
-from sim.step_times.profile import Profile, load_profile
+from servetwin.app.twin.forecast import FORECAST, PROFILE, level_folder
+from servetwin.app.twin.repeated_tests import kept_runs
+from servetwin.loadtest.report.comparison import METRICS, Outcome, compare
+from servetwin.sim.experiments.predict import predict
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.profile import Profile, load_profile
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.benchmarks.black_box import say
-from workloads.request import Request
-from workloads.trace import Trace
 
 
 def sent(run: Run) -> Trace:

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from policies.config import PolicyConfig
-from policies.presets import find_preset
-from sim.experiments.predict import run_once
-from sim.experiments.scenario import Scenario
-from sim.step_times.server_overheads import MOST_S, ServerOverheads, overheads_of
-from sim.step_times.step_time import FloatArray
-from sim.step_times.tables import KernelTable, LoadedTable, TableProfile
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import find_preset
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.step_times.server_overheads import MOST_S, ServerOverheads, overheads_of
+from servetwin.sim.step_times.step_time import FloatArray
+from servetwin.sim.step_times.tables import KernelTable, LoadedTable, TableProfile
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.benchmarks.silicon_rows import Row
-from workloads.request import Request
-from workloads.trace import Trace
 
 TERMS = {"step_s": 1e-3, "prefill_chunk_s": 2e-3, "prefill_row_s": 2e-6}
 """The fitted terms, each with the seconds by which its slope is taken."""

@@ -21,23 +21,23 @@ from typing import Annotated, Any
 import simpy
 import typer
 
-from sim.experiments.capacity import saturation_rate_per_s
-from sim.experiments.predict import run_once
-from sim.experiments.scenario import Scenario
-from sim.records.run import Run
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.acceptance import Acceptance, Chain
-from sim.step_times.profile import load_profile
-from sim.step_times.roofline.deployment import Deployment, Drafting, Kernels
-from sim.step_times.roofline.server import RooflineServer
+from servetwin.sim.experiments.capacity import saturation_rate_per_s
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.run import Run
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.acceptance import Acceptance, Chain
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting, Kernels
+from servetwin.sim.step_times.roofline.server import RooflineServer
+from servetwin.workloads.generators.arrivals import PoissonArrivals
+from servetwin.workloads.generators.generate import WorkloadSpec, generate
+from servetwin.workloads.generators.lengths import IndependentLengths, LognormalTokens
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate
 from tests.support.paths import TRACES
-from workloads.generators.arrivals import PoissonArrivals
-from workloads.generators.generate import WorkloadSpec, generate
-from workloads.generators.lengths import IndependentLengths, LognormalTokens
-from workloads.native import write_trace
-from workloads.reading import read_trace
-from workloads.trace import Trace
-from workloads.transform import at_rate
 
 CONVERSATION = TRACES / "azure" / "AzureLLMInferenceTrace_conv.csv.gz"
 MOONCAKE = TRACES / "mooncake" / "conversation_trace.jsonl.gz"
@@ -209,7 +209,15 @@ def start_to_result(profile: str, requests: int = 1_000) -> dict[str, float]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "trace.jsonl"
         write_trace(poisson(requests, 20.0).trace, path)
-        replay = [sys.executable, "-m", "app.cli", "replay", str(path), "--profile", profile]
+        replay = [
+            sys.executable,
+            "-m",
+            "servetwin.app.cli",
+            "replay",
+            str(path),
+            "--profile",
+            profile,
+        ]
         started_s, before_s = time.perf_counter(), _children_cpu_s()
         done = subprocess.run([*replay, "--json"], capture_output=True, text=True, check=True)
         elapsed_s, cpu_s = time.perf_counter() - started_s, _children_cpu_s() - before_s

@@ -28,7 +28,7 @@ import httpx
 import numpy as np
 import typer
 
-from engine.core.step_log import read_step_log
+from servetwin.engine.core.step_log import read_step_log
 from tests.benchmarks.soak_clients import Ending, IdleConnections, Target, ask_longest, one_client
 
 SERVERS = [
@@ -188,7 +188,17 @@ def served(batching: str, kv: str, prefix: bool, step_log: Path) -> Iterator[Soa
         "--queue-limit", "100", "--max-seqs", str(MAX_SEQS), "--kv-tokens", "8192",
         "--max-model-len", "1024", "--step-log", str(step_log),
     ]  # fmt: skip
-    command = [sys.executable, "-m", "app.cli", "serve", "--model", "tiny", "--port", "0", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "servetwin.app.cli",
+        "serve",
+        "--model",
+        "tiny",
+        "--port",
+        "0",
+        *options,
+    ]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, **SMALL_CACHES}
     ) as process:

@@ -16,16 +16,16 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from servetwin.workloads.streams.streamed_trace import StreamedTrace
+from servetwin.workloads.streams.trace_file import TraceFile
 from tests.benchmarks.simulator import LENGTHS, PROFILE, event_s
-from workloads.streams.streamed_trace import StreamedTrace
-from workloads.streams.trace_file import TraceFile
 
 REQUESTS = 10_000_000
 RATE_PER_S = 20.0
 PIECE = 100_000
 _REPLAY = (
     "import resource, sys\n"
-    "from app.cli import main\n"
+    "from servetwin.app.cli import main\n"
     "try: main()\n"
     "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
 )

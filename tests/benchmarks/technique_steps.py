@@ -10,22 +10,22 @@ import sys
 import time
 from dataclasses import dataclass, replace
 
-from app.scenario.engine_options import EngineChoice
-from app.twin.effects.changed_server import ChangedStepTime
-from app.twin.effects.machine import measured_hardware
-from app.twin.effects.roofline_fit import fit_efficiency
-from app.twin.effects.sides import Sides, sides_of
-from engine.core.build import token_state
-from engine.core.runner import Runner, TokenState
-from engine.sampling.sampling_params import SamplingParams
-from engine.serve_options import ServeOptions
-from policies.batch import Batch, BatchShape, ScheduledSequence
-from policies.config import PolicyConfig
-from policies.sequence import Sequence
-from sim.step_times.protocol import FloatArray
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.registry import find_technique
-from sim.techniques.toggles import Toggles
+from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.twin.effects.changed_server import ChangedStepTime
+from servetwin.app.twin.effects.machine import measured_hardware
+from servetwin.app.twin.effects.roofline_fit import fit_efficiency
+from servetwin.app.twin.effects.sides import Sides, sides_of
+from servetwin.engine.core.build import token_state
+from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.batch import Batch, BatchShape, ScheduledSequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.step_times.protocol import FloatArray
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.techniques.registry import find_technique
+from servetwin.sim.techniques.toggles import Toggles
 
 MODEL, CONTEXT, BLOCK_TOKENS, REPEATS = "small", 400, 16, 16
 DECODES, PROMPTS = (1, 4, 8), (16, 64, 128, 256)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine.models.model_config import model_preset
+from servetwin.engine.models.model_config import model_preset
 from tests.benchmarks.device_shares import main, prefill_flops, read_bytes
 
 TINY = model_preset("tiny")

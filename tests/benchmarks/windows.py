@@ -20,18 +20,18 @@ from typing import Annotated
 
 import typer
 
-from app.scenario.engine_options import EngineChoice
-from app.scenario.settings import policies_named
-from app.twin.step_log_calibration import StepLogCalibrator
-from app.twin.verification import Level, Plan, Verification, Verifier
-from loadtest.report.comparison import THROUGHPUT, MetricComparison
-from policies.config import PolicyConfig
+from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.scenario.settings import policies_named
+from servetwin.app.twin.step_log_calibration import StepLogCalibrator
+from servetwin.app.twin.verification import Level, Plan, Verification, Verifier
+from servetwin.loadtest.report.comparison import THROUGHPUT, MetricComparison
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import limit, scale_tokens, window
 from tests.benchmarks.black_box import say
 from tests.benchmarks.power import engine
 from tests.benchmarks.simulator import CONVERSATION, MOONCAKE
-from workloads.reading import read_trace
-from workloads.trace import Trace
-from workloads.transform import limit, scale_tokens, window
 
 CODE = CONVERSATION.with_name("AzureLLMInferenceTrace_code.csv.gz")
 UTILISATIONS = (0.5, 0.7, 0.85, 0.95)

@@ -47,7 +47,7 @@ START_S = 2.0
 @contextmanager
 def server() -> Iterator[tuple[int, int]]:
     """A bundled engine of the tiny model; its port and its process."""
-    command = [sys.executable, "-m", "app.cli", "serve", "--model", "tiny", "--port", "0"]
+    command = [sys.executable, "-m", "servetwin", "serve", "--model", "tiny", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         line = process.stdout.readline()

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from policies.block_keys import token_keys
-from policies.config import PolicyConfig
-from policies.presets import find_preset
-from policies.registry import build_scheduler
-from policies.sequence import Sequence
+from servetwin.policies.block_keys import token_keys
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import find_preset
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.sequence import Sequence
 from tests.conformance.workload import BLOCK_TOKENS, Asked, Step, Workload
 
 

@@ -5,13 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from policies.batch import BatchShape
-from sim.formulas.techniques import break_even_bytes_per_s, low_rank_elements, token_passes
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.feed_forward import Experts
-from sim.step_times.acceptance import Chain
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.attention import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.formulas.techniques import (
+    break_even_bytes_per_s,
+    low_rank_elements,
+    token_passes,
+)
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.shapes.feed_forward import Experts
+from servetwin.sim.step_times.acceptance import Chain
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.techniques.attention import (
     CrossLayer,
     Dilated,
     GroupedQuery,
@@ -21,10 +25,16 @@ from sim.techniques.attention import (
     SlidingWindow,
     Streaming,
 )
-from sim.techniques.experts import MixtureOfExperts
-from sim.techniques.memory import KVCache, KVOffload, LowRankKV, TurnCompression, WeightOffload
-from sim.techniques.recurrence import LinearAttention, StateSpace
-from sim.techniques.technique import Technique
+from servetwin.sim.techniques.experts import MixtureOfExperts
+from servetwin.sim.techniques.memory import (
+    KVCache,
+    KVOffload,
+    LowRankKV,
+    TurnCompression,
+    WeightOffload,
+)
+from servetwin.sim.techniques.recurrence import LinearAttention, StateSpace
+from servetwin.sim.techniques.technique import Technique
 from tests.support.attention_techniques import LLAMA, ideal, step_s
 from tests.support.offloading import opt_13b, phone
 from tests.support.paths import DOCS

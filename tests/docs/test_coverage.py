@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from loadtest.dialects.registry import DIALECTS
-from policies.presets import PRESETS, find_preset
-from sim.published.tables import TABLES
-from sim.techniques.registry import TECHNIQUES, find_technique
+from servetwin.loadtest.dialects.registry import DIALECTS
+from servetwin.policies.presets import PRESETS, find_preset
+from servetwin.sim.published.tables import TABLES
+from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
+from servetwin.workloads.scenarios.named import NAMED, find_named
 from tests.docs.test_examples import parse
 from tests.support.paths import DOCS
-from workloads.scenarios.named import NAMED, find_named
 
 PAGE = (DOCS / "techniques" / "coverage.md").read_text()
 ABOUT, BY_ITEM = PAGE.split("## Tests by item")

@@ -2,10 +2,10 @@
 
 import re
 
-from sim.formulas.speculation import best_drafts, plain_step_s
-from sim.step_times.acceptance import Chain, StoppedChain
-from sim.techniques.decoding import EarlyExitDecoding
-from sim.techniques.drafting import SpeculativeDecoding, TreeSpeculation
+from servetwin.sim.formulas.speculation import best_drafts, plain_step_s
+from servetwin.sim.step_times.acceptance import Chain, StoppedChain
+from servetwin.sim.techniques.decoding import EarlyExitDecoding
+from servetwin.sim.techniques.drafting import SpeculativeDecoding, TreeSpeculation
 from tests.support.decoding_techniques import TECHNIQUES, base, gain, ideal
 from tests.support.paths import ROOT
 

@@ -8,31 +8,31 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from typer.main import get_command
 
-import policies.config as settings
-from app.cli import app
-from app.scenario.settings import parse_settings
-from app.scenario.workload_distributions import LENGTHS, STRUCTURES
-from policies.config import PolicyConfig
-from policies.prefix.eviction import EVICTION_ORDERS
-from policies.presets import PRESETS
-from policies.protocols import KVUsage, Refusal
-from policies.registry import ROUTERS, SCHEDULERS, build_scheduler
-from policies.routers.replica_loads import RouterConfig
-from sim.core.simulate import simulate
-from sim.experiments.scenario import ClusterConfig
-from sim.explain.explain import PARTS
-from sim.explain.queue_cause import QueueCause
-from sim.explain.stages import CLIENT_STAGES
-from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
-from sim.step_times.profile import shipped_profiles
-from sim.step_times.step_time import LinearStepTime
-from sim.theory import mg1_wait_s, mm1_wait_relative_error
-from sim.theory.selftest.judge import CASES
+import servetwin.policies.config as settings
+from servetwin.app.cli import app
+from servetwin.app.scenario.settings import parse_settings
+from servetwin.app.scenario.workload_distributions import LENGTHS, STRUCTURES
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.presets import PRESETS
+from servetwin.policies.protocols import KVUsage, Refusal
+from servetwin.policies.registry import ROUTERS, SCHEDULERS, build_scheduler
+from servetwin.policies.routers.replica_loads import RouterConfig
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.scenario import ClusterConfig
+from servetwin.sim.explain.explain import PARTS
+from servetwin.sim.explain.queue_cause import QueueCause
+from servetwin.sim.explain.stages import CLIENT_STAGES
+from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
+from servetwin.sim.step_times.profile import shipped_profiles
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.sim.theory import mg1_wait_s, mm1_wait_relative_error
+from servetwin.sim.theory.selftest.judge import CASES
+from servetwin.workloads.generators.processes import ARRIVALS
+from servetwin.workloads.plugins import Registry
+from servetwin.workloads.readers.registry import READERS
+from servetwin.workloads.request import Request
 from tests.support.paths import DOCS
-from workloads.generators.processes import ARRIVALS
-from workloads.plugins import Registry
-from workloads.readers.registry import READERS
-from workloads.request import Request
 
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text() for path in DOCS.rglob("*.md")}
 ALL = "\n".join(PAGES.values())

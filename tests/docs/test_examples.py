@@ -20,12 +20,12 @@ from sybil.parsers.abstract.codeblock import AbstractCodeBlockParser
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
 from typer.main import get_command
 
-from app.cli import app
+from servetwin.app.cli import app
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.sample import sample_trace
 from tests.support.effort import FULL
 from tests.support.page_shell import PageShell, command_lines
 from tests.support.paths import ROOT
-from workloads.native import write_trace
-from workloads.sample import sample_trace
 
 PAGES = {
     path.relative_to(ROOT).as_posix(): path

@@ -5,15 +5,15 @@ import shlex
 
 import pytest
 
-from policies.batch import BatchShape
-from sim.formulas.block_shapes import block_shapes
-from sim.formulas.intensities import attention_intensity, matmul_intensity
-from sim.formulas.phases import Phases, activation_bytes, decode_traffic_ratio
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.decode_latency import ideal_deployment
-from sim.step_times.roofline.efficiency import DEFAULT
-from sim.step_times.roofline.roofline_estimate import RooflineEstimate
-from sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.formulas.block_shapes import block_shapes
+from servetwin.sim.formulas.intensities import attention_intensity, matmul_intensity
+from servetwin.sim.formulas.phases import Phases, activation_bytes, decode_traffic_ratio
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
+from servetwin.sim.step_times.roofline.efficiency import DEFAULT
+from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from tests.support.command import servetwin
 from tests.support.paths import DOCS
 

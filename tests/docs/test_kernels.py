@@ -2,7 +2,7 @@
 
 import re
 
-from sim.step_times.roofline.step_cost import StepCost
+from servetwin.sim.step_times.roofline.step_cost import StepCost
 from tests.support.kernel_techniques import GQA, TECHNIQUES, ideal
 from tests.support.paths import DOCS
 

@@ -4,17 +4,17 @@ import re
 
 import pytest
 
-from sim.step_times.roofline.formats import BLOCK_FORMATS, FORMATS, KV_FORMATS
-from sim.step_times.roofline.quantisation_noise import most_sqnr_db, sqnr_db
-from sim.techniques.compression import (
+from servetwin.sim.step_times.roofline.formats import BLOCK_FORMATS, FORMATS, KV_FORMATS
+from servetwin.sim.step_times.roofline.quantisation_noise import most_sqnr_db, sqnr_db
+from servetwin.sim.techniques.compression import (
     SemiStructuredSparsity,
 )
-from sim.techniques.numbers import (
+from servetwin.sim.techniques.numbers import (
     KVQuantisation,
     PhaseFormats,
 )
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
 from tests.support.number_techniques import (
     LLAMA_ON_A100,
     PAGE,

@@ -2,8 +2,8 @@
 
 import re
 
-from sim.published.errors import ERRORS
-from sim.published.tables import TABLES
+from servetwin.sim.published.errors import ERRORS
+from servetwin.sim.published.tables import TABLES
 from tests.support.paths import DOCS
 
 PAGE = (DOCS / "techniques" / "published.md").read_text()

@@ -2,8 +2,8 @@
 
 import re
 
-from sim.techniques.published_quality import published_quality
-from sim.techniques.quality import EXAMPLE
+from servetwin.sim.techniques.published_quality import published_quality
+from servetwin.sim.techniques.quality import EXAMPLE
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs/techniques/quality.md").read_text()

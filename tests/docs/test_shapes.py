@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from sim.shapes import (
+from servetwin.sim.shapes import (
     Attention,
     Dense,
     Experts,

@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from app.cli import app
-from app.scenario.scenario_file import Limits, ScenarioFile, Server, Workload
-from app.scenario.scenarios import scenario_record
-from app.scenario.server_options import ServerOptions
-from app.text.metric_labels import METRICS
-from loadtest.report.records import EXTRA_COLUMNS
-from loadtest.report.server_metrics import COLUMNS as SERVER_COLUMNS
-from policies.config import PolicyConfig
-from policies.prefix.eviction import EVICTION_ORDERS
-from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
-from sim.core.recorder import STEP_COLUMNS, USAGE_COLUMNS
-from sim.experiments.scenario import ClusterConfig
-from sim.records.metrics import REQUEST_COLUMNS
-from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
-from sim.techniques.registry import TECHNIQUES
+from servetwin.app.cli import app
+from servetwin.app.scenario.scenario_file import Limits, ScenarioFile, Server, Workload
+from servetwin.app.scenario.scenarios import scenario_record
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.loadtest.report.records import EXTRA_COLUMNS
+from servetwin.loadtest.report.server_metrics import COLUMNS as SERVER_COLUMNS
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.sim.core.recorder import STEP_COLUMNS, USAGE_COLUMNS
+from servetwin.sim.experiments.scenario import ClusterConfig
+from servetwin.sim.records.metrics import REQUEST_COLUMNS
+from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
+from servetwin.sim.techniques.registry import TECHNIQUES
+from servetwin.workloads.generators.processes import ARRIVALS
+from servetwin.workloads.readers.registry import READERS
+from servetwin.workloads.sample import sample_trace
 from tests.support.built_site import build
 from tests.support.paths import ROOT
-from workloads.generators.processes import ARRIVALS
-from workloads.readers.registry import READERS
-from workloads.sample import sample_trace
 
 FETCHED = {"script": "src", "link": "href", "img": "src", "iframe": "src"}
 COLUMNS = (

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.memory import memory_sizes
-from sim.step_times.roofline.server import base_policies, memory_settings
-from sim.step_times.roofline.step_memory import LargestStep, StepBuffers
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.memory import memory_sizes
+from servetwin.sim.step_times.roofline.server import base_policies, memory_settings
+from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepBuffers
 from tests.support.paths import DOCS
 
 PAGE = (DOCS / "techniques" / "step-memory.md").read_text()

@@ -6,22 +6,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.core.core import EngineCore
-from engine.core.samples import forks_samples
-from engine.sampling.sampling_params import SamplingParams
-from policies.config import PolicyConfig, Reservation
-from policies.registry import SCHEDULERS, build_scheduler
-from sim.experiments.decision_check import check_decisions
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.samples import forks_samples
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.config import PolicyConfig, Reservation
+from servetwin.policies.registry import SCHEDULERS, build_scheduler
+from servetwin.sim.experiments.decision_check import check_decisions
 from tests.support.core_story import policy
 from tests.support.effort import FULL
 from tests.support.timed_requests import TimedRequest, run_requests
 
 pytest.importorskip("torch")
 
-from engine.core.build import token_state
-from engine.core.runner import Runner
-from engine.drafting.drafts import Drafts
-from engine.models.model_config import model_preset
+from servetwin.engine.core.build import token_state
+from servetwin.engine.core.runner import Runner
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.engine.models.model_config import model_preset
 from tests.support.memory_step_log import MemoryStepLog
 from tests.support.speculative_engine import NOISY, runner_of
 from tests.support.tiny_core import tiny_core

@@ -6,18 +6,23 @@ from itertools import pairwise
 import pytest
 import torch
 
-from engine.core.build import build_core
-from engine.core.messages import TokenEvent
-from engine.core.runner import Runner, TokenState
-from engine.formats.rounded_weights import Int4Weight, Int8Weight
-from engine.models.computation import Computation
-from engine.models.weights import AttentionWeights, FeedForwardWeights, LayerWeights, Weights
-from engine.sampling.sampling_params import SamplingParams
-from engine.serve_options import ServeOptions
-from policies.batch import Batch, ScheduledSequence
-from policies.config import PolicyConfig
-from policies.sequence import Sequence
-from sim.step_times.roofline.quantisation_noise import Grid, sqnr_db
+from servetwin.engine.core.build import build_core
+from servetwin.engine.core.messages import TokenEvent
+from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.weights import (
+    AttentionWeights,
+    FeedForwardWeights,
+    LayerWeights,
+    Weights,
+)
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.step_times.roofline.quantisation_noise import Grid, sqnr_db
 from tests.support.engine_oracle import (
     CONFIG,
     NEW_TOKENS,

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from engine import LLM, SamplingParams
-from engine.drafting.drafts import Drafts
-from engine.parallel.parallel_runner import ParallelRunner
-from policies.config import PolicyConfig
+from servetwin.engine import LLM, SamplingParams
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.engine.parallel.parallel_runner import ParallelRunner
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.child_process import python_environment
+from servetwin.workloads.errors import EngineError
 from tests.support.checkpoints import edit_json, write_checkpoint
 from tests.support.text_tokenizers import byte_level
-from workloads.child_process import python_environment
-from workloads.errors import EngineError
 
 PROMPTS = ["The quick brown fox", "Zwölf Boxkämpfer", "user assistant"]
 POLICIES = PolicyConfig(kv_tokens=1024, max_model_len=128)
@@ -166,7 +166,9 @@ def test_presets_and_batches_that_wait_work_too() -> None:
 
 
 def test_the_package_is_imported_without_torch() -> None:
-    code = "import engine, sys; engine.SamplingParams(1); assert 'torch' not in sys.modules"
+    code = (
+        "import sys, servetwin.engine as e; e.SamplingParams(1); sys.exit('torch' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, env=python_environment())
 
 

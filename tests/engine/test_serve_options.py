@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.models.model_config import ModelConfig
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 from tests.support.model_matrix import ALL_MODELS
-from workloads.errors import EngineError
 
 POLICIES = PolicyConfig(kv_tokens=4096, max_model_len=2048, max_seqs=4)
 

@@ -7,29 +7,29 @@ import sys
 from collections.abc import Callable, Mapping
 from math import isfinite
 
-from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
-from app.scenario.how_many.prices import parse_prices
-from app.scenario.policy_options import parse_kv_tokens
-from app.scenario.settings import parse_policies, parse_settings
-from app.scenario.sweeps.sweep_axes import parse_axis, parse_rates
-from app.scenario.workload_distributions import ArrivalChoice, LengthChoice
-from loadtest.body.extra_body import parse_extra_body, parse_sampling
-from loadtest.body.images import parse_images
-from loadtest.body.lora_mix import parse_lora_mix
-from loadtest.mock.plan import parse_fault
-from loadtest.options import parse_cancellation, parse_give_up
-from loadtest.report.fail_conditions import parse_conditions
-from loadtest.report.gate import parse_limits
-from loadtest.report.slo import parse_slo
-from loadtest.sweep.stopping_rule import parse_budget
-from sim.step_times.server_overheads import parse_overheads
-from sim.techniques.build import parse_efficiency
-from sim.techniques.quality import parse_own_qualities
-from sim.techniques.registry import find_technique
+from servetwin.app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
+from servetwin.app.scenario.how_many.prices import parse_prices
+from servetwin.app.scenario.policy_options import parse_kv_tokens
+from servetwin.app.scenario.settings import parse_policies, parse_settings
+from servetwin.app.scenario.sweeps.sweep_axes import parse_axis, parse_rates
+from servetwin.app.scenario.workload_distributions import ArrivalChoice, LengthChoice
+from servetwin.loadtest.body.extra_body import parse_extra_body, parse_sampling
+from servetwin.loadtest.body.images import parse_images
+from servetwin.loadtest.body.lora_mix import parse_lora_mix
+from servetwin.loadtest.mock.plan import parse_fault
+from servetwin.loadtest.options import parse_cancellation, parse_give_up
+from servetwin.loadtest.report.fail_conditions import parse_conditions
+from servetwin.loadtest.report.gate import parse_limits
+from servetwin.loadtest.report.slo import parse_slo
+from servetwin.loadtest.sweep.stopping_rule import parse_budget
+from servetwin.sim.step_times.server_overheads import parse_overheads
+from servetwin.sim.techniques.build import parse_efficiency
+from servetwin.sim.techniques.quality import parse_own_qualities
+from servetwin.sim.techniques.registry import find_technique
+from servetwin.workloads.header_columns import parse_header_columns
+from servetwin.workloads.tables.mapping import parse_mapping
 from tests.fuzz.campaign import command_line
 from tests.fuzz.readings import Kind, check_of, draw_of
-from workloads.header_columns import parse_header_columns
-from workloads.tables.mapping import parse_mapping
 
 
 def _slo(text: str) -> None:

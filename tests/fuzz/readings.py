@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from servetwin.workloads.errors import ServetwinError
 from tests.fuzz.campaign import Check, Draw
 from tests.fuzz.mutation import ODD_VALUES, mutated_bytes, mutated_json
-from workloads.errors import ServetwinError
 
 Read = Callable[[bytes], object]
 """Reads an input, and does with it what the program does next."""

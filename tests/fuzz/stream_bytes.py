@@ -15,16 +15,16 @@ from zlib import crc32
 import httpx
 import numpy as np
 
-from loadtest.http.exchange import Exchange
-from loadtest.http.http_parser import ResponseParser
-from loadtest.http.recorded_reads import RecordedReads
-from loadtest.plan.schedule import ScheduledRequest
-from loadtest.report.rows import request_rows
-from loadtest.stream.stream_reader import StreamReader, TokenStream, read_stream
-from loadtest.stream.whole_answer import WholeAnswerReader
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.http.http_parser import ResponseParser
+from servetwin.loadtest.http.recorded_reads import RecordedReads
+from servetwin.loadtest.plan.schedule import ScheduledRequest
+from servetwin.loadtest.report.rows import request_rows
+from servetwin.loadtest.stream.stream_reader import StreamReader, TokenStream, read_stream
+from servetwin.loadtest.stream.whole_answer import WholeAnswerReader
+from servetwin.workloads.request import Request
 from tests.fuzz.campaign import command_line
 from tests.fuzz.mutation import JsonValue, mutated_bytes, mutated_json
-from workloads.request import Request
 
 CUTTINGS = 3
 """Ways to cut an input, beside all at once and byte by byte."""

@@ -7,11 +7,11 @@ import zlib
 import httpx
 import pytest
 
-from loadtest.http.exchange import Exchange, Failure
-from loadtest.http.http_parser import HEAD_LIMIT, ResponseParser
-from loadtest.http.recorded_reads import RecordedReads
-from loadtest.stream import stream_reader
-from loadtest.stream.stream_reader import read_stream
+from servetwin.loadtest.http.exchange import Exchange, Failure
+from servetwin.loadtest.http.http_parser import HEAD_LIMIT, ResponseParser
+from servetwin.loadtest.http.recorded_reads import RecordedReads
+from servetwin.loadtest.stream import stream_reader
+from servetwin.loadtest.stream.stream_reader import read_stream
 from tests.fuzz.campaign import Budget, generator, run
 from tests.fuzz.stream_bytes import check, draw, parsed
 from tests.support.loadtest_server import text

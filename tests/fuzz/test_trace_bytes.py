@@ -5,15 +5,15 @@ from pkgutil import iter_modules
 
 import pytest
 
-from loadtest.recorded import formats
-from loadtest.recorded.reading import FORMATS
-from loadtest.recorded.recording import records_of
+from servetwin.loadtest.recorded import formats
+from servetwin.loadtest.recorded.reading import FORMATS
+from servetwin.loadtest.recorded.recording import records_of
+from servetwin.workloads.files import open_text
+from servetwin.workloads.readers.registry import READERS
+from servetwin.workloads.rows import BadRows, Rows
 from tests.fuzz import trace_bytes
 from tests.fuzz.campaign import Budget, run
 from tests.fuzz.trace_samples import RECORDED, TRACES
-from workloads.files import open_text
-from workloads.readers.registry import READERS
-from workloads.rows import BadRows, Rows
 
 
 def test_traces_are_read_or_refused() -> None:

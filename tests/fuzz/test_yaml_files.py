@@ -2,10 +2,10 @@
 
 import pytest
 
-from loadtest.mock.stream_faults import FAULTS
+from servetwin.loadtest.mock.stream_faults import FAULTS
+from servetwin.workloads.errors import ServetwinError
 from tests.fuzz import yaml_files
 from tests.fuzz.campaign import Budget, run
-from workloads.errors import ServetwinError
 
 
 def test_files_are_read_or_refused() -> None:

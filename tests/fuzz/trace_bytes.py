@@ -7,16 +7,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from loadtest.recorded.reading import read_recording
-from loadtest.recorded.recorded_run import as_recorded_run
+from servetwin.loadtest.recorded.reading import read_recording
+from servetwin.loadtest.recorded.recorded_run import as_recorded_run
+from servetwin.workloads.generators.servegen import generate_servegen, read_clients
+from servetwin.workloads.native import trace_text
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.tables.mapping import parse_mapping
 from tests.fuzz import trace_samples as samples
 from tests.fuzz.campaign import command_line
 from tests.fuzz.readings import Kind, check_of, draw_of, written
 from tests.support.recorded_files import CSV_MAP
-from workloads.generators.servegen import generate_servegen, read_clients
-from workloads.native import trace_text
-from workloads.reading import read_trace
-from workloads.tables.mapping import parse_mapping
 
 SPAN_S = 0.01
 """Of generated requests: short, so that only impossible rates give many."""

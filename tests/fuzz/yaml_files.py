@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from app.scenario.scenario_file import parse_scenario
-from loadtest.mock.parsed_request import ParsedRequest
-from loadtest.mock.plan import read_plan
-from loadtest.mock.stream_faults import FAULTS
-from sim.step_times.profile import load_profile
-from sim.step_times.tables import PhaseTable, read_layer_bundle
+from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.loadtest.mock.parsed_request import ParsedRequest
+from servetwin.loadtest.mock.plan import read_plan
+from servetwin.loadtest.mock.stream_faults import FAULTS
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.sim.step_times.tables import PhaseTable, read_layer_bundle
 from tests.fuzz.campaign import command_line
 from tests.fuzz.readings import Kind, check_of, draw_of, written
 from tests.support.layer_bundles import write_bundle
@@ -48,7 +48,9 @@ def _plans() -> list[bytes]:
 
 def _profile() -> bytes:
     """Return the shipped profile of a CPU with a few draws and factors of noise."""
-    found = json.loads(resources.files("sim").joinpath("profiles/base-cpu.json").read_text())
+    found = json.loads(
+        resources.files("servetwin.sim").joinpath("profiles/base-cpu.json").read_text()
+    )
     for fit in found["layouts"].values():
         fit["draws"], fit["noise"] = fit["draws"][:2], fit["noise"][:5]
     return json.dumps(found).encode()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.credentials import extra_headers, sent_headers, use_headers, use_key_of
-from workloads.errors import LoadTestError
+from servetwin.loadtest.credentials import extra_headers, sent_headers, use_headers, use_key_of
+from servetwin.workloads.errors import LoadTestError
 
 NONE = "is no header; write 'NAME: VALUE', such as 'X-Team: a'"
 

@@ -7,9 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from loadtest.dialects.dialect import Api
-from loadtest.endpoint import Endpoint, probe
-from loadtest.run.client import run_load_test
+from servetwin.loadtest.dialects.dialect import Api
+from servetwin.loadtest.endpoint import Endpoint, probe
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.generators.prompts import prompt_text, prompt_token_ids
+from servetwin.workloads.request import Request
 from tests.support.dialect_servers import (
     REQUEST,
     Kind,
@@ -26,9 +29,6 @@ from tests.support.loadtest_server import (
     delta,
 )
 from tests.support.mock_load import trace_of
-from workloads.errors import LoadTestError
-from workloads.generators.prompts import prompt_text, prompt_token_ids
-from workloads.request import Request
 
 IDS, TEXT = prompt_token_ids(REQUEST, 1_000), prompt_text(REQUEST)
 OPENAI = {

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from loadtest.options import (
+from servetwin.loadtest.options import (
     Cancellation,
     HangUp,
     LoadOptions,
     parse_cancellation,
     parse_give_up,
 )
-from workloads.errors import LoadTestError
+from servetwin.workloads.errors import LoadTestError
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from loadtest.credentials import use_headers
-from loadtest.redaction import PART, hide_secrets, redact, shown_headers
+from servetwin.loadtest.credentials import use_headers
+from servetwin.loadtest.redaction import PART, hide_secrets, redact, shown_headers
 
 SECRET = 'sk-Live/9a+b c&d<e>"0123456789zyx'
 LOGIN = base64.b64encode(b"user:hunter2222").decode()

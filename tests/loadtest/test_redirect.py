@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from loadtest.redirect import redirect_target
+from servetwin.loadtest.redirect import redirect_target
 
 ASKED = httpx.Request("POST", "http://h:8000/v1/completions")
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from loadtest.endpoint import client_settings, probe
-from loadtest.http import http_client
-from loadtest.options import LoadOptions
-from loadtest.report.report import render_report
-from loadtest.run.client import run_load_test
+from servetwin.loadtest.endpoint import client_settings, probe
+from servetwin.loadtest.http import http_client
+from servetwin.loadtest.options import LoadOptions
+from servetwin.loadtest.report.report import render_report
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.workloads.errors import LoadTestError
 from tests.support.certificates import own_certificate, server_side
 from tests.support.loadtest_server import ScriptedServer, stream_of
 from tests.support.mock_load import trace_of
-from workloads.errors import LoadTestError
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 """Of connections that a handshake ended, in Python's own event loop."""

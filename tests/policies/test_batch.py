@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batch import Batch, BatchShape, ScheduledSequence, shape_of
-from policies.drafted_decodes import DraftedDecodes
-from policies.lockstep import Lockstep
+from servetwin.policies.batch import Batch, BatchShape, ScheduledSequence, shape_of
+from servetwin.policies.drafted_decodes import DraftedDecodes
+from servetwin.policies.lockstep import Lockstep
 from tests.support.scheduler_steps import sequence
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from policies.block_keys import BlockKey, PrefixKeys, token_keys
-from sim.core.simulate import as_sequence
+from servetwin.policies.block_keys import BlockKey, PrefixKeys, token_keys
+from servetwin.sim.core.simulate import as_sequence
+from servetwin.workloads.request import Request
 from tests.support.checked import request
-from workloads.request import Request
 
 
 def test_keys_from_trace_ids_and_from_tokens_name_the_same_blocks_alike() -> None:

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.lockstep import Lockstep
-from policies.sequence import Sequence
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.sequence import Sequence
 
 LIMITS = (1, 7, 12)
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from policies.config import PolicyConfig, Rounding
-from workloads.errors import PolicyError
+from servetwin.policies.config import PolicyConfig, Rounding
+from servetwin.workloads.errors import PolicyError
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.drafted_decodes import DraftedDecodes, IntArray, OfPasses
-from policies.sequence import Sequence
+from servetwin.policies.drafted_decodes import DraftedDecodes, IntArray, OfPasses
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import PolicyError
 from tests.support.effort import examples
 from tests.support.scheduler_steps import sequence
-from workloads.errors import PolicyError
 
 ROWS = 3
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.invariants import (
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.invariants import (
     BUDGETS,
     CONSERVED,
     ONCE,
@@ -18,21 +18,21 @@ from policies.invariants import (
     InvariantBroken,
     InvariantChecked,
 )
-from policies.kv.contiguous import ContiguousKV
-from policies.kv.paged import PagedKV
-from policies.protocols import KVMemory
-from policies.registry import build_scheduler
-from policies.schedulers.continuous import ContinuousBatching
-from policies.sequence import Sequence
-from sim.core.replica import Stalled
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from sim.step_times.step_time import LinearStepTime
+from servetwin.policies.kv.contiguous import ContiguousKV
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.protocols import KVMemory
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.schedulers.continuous import ContinuousBatching
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.core.replica import Stalled
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.errors import PluginError
+from servetwin.workloads.request import Request
 from tests.support.checked import request
 from tests.support.command import refused
 from tests.support.paths import SAMPLE
-from workloads.errors import PluginError
-from workloads.request import Request
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
 SMALL: dict[str, Any] = {
@@ -341,6 +341,6 @@ def test_an_overbooked_memory_is_found() -> None:
 def test_a_scheduler_that_wakes_in_vain_is_stopped(
     policy: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sim.core.replica.MOST_WAKES_IN_VAIN", 500)
+    monkeypatch.setattr("servetwin.sim.core.replica.MOST_WAKES_IN_VAIN", 500)
     with pytest.raises(Stalled, match=r"no progress is possible from .* request 'a' needs"):
         replay(batching=own(policy))

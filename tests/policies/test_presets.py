@@ -5,24 +5,24 @@ from typing import Any
 
 import pytest
 
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.scenarios import build_scenario
-from app.scenario.servers import Servers
-from app.scenario.settings import with_settings
-from policies.config import PolicyConfig
-from policies.presets import PRESETS, Preset, find_preset
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.experiments.predict import run_once
-from sim.experiments.scenario import Scenario
-from sim.records.run import Run
-from sim.step_times.profile import load_profile, shipped_profiles
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.scenarios import build_scenario
+from servetwin.app.scenario.servers import Servers
+from servetwin.app.scenario.settings import with_settings
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import PRESETS, Preset, find_preset
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.profile import load_profile, shipped_profiles
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.trace import Trace
 from tests.support.checked import CheckedScheduler, request
 from tests.support.paths import SHARED
-from workloads.errors import PolicyError
-from workloads.reading import read_trace
-from workloads.trace import Trace
 
 BURSTY = SHARED / "traces/azure/AzureLLMInferenceTrace_code.csv.gz"
 REASONS = ("queue_full: ", "too_late: ")

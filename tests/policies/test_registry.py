@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from policies.config import PolicyConfig
-from policies.registry import SCHEDULERS, build_scheduler
-from sim.core.simulate import simulate
-from sim.step_times.step_time import LinearStepTime
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import SCHEDULERS, build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.errors import PluginError, PolicyError
 from tests.support.checked import request
-from workloads.errors import PluginError, PolicyError
 
 OWN_POLICY = """
-from policies.schedulers.continuous import ContinuousBatching
+from servetwin.policies.schedulers.continuous import ContinuousBatching
 
 class OneAtATime(ContinuousBatching):
     def __init__(self, memory, config):

@@ -1,9 +1,9 @@
 """A scheduler around another one."""
 
-from policies.config import PolicyConfig
-from policies.protocols import Scheduler
-from policies.registry import build_scheduler
-from policies.scheduler_proxy import SchedulerProxy
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import Scheduler
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.scheduler_proxy import SchedulerProxy
 from tests.support.scheduler_steps import sequence
 
 

@@ -1,6 +1,6 @@
 """What a sequence says of itself, outside a lockstep group and as a sample."""
 
-from policies.sequence import SampleGroup, Sequence
+from servetwin.policies.sequence import SampleGroup, Sequence
 from tests.support.scheduler_steps import sequence
 
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from math import isnan
 
-from policies.batch import BatchShape
-from policies.step_record import StepRecord, accepted_share, record_step
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.step_record import StepRecord, accepted_share, record_step
 from tests.support.scheduler_steps import added, scheduler_of, sequence, step
 
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from policies.config import PolicyConfig, QueueOrder, Victim
-from policies.kv.paged import PagedKV
-from policies.sequence import Sequence
-from sim.core.simulate import simulate
-from sim.step_times.step_time import LinearStepTime
+from servetwin.policies.config import PolicyConfig, QueueOrder, Victim
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
-from workloads.request import Request
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
 

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine.adapters.adapter_folder import CONFIG_FILE, TENSOR_FILE, targets
-from engine.models.model_config import ModelConfig
+from servetwin.engine.adapters.adapter_folder import CONFIG_FILE, TENSOR_FILE, targets
+from servetwin.engine.models.model_config import ModelConfig
 
 MODULES = {
     "q_proj": "self_attn",

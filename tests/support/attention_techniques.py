@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from policies.batch import BatchShape
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.feed_forward import Dense
-from sim.shapes.mixers import Attention
-from sim.shapes.model import LayerGroup, ModelShape
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
-from sim.step_times.roofline.efficiency import IDEAL, Efficiency
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.attention import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.shapes.feed_forward import Dense
+from servetwin.sim.shapes.mixers import Attention
+from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from servetwin.sim.step_times.roofline.efficiency import IDEAL, Efficiency
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.techniques.attention import (
     MultiHeadLatent,
 )
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
 
 A100 = find_hardware("a100-80gb")
 LLAMA = find_model("llama-2-7b")

@@ -15,22 +15,22 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pytest
 
-from app.text.version import is_compiled
 from compile_core import digest
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from policies.routers.replica_loads import RouterConfig
-from sim.core.cluster import simulate_cluster
-from sim.core.pools import Pool
-from sim.core.recorder import Recorder
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from sim.step_times.acceptance import Chain, Verifier
-from sim.step_times.profile import load_profile
-from sim.step_times.step_time import ApiLatency, NoiseSample, StepNoise
+from servetwin.app.text.version import is_compiled
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.routers.replica_loads import RouterConfig
+from servetwin.sim.core.cluster import simulate_cluster
+from servetwin.sim.core.pools import Pool
+from servetwin.sim.core.recorder import Recorder
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.acceptance import Chain, Verifier
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.sim.step_times.step_time import ApiLatency, NoiseSample, StepNoise
+from servetwin.workloads.request import Request
 from tests.support.paths import ROOT
 from tests.support.random_runs import STEP_TIME, Clock, Opaque
-from workloads.request import Request
 
 PURE = ROOT.parents[1] if is_compiled() else ROOT
 COMPILED = PURE / "build" / "compiled"

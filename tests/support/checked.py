@@ -1,9 +1,9 @@
 """Shipped policies under supervision, and requests in one line."""
 
-from policies.config import PolicyConfig
-from policies.invariants import InvariantChecked
-from policies.registry import build_scheduler
-from workloads.request import Request
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.invariants import InvariantChecked
+from servetwin.policies.registry import build_scheduler
+from servetwin.workloads.request import Request
 
 
 class CheckedScheduler(InvariantChecked):

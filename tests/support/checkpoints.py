@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from engine.models.model_config import ModelConfig
+from servetwin.engine.models.model_config import ModelConfig
 from tests.support.engine_oracle import CONFIG, draw_weights
 from tests.support.text_tokenizers import byte_level, write_tokenizer
 from tests.support.transformers_models import transformers_model

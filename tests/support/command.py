@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 from typer.main import get_command
 
-from app import cli
+from servetwin.app import cli
 
 
 class Done(NamedTuple):

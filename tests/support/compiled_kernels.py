@@ -26,8 +26,8 @@ SHAPES = [
 
 def decode_kernels() -> Iterator[tuple[Any, Mapping[str, str], Mapping[str, Any]]]:
     """Return each kernel of decode attention with the types of its pointers and its constants."""
-    from engine.kernels.decode_attention import tiles
-    from engine.kernels.programs.decode import attend_share, merge_shares
+    from servetwin.engine.kernels.decode_attention import tiles
+    from servetwin.engine.kernels.programs.decode import attend_share, merge_shares
 
     for group, key, value, dtype, stored in SHAPES:
         pointers = {
@@ -45,7 +45,7 @@ def decode_kernels() -> Iterator[tuple[Any, Mapping[str, str], Mapping[str, Any]
 
 def operator_kernels() -> Iterator[tuple[Any, Mapping[str, str], Mapping[str, Any]]]:
     """Return the small operators for heads of 128 and a hidden state of 4,096."""
-    from engine.kernels.programs.operators import gate_rows, norm_rows, rotate_heads
+    from servetwin.engine.kernels.programs.operators import gate_rows, norm_rows, rotate_heads
 
     pointers = ("x", "delta", "weight", "total", "normed", "heads", "cos", "sin", "rotated")
     types = dict.fromkeys((*pointers, "gate_up", "gated"), "*bf16") | {"eps": "fp32"}

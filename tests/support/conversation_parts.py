@@ -2,15 +2,15 @@
 
 from collections import defaultdict
 
-from workloads.generators.generate import ClosedLoopSpec
-from workloads.generators.lengths import (
+from servetwin.workloads.generators.generate import ClosedLoopSpec
+from servetwin.workloads.generators.lengths import (
     IndependentLengths,
     UniformTokens,
 )
-from workloads.generators.pauses import LognormalPause
-from workloads.generators.prefixes import PrefixGroups
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.workloads.generators.pauses import LognormalPause
+from servetwin.workloads.generators.prefixes import PrefixGroups
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 LENGTHS = IndependentLengths(UniformTokens(10, 90), UniformTokens(1, 30))
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from engine.core.core import EngineCore
-from engine.core.core_loop import CoreLoop
-from engine.core.messages import (
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.messages import (
     Add,
     Message,
     Refused,
@@ -14,13 +14,13 @@ from engine.core.messages import (
     TokenEvent,
     Update,
 )  # fmt: skip
-from engine.sampling.new_token import NewToken
-from engine.sampling.sampling_params import SamplingParams
-from engine.text.byte_tokenizer import ByteTokenizer
-from engine.text.text_stream import OutputText
-from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
+from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.text.byte_tokenizer import ByteTokenizer
+from servetwin.engine.text.text_stream import OutputText
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
 from tests.support.fake_engine import FakeState, sampled_outputs
 from tests.support.memory_step_log import MemoryStepLog
 

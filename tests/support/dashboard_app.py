@@ -28,8 +28,8 @@ _USER_OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 _ACTION_MS = 60_000
 _PAGE = """
-from app.dashboard.scenario.url_state import complain_of_link
-from app.dashboard.scenario.sidebar import scenario_at_the_side
+from servetwin.app.dashboard.scenario.url_state import complain_of_link
+from servetwin.app.dashboard.scenario.sidebar import scenario_at_the_side
 from app.dashboard.{name} import page
 
 complain_of_link()
@@ -69,7 +69,7 @@ def served_dashboard(folder: Path, *options: str) -> Iterator[ServedDashboard]:
     runs = folder / "runs"
     runs.mkdir()
     command = [
-        sys.executable, "-m", "app.cli", "dashboard", "--port", str(port), "--headless",
+        sys.executable, "-m", "servetwin", "dashboard", "--port", str(port), "--headless",
         "--runs", str(runs), *options,
     ]  # fmt: skip
     url = f"http://127.0.0.1:{port}"

@@ -3,28 +3,28 @@
 from dataclasses import replace
 from typing import Any
 
-from sim.formulas.speculation import roofline_speed_up
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.hardware import Hardware
-from sim.shapes.model import ModelShape
-from sim.step_times.acceptance import Acceptance
-from sim.step_times.roofline.deployment import (
+from servetwin.sim.formulas.speculation import roofline_speed_up
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.acceptance import Acceptance
+from servetwin.sim.step_times.roofline.deployment import (
     IDEAL_KERNELS,
     Deployment,
 )
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.techniques.decoding import (
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.techniques.decoding import (
     BlockwiseDecoding,
     DiffusionDecoding,
     DraftedDecoding,
     EarlyExitDecoding,
     ModelCascade,
 )
-from sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.trace import Trace
 from tests.support.checked import request
-from workloads.trace import Trace
 
 A100: Hardware = find_hardware("a100-80gb")
 TARGET: ModelShape = find_model("llama-2-7b")

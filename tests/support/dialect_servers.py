@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx
 
-from loadtest.dialects.server_probe import ServerProbe
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.loadtest.dialects.server_probe import ServerProbe
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 Answer = Callable[[Mapping[str, Any]], list[bytes]]
 CONTEXT = 4096

@@ -6,20 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from policies.batch import Batch, BatchShape
-from policies.config import PolicyConfig
-from policies.drafted_decodes import IntArray
-from policies.kv.paged import PagedKV
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.acceptance import Acceptance, Verifier
-from sim.step_times.roofline.deployment import Deployment, Drafting, Kernels, Offload, Parallel
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.step_times.step_time import FloatArray, LinearStepTime, StepTime
+from servetwin.policies.batch import Batch, BatchShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.drafted_decodes import IntArray
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.acceptance import Acceptance, Verifier
+from servetwin.sim.step_times.roofline.deployment import (
+    Deployment,
+    Drafting,
+    Kernels,
+    Offload,
+    Parallel,
+)
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.step_times.step_time import FloatArray, LinearStepTime, StepTime
+from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler
 from tests.support.random_runs import STEP_TIME
-from workloads.request import Request
 
 _CHAIN = Drafting(find_model("llama-68m"), (1, 1))
 _BESIDE = replace(_CHAIN, hardware=find_hardware("a100-80gb"))

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from app import figures
+from servetwin.app import figures
 from tests.support.figure_frames import load_test, requests_frame, steps_frame
 
 A, B = requests_frame(seed=1), requests_frame(seed=2)

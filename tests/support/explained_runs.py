@@ -5,16 +5,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from policies.step_record import StepRecord
-from sim.core.recorder import STEP_COLUMNS
-from sim.core.simulate import simulate
-from sim.records.run import PAUSE_COLUMNS, Run, stamps_frame
-from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
-from sim.step_times.step_time import ApiLatency, LinearStepTime
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.step_record import StepRecord
+from servetwin.sim.core.recorder import STEP_COLUMNS
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import PAUSE_COLUMNS, Run, stamps_frame
+from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
+from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
+from servetwin.workloads.request import Request
 from tests.support.checked import request
-from workloads.request import Request
 
 STORY_S = {"constant": 1.0, "prefill_chunks": 2.0}
 STORY = [request("a", 0.0, 4, 5), request("b", 1.5, 4, 2)]

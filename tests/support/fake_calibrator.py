@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from app.twin import drift, repeated_tests, verification
-from app.twin.forecast import Forecast, make_forecast
-from app.twin.power import Refutable
-from app.twin.verification import Plan, Verification, Verifier
-from loadtest.endpoint import Endpoint
-from loadtest.run.client import LoadOptions
-from sim.experiments.decision_check import DecisionCheck
-from sim.experiments.predict import predict_once
-from sim.records.run import Run
-from sim.step_times.profile import Profile, load_profile
+from servetwin.app.twin import drift, repeated_tests, verification
+from servetwin.app.twin.forecast import Forecast, make_forecast
+from servetwin.app.twin.power import Refutable
+from servetwin.app.twin.verification import Plan, Verification, Verifier
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.run.client import LoadOptions
+from servetwin.sim.experiments.decision_check import DecisionCheck
+from servetwin.sim.experiments.predict import predict_once
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.profile import Profile, load_profile
+from servetwin.workloads.request import Request
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import limit
 from tests.support.report_runs import pretended
-from workloads.request import Request
-from workloads.sample import sample_trace
-from workloads.trace import Trace
-from workloads.transform import limit
 
 PROFILE = load_profile("base-cpu")
 TRACE = limit(sample_trace(), 40)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from engine.core.clock import CoreClock
-from engine.core.core import EngineCore
-from engine.core.core_process import BuildCore
-from engine.sampling.new_token import NewToken, TokenLogprobs
-from engine.sampling.sampling_params import EOS_ID, SamplingParams
-from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
+from servetwin.engine.core.clock import CoreClock
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.core_process import BuildCore
+from servetwin.engine.sampling.new_token import NewToken, TokenLogprobs
+from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
 
 VOCAB_SIZE = 1000
 POISON = 999

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.records.metrics import REQUEST_COLUMNS, derive
-from sim.records.run import Run
+from servetwin.sim.records.metrics import REQUEST_COLUMNS, derive
+from servetwin.sim.records.run import Run
 
 
 def requests_frame(count: int = 30, seed: int = 0, **columns: Any) -> pd.DataFrame:

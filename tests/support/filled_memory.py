@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine.sampling.new_token import NewToken
-from policies.batch import Batch, ScheduledSequence
+from servetwin.engine.sampling.new_token import NewToken
+from servetwin.policies.batch import Batch, ScheduledSequence
 from tests.support.fake_engine import POISON
 
 

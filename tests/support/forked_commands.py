@@ -22,19 +22,22 @@ from typing import IO, NamedTuple
 
 from typer.main import get_command
 
-from app import cli
+from servetwin.app import cli
 from tests.support.paths import ROOT
 
 LIMIT_S = 60
 """When a child is ended: far beyond what is allowed."""
 
 IMPORTS = (
-    "sim", "app.scenario.scenarios", "app.text.sweep_report", "loadtest.run.client",
-    "workloads.readers.table", "workloads.statistics.statistics", "sim.explain.explain",
-    "sim.step_times.tables.table_profile", "loadtest.recorded.reading", "app.twin.verification",
-    "app.twin.recorded_calibration", "app.text.verdict", "app.text.report_folders",
-    "app.scenario.sweeps.sweep_file", "app.pictures.picture_file", "pyarrow.pandas_compat",
-    "workloads.plugin_guard", "workloads.readers.columns", "workloads.streams.first_requests",
+    "servetwin.sim", "servetwin.app.scenario.scenarios", "servetwin.app.text.sweep_report",
+    "servetwin.loadtest.run.client", "servetwin.workloads.readers.table",
+    "servetwin.workloads.statistics.statistics", "servetwin.sim.explain.explain",
+    "servetwin.sim.step_times.tables.table_profile", "servetwin.loadtest.recorded.reading",
+    "servetwin.app.twin.verification", "servetwin.app.twin.recorded_calibration",
+    "servetwin.app.text.verdict", "servetwin.app.text.report_folders",
+    "servetwin.app.scenario.sweeps.sweep_file", "servetwin.app.pictures.picture_file",
+    "servetwin.workloads.plugin_guard", "servetwin.workloads.readers.columns",
+    "servetwin.workloads.streams.first_requests", "pyarrow.pandas_compat",
 )  # fmt: skip
 """What most commands import when they need it."""
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.records.metrics import derive
-from sim.records.run import Run, RunKind
+from servetwin.sim.records.metrics import derive
+from servetwin.sim.records.run import Run, RunKind
 
 TOKENS = 11
 

@@ -5,14 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.hardware import Hardware
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.roofline.step_cost import StepCost
-from sim.techniques.kernels import AsynchronousSoftmax, FlashAttention, FlashDecoding, KernelFusion
-from sim.techniques.technique import Technique
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.step_cost import StepCost
+from servetwin.sim.techniques.kernels import (
+    AsynchronousSoftmax,
+    FlashAttention,
+    FlashDecoding,
+    KernelFusion,
+)
+from servetwin.sim.techniques.technique import Technique
 
 A100: Hardware = find_hardware("a100-80gb")
 GQA: ModelShape = find_model("llama-3-8b")

@@ -6,20 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.twin.effects.loads import EffectLoads
-from app.twin.effects.sides import Side, Sides
-from app.twin.engine_techniques import EngineSetup, plain_setup
-from app.twin.engines import LiveEngine
-from app.twin.simulated_server import SimulatedEngine
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
-from sim.shapes.hardware import Hardware
-from sim.step_times.profile import Profile, StepTimeFit
-from sim.step_times.step_time import NO_NOISE, StepTime
-from sim.techniques.registry import find_technique
+from servetwin.app.twin.effects.loads import EffectLoads
+from servetwin.app.twin.effects.sides import Side, Sides
+from servetwin.app.twin.engine_techniques import EngineSetup, plain_setup
+from servetwin.app.twin.engines import LiveEngine
+from servetwin.app.twin.simulated_server import SimulatedEngine
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.step_times.profile import Profile, StepTimeFit
+from servetwin.sim.step_times.step_time import NO_NOISE, StepTime
+from servetwin.sim.techniques.registry import find_technique
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.live_server import LiveServer
-from workloads.request import Request
-from workloads.trace import Trace
 
 CONFIG = PolicyConfig(kv_tokens=4096, max_model_len=512, max_seqs=8)
 OPTIONS = ServeOptions("small", CONFIG)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.records.metrics import derive
-from sim.records.run import Run
+from servetwin.sim.records.metrics import derive
+from servetwin.sim.records.run import Run
 
 
 def run_of(count: int, statuses: Sequence[str] = (), **delivered: Any) -> Run:

@@ -12,18 +12,18 @@ import httpx
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.core.core_client import CoreClient
-from engine.core.core_process import BuildCore, CoreProcess
-from engine.core.supervisor import Supervisor
-from engine.http.api import create_app
-from engine.http.guarded_protocol import GuardedProtocol
-from engine.http.http_settings import HttpSettings
-from engine.http.serving import CoreServer
-from engine.text.byte_tokenizer import ByteTokenizer
-from policies.config import PolicyConfig
+from servetwin.engine.core.core_client import CoreClient
+from servetwin.engine.core.core_process import BuildCore, CoreProcess
+from servetwin.engine.core.supervisor import Supervisor
+from servetwin.engine.http.api import create_app
+from servetwin.engine.http.guarded_protocol import GuardedProtocol
+from servetwin.engine.http.http_settings import HttpSettings
+from servetwin.engine.http.serving import CoreServer
+from servetwin.engine.text.byte_tokenizer import ByteTokenizer
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
+from servetwin.workloads.listening import listening_socket
 from tests.support.fake_engine import build_fake
-from workloads.errors import EngineError
-from workloads.listening import listening_socket
 
 CONFIG = PolicyConfig(
     kv_tokens=256, block_tokens=4, max_model_len=300, max_seqs=4, prefix_cache=True

@@ -1,10 +1,10 @@
 """Runs of steps as one event against one event per step."""
 
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.step_times.step_time import StepTime
-from workloads.request import Request
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.step_times.step_time import StepTime
+from servetwin.workloads.request import Request
 
 POLICIES = PolicyConfig(max_seqs=16, kv_tokens=6000, max_model_len=4096, batching="chunked")
 REQUESTS = [Request(f"r{i}", 0.01 * i, 80 + 37 * i % 900, 40 + 13 * i % 300) for i in range(60)]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from policies.batch import BatchShape
-from sim.step_times.tables import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.tables import (
     OperatorTable,
     PhaseTable,
 )

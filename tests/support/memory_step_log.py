@@ -1,8 +1,8 @@
 """A step log that keeps everything in memory."""
 
-from engine.core.step_log import ARRIVAL_FIELDS
-from policies.sequence import Sequence
-from policies.step_record import StepRecord
+from servetwin.engine.core.step_log import ARRIVAL_FIELDS
+from servetwin.policies.sequence import Sequence
+from servetwin.policies.step_record import StepRecord
 
 
 class MemoryStepLog:

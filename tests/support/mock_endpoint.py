@@ -9,17 +9,17 @@ from typing import Any
 
 import pandas as pd
 
-from loadtest.endpoint import Endpoint
-from loadtest.mock.plan import MockPlan, parse_fault
-from loadtest.mock.server import MockServer
-from loadtest.mock.truth import Truth
-from loadtest.options import LoadOptions
-from loadtest.plan.schedule import ClockZero, build_schedule
-from loadtest.report.records import requests_frame
-from loadtest.run.worker_client import WorkerClient
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.mock.plan import MockPlan, parse_fault
+from servetwin.loadtest.mock.server import MockServer
+from servetwin.loadtest.mock.truth import Truth
+from servetwin.loadtest.options import LoadOptions
+from servetwin.loadtest.plan.schedule import ClockZero, build_schedule
+from servetwin.loadtest.report.records import requests_frame
+from servetwin.loadtest.run.worker_client import WorkerClient
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.mock_truth import KeptTruth
-from workloads.request import Request
-from workloads.trace import Trace
 
 BODY = b'{"prompt": "a b", "max_tokens": 2}'
 POST = b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n" % len(BODY)

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 from hypothesis import strategies as st
 
-from loadtest.run.client import LoadOptions, run_load_test
-from sim.records.run import Run
+from servetwin.loadtest.run.client import LoadOptions, run_load_test
+from servetwin.sim.records.run import Run
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.mock_endpoint import completions, mocked, plan
-from workloads.request import Request
-from workloads.trace import Trace
 
 
 def load(trace: Trace, *faults: str, mock: dict[str, Any] | None = None, **options: Any) -> Run:

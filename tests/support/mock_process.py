@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 
 def servetwin_process(*arguments: object, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "app.cli", *map(str, arguments)],
+        [sys.executable, "-m", "servetwin", *map(str, arguments)],
         cwd=ROOT,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,

@@ -5,7 +5,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from loadtest.mock.truth import Truth, TruthLog
+from servetwin.loadtest.mock.truth import Truth, TruthLog
 
 
 class KeptTruth(TruthLog):

@@ -7,27 +7,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.core.build import token_state
-from engine.core.core import EngineCore
-from engine.core.core_loop import CoreLoop
-from engine.core.messages import Add, Message, RequestFailed, Stop, TokenEvent, Update
-from engine.core.runner import Runner
-from engine.core.step_input import StepInput
-from engine.kv.forgetting import kept_tokens
-from engine.kv.host_memory import kv_movers
-from engine.kv.kv_mover import KVMover
-from engine.kv.kv_store import KVStore
-from engine.models.computation import Computation
-from engine.models.model_config import ModelConfig, model_preset
-from engine.sampling.new_token import NewToken
-from engine.sampling.sampling_params import SamplingParams
-from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.kv.paged import PagedKV
-from policies.kv.windowed import WindowedKV
-from policies.registry import build_scheduler
-from policies.sequence import output_id
-from sim.experiments.decision_check import DecisionCheck, check_decisions
+from servetwin.engine.core.build import token_state
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.messages import Add, Message, RequestFailed, Stop, TokenEvent, Update
+from servetwin.engine.core.runner import Runner
+from servetwin.engine.core.step_input import StepInput
+from servetwin.engine.kv.forgetting import kept_tokens
+from servetwin.engine.kv.host_memory import kv_movers
+from servetwin.engine.kv.kv_mover import KVMover
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import ModelConfig, model_preset
+from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.kv.windowed import WindowedKV
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.sequence import output_id
+from servetwin.sim.experiments.decision_check import DecisionCheck, check_decisions
 from tests.support.core_story import STEP_S, FakeClock, Script, ScriptedInbox
 from tests.support.memory_step_log import MemoryStepLog
 

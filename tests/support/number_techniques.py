@@ -3,24 +3,24 @@
 import re
 from dataclasses import replace
 
-from policies.batch import BatchShape
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.roofline.formats import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.formats import (
     FORMATS,
     Format,
 )
-from sim.step_times.roofline.step_cost import StepCost
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.compression import (
+from servetwin.sim.step_times.roofline.step_cost import StepCost
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.techniques.compression import (
     Distillation,
     SemiStructuredSparsity,
     StructuredPruning,
     UnstructuredPruning,
     WeightSharing,
 )
-from sim.techniques.numbers import (
+from servetwin.sim.techniques.numbers import (
     AWQ,
     FP8,
     GPTQ,
@@ -33,7 +33,7 @@ from sim.techniques.numbers import (
     WeightInt4,
     WeightInt8,
 )
-from sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Technique
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs/techniques/numbers.md").read_text()

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.roofline.formats import BF16
-from sim.techniques.memory import KVOffload, WeightOffload
-from sim.techniques.setup import Setup
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.formats import BF16
+from servetwin.sim.techniques.memory import KVOffload, WeightOffload
+from servetwin.sim.techniques.setup import Setup
 
 A100 = find_hardware("a100-80gb")
 

@@ -131,7 +131,7 @@ class PageShell:
         commands = self._folder / ".commands"
         commands.mkdir(exist_ok=True)
         command = commands / "servetwin"
-        command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m app.cli "$@"\n')
+        command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m servetwin "$@"\n')
         command.chmod(0o755)
         paths = f"{commands}:{os.environ['PATH']}"
         return {**os.environ, "PATH": paths, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
@@ -146,7 +146,7 @@ class PageShell:
             port = probe.getsockname()[1]
         self._url = f"http://127.0.0.1:{port}"
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "app.cli", "serve", *arguments, "--port", str(port)],
+            [sys.executable, "-m", "servetwin", "serve", *arguments, "--port", str(port)],
             cwd=self._folder,
             env=self._environment(),
             stdout=subprocess.DEVNULL,

@@ -3,14 +3,14 @@
 from math import inf
 from typing import Any
 
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.hardware import Hardware
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.roofline.links import Link
-from sim.step_times.roofline.step_cost import StepCost
-from sim.techniques.parallel import (
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.links import Link
+from servetwin.sim.step_times.roofline.step_cost import StepCost
+from servetwin.sim.techniques.parallel import (
     ExpertParallel,
     Parallelism,
     PipelineParallel,

@@ -7,7 +7,7 @@ rules of vLLM before version 1 and of the simulator Vidur (Agrawal et al., MLSys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from workloads.request import Request
+from servetwin.workloads.request import Request
 
 Entry = tuple[str, int, int]
 """(request id, first position, rows)."""

@@ -5,8 +5,8 @@ from itertools import takewhile
 
 from hypothesis import strategies as st
 
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 
 @st.composite

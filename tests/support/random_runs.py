@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from policies.config import (
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.config import (
     Admission,
     BudgetCount,
     ChunkKind,
@@ -23,13 +23,13 @@ from policies.config import (
     Victim,
     Waste,
 )
-from policies.prefix.eviction import EVICTION_ORDERS
-from policies.registry import MEMORIES, SCHEDULERS
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from sim.step_times.step_time import FloatArray, LinearStepTime, NoiseSample, StepNoise
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.registry import MEMORIES, SCHEDULERS
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.step_time import FloatArray, LinearStepTime, NoiseSample, StepNoise
+from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
-from workloads.request import Request
 
 STEP_TIME = LinearStepTime.of(
     {

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from loadtest.http.transport import StampingTransport
+from servetwin.loadtest.http.transport import StampingTransport
 
 Handler = Callable[["Caller"], Awaitable[None]]
 T = TypeVar("T")

@@ -7,19 +7,19 @@ from typing import Any
 
 import torch
 
-from engine.core.build import token_state
-from engine.core.core import EngineCore
-from engine.core.messages import CoreStats, TokenEvent
-from engine.core.runner import Runner, TokenState
-from engine.kv.forgetting import kept_tokens
-from engine.models.computation import Computation
-from engine.models.model_config import ModelConfig
-from engine.models.weights import LoadWeights
-from engine.sampling.sampling_params import SamplingParams
-from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from policies.sequence import output_id
+from servetwin.engine.core.build import token_state
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.messages import CoreStats, TokenEvent
+from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.kv.forgetting import kept_tokens
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.weights import LoadWeights
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.sequence import output_id
 from tests.support.engine_oracle import STD
 from tests.support.memory_step_log import MemoryStepLog
 

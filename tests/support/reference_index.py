@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from policies.block_keys import BlockKey
-from policies.prefix.eviction_rank import EvictionRank
-from policies.prefix.prefix_run import PrefixRun
-from policies.sequence import Sequence
+from servetwin.policies.block_keys import BlockKey
+from servetwin.policies.prefix.eviction_rank import EvictionRank
+from servetwin.policies.prefix.prefix_run import PrefixRun
+from servetwin.policies.sequence import Sequence
 
 
 @dataclass(slots=True, eq=False)

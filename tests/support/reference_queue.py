@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from operator import attrgetter
 
-from policies.config import QueueOrder
-from policies.protocols import KVMemory, Refusal
-from policies.schedulers.queueing import AdmissionQueue
-from policies.sequence import Sequence
+from servetwin.policies.config import QueueOrder
+from servetwin.policies.protocols import KVMemory, Refusal
+from servetwin.policies.schedulers.queueing import AdmissionQueue
+from servetwin.policies.sequence import Sequence
 
 arrival_number = attrgetter("arrival_number")
 

@@ -1,14 +1,14 @@
 """Runs of shipped policies, and of the same ones over queues that are plain lists."""
 
-from policies.config import PolicyConfig
-from policies.registry import MEMORIES
-from policies.schedulers.queueing import WaitingQueue
-from policies.schedulers.registry import SCHEDULERS
-from sim.core.simulate import simulate
-from sim.records.run import Run
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import MEMORIES
+from servetwin.policies.schedulers.queueing import WaitingQueue
+from servetwin.policies.schedulers.registry import SCHEDULERS
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.workloads.request import Request
 from tests.support.random_runs import STEP_TIME
 from tests.support.reference_queue import ReferenceAdmission, ReferenceQueue
-from workloads.request import Request
 
 
 def run_over_queues(config: PolicyConfig, requests: list[Request], reference: bool) -> Run:

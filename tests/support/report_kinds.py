@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from app.html.report import render_html
-from app.text.report_folders import NamedRun, find_runs
-from sim.records.metrics import SLO
-from sim.records.run import Run, load_run
+from servetwin.app.html.report import render_html
+from servetwin.app.text.report_folders import NamedRun, find_runs
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import Run, load_run
 from tests.support.figure_frames import load_test
 from tests.support.report_runs import pretended, simulated
 from tests.support.swept_levels import swept

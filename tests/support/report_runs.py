@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from app.twin.resimulate import as_sent
-from sim.records.run import Run
+from servetwin.app.twin.resimulate import as_sent
+from servetwin.sim.records.run import Run
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.transform import limit
 from tests.support.command import servetwin
 from tests.support.figure_frames import load_test
 from tests.support.paths import SAMPLE
-from workloads.sample import sample_trace
-from workloads.transform import limit
 
 pytest.importorskip("plotly", reason="reports need plotly")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from sim.records.metrics import derive
+from servetwin.sim.records.metrics import derive
 
 
 def four_requests() -> pd.DataFrame:

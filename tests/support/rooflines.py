@@ -3,11 +3,11 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.deployment import Deployment
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 LLAMA, A100 = find_model("llama-2-7b"), find_hardware("a100-80gb")
 REAL = Deployment(LLAMA, A100)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.sampling_params import SamplingParams
 
 Floats = NDArray[np.float64]
 

@@ -4,8 +4,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from app.scenario.scenario_file import GENERATED, SAMPLE, Limits, ScenarioFile, Server, Workload
-from policies.presets import PRESETS
+from servetwin.app.scenario.scenario_file import (
+    GENERATED,
+    SAMPLE,
+    Limits,
+    ScenarioFile,
+    Server,
+    Workload,
+)
+from servetwin.policies.presets import PRESETS
 
 _CV = st.floats(0.1, 5).map(lambda value: round(value, 3))
 _LENGTH = st.integers(1, 131_072)

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.protocols import Scheduler
-from policies.registry import build_scheduler
-from policies.sequence import Sequence
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import Scheduler
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.sequence import Sequence
 
 
 def scheduler_of(**settings: Any) -> Scheduler:

@@ -5,13 +5,13 @@ from functools import cache
 
 import numpy as np
 
-from sim.experiments.scenario import replicate
-from sim.published import frameworks
-from sim.records.run import Run
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.step_time import LinearStepTime
-from sim.techniques.serving import (
+from servetwin.sim.experiments.scenario import replicate
+from servetwin.sim.published import frameworks
+from servetwin.sim.records.run import Run
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.sim.techniques.serving import (
     ChunkedPrefill,
     ContinuousBatching,
     CopyOnWrite,
@@ -20,10 +20,10 @@ from sim.techniques.serving import (
     PrefillDecodeSplit,
     PrefixCache,
 )
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 SERVING: list[Technique] = [
     ContinuousBatching(),

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.twin.black_box.sender import Burst
-from app.twin.step_log_calibration import sampling
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from sim.step_times.black_box_steps import ObservedRequest
-from sim.step_times.profile import Profile
-from sim.step_times.step_time import ApiLatency, StepNoise
-from workloads.request import Request
+from servetwin.app.twin.black_box.sender import Burst
+from servetwin.app.twin.step_log_calibration import sampling
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.black_box_steps import ObservedRequest
+from servetwin.sim.step_times.profile import Profile
+from servetwin.sim.step_times.step_time import ApiLatency, StepNoise
+from servetwin.workloads.request import Request
 
 
 class SimulatedSender:

@@ -4,15 +4,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from sim.shapes.feed_forward import Dense
-from sim.shapes.hardware import Hardware
-from sim.shapes.mixers import Attention, LatentAttention, Mixer, Recurrence
-from sim.shapes.model import LayerGroup, ModelShape
-from sim.step_times.roofline.deployment import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.shapes.feed_forward import Dense
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.shapes.mixers import Attention, LatentAttention, Mixer, Recurrence
+from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.step_times.roofline.deployment import (
     Deployment,
 )
-from sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 
 A100 = Hardware(
     name="a100",

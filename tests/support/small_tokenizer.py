@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from servetwin.workloads.generators.prompts import WORDS
 from tests.support.prompt_files import ANSWERS, QUESTIONS
-from workloads.generators.prompts import WORDS
 
 
 def small_tokenizer(folder: Path) -> Path:

@@ -6,18 +6,18 @@ from functools import partial
 
 import torch
 
-from engine.core.build import token_state
-from engine.core.core import EngineCore
-from engine.core.runner import Runner
-from engine.drafting.drafts import Drafts
-from engine.drafting.speculative_runner import SpeculativeRunner
-from engine.models.computation import Computation
-from engine.models.model_config import ModelConfig, model_preset
-from engine.models.random_weights import random_weights
-from engine.models.weights import AttentionWeights, FeedForwardWeights, Weights
-from policies.config import PolicyConfig
-from policies.protocols import KVLayout
-from policies.registry import build_scheduler
+from servetwin.engine.core.build import token_state
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.runner import Runner
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.engine.drafting.speculative_runner import SpeculativeRunner
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import ModelConfig, model_preset
+from servetwin.engine.models.random_weights import random_weights
+from servetwin.engine.models.weights import AttentionWeights, FeedForwardWeights, Weights
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVLayout
+from servetwin.policies.registry import build_scheduler
 from tests.support.memory_step_log import MemoryStepLog
 from tests.support.timed_requests import TimedRequest, run_requests
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
-from engine.core.runner import Runner, TokenState
-from engine.models.computation import Computation
-from engine.models.model_config import model_preset
-from engine.sampling.sampling_params import SamplingParams
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from policies.sequence import Sequence
+from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.sequence import Sequence
 
 
 class Measured(NamedTuple):

@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from app.scenario.streams.stream_options import StreamOptions
-from policies.config import PolicyConfig
-from sim.core import flushing_recorder
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.step_times.profile import load_profile
-from sim.streams import row_groups
-from sim.streams.part_run import DividedRun
-from sim.streams.partition import BLIND_NAMES
-from sim.streams.partitioned_run import Simulated, run_partitioned
-from sim.streams.streamed_run import run_streamed, run_tables
+from servetwin.app.scenario.streams.stream_options import StreamOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.core import flushing_recorder
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.sim.streams import row_groups
+from servetwin.sim.streams.part_run import DividedRun
+from servetwin.sim.streams.partition import BLIND_NAMES
+from servetwin.sim.streams.partitioned_run import Simulated, run_partitioned
+from servetwin.sim.streams.streamed_run import run_streamed, run_tables
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.streams.streamed_trace import StreamedTrace
+from servetwin.workloads.streams.trace_file import TraceFile
+from servetwin.workloads.trace import Trace
 from tests.support.random_runs import policies, workloads
-from workloads.native import write_trace
-from workloads.request import Request
-from workloads.streams.streamed_trace import StreamedTrace
-from workloads.streams.trace_file import TraceFile
-from workloads.trace import Trace
 
 WITHOUT_NOISE, NOISY = load_profile("llama-3-8b-h100"), load_profile("base-cpu")
 HERE = StreamOptions(processes=1).simulated

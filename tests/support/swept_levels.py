@@ -3,12 +3,12 @@
 from dataclasses import replace
 from math import exp
 
-from loadtest.sweep.attainment import Attainment
-from loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level, LevelPlan
-from loadtest.sweep.run_sweep import run_sweep
-from loadtest.sweep.stopping_rule import SweepBudget
-from loadtest.sweep.sweep import PredictedKnee, Sweep, SweepOf, SweepSettings
-from sim.records.metrics import SLO
+from servetwin.loadtest.sweep.attainment import Attainment
+from servetwin.loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level, LevelPlan
+from servetwin.loadtest.sweep.run_sweep import run_sweep
+from servetwin.loadtest.sweep.stopping_rule import SweepBudget
+from servetwin.loadtest.sweep.sweep import PredictedKnee, Sweep, SweepOf, SweepSettings
+from servetwin.sim.records.metrics import SLO
 
 SATURATION_PER_S = 10.0
 ABOUT = {"model": "formula", "base_url": "http://nowhere/v1", "trace": "made", "load": {}}

@@ -3,10 +3,10 @@
 import time
 from collections.abc import Iterable
 
-from engine.core.core import EngineCore
-from engine.core.core_loop import CoreLoop
-from engine.core.messages import Add, Message, Refused, RequestFailed, Stop, TokenEvent
-from engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.messages import Add, Message, Refused, RequestFailed, Stop, TokenEvent
+from servetwin.engine.sampling.sampling_params import SamplingParams
 
 TimedRequest = tuple[float, str, list[int], SamplingParams]
 """(seconds after the start, request id, prompt token ids, parameters)."""

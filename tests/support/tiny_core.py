@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from engine.core.core import EngineCore
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
+from servetwin.engine.core.core import EngineCore
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
 
 
 def tiny_core(config: PolicyConfig) -> EngineCore:
     """The core of ``tiny`` with an untied head and large weights, under ``config``."""
-    from engine.core.build import token_state
-    from engine.core.runner import Runner
-    from engine.models.model_config import model_preset
+    from servetwin.engine.core.build import token_state
+    from servetwin.engine.core.runner import Runner
+    from servetwin.engine.models.model_config import model_preset
 
     scheduler = build_scheduler(config)
     memory = scheduler.memory

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.trace import Trace
 from tests.support.paths import TRACES
-from workloads.reading import read_trace
-from workloads.trace import Trace
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44

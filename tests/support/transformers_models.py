@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.models.model_config import ModelConfig
-from engine.models.weights import Weights
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.weights import Weights
 from tests.support.transformers_weights import state_dict
 
 

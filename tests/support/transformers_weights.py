@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from engine.models.model_config import ModelConfig
-from engine.models.weights import (
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.weights import (
     AttentionWeights,
     ExpertWeights,
     FeedForwardWeights,

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from app.twin.forecast import Forecast, LevelForecast
-from app.twin.power import Refutable
-from app.twin.saturation import Saturation, compare_capacity
-from app.twin.verification import Level, Verification
-from loadtest.report.comparison import METRICS, compare
-from policies.config import PolicyConfig
-from sim.experiments.decision_check import DecisionCheck
-from sim.experiments.predict import Interval, interval, predict
-from sim.step_times.profile import Profile, StepTimeFit
+from servetwin.app.twin.forecast import Forecast, LevelForecast
+from servetwin.app.twin.power import Refutable
+from servetwin.app.twin.saturation import Saturation, compare_capacity
+from servetwin.app.twin.verification import Level, Verification
+from servetwin.loadtest.report.comparison import METRICS, compare
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.decision_check import DecisionCheck
+from servetwin.sim.experiments.predict import Interval, interval, predict
+from servetwin.sim.step_times.profile import Profile, StepTimeFit
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.transform import at_rate, limit
 from tests.support.figure_frames import load_test
-from workloads.sample import sample_trace
-from workloads.transform import at_rate, limit
 
 REQUESTS = 40
 CONFIG = PolicyConfig()

@@ -1,9 +1,9 @@
 """Waiting queues, filled and emptied in one line."""
 
-from policies.config import PolicyConfig, QueueOrder
-from policies.kv.paged import PagedKV
-from policies.schedulers.queueing import WaitingQueue, queue_in_order
-from policies.sequence import Sequence
+from servetwin.policies.config import PolicyConfig, QueueOrder
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.schedulers.queueing import WaitingQueue, queue_in_order
+from servetwin.policies.sequence import Sequence
 
 ORDERS: list[QueueOrder] = ["fcfs", "sjf", "priority", "edf", "longest-prefix", "fair"]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from engine.text.byte_tokenizer import ByteDecoder
+from servetwin.engine.text.byte_tokenizer import ByteDecoder
 
 
 def decode(token_ids: Iterable[int]) -> str:

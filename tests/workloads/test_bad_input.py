@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from workloads.errors import TraceError
-from workloads.reading import read_trace
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.reading import read_trace
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
 AT = "2023-11-16 18:15:46.6805900"

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.header_columns import parse_header_columns
+from servetwin.workloads.native import trace_text
+from servetwin.workloads.reading import read_trace
 from tests.support.prompt_files import lines, written
 from tests.support.trace_rows import AZURE
-from workloads.errors import TraceError
-from workloads.header_columns import parse_header_columns
-from workloads.native import trace_text
-from workloads.reading import read_trace
 
 ROW = {"prompt": "p", "arrival_s": 0.0, "prompt_tokens": 1, "output_tokens": 1}
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from workloads.errors import LoadTestError, PolicyError
-from workloads.key_values import key_value, key_values
+from servetwin.workloads.errors import LoadTestError, PolicyError
+from servetwin.workloads.key_values import key_value, key_values
 
 
 @pytest.mark.parametrize(

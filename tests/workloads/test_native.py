@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.prompt_files import chats, sharegpt
-from workloads.errors import TraceError
-from workloads.native import write_trace
-from workloads.reading import read_trace
-from workloads.request import Request
-from workloads.trace import Trace
 
 TRACE = Trace((Request("a", 0.0, 5, 2, (1, 2), 4), Request("b", 1.5, 4, 1, (1,), 4)), "mine", 0.5)
 

@@ -8,14 +8,20 @@ from typing import Any
 
 import pytest
 
-from policies.prefix.eviction import EVICTION_ORDERS
-from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
-from sim.techniques.registry import TECHNIQUES
-from workloads.errors import PluginError, PolicyError, TraceError
-from workloads.generators.processes import ARRIVALS, arrival_settings, plain_arrivals
-from workloads.plugin_guard import members
-from workloads.plugins import Registry, names_a_file, plugin_error, plugin_name, split_settings
-from workloads.readers.registry import READERS
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.sim.techniques.registry import TECHNIQUES
+from servetwin.workloads.errors import PluginError, PolicyError, TraceError
+from servetwin.workloads.generators.processes import ARRIVALS, arrival_settings, plain_arrivals
+from servetwin.workloads.plugin_guard import members
+from servetwin.workloads.plugins import (
+    Registry,
+    names_a_file,
+    plugin_error,
+    plugin_name,
+    split_settings,
+)
+from servetwin.workloads.readers.registry import READERS
 
 REGISTRIES: dict[str, Registry[Any]] = {
     registry.role: registry

@@ -5,10 +5,10 @@ import gzip
 import numpy as np
 import pytest
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
 from tests.support.trace_rows import AZURE, Write, shared, shared_trace
-from workloads.errors import TraceError
-from workloads.reading import read_trace
-from workloads.request import Request
 
 MOONCAKE = """{"timestamp": 3000, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}
 {"timestamp": 3000, "input_length": 512, "output_length": 7, "hash_ids": [0]}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from workloads.errors import TraceError
-from workloads.reading import read_trace
-from workloads.reading_limits import ReadingLimits
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.reading_limits import ReadingLimits
 
 CSV = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "2023-11-16 18:15:46.68,4,1\n" * 10
 ARRAY = json.dumps([{"prompt": "a"}] * 11)

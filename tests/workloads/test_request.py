@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from workloads.request import Request, requests_of, with_columns
+from servetwin.workloads.request import Request, requests_of, with_columns
 
 FIELDS = fields(Request)
 ROWS = [

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.readers.prompt_records import ESTIMATED
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.tokenizer import LocalTokenizer
+from servetwin.workloads.trace import Trace
 from tests.support.prompt_files import ANSWERS, QUESTIONS, chats, lines, sharegpt, written
 from tests.support.small_tokenizer import small_tokenizer
-from workloads.errors import TraceError
-from workloads.readers.prompt_records import ESTIMATED
-from workloads.reading import read_trace
-from workloads.request import Request
-from workloads.tokenizer import LocalTokenizer
-from workloads.trace import Trace
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.prefix_chains import chained_traces, shared_ids, shared_tokens
-from workloads.errors import TraceError
-from workloads.request import Request
-from workloads.trace import Trace
-from workloads.transform import (
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import (
     at_rate,
     clip_context,
     limit,
@@ -25,6 +24,7 @@ from workloads.transform import (
     window,
     with_estimates,
 )
+from tests.support.prefix_chains import chained_traces, shared_ids, shared_tokens
 
 TRACE = Trace(
     (

@@ -7,22 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.trace_rows import shared_trace
-from workloads.generators.arrivals import GammaArrivals, PoissonArrivals
-from workloads.generators.conversations import generate_conversations, multi_turn
-from workloads.generators.generate import WorkloadSpec, generate
-from workloads.generators.lengths import (
+from servetwin.workloads.generators.arrivals import GammaArrivals, PoissonArrivals
+from servetwin.workloads.generators.conversations import generate_conversations, multi_turn
+from servetwin.workloads.generators.generate import WorkloadSpec, generate
+from servetwin.workloads.generators.lengths import (
     EmpiricalLengths,
     FixedTokens,
     IndependentLengths,
     LognormalTokens,
 )
-from workloads.generators.modulated import OnOffArrivals
-from workloads.generators.prefixes import PrefixGroups
-from workloads.request import Request
-from workloads.trace import Trace
-from workloads.transform import scale_rate
-from workloads.validation import Check, compare, ks_distance
+from servetwin.workloads.generators.modulated import OnOffArrivals
+from servetwin.workloads.generators.prefixes import PrefixGroups
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import scale_rate
+from servetwin.workloads.validation import Check, compare, ks_distance
+from tests.support.trace_rows import shared_trace
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.errors import TraceError
+from servetwin.workloads.errors import TraceError
 
 FloatArray = NDArray[np.float64]
 

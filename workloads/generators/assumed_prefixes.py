@@ -8,9 +8,9 @@ from itertools import count, islice, repeat
 
 import numpy as np
 
-from workloads.generators.prefixes import PrefixShares
-from workloads.request import Request, with_columns
-from workloads.trace import Trace
+from servetwin.workloads.generators.prefixes import PrefixShares
+from servetwin.workloads.request import Request, with_columns
+from servetwin.workloads.trace import Trace
 
 BLOCK_TOKENS = 16
 

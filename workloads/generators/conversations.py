@@ -7,15 +7,20 @@ from math import log
 
 import numpy as np
 
-from workloads.errors import TraceError
-from workloads.generators.arrivals import ArrivalProcess
-from workloads.generators.description import describe
-from workloads.generators.generate import FOLLOWERS_NOTE, SOURCE, arrival_times_s, random_streams
-from workloads.generators.lengths import LognormalTokens, TokenLaw
-from workloads.generators.pauses import LognormalPause, MixedPause, PauseDistribution
-from workloads.request import Request
-from workloads.rows import counted
-from workloads.trace import Trace
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.arrivals import ArrivalProcess
+from servetwin.workloads.generators.description import describe
+from servetwin.workloads.generators.generate import (
+    FOLLOWERS_NOTE,
+    SOURCE,
+    arrival_times_s,
+    random_streams,
+)
+from servetwin.workloads.generators.lengths import LognormalTokens, TokenLaw
+from servetwin.workloads.generators.pauses import LognormalPause, MixedPause, PauseDistribution
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import counted
+from servetwin.workloads.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workloads.errors import TraceError
-from workloads.generators.arrivals import ArrivalProcess, FloatArray
-from workloads.generators.description import describe
-from workloads.generators.lengths import IntArray, LengthDistribution
-from workloads.generators.pauses import PauseDistribution
-from workloads.generators.prefixes import PrefixStructure
-from workloads.request import Request
-from workloads.rows import counted
-from workloads.trace import Trace
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.arrivals import ArrivalProcess, FloatArray
+from servetwin.workloads.generators.description import describe
+from servetwin.workloads.generators.lengths import IntArray, LengthDistribution
+from servetwin.workloads.generators.pauses import PauseDistribution
+from servetwin.workloads.generators.prefixes import PrefixStructure
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import counted
+from servetwin.workloads.trace import Trace
 
 SOURCE = "generated"
 MOST_REQUESTS = 10_000_000

@@ -7,10 +7,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.errors import TraceError
-from workloads.generators.arrivals import check_not_negative, check_positive
-from workloads.generators.description import capped, several
-from workloads.trace import Trace
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.arrivals import check_not_negative, check_positive
+from servetwin.workloads.generators.description import capped, several
+from servetwin.workloads.trace import Trace
 
 IntArray = NDArray[np.int64]
 

@@ -6,14 +6,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from workloads.errors import TraceError
-from workloads.generators.arrivals import (
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.arrivals import (
     ArrivalProcess,
     FloatArray,
     PoissonArrivals,
     check_positive,
 )
-from workloads.generators.description import describe
+from servetwin.workloads.generators.description import describe
 
 DAY_S = 86_400.0
 

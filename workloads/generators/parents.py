@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from workloads.request import Request
-from workloads.rows import RowError, Rows
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import RowError, Rows
 
 
 def broken_links(parents: Mapping[str, str | None]) -> dict[str, str]:

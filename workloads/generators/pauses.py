@@ -6,9 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
-from workloads.errors import TraceError
-from workloads.generators.arrivals import FloatArray, check_positive
-from workloads.generators.description import describe
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.arrivals import FloatArray, check_positive
+from servetwin.workloads.generators.description import describe
 
 
 class PauseDistribution(Protocol):

@@ -7,10 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
-from workloads.errors import TraceError
-from workloads.generators.arrivals import FloatArray, check_not_negative
-from workloads.generators.lengths import IntArray
-from workloads.rows import counted
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.arrivals import FloatArray, check_not_negative
+from servetwin.workloads.generators.lengths import IntArray
+from servetwin.workloads.rows import counted
 
 MAX_NODES = 2**40
 MAX_GROUPS = 1_000_000

@@ -3,28 +3,28 @@
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from workloads.errors import TraceError
-from workloads.plugins import Registry
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.plugins import Registry
 
 if TYPE_CHECKING:
-    from workloads.generators.arrivals import ArrivalProcess
+    from servetwin.workloads.generators.arrivals import ArrivalProcess
 
 ARRIVALS: "Registry[ArrivalProcess]" = Registry(
     "--arrivals",
     "arrival process",
-    "workloads.generators.arrivals:ArrivalProcess",
+    "servetwin.workloads.generators.arrivals:ArrivalProcess",
     "rate_per_s, **settings",
     {
-        "constant": "workloads.generators.arrivals:ConstantArrivals",
-        "poisson": "workloads.generators.arrivals:PoissonArrivals",
-        "gamma": "workloads.generators.arrivals:GammaArrivals",
-        "weibull": "workloads.generators.arrivals:WeibullArrivals",
-        "mmpp2": "workloads.generators.modulated:OnOffArrivals",
-        "clients": "workloads.generators.arrivals:ClientArrivals",
-        "ramp": "workloads.generators.modulated:ramp_arrivals",
+        "constant": "servetwin.workloads.generators.arrivals:ConstantArrivals",
+        "poisson": "servetwin.workloads.generators.arrivals:PoissonArrivals",
+        "gamma": "servetwin.workloads.generators.arrivals:GammaArrivals",
+        "weibull": "servetwin.workloads.generators.arrivals:WeibullArrivals",
+        "mmpp2": "servetwin.workloads.generators.modulated:OnOffArrivals",
+        "clients": "servetwin.workloads.generators.arrivals:ClientArrivals",
+        "ramp": "servetwin.workloads.generators.modulated:ramp_arrivals",
     },
     error=TraceError,
-    checks="workloads.generators.processes:RETURNED",
+    checks="servetwin.workloads.generators.processes:RETURNED",
     call_limit_s=None,
 )
 

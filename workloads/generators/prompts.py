@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.errors import TraceError
-from workloads.request import Request
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.request import Request
 
 FIRST_ID = 259
 """Below are 256 bytes and three special tokens of the bundled engine's vocabulary."""

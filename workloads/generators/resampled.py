@@ -14,10 +14,10 @@ from itertools import count
 
 import numpy as np
 
-from workloads.generators.parents import rooted
-from workloads.request import Request
-from workloads.statistics.block_length import block_length
-from workloads.trace import Trace
+from servetwin.workloads.generators.parents import rooted
+from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.block_length import block_length
+from servetwin.workloads.trace import Trace
 
 Conversation = list[Request]
 """A request and the later ones of its conversation, in the order of the trace."""

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from workloads.errors import TraceError
-from workloads.fields import MAX_COUNT
-from workloads.files import open_text
-from workloads.generators.arrivals import (
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.fields import MAX_COUNT
+from servetwin.workloads.files import open_text
+from servetwin.workloads.generators.arrivals import (
     FloatArray,
     GammaArrivals,
     RenewalProcess,
@@ -29,11 +29,11 @@ from workloads.generators.arrivals import (
     arrivals_within,
     check_positive,
 )
-from workloads.generators.generate import MOST_REQUESTS, random_streams
-from workloads.generators.lengths import IntArray
-from workloads.request import Request
-from workloads.rows import counted
-from workloads.trace import Trace
+from servetwin.workloads.generators.generate import MOST_REQUESTS, random_streams
+from servetwin.workloads.generators.lengths import IntArray
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import counted
+from servetwin.workloads.trace import Trace
 
 SOURCE = "servegen"
 _TRACE_NAME = re.compile(r"chunk-\d+-trace\.csv(\.gz)?")

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from workloads.generators.arrivals import PoissonArrivals
-from workloads.generators.generate import arrival_times_s, random_streams
-from workloads.generators.lengths import TokenLaw
-from workloads.readers.prompt_records import NO_TIMES
-from workloads.trace import Trace
+from servetwin.workloads.generators.arrivals import PoissonArrivals
+from servetwin.workloads.generators.generate import arrival_times_s, random_streams
+from servetwin.workloads.generators.lengths import TokenLaw
+from servetwin.workloads.readers.prompt_records import NO_TIMES
+from servetwin.workloads.trace import Trace
 
 
 def with_arrivals(trace: Trace, rate_per_s: float, seed: int) -> Trace:

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from workloads.errors import TraceError
-from workloads.generators.generate import require_possible
-from workloads.generators.pauses import PauseDistribution
-from workloads.generators.resampled import Copies
-from workloads.request import Request
-from workloads.rows import counted
-from workloads.trace import Trace
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.generate import require_possible
+from servetwin.workloads.generators.pauses import PauseDistribution
+from servetwin.workloads.generators.resampled import Copies
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import counted
+from servetwin.workloads.trace import Trace
 
 ROUNDS = 20
 """Conversations of each user, at least: a shorter trace is sent again."""

@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-from workloads.fields import cell_integer, stamp_ns
-from workloads.readers.columns import Columns, has_columns
-from workloads.request import Request
-from workloads.rows import Rows
-from workloads.trace import Trace
+from servetwin.workloads.fields import cell_integer, stamp_ns
+from servetwin.workloads.readers.columns import Columns, has_columns
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import Rows
+from servetwin.workloads.trace import Trace
 
 TIME, PROMPT, OUTPUT = COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 IMAGES = "NumImages"

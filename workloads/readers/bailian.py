@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from workloads import fields as check
-from workloads.generators.chaining import Chaining
-from workloads.generators.parents import rooted, without_broken_links
-from workloads.request import Request
-from workloads.rows import RowError, Rows
-from workloads.trace import Trace
+from servetwin.workloads import fields as check
+from servetwin.workloads.generators.chaining import Chaining
+from servetwin.workloads.generators.parents import rooted, without_broken_links
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import RowError, Rows
+from servetwin.workloads.trace import Trace
 
 BLOCK_TOKENS = 16
 NO_PARENT = -1

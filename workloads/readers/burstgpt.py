@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from workloads.fields import cell_integer, cell_seconds
-from workloads.readers.columns import Columns, has_columns, total_notes
-from workloads.request import Request
-from workloads.rows import Rows
-from workloads.trace import Trace
+from servetwin.workloads.fields import cell_integer, cell_seconds
+from servetwin.workloads.readers.columns import Columns, has_columns, total_notes
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import Rows
+from servetwin.workloads.trace import Trace
 
 COLUMNS = ("Timestamp", "Model", "Request tokens", "Response tokens", "Log Type")
 TIME, MODEL, PROMPT, OUTPUT, KIND = COLUMNS

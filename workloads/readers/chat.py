@@ -4,11 +4,11 @@ An assistant's message at the end is the answer, as in files for fine-tuning; wi
 may state its output length.
 """
 
-from workloads import fields as check
-from workloads.prompt_fields import messages, texts_of
-from workloads.readers.prompt_records import Record, Said, answer_of, read_records
-from workloads.rows import RowError, Rows
-from workloads.trace import Trace
+from servetwin.workloads import fields as check
+from servetwin.workloads.prompt_fields import messages, texts_of
+from servetwin.workloads.readers.prompt_records import Record, Said, answer_of, read_records
+from servetwin.workloads.rows import RowError, Rows
+from servetwin.workloads.trace import Trace
 
 FIELD = "messages"
 

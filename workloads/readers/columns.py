@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from workloads.rows import RowError, Rows, counted
+from servetwin.workloads.rows import RowError, Rows, counted
 
 
 class Columns:

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workloads.errors import TraceError
-from workloads.files import is_directory
-from workloads.readers import chat, prompts, sharegpt
-from workloads.readers.prompt_records import PromptRecords, TakeRecord
-from workloads.request import Request
-from workloads.rows import BadRows, RowError, Rows
-from workloads.trace import Trace
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.files import is_directory
+from servetwin.workloads.readers import chat, prompts, sharegpt
+from servetwin.workloads.readers.prompt_records import PromptRecords, TakeRecord
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import BadRows, RowError, Rows
+from servetwin.workloads.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa

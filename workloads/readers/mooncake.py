@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from workloads import fields as check
-from workloads.generators.chaining import ROOT, Chaining
-from workloads.request import Request
-from workloads.rows import RowError, Rows, counted
-from workloads.trace import Trace
+from servetwin.workloads import fields as check
+from servetwin.workloads.generators.chaining import ROOT, Chaining
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import RowError, Rows, counted
+from servetwin.workloads.trace import Trace
 
 BLOCK_TOKENS = 512
 COARSE_CLOCK_TIES = 0.2

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from workloads import fields as check
-from workloads.generators.parents import without_broken_links
-from workloads.header_columns import request_headers, without_headers
-from workloads.native import SCHEMA
-from workloads.prompt_fields import prompt_content
-from workloads.request import Request
-from workloads.rows import RowError, Rows
-from workloads.trace import Trace
+from servetwin.workloads import fields as check
+from servetwin.workloads.generators.parents import without_broken_links
+from servetwin.workloads.header_columns import request_headers, without_headers
+from servetwin.workloads.native import SCHEMA
+from servetwin.workloads.prompt_fields import prompt_content
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import RowError, Rows
+from servetwin.workloads.trace import Trace
 
 _HEADER_FIELDS: dict[str, check.Check] = {
     "schema": check.one_of(SCHEMA),

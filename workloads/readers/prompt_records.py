@@ -8,12 +8,12 @@ A record says its output length, or has an answer; without either every request 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from workloads import fields as check
-from workloads.header_columns import request_headers, without_headers
-from workloads.prompt_fields import PromptContent, estimated_tokens, texts_of
-from workloads.request import Request
-from workloads.rows import RowError, Rows, counted
-from workloads.trace import Trace
+from servetwin.workloads import fields as check
+from servetwin.workloads.header_columns import request_headers, without_headers
+from servetwin.workloads.prompt_fields import PromptContent, estimated_tokens, texts_of
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import RowError, Rows, counted
+from servetwin.workloads.trace import Trace
 
 DEFAULT_OUTPUT_TOKENS = 128
 LENGTH_COLUMNS = ("output_tokens", "max_tokens", "max_completion_tokens", "output_len")

@@ -4,9 +4,9 @@ Beside it may stand the output length, or an answer. Cells of the CSV file may b
 hold commas, quotes and line ends.
 """
 
-from workloads import fields as check
-from workloads.prompt_fields import prompt_content
-from workloads.readers.prompt_records import (
+from servetwin.workloads import fields as check
+from servetwin.workloads.prompt_fields import prompt_content
+from servetwin.workloads.readers.prompt_records import (
     PromptRecords,
     Record,
     Said,
@@ -14,12 +14,12 @@ from workloads.readers.prompt_records import (
     first_of,
     read_records,
 )
-from workloads.request import Request
-from workloads.rows import RowError, Rows, utf8
-from workloads.tables.names import meanings
-from workloads.tables.quantities import ARRIVAL
-from workloads.tables.table import csv_cells
-from workloads.trace import Trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import RowError, Rows, utf8
+from servetwin.workloads.tables.names import meanings
+from servetwin.workloads.tables.quantities import ARRIVAL
+from servetwin.workloads.tables.table import csv_cells
+from servetwin.workloads.trace import Trace
 
 FIELDS = ("prompt", "text")
 _OF_TRACES = ("prompt_tokens", "arrival_s")

@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
-from workloads.errors import TraceError
-from workloads.plugins import Registry
-from workloads.request import Request
-from workloads.rows import Rows
-from workloads.trace import Trace
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.plugins import Registry
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import Rows
+from servetwin.workloads.trace import Trace
 
 
 class Reader(Protocol):
@@ -22,24 +22,24 @@ class Reader(Protocol):
 READERS: Registry[Reader] = Registry(
     "reader",
     "trace reader",
-    "workloads.readers.registry:Reader",
+    "servetwin.workloads.readers.registry:Reader",
     "",
     {
-        "sharegpt": "workloads.readers.sharegpt",
-        "chat": "workloads.readers.chat",
-        "prompts": "workloads.readers.prompts",
-        "azure": "workloads.readers.azure",
-        "burstgpt": "workloads.readers.burstgpt",
-        "vidur": "workloads.readers.vidur",
-        "weka": "workloads.readers.weka",
-        "tracelab": "workloads.readers.tracelab",
-        "bailian": "workloads.readers.bailian",
-        "mooncake": "workloads.readers.mooncake",
-        "table": "workloads.readers.table",
-        "native": "workloads.readers.native",
+        "sharegpt": "servetwin.workloads.readers.sharegpt",
+        "chat": "servetwin.workloads.readers.chat",
+        "prompts": "servetwin.workloads.readers.prompts",
+        "azure": "servetwin.workloads.readers.azure",
+        "burstgpt": "servetwin.workloads.readers.burstgpt",
+        "vidur": "servetwin.workloads.readers.vidur",
+        "weka": "servetwin.workloads.readers.weka",
+        "tracelab": "servetwin.workloads.readers.tracelab",
+        "bailian": "servetwin.workloads.readers.bailian",
+        "mooncake": "servetwin.workloads.readers.mooncake",
+        "table": "servetwin.workloads.readers.table",
+        "native": "servetwin.workloads.readers.native",
     },
     error=TraceError,
-    checks="workloads.readers.registry:RETURNED",
+    checks="servetwin.workloads.readers.registry:RETURNED",
     call_limit_s=None,
 )
 """In the order in which they are shown a file's first row."""

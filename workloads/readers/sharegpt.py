@@ -6,10 +6,10 @@ and the answer to it gives the output length.
 
 from typing import Any
 
-from workloads import fields as check
-from workloads.readers.prompt_records import Record, Said, read_records
-from workloads.rows import RowError, Rows
-from workloads.trace import Trace
+from servetwin.workloads import fields as check
+from servetwin.workloads.readers.prompt_records import Record, Said, read_records
+from servetwin.workloads.rows import RowError, Rows
+from servetwin.workloads.trace import Trace
 
 FIELD = "conversations"
 _CLIENT = ("human", "user")

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from workloads.header_columns import request_headers
-from workloads.readers.prompt_records import ESTIMATED
-from workloads.rows import Rows
-from workloads.tables.mapping import missing_of
-from workloads.tables.names import meanings
-from workloads.tables.reading import read_table
-from workloads.tables.requests import requests_of
-from workloads.tables.table import delimiter_of, json_names, split_cells
-from workloads.trace import Trace
+from servetwin.workloads.header_columns import request_headers
+from servetwin.workloads.readers.prompt_records import ESTIMATED
+from servetwin.workloads.rows import Rows
+from servetwin.workloads.tables.mapping import missing_of
+from servetwin.workloads.tables.names import meanings
+from servetwin.workloads.tables.reading import read_table
+from servetwin.workloads.tables.requests import requests_of
+from servetwin.workloads.tables.table import delimiter_of, json_names, split_cells
+from servetwin.workloads.trace import Trace
 
 _OURS = "arrival_s"
 

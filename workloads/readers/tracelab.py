@@ -2,10 +2,10 @@
 
 from typing import Any, NamedTuple
 
-from workloads import fields as check
-from workloads.request import Request
-from workloads.rows import RowError, Rows
-from workloads.trace import Trace
+from servetwin.workloads import fields as check
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import RowError, Rows
+from servetwin.workloads.trace import Trace
 
 _REQUIRED = ("session_id", "round_index", "input_tokens_total", "output_tokens", "timing_events")
 _FIELDS: dict[str, check.Check] = {

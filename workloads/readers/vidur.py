@@ -1,12 +1,12 @@
 """Vidur's processed traces (Agrawal et al., MLSys 2024): CSV of lengths, perhaps of arrivals."""
 
-from workloads.fields import cell_integer, cell_seconds
-from workloads.readers.columns import Columns, has_columns, split_cells, total_notes
-from workloads.request import Request
-from workloads.rows import Rows
-from workloads.tables.names import meanings
-from workloads.tables.quantities import ARRIVAL
-from workloads.trace import Trace
+from servetwin.workloads.fields import cell_integer, cell_seconds
+from servetwin.workloads.readers.columns import Columns, has_columns, split_cells, total_notes
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import Rows
+from servetwin.workloads.tables.names import meanings
+from servetwin.workloads.tables.quantities import ARRIVAL
+from servetwin.workloads.trace import Trace
 
 PROMPT, OUTPUT = COLUMNS = ("num_prefill_tokens", "num_decode_tokens")
 TIME, TOTAL = "arrived_at", "num_total_tokens"

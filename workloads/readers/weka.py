@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from workloads import fields as check
-from workloads.files import files_in, open_text
-from workloads.generators.arrivals import check_positive
-from workloads.generators.chaining import Chaining
-from workloads.request import Request
-from workloads.rows import BadRows, RowError, Rows, counted
-from workloads.trace import Trace
+from servetwin.workloads import fields as check
+from servetwin.workloads.files import files_in, open_text
+from servetwin.workloads.generators.arrivals import check_positive
+from servetwin.workloads.generators.chaining import Chaining
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import BadRows, RowError, Rows, counted
+from servetwin.workloads.trace import Trace
 
 _SESSION_REQUIRED = ("id", "block_size", "requests")
 _CONVERSATION: dict[str, check.Check] = {

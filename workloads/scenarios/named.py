@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-from workloads.errors import TraceError, did_you_mean
+from servetwin.workloads.errors import TraceError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class NamedWorkload:
         return " ".join(f"--{name} {value}" for name, value in self.options.items())
 
 
-_FILE = resources.files("workloads").joinpath("scenarios/named.json")
+_FILE = resources.files("servetwin.workloads").joinpath("scenarios/named.json")
 NAMED = {name: NamedWorkload(**entry) for name, entry in json.loads(_FILE.read_text()).items()}
 
 

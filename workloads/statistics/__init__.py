@@ -1,5 +1,5 @@
 """Figures of a trace: arrivals, lengths, prefix reuse, sessions."""
 
-from workloads.statistics.statistics import prefix_statistics, statistics
+from servetwin.workloads.statistics.statistics import prefix_statistics, statistics
 
 __all__ = ["prefix_statistics", "statistics"]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.request import Request
+from servetwin.workloads.request import Request
 
 IntArray = NDArray[np.int64]
 

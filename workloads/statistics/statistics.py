@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.request import Request
-from workloads.statistics.prefix_reuse import lru_hits, reblocked, reuse_shares
-from workloads.trace import Trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.prefix_reuse import lru_hits, reblocked, reuse_shares
+from servetwin.workloads.trace import Trace
 
 FloatArray = NDArray[np.float64]
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from workloads.fields import MAX_COUNT, MAX_SECONDS
-from workloads.streams.line_blocks import LineBlock
+from servetwin.workloads.fields import MAX_COUNT, MAX_SECONDS
+from servetwin.workloads.streams.line_blocks import LineBlock
 
 Kind = Literal["count", "seconds", "stamp", "text"]
 Cells = Mapping[str, Any]

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from workloads.errors import TraceError
-from workloads.readers import azure, burstgpt, vidur
-from workloads.readers.columns import Columns, total_notes
-from workloads.request import Request
-from workloads.rows import Rows
-from workloads.streams.csv_cells import Kind, plain_cells
-from workloads.streams.line_blocks import LineBlock
-from workloads.streams.request_block import LineNames, RequestBlock, Stamp
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.readers import azure, burstgpt, vidur
+from servetwin.workloads.readers.columns import Columns, total_notes
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import Rows
+from servetwin.workloads.streams.csv_cells import Kind, plain_cells
+from servetwin.workloads.streams.line_blocks import LineBlock
+from servetwin.workloads.streams.request_block import LineNames, RequestBlock, Stamp
 
 ParsedRow = tuple[Stamp, Request, bool]
 """The stamp of a row, its request (whose arrival is not read), and whether its total is another

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from workloads import reading
-from workloads.errors import TraceError
-from workloads.trace import Trace
+from servetwin.workloads import reading
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.trace import Trace
 
 LEAST_ROWS = 1_000
 """So many rows are read in any case: they show the clock of the source."""

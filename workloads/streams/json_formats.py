@@ -8,16 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json
 
-from workloads import fields as check
-from workloads.errors import TraceError
-from workloads.fields import MAX_COUNT, MAX_SECONDS
-from workloads.readers import mooncake
-from workloads.readers.native import RecordReader
-from workloads.request import Request
-from workloads.rows import Rows
-from workloads.streams.csv_formats import ParsedRow
-from workloads.streams.line_blocks import LineBlock
-from workloads.streams.request_block import LineNames, RequestBlock
+from servetwin.workloads import fields as check
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.fields import MAX_COUNT, MAX_SECONDS
+from servetwin.workloads.readers import mooncake
+from servetwin.workloads.readers.native import RecordReader
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import Rows
+from servetwin.workloads.streams.csv_formats import ParsedRow
+from servetwin.workloads.streams.line_blocks import LineBlock
+from servetwin.workloads.streams.request_block import LineNames, RequestBlock
 
 _REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
 _LEAST = {

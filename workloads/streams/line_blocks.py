@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from workloads.files import MOST_LINE_CHARACTERS, open_bytes, too_long
+from servetwin.workloads.files import MOST_LINE_CHARACTERS, open_bytes, too_long
 
 BLOCK_BYTES = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workloads.streams.request_block import Floats
+from servetwin.workloads.streams.request_block import Floats
 
 FIRST_PART = 64
 MOST_PARTS = 4096

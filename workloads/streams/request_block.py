@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workloads.request import Request, requests_of
+from servetwin.workloads.request import Request, requests_of
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -7,15 +7,15 @@ from itertools import accumulate
 
 import numpy as np
 
-from workloads.errors import TraceError
-from workloads.generators.arrivals import check_positive
-from workloads.reading import tie_notes
-from workloads.request import Request
-from workloads.rows import counted
-from workloads.streams.quiet_moments import QuietMoments
-from workloads.streams.request_block import Floats, RequestBlock, Stamp
-from workloads.streams.trace_file import OpenTrace, TraceFile
-from workloads.transform import limit_note, window_note
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.arrivals import check_positive
+from servetwin.workloads.reading import tie_notes
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import counted
+from servetwin.workloads.streams.quiet_moments import QuietMoments
+from servetwin.workloads.streams.request_block import Floats, RequestBlock, Stamp
+from servetwin.workloads.streams.trace_file import OpenTrace, TraceFile
+from servetwin.workloads.transform import limit_note, window_note
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Protocol
 
-from workloads.errors import TraceError
-from workloads.files import is_directory, open_text
-from workloads.reading import find_reader
-from workloads.rows import BadRows, RowError, Rows, utf8
-from workloads.streams.csv_formats import LAYOUTS, CsvFormat, ParsedRow
-from workloads.streams.json_formats import MooncakeFormat, NativeFormat
-from workloads.streams.line_blocks import LineBlock, line_blocks
-from workloads.streams.request_block import RequestBlock, Stamp
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.files import is_directory, open_text
+from servetwin.workloads.reading import find_reader
+from servetwin.workloads.rows import BadRows, RowError, Rows, utf8
+from servetwin.workloads.streams.csv_formats import LAYOUTS, CsvFormat, ParsedRow
+from servetwin.workloads.streams.json_formats import MooncakeFormat, NativeFormat
+from servetwin.workloads.streams.line_blocks import LineBlock, line_blocks
+from servetwin.workloads.streams.request_block import RequestBlock, Stamp
 
 STREAMED = (*LAYOUTS, "mooncake", "native")
 """The readers whose files can be read in blocks."""

@@ -3,8 +3,8 @@
 import re
 from functools import lru_cache
 
-from workloads.fields import MAX_COUNT, MAX_SECONDS
-from workloads.rows import RowError
+from servetwin.workloads.fields import MAX_COUNT, MAX_SECONDS
+from servetwin.workloads.rows import RowError
 
 _MISSING = frozenset(("", "nan", "null", "none", "na", "n/a", "nil", "-", "\\n", "<na>", "nat"))
 _NUMBER = re.compile(r"(?a)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)

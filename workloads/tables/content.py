@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from workloads.rows import RowError
-from workloads.tables.cells import cell_count, is_missing, plain_number, status_of
-from workloads.tables.moments import date_orders, epoch_unit, is_iso
+from servetwin.workloads.rows import RowError
+from servetwin.workloads.tables.cells import cell_count, is_missing, plain_number, status_of
+from servetwin.workloads.tables.moments import date_orders, epoch_unit, is_iso
 
 _FEWEST_OF_A_COUNTER = 3
 

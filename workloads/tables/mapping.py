@@ -7,9 +7,9 @@ import csv
 from collections.abc import Iterable, Mapping
 from io import StringIO
 
-from workloads.errors import TraceError, did_you_mean
-from workloads.key_values import key_value
-from workloads.tables.quantities import KNOWN, NEEDED, quantity_of
+from servetwin.workloads.errors import TraceError, did_you_mean
+from servetwin.workloads.key_values import key_value
+from servetwin.workloads.tables.quantities import KNOWN, NEEDED, quantity_of
 
 Columns = Mapping[str, str]
 """The column of each key of ``KNOWN``."""

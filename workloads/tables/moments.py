@@ -7,9 +7,9 @@ zone beside one without, cannot be on one clock, and are errors.
 import re
 from datetime import date
 
-from workloads.rows import RowError
-from workloads.tables.cells import is_missing, plain_number
-from workloads.tables.quantities import DATE_ORDERS, UNITS_S
+from servetwin.workloads.rows import RowError
+from servetwin.workloads.tables.cells import is_missing, plain_number
+from servetwin.workloads.tables.quantities import DATE_ORDERS, UNITS_S
 
 _CLOCK = r"(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?"
 _ZONE = r"(?:\s*(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?))?"

@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workloads.errors import TraceError, did_you_mean
-from workloads.rows import RowError, Rows, counted
-from workloads.tables.mapping import OPTION, Columns, mapping_text, missing_of
-from workloads.tables.quantities import (
+from servetwin.workloads.errors import TraceError, did_you_mean
+from servetwin.workloads.rows import RowError, Rows, counted
+from servetwin.workloads.tables.mapping import OPTION, Columns, mapping_text, missing_of
+from servetwin.workloads.tables.quantities import (
     ANSWER,
     OUTPUT_TOKENS,
     PROMPT,
@@ -16,9 +16,9 @@ from workloads.tables.quantities import (
     WORDS,
     quantity_of,
 )
-from workloads.tables.recognition import Recognition, recognise
-from workloads.tables.table import Cells, Table
-from workloads.tables.table_row import RowParser, TableRow
+from servetwin.workloads.tables.recognition import Recognition, recognise
+from servetwin.workloads.tables.table import Cells, Table
+from servetwin.workloads.tables.table_row import RowParser, TableRow
 
 _SHOWN_REASONS = 5
 

@@ -5,11 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from workloads.tables.cells import status_of
-from workloads.tables.content import Content
-from workloads.tables.mapping import OPTION, mapping_text, missing_of
-from workloads.tables.names import is_plain_time, meanings, says_arrival, says_tokens, unit_in
-from workloads.tables.quantities import (
+from servetwin.workloads.tables.cells import status_of
+from servetwin.workloads.tables.content import Content
+from servetwin.workloads.tables.mapping import OPTION, mapping_text, missing_of
+from servetwin.workloads.tables.names import (
+    is_plain_time,
+    meanings,
+    says_arrival,
+    says_tokens,
+    unit_in,
+)
+from servetwin.workloads.tables.quantities import (
     ANSWER,
     ARRIVAL,
     COUNTS,
@@ -30,7 +36,7 @@ from workloads.tables.quantities import (
     WORDS,
     form_of,
 )
-from workloads.tables.table import Table
+from servetwin.workloads.tables.table import Table
 
 _ANY = "arrival_s=COLUMN,prompt_tokens=COLUMN,output_tokens=COLUMN"
 _SHOWN_NAMES = 24

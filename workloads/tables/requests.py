@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from workloads.generators.chaining import ROOT, Chaining
-from workloads.prompt_fields import estimated_tokens
-from workloads.request import Request
-from workloads.tables.quantities import (
+from servetwin.workloads.generators.chaining import ROOT, Chaining
+from servetwin.workloads.prompt_fields import estimated_tokens
+from servetwin.workloads.request import Request
+from servetwin.workloads.tables.quantities import (
     ANSWER,
     OUTPUT_TOKENS,
     PREFIX,
@@ -14,7 +14,7 @@ from workloads.tables.quantities import (
     PROMPT_TOKENS,
     SESSION,
 )
-from workloads.tables.table_row import TableRow
+from servetwin.workloads.tables.table_row import TableRow
 
 BLOCK_TOKENS = 16
 

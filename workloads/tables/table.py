@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from workloads.fields import json_object
-from workloads.rows import RowError, Rows, utf8
-from workloads.tables.cells import has_decimal_comma
+from servetwin.workloads.fields import json_object
+from servetwin.workloads.rows import RowError, Rows, utf8
+from servetwin.workloads.tables.cells import has_decimal_comma
 
 DELIMITERS = (",", ";", "\t", "|")
 SAMPLED_ROWS = 1_000

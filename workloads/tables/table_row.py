@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from workloads.rows import RowError
-from workloads.tables.cells import (
+from servetwin.workloads.rows import RowError
+from servetwin.workloads.tables.cells import (
     cell_count,
     cell_duration_s,
     error_of,
     is_missing,
     status_of,
 )
-from workloads.tables.moments import Moments
-from workloads.tables.quantities import (
+from servetwin.workloads.tables.moments import Moments
+from servetwin.workloads.tables.quantities import (
     ANSWER,
     ARRIVAL,
     COUNTS,
@@ -31,7 +31,7 @@ from workloads.tables.quantities import (
     form_of,
     quantity_of,
 )
-from workloads.tables.table import Cells
+from servetwin.workloads.tables.table import Cells
 
 NO_OUTPUT = "no output"
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.scenario.common_options import GateOptions
-from app.text.load_report import as_json, as_sent, as_text, compared, complaint
-from workloads.errors import LoadTestError
+from servetwin.app.scenario.common_options import GateOptions
+from servetwin.app.text.load_report import as_json, as_sent, as_text, compared, complaint
+from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from loadtest.endpoint import Endpoint
-    from loadtest.report.fail_conditions import FailCondition, Finding
-    from loadtest.run.client import LoadOptions
-    from sim.records.metrics import SLO
-    from sim.records.run import Run
-    from workloads.trace import Trace
+    from servetwin.loadtest.endpoint import Endpoint
+    from servetwin.loadtest.report.fail_conditions import FailCondition, Finding
+    from servetwin.loadtest.run.client import LoadOptions
+    from servetwin.sim.records.metrics import SLO
+    from servetwin.sim.records.run import Run
+    from servetwin.workloads.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Judges:
         cls, gate: GateOptions, against: Path | None, baseline_url: str | None, slo: str | None
     ) -> "Judges":
         """Read the options; raises ``LoadTestError`` where one cannot be read."""
-        from loadtest.report.slo import parse_slo
+        from servetwin.loadtest.report.slo import parse_slo
 
         limits = parse_slo(slo) if slo else None
         return cls(
@@ -94,13 +94,13 @@ class Judges:
 
     def findings(self, run: "Run") -> "list[Finding]":
         """Return what was found for each condition."""
-        from loadtest.report.fail_conditions import judge_conditions
+        from servetwin.loadtest.report.fail_conditions import judge_conditions
 
         return judge_conditions(self.conditions, run, self.limits)
 
     def report(self, run: "Run", kept: Path, references: "References", json: bool) -> int:
         """Print the report and the verdict on a run, and return the exit code."""
-        from loadtest.report.gate import judge
+        from servetwin.loadtest.report.gate import judge
 
         predicted, baselines = references.predicted, references.baselines
         found = compared(run, predicted) if predicted else None
@@ -132,10 +132,10 @@ def _baselines(
     gate: GateOptions, endpoint: "Endpoint", trace: "Trace", load: "LoadOptions"
 ) -> "dict[str, Run]":
     """Return the runs of the baseline; another load is refused before anything is sent."""
-    from app.text.report_folders import runs_by_folder
-    from loadtest.report.comparison import check_same_load
-    from loadtest.report.same_load import require_same_settings
-    from loadtest.run.client import load_scenario
+    from servetwin.app.text.report_folders import runs_by_folder
+    from servetwin.loadtest.report.comparison import check_same_load
+    from servetwin.loadtest.report.same_load import require_same_settings
+    from servetwin.loadtest.run.client import load_scenario
 
     scenario = load_scenario(endpoint, trace, load, len(trace))
     baselines = {str(at): run for at, run in runs_by_folder(gate.baseline).items()}
@@ -151,8 +151,8 @@ def _baselines(
 
 def _prediction(against: Path | None, trace: "Trace", load: "LoadOptions") -> "Run | None":
     """Return the prediction to compare with; a wrong one is refused before anything is sent."""
-    from loadtest.report.comparison import check_same_load
-    from sim.records.run import load_run
+    from servetwin.loadtest.report.comparison import check_same_load
+    from servetwin.sim.records.run import load_run
 
     if against is None:
         return None

@@ -4,18 +4,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.scenario.load_options import LoadChoice
-from app.text.progress import progress
-from app.text.progress_log import live_file
+from servetwin.app.scenario.load_options import LoadChoice
+from servetwin.app.text.progress import progress
+from servetwin.app.text.progress_log import live_file
 
 if TYPE_CHECKING:
-    from loadtest.endpoint import Endpoint
-    from loadtest.report.server_metrics import ServerWatch
-    from loadtest.run.client import LoadOptions, OnProgress, Progress
-    from loadtest.run.journal import Journal
-    from sim.records.run import Run
-    from workloads.tokenizer import LocalTokenizer
-    from workloads.trace import Trace
+    from servetwin.loadtest.endpoint import Endpoint
+    from servetwin.loadtest.report.server_metrics import ServerWatch
+    from servetwin.loadtest.run.client import LoadOptions, OnProgress, Progress
+    from servetwin.loadtest.run.journal import Journal
+    from servetwin.sim.records.run import Run
+    from servetwin.workloads.tokenizer import LocalTokenizer
+    from servetwin.workloads.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class LoadTest:
 
     def of(self, endpoint: "Endpoint") -> "tuple[Run, ServerWatch]":
         """Send the load to an endpoint, with a generated one kept in the folder."""
-        from loadtest.report.prompt_cache import prompt_cache
-        from loadtest.report.server_metrics import watch_server
-        from loadtest.report.token_count_warnings import prompt_lengths_note
-        from loadtest.run.journal import Journal
+        from servetwin.loadtest.report.prompt_cache import prompt_cache
+        from servetwin.loadtest.report.server_metrics import watch_server
+        from servetwin.loadtest.report.token_count_warnings import prompt_lengths_note
+        from servetwin.loadtest.run.journal import Journal
 
         _keep_trace(self.trace if self.load.is_made else None, self.folder)
         watching = watch_server(endpoint.base_url, insecure=endpoint.insecure)
@@ -54,7 +54,7 @@ class LoadTest:
 
     def _counted(self, endpoint: "Endpoint", run: "Run") -> "tuple[Trace, str | None]":
         """Return the trace as the client's tokenizer counts what was sent, and its name."""
-        from loadtest.report.counted_prompts import counted_prompts
+        from servetwin.loadtest.report.counted_prompts import counted_prompts
 
         if self.tokenizer is None:
             return self.trace, None
@@ -63,7 +63,7 @@ class LoadTest:
 
     def _sent(self, endpoint: "Endpoint", show: "OnProgress", journal: "Journal") -> "Run":
         """Send the load; ``show`` gets its progress too, and ``journal`` what has ended."""
-        from loadtest.run.client import run_load_test
+        from servetwin.loadtest.run.client import run_load_test
 
         trace, load = self.trace, self.sending
         if load.endless:
@@ -83,8 +83,8 @@ class LoadTest:
 
 def server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:
     """Return one line on the scraped metrics; an unwritable file is reported there."""
-    from loadtest.report.server_metrics import save_server_metrics
-    from sim.records.run import RunError
+    from servetwin.loadtest.report.server_metrics import save_server_metrics
+    from servetwin.sim.records.run import RunError
 
     try:
         return save_server_metrics(watch, run, folder)
@@ -94,8 +94,8 @@ def server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:
 
 def _keep_trace(trace: "Trace | None", folder: Path) -> None:
     """Write a generated load beside the run, so that it can be simulated or sent again."""
-    from loadtest.plan.undefined_times import with_an_output
-    from workloads.native import write_trace
+    from servetwin.loadtest.plan.undefined_times import with_an_output
+    from servetwin.workloads.native import write_trace
 
     if trace is not None:
         write_trace(with_an_output(trace), folder / "trace.jsonl")

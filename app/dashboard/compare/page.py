@@ -6,29 +6,29 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import figures
-from app.dashboard import simulations
-from app.dashboard.charts import chart
-from app.dashboard.compare import policy_comparison
-from app.dashboard.downloads import downloads
-from app.dashboard.formatting import escaped
-from app.dashboard.interval_sentence import interval_sentence
-from app.dashboard.metrics_row import (
+from servetwin.app import figures
+from servetwin.app.dashboard import simulations
+from servetwin.app.dashboard.charts import chart
+from servetwin.app.dashboard.compare import policy_comparison
+from servetwin.app.dashboard.downloads import downloads
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.interval_sentence import interval_sentence
+from servetwin.app.dashboard.metrics_row import (
     ScenarioSummaries,
     ShownMetric,
     chosen_metrics,
     summaries_so_far,
 )
-from app.dashboard.pictures.simulated_source import simulated_source
-from app.dashboard.prefix_advice import only_prefix_cache_differs, prefix_advice
-from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.simulations import REPLICATIONS, SimulatedScenario
-from app.dashboard.widgets import bound
-from app.scenario.scenario_file import ScenarioFile
-from app.text.metric_labels import METRICS
-from sim.records.durations import duration_unit
-from sim.records.metrics import LATENCIES
-from workloads.errors import ServetwinError
+from servetwin.app.dashboard.pictures.simulated_source import simulated_source
+from servetwin.app.dashboard.prefix_advice import only_prefix_cache_differs, prefix_advice
+from servetwin.app.dashboard.scenario.sidebar import current_scenario
+from servetwin.app.dashboard.simulations import REPLICATIONS, SimulatedScenario
+from servetwin.app.dashboard.widgets import bound
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.metrics import LATENCIES
+from servetwin.workloads.errors import ServetwinError
 
 _FOUND, _STOPPED = "compare_found", "compare_stopped"
 _MAY_BREAK = "\u200b"

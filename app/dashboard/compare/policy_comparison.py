@@ -5,18 +5,18 @@ from typing import Any
 
 import pandas as pd
 
-from app.dashboard.formatting import escaped, signed, three_digits
-from app.dashboard.metrics_row import ScenarioSummaries, ShownMetric, excludes_zero
-from app.dashboard.prefix_advice import CANNOT_TELL
-from app.dashboard.scenario.allowed_choices import require_all_offered
-from app.dashboard.scenario.url_state import query_of
-from app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
-from app.text.tables import ends
-from policies.presets import PRESETS
-from sim.experiments.paired_comparison import request_differences
-from sim.experiments.predict import Interval
-from sim.records.durations import duration_unit
-from workloads.errors import ServetwinError
+from servetwin.app.dashboard.formatting import escaped, signed, three_digits
+from servetwin.app.dashboard.metrics_row import ScenarioSummaries, ShownMetric, excludes_zero
+from servetwin.app.dashboard.prefix_advice import CANNOT_TELL
+from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
+from servetwin.app.dashboard.scenario.url_state import query_of
+from servetwin.app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
+from servetwin.app.text.tables import ends
+from servetwin.policies.presets import PRESETS
+from servetwin.sim.experiments.paired_comparison import request_differences
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.records.durations import duration_unit
+from servetwin.workloads.errors import ServetwinError
 
 POLICIES_KEY = "compare_policies"
 """The control that names the policies, in the session and in the link."""

@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from app.dashboard.formatting import three_digits
-from app.dashboard.jobs.scenario_grid import AXES, parse_numbers, require_few
-from app.text.metric_labels import METRICS
-from sim.experiments import frontier
-from sim.records.durations import duration_unit
-from workloads.rows import counted
+from servetwin.app.dashboard.formatting import three_digits
+from servetwin.app.dashboard.jobs.scenario_grid import AXES, parse_numbers, require_few
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.sim.experiments import frontier
+from servetwin.sim.records.durations import duration_unit
+from servetwin.workloads.rows import counted
 
 Y_TITLES = {
     frontier.GOODPUT: "goodput per replica, requests/s",

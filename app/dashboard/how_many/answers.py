@@ -4,14 +4,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from app.dashboard.how_many.candidates import Candidate
-from app.dashboard.how_many.search_job import Asked, Impossible, Search
-from app.dashboard.jobs.job import Job
-from app.scenario.how_many.answers import Answer, of_capacity, of_counts, of_problem
-from app.scenario.how_many.prices import Prices
-from app.scenario.scenario_file import GENERATED, ScenarioFile
-from sim.experiments.capacity import Capacity
-from sim.experiments.how_many import CountSearch, HowMany
+from servetwin.app.dashboard.how_many.candidates import Candidate
+from servetwin.app.dashboard.how_many.search_job import Asked, Impossible, Search
+from servetwin.app.dashboard.jobs.job import Job
+from servetwin.app.scenario.how_many.answers import Answer, of_capacity, of_counts, of_problem
+from servetwin.app.scenario.how_many.prices import Prices
+from servetwin.app.scenario.scenario_file import GENERATED, ScenarioFile
+from servetwin.sim.experiments.capacity import Capacity
+from servetwin.sim.experiments.how_many import CountSearch, HowMany
 
 
 def answers(

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
-from app import figures
-from app.dashboard.charts import chart
-from app.dashboard.compare.policy_comparison import OWN_LABEL, policy_labels
-from app.dashboard.downloads import downloads
-from app.dashboard.formatting import escaped
-from app.dashboard.how_many.answers import answers, load_words
-from app.dashboard.how_many.candidates import (
+from servetwin.app import figures
+from servetwin.app.dashboard.charts import chart
+from servetwin.app.dashboard.compare.policy_comparison import OWN_LABEL, policy_labels
+from servetwin.app.dashboard.downloads import downloads
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.how_many.answers import answers, load_words
+from servetwin.app.dashboard.how_many.candidates import (
     OWN_SERVER,
     Candidate,
     at_load,
@@ -20,21 +20,21 @@ from app.dashboard.how_many.candidates import (
     is_example,
     server_names,
 )
-from app.dashboard.how_many.question import METRICS_OF, Limit, asked, prices_of
-from app.dashboard.how_many.search_job import Asked, Search, run_search
-from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
-from app.dashboard.pictures.simulated_source import grid_source
-from app.dashboard.scenario.controls import CONTROLS
-from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.scenario.uploads import result_keys, uploads
-from app.dashboard.slo_share import share_input
-from app.dashboard.widgets import bound, or_stop
-from app.scenario.how_many.answers import FEWEST, Answer, What, best
-from app.scenario.how_many.prices import FORM, Prices
-from app.scenario.scenario_file import ScenarioFile
-from app.text.how_many.report import HEAD_MEANINGS, HEADS, headline, table_rows
-from app.text.how_many.sentences import few_words, spread_sentence
-from sim.experiments.how_many import REPLICATIONS, CountSearch
+from servetwin.app.dashboard.how_many.question import METRICS_OF, Limit, asked, prices_of
+from servetwin.app.dashboard.how_many.search_job import Asked, Search, run_search
+from servetwin.app.dashboard.jobs.job import Job, find_job, start_job, watch_job
+from servetwin.app.dashboard.pictures.simulated_source import grid_source
+from servetwin.app.dashboard.scenario.controls import CONTROLS
+from servetwin.app.dashboard.scenario.sidebar import current_scenario
+from servetwin.app.dashboard.scenario.uploads import result_keys, uploads
+from servetwin.app.dashboard.slo_share import share_input
+from servetwin.app.dashboard.widgets import bound, or_stop
+from servetwin.app.scenario.how_many.answers import FEWEST, Answer, What, best
+from servetwin.app.scenario.how_many.prices import FORM, Prices
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.text.how_many.report import HEAD_MEANINGS, HEADS, headline, table_rows
+from servetwin.app.text.how_many.sentences import few_words, spread_sentence
+from servetwin.sim.experiments.how_many import REPLICATIONS, CountSearch
 
 _FIRST, _DRAWS = "how_many", "how_many_draws"
 _WHATS: dict[str, What] = {

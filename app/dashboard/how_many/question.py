@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from app.dashboard.how_many.search_job import Asked
-from app.scenario.distribution_specs import think_time_of
-from app.scenario.how_many.answers import What
-from app.scenario.how_many.prices import Prices, parse_prices
-from app.scenario.scenario_file import ScenarioError, ScenarioFile
-from app.text.metric_labels import METRICS
-from sim.experiments.capacity import SLOTarget
-from sim.records.metrics import LATENCIES, SLO
+from servetwin.app.dashboard.how_many.search_job import Asked
+from servetwin.app.scenario.distribution_specs import think_time_of
+from servetwin.app.scenario.how_many.answers import What
+from servetwin.app.scenario.how_many.prices import Prices, parse_prices
+from servetwin.app.scenario.scenario_file import ScenarioError, ScenarioFile
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.records.metrics import LATENCIES, SLO
 
 ALL = "the whole SLO"
 METRICS_OF: dict[str, str | None] = {**{METRICS[name].label: name for name in LATENCIES}, ALL: None}

@@ -3,21 +3,21 @@
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from app.scenario.distribution_specs import think_time_of
-from app.scenario.how_many.answers import FEWEST, What
-from app.scenario.scenario_file import ScenarioFile
-from sim.experiments.capacity import Capacity, SLOTarget, find_capacity
-from sim.experiments.counted import Counted, Replicas, Users
-from sim.experiments.how_many import (
+from servetwin.app.scenario.distribution_specs import think_time_of
+from servetwin.app.scenario.how_many.answers import FEWEST, What
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.sim.experiments.capacity import Capacity, SLOTarget, find_capacity
+from servetwin.sim.experiments.counted import Counted, Replicas, Users
+from servetwin.sim.experiments.how_many import (
     CountQuestion,
     CountSearch,
     DrawnSearch,
     search,
     search_drawn,
 )
-from sim.experiments.scenario import Scenario
-from workloads.errors import ServetwinError
-from workloads.trace import Trace
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.trace import Trace
 
 MOST: dict[What, int] = {"replicas": 256, "devices": 256, "users": 1024}
 """The largest number that is tried here; any other with ``servetwin capacity --most``."""

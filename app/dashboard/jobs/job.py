@@ -16,9 +16,9 @@ from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
-from app.dashboard.jobs.kept_results import RESULTS
-from app.dashboard.jobs.process_pool import Stopped, shared_pool
-from sim.experiments.lost_items import TRIES, LostItems, numbered
+from servetwin.app.dashboard.jobs.kept_results import RESULTS
+from servetwin.app.dashboard.jobs.process_pool import Stopped, shared_pool
+from servetwin.sim.experiments.lost_items import TRIES, LostItems, numbered
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -19,7 +19,7 @@ from threading import Lock
 from types import FrameType, ModuleType
 from typing import Any
 
-from sim.experiments.parallel_map import end_with_parent
+from servetwin.sim.experiments.parallel_map import end_with_parent
 
 _FLAGS = 1024
 """Most jobs at a time; one more would share the flag of the oldest."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from app.scenario.scenario_file import ScenarioFile
-from sim.experiments.predict import replication_summary
-from sim.experiments.scenario import Scenario
-from workloads.trace import Trace
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.sim.experiments.predict import replication_summary
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.workloads.trace import Trace
 
 Summary = dict[str, Any]
 

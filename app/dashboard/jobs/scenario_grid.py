@@ -6,13 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from app.dashboard.scenario.controls import CONTROLS
-from app.scenario.scenario_file import ScenarioError, ScenarioFile
-from app.text.assets import asset_table
-from sim.experiments.predict import run_once
-from sim.experiments.sweep import FIGURE_MEANINGS, PROBLEM, Row, figures_of
-from workloads.errors import ServetwinError
-from workloads.trace import Trace
+from servetwin.app.dashboard.scenario.controls import CONTROLS
+from servetwin.app.scenario.scenario_file import ScenarioError, ScenarioFile
+from servetwin.app.text.assets import asset_table
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.sweep import FIGURE_MEANINGS, PROBLEM, Row, figures_of
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.trace import Trace
 
 MOST_POINTS = 200
 _POLICIES = ("max_seqs", "token_budget")

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
-from app.text.report_folders import is_run
-from sim.records.run import RunError
+from servetwin.app.text.report_folders import is_run
+from servetwin.sim.records.run import RunError
 
 MOST_ZIP_BYTES = 200_000_000
 _DEEPEST = 3

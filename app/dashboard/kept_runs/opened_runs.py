@@ -5,15 +5,15 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from app.dashboard.kept_runs.folder import child, last_change_s
-from app.html.facts import what_ran
-from app.html.tables import POINTS, described
-from app.text.metric_labels import METRICS
-from app.text.provenance import outside_warning, rests_line
-from app.text.report_folders import NamedRun, Trial, find_runs
-from app.text.tables import counts_line, error_lines
-from sim.records.run import Run
-from sim.records.steady_part import describe_steady
+from servetwin.app.dashboard.kept_runs.folder import child, last_change_s
+from servetwin.app.html.facts import what_ran
+from servetwin.app.html.tables import POINTS, described
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.text.provenance import outside_warning, rests_line
+from servetwin.app.text.report_folders import NamedRun, Trial, find_runs
+from servetwin.app.text.tables import counts_line, error_lines
+from servetwin.sim.records.run import Run
+from servetwin.sim.records.steady_part import describe_steady
 
 Found = tuple[list[NamedRun], list[Trial]]
 

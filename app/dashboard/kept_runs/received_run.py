@@ -15,14 +15,14 @@ from typing import Any
 
 import yaml
 
-from app.dashboard.kept_runs.folder import MOST_ZIP_BYTES, new_child
-from app.html.machine_paths import without_paths
-from app.text.report_folders import find_runs
-from sim.records.run import RunError
-from workloads.errors import ServetwinError
-from workloads.files import document
-from workloads.plugins import names_a_file
-from workloads.yaml_text import load_yaml
+from servetwin.app.dashboard.kept_runs.folder import MOST_ZIP_BYTES, new_child
+from servetwin.app.html.machine_paths import without_paths
+from servetwin.app.text.report_folders import find_runs
+from servetwin.sim.records.run import RunError
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.files import document
+from servetwin.workloads.plugins import names_a_file
+from servetwin.workloads.yaml_text import load_yaml
 
 MOST_FILES = 2_000
 _KEPT = {".json", ".jsonl", ".yaml", ".parquet", ".csv"}

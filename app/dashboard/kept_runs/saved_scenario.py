@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.dashboard.kept_runs.folder import new_child
-from app.dashboard.scenario.allowed_choices import require_all_offered
-from app.dashboard.simulations import SimulatedScenario
-from app.scenario.scenario_file import SAMPLE, ScenarioFile, Server, parse_scenario_dict
-from app.scenario.scenarios import scenario_record
-from sim.records.run import RunError, machine_facts
-from workloads.sample import sample_trace
+from servetwin.app.dashboard.kept_runs.folder import new_child
+from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
+from servetwin.app.dashboard.simulations import SimulatedScenario
+from servetwin.app.scenario.scenario_file import SAMPLE, ScenarioFile, Server, parse_scenario_dict
+from servetwin.app.scenario.scenarios import scenario_record
+from servetwin.sim.records.run import RunError, machine_facts
+from servetwin.workloads.sample import sample_trace
 
 _MEMORY = "kv_tokens"
 FILE = "scenario_file"

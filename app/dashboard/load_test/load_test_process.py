@@ -15,12 +15,12 @@ from typing import Any
 
 import pandas as pd
 
-from app.dashboard.kept_runs.folder import new_child
-from app.dashboard.kept_runs.saved_scenario import save_run
-from app.dashboard.simulations import SimulatedScenario
-from sim.records.run import RunError
-from workloads.child_process import python_command, python_environment
-from workloads.native import write_trace
+from servetwin.app.dashboard.kept_runs.folder import new_child
+from servetwin.app.dashboard.kept_runs.saved_scenario import save_run
+from servetwin.app.dashboard.simulations import SimulatedScenario
+from servetwin.sim.records.run import RunError
+from servetwin.workloads.child_process import python_command, python_environment
+from servetwin.workloads.native import write_trace
 
 MEASURED, PREDICTED = "measured", "predicted"
 _ANSWER_COLUMNS = ["sent_s", "ttft_s", "tpot_s", "failure"]
@@ -120,7 +120,7 @@ def start(
 
 def _launch(folder: Path, endpoint: Endpoint, options: Sequence[str]) -> "subprocess.Popen[bytes]":
     command = python_command(
-        "-m", "app.cli", "loadtest", endpoint.url, *endpoint.options(), *options,
+        "-m", "servetwin", "loadtest", endpoint.url, *endpoint.options(), *options,
         "--trace", str(folder / "trace.jsonl"), "--out", str(folder / MEASURED),
         "--against", str(folder / PREDICTED), "--live", str(folder / "live.jsonl"),
     )  # fmt: skip

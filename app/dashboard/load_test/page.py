@@ -6,25 +6,25 @@ from urllib.parse import urlsplit
 import pandas as pd
 import streamlit as st
 
-from app import figures
-from app.dashboard.charts import chart
-from app.dashboard.downloads import downloads
-from app.dashboard.formatting import escaped, three_digits
-from app.dashboard.kept_runs.opened_runs import opened
-from app.dashboard.load_test.load_test_process import Endpoint, LoadTestProcess, start
-from app.dashboard.pictures.simulated_source import simulated_source
-from app.dashboard.scenario.allowed_choices import runs_folder
-from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.simulations import SimulatedScenario, simulate_or_stop
-from app.dashboard.trust.trials import COMMAND, bundled, verdict_table
-from app.dashboard.widgets import problems_shown
-from app.pictures.source_line import source_line
-from app.text.metric_labels import METRICS
-from loadtest.dialects.registry import DIALECTS
-from loadtest.report.comparison import Comparison
-from loadtest.report.load_warnings import load_warnings
-from loadtest.report.prompt_cache import prompt_cache_warning
-from sim.records.run import Run
+from servetwin.app import figures
+from servetwin.app.dashboard.charts import chart
+from servetwin.app.dashboard.downloads import downloads
+from servetwin.app.dashboard.formatting import escaped, three_digits
+from servetwin.app.dashboard.kept_runs.opened_runs import opened
+from servetwin.app.dashboard.load_test.load_test_process import Endpoint, LoadTestProcess, start
+from servetwin.app.dashboard.pictures.simulated_source import simulated_source
+from servetwin.app.dashboard.scenario.allowed_choices import runs_folder
+from servetwin.app.dashboard.scenario.sidebar import current_scenario
+from servetwin.app.dashboard.simulations import SimulatedScenario, simulate_or_stop
+from servetwin.app.dashboard.trust.trials import COMMAND, bundled, verdict_table
+from servetwin.app.dashboard.widgets import problems_shown
+from servetwin.app.pictures.source_line import source_line
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.loadtest.dialects.registry import DIALECTS
+from servetwin.loadtest.report.comparison import Comparison
+from servetwin.loadtest.report.load_warnings import load_warnings
+from servetwin.loadtest.report.prompt_cache import prompt_cache_warning
+from servetwin.sim.records.run import Run
 
 _TEST, _OUTCOME = "load_test", "load_test_outcome"
 _EVERY_S = 1.0

@@ -10,10 +10,10 @@ from html import escape
 
 import streamlit as st
 
-from app.figures import Figure, title_of
-from app.pictures.talk_size import PNG_WIDTH_PX, Caption, letters_in_line, talk_layout
-from app.pictures.themes import THEMES
-from app.text.assets import asset
+from servetwin.app.figures import Figure, title_of
+from servetwin.app.pictures.talk_size import PNG_WIDTH_PX, Caption, letters_in_line, talk_layout
+from servetwin.app.pictures.themes import THEMES
+from servetwin.app.text.assets import asset
 
 SCRIPT = "pictures/pictures.js"
 LIBRARY = "pictures/plotly.min.js"

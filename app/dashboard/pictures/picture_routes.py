@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from app.dashboard.pictures.picture_buttons import LIBRARY, SCRIPT
-from app.text.assets import asset
+from servetwin.app.dashboard.pictures.picture_buttons import LIBRARY, SCRIPT
+from servetwin.app.text.assets import asset
 
 _PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 _JAVASCRIPT = "text/javascript"

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from app.dashboard.simulations import SimulatedScenario
-from app.pictures.source_line import grid_line, source_line
-from app.scenario.scenario_file import GENERATED_REQUESTS, ScenarioFile
-from app.scenario.scenarios import scenario_record
-from sim.records.run import Run
+from servetwin.app.dashboard.simulations import SimulatedScenario
+from servetwin.app.pictures.source_line import grid_line, source_line
+from servetwin.app.scenario.scenario_file import GENERATED_REQUESTS, ScenarioFile
+from servetwin.app.scenario.scenarios import scenario_record
+from servetwin.sim.records.run import Run
 
 
 def simulated_source(outcomes: Iterable[SimulatedScenario]) -> str:

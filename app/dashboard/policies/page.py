@@ -7,30 +7,30 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app import figures
-from app.dashboard.charts import chart
-from app.dashboard.default_rates import default_rates
-from app.dashboard.downloads import downloads
-from app.dashboard.formatting import escaped
-from app.dashboard.jobs.job import Job, find_job, start_job, watch_job
-from app.dashboard.jobs.scenario_grid import (
+from servetwin.app import figures
+from servetwin.app.dashboard.charts import chart
+from servetwin.app.dashboard.default_rates import default_rates
+from servetwin.app.dashboard.downloads import downloads
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.jobs.job import Job, find_job, start_job, watch_job
+from servetwin.app.dashboard.jobs.scenario_grid import (
     AS_IN_THE_SCENARIO,
     AXES,
     GridScenario,
     points_frame,
     simulate_point,
 )
-from app.dashboard.pictures.simulated_source import grid_source
-from app.dashboard.policies import policy_grid
-from app.dashboard.prefix_advice import prefix_advice
-from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.scenario.uploads import given_trace, result_keys
-from app.dashboard.simulations import requests_of
-from app.dashboard.slo_share import WITHIN_SLO, share_input
-from app.dashboard.widgets import bound, problems_shown
-from app.scenario.scenario_file import ScenarioFile
-from app.text.metric_labels import METRICS
-from sim.experiments.sweep import PROBLEM
+from servetwin.app.dashboard.pictures.simulated_source import grid_source
+from servetwin.app.dashboard.policies import policy_grid
+from servetwin.app.dashboard.prefix_advice import prefix_advice
+from servetwin.app.dashboard.scenario.sidebar import current_scenario
+from servetwin.app.dashboard.scenario.uploads import given_trace, result_keys
+from servetwin.app.dashboard.simulations import requests_of
+from servetwin.app.dashboard.slo_share import WITHIN_SLO, share_input
+from servetwin.app.dashboard.widgets import bound, problems_shown
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.sim.experiments.sweep import PROBLEM
 
 _JOB = "policies"
 _EDITOR, _SHOWN, _KEPT = "policies_editor", "policies_shown", "policies_kept"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from app.dashboard.jobs.scenario_grid import AXES, parse_numbers, require_few, with_values
-from app.dashboard.scenario.allowed_choices import require_all_offered
-from app.scenario.scenario_file import ScenarioError, ScenarioFile
-from workloads.errors import ServetwinError
+from servetwin.app.dashboard.jobs.scenario_grid import AXES, parse_numbers, require_few, with_values
+from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
+from servetwin.app.scenario.scenario_file import ScenarioError, ScenarioFile
+from servetwin.workloads.errors import ServetwinError
 
 NAME, POLICIES = "name", "policies"
 DEFAULT_TABLE = pd.DataFrame(

@@ -8,15 +8,15 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from app.dashboard.kept_runs.folder import child, files_in
-from app.html.facts import what_ran_short
-from app.text.metric_labels import METRICS
-from app.text.report_folders import RUN_FILES, VERDICT, is_run
-from loadtest.report.comparison_report import metric_name
-from sim.records.metrics import figure
-from sim.records.run import RunError, RunKind, require_saved
-from workloads.files import document
-from workloads.yaml_text import load_yaml
+from servetwin.app.dashboard.kept_runs.folder import child, files_in
+from servetwin.app.html.facts import what_ran_short
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.text.report_folders import RUN_FILES, VERDICT, is_run
+from servetwin.loadtest.report.comparison_report import metric_name
+from servetwin.sim.records.metrics import figure
+from servetwin.sim.records.run import RunError, RunKind, require_saved
+from servetwin.workloads.files import document
+from servetwin.workloads.yaml_text import load_yaml
 
 _FIGURES = ("ttft_s.p90", "tpot_s.p90", "output_throughput_tokens_per_s")
 

@@ -8,29 +8,29 @@ from pathlib import Path
 
 import streamlit as st
 
-from app.dashboard.charts import chart
-from app.dashboard.downloads import downloads
-from app.dashboard.formatting import escaped
-from app.dashboard.kept_runs.folder import MOST_ZIP_BYTES, delete, zip_problem, zipped
-from app.dashboard.kept_runs.opened_runs import facts, latency_frame, opened
-from app.dashboard.kept_runs.received_run import receive_run
-from app.dashboard.kept_runs.saved_scenario import rebuilt, save_run
-from app.dashboard.runs.listing import ListedFolder, listed_runs, runs_table
-from app.dashboard.scenario.allowed_choices import runs_folder
-from app.dashboard.scenario.sidebar import current_scenario, show_scenario
-from app.dashboard.scenario.uploads import uploads
-from app.dashboard.simulations import simulate
-from app.dashboard.timeline.page import page as timeline
-from app.dashboard.trust.trials import COMMAND, bundled
-from app.dashboard.widgets import bound, problems_shown, uploader
-from app.figures import looks
-from app.html.report import render_html
-from app.html.run_charts import run_charts
-from app.html.tables import POINTS
-from app.pictures.source_line import source_line
-from app.scenario.scenario_file import ScenarioFile
-from app.text.report_folders import NamedRun
-from workloads.errors import ServetwinError
+from servetwin.app.dashboard.charts import chart
+from servetwin.app.dashboard.downloads import downloads
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.kept_runs.folder import MOST_ZIP_BYTES, delete, zip_problem, zipped
+from servetwin.app.dashboard.kept_runs.opened_runs import facts, latency_frame, opened
+from servetwin.app.dashboard.kept_runs.received_run import receive_run
+from servetwin.app.dashboard.kept_runs.saved_scenario import rebuilt, save_run
+from servetwin.app.dashboard.runs.listing import ListedFolder, listed_runs, runs_table
+from servetwin.app.dashboard.scenario.allowed_choices import runs_folder
+from servetwin.app.dashboard.scenario.sidebar import current_scenario, show_scenario
+from servetwin.app.dashboard.scenario.uploads import uploads
+from servetwin.app.dashboard.simulations import simulate
+from servetwin.app.dashboard.timeline.page import page as timeline
+from servetwin.app.dashboard.trust.trials import COMMAND, bundled
+from servetwin.app.dashboard.widgets import bound, problems_shown, uploader
+from servetwin.app.figures import looks
+from servetwin.app.html.report import render_html
+from servetwin.app.html.run_charts import run_charts
+from servetwin.app.html.tables import POINTS
+from servetwin.app.pictures.source_line import source_line
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.text.report_folders import NamedRun
+from servetwin.workloads.errors import ServetwinError
 
 _MESSAGE, _OPEN = "runs_message", "runs_open"
 _RECEIVED = "runs_received"

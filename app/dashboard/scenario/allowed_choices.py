@@ -10,16 +10,16 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from app.scenario.dashboard_options import Additions
-from app.scenario.scenario_file import ScenarioFile
-from policies.prefix.eviction import EVICTION_ORDERS
-from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
-from sim.shapes.catalogue import shipped_hardware, shipped_models
-from sim.step_times.profile import shipped_profiles
-from sim.techniques.registry import find_technique
-from sim.techniques.technique import Technique
-from workloads.errors import PolicyError, did_you_mean
-from workloads.plugins import names_a_file, split_settings
+from servetwin.app.scenario.dashboard_options import Additions
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.sim.shapes.catalogue import shipped_hardware, shipped_models
+from servetwin.sim.step_times.profile import shipped_profiles
+from servetwin.sim.techniques.registry import find_technique
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.plugins import names_a_file, split_settings
 
 
 @cache

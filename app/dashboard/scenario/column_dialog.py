@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from app.dashboard.formatting import escaped
-from app.dashboard.scenario.own_table import SHOWN_ROWS, OwnTable
-from app.dashboard.scenario.uploads import add_table, asked_table, forget_asked_table
-from workloads.errors import ServetwinError
-from workloads.tables.mapping import OPTION, mapping_text, missing_of
-from workloads.tables.quantities import (
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.scenario.own_table import SHOWN_ROWS, OwnTable
+from servetwin.app.dashboard.scenario.uploads import add_table, asked_table, forget_asked_table
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.tables.mapping import OPTION, mapping_text, missing_of
+from servetwin.workloads.tables.quantities import (
     ANSWER,
     ARRIVAL,
     E2E,

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from app.dashboard.scenario.allowed_choices import offered, require_all_offered
-from app.scenario.scenario_file import (
+from servetwin.app.dashboard.scenario.allowed_choices import offered, require_all_offered
+from servetwin.app.scenario.scenario_file import (
     GENERATED,
     PROFILE,
     SAMPLE,
@@ -20,12 +20,12 @@ from app.scenario.scenario_file import (
     checked_columns,
     parse_scenario_dict,
 )
-from app.scenario.setting_docs import setting_docs
-from app.scenario.settings import parse_settings
-from policies.config import PolicyConfig
-from policies.presets import PRESETS
-from sim.experiments.scenario import ClusterConfig
-from workloads.errors import PolicyError
+from servetwin.app.scenario.setting_docs import setting_docs
+from servetwin.app.scenario.settings import parse_settings
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import PRESETS
+from servetwin.sim.experiments.scenario import ClusterConfig
+from servetwin.workloads.errors import PolicyError
 
 FROM_PROFILE, DATA_SHEET = "profile", "data sheet"
 """How a server is given: a profile, or a model on a device by its data sheet."""

@@ -6,14 +6,14 @@ from pathlib import PurePath
 
 import streamlit as st
 
-from app.dashboard.formatting import escaped
-from app.dashboard.jobs.job import Job, start_job, watch_job
-from app.dashboard.scenario.uploads import unpacked_file, uploads
-from app.scenario.scenario_file import ScenarioFile
-from loadtest.recorded.formats.mapped import read
-from loadtest.recorded.recorded_run import as_recorded_run
-from workloads.tables.mapping import parse_mapping
-from workloads.tables.quantities import MEASURED, quantity_of
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.jobs.job import Job, start_job, watch_job
+from servetwin.app.dashboard.scenario.uploads import unpacked_file, uploads
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.loadtest.recorded.formats.mapped import read
+from servetwin.loadtest.recorded.recorded_run import as_recorded_run
+from servetwin.workloads.tables.mapping import parse_mapping
+from servetwin.workloads.tables.quantities import MEASURED, quantity_of
 
 _JOB = "fitted_server"
 
@@ -39,7 +39,7 @@ class FittedServer:
 
 def fit_server(table: MeasuredTable) -> FittedServer:
     """Fit step times to a table. Raises ``ServetwinError`` where it says too little."""
-    from app.twin.recorded_calibration import calibrate_recorded
+    from servetwin.app.twin.recorded_calibration import calibrate_recorded
 
     with unpacked_file(table.name, table.content) as path:
         recorded = as_recorded_run(read(path, parse_mapping(table.columns)), table.name)

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workloads.files import open_text
-from workloads.reading import TABLE, find_reader
-from workloads.rows import BadRows, RowError, Rows
-from workloads.tables.content import Content
-from workloads.tables.recognition import Recognition, recognise
-from workloads.tables.table import Cells, Table
-from workloads.tables.table_row import RowParser, TableRow
+from servetwin.workloads.files import open_text
+from servetwin.workloads.reading import TABLE, find_reader
+from servetwin.workloads.rows import BadRows, RowError, Rows
+from servetwin.workloads.tables.content import Content
+from servetwin.workloads.tables.recognition import Recognition, recognise
+from servetwin.workloads.tables.table import Cells, Table
+from servetwin.workloads.tables.table_row import RowParser, TableRow
 
 SHOWN_ROWS = 3
 

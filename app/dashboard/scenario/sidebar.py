@@ -7,9 +7,9 @@ from typing import Any
 
 import streamlit as st
 
-from app.dashboard.origin_line import origin_line
-from app.dashboard.scenario.column_dialog import ask_for_columns
-from app.dashboard.scenario.controls import (
+from servetwin.app.dashboard.origin_line import origin_line
+from servetwin.app.dashboard.scenario.column_dialog import ask_for_columns
+from servetwin.app.dashboard.scenario.controls import (
     ASSUMED_PREFIX,
     CONTROLS,
     CONVERSATIONS,
@@ -22,26 +22,26 @@ from app.dashboard.scenario.controls import (
     is_generated,
     workload_names,
 )
-from app.dashboard.scenario.fitted_server import offer_fit
-from app.dashboard.scenario.uploads import (
+from servetwin.app.dashboard.scenario.fitted_server import offer_fit
+from servetwin.app.dashboard.scenario.uploads import (
     columns_of_table,
     remember_columns,
     trace_uploader,
     uploads,
     whole_trace,
 )
-from app.dashboard.widgets import bound, or_stop, uploader
-from app.scenario.scenario_file import (
+from servetwin.app.dashboard.widgets import bound, or_stop, uploader
+from servetwin.app.scenario.scenario_file import (
     GENERATED_REQUESTS,
     ScenarioError,
     ScenarioFile,
     Server,
     parse_scenario,
 )
-from sim.experiments.scenario import Scenario
-from sim.step_times.origin import Origin
-from sim.techniques.registry import TECHNIQUES
-from workloads.errors import ServetwinError
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.techniques.registry import TECHNIQUES
+from servetwin.workloads.errors import ServetwinError
 
 _MOST_YAML_BYTES = 100_000
 

@@ -15,17 +15,17 @@ from pathlib import Path, PurePath
 
 import streamlit as st
 
-from app.dashboard.formatting import escaped, plain
-from app.dashboard.scenario.own_table import OwnTable, own_table
-from app.dashboard.widgets import keep_newest, uploader
-from app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
-from app.scenario.setting_docs import setting_docs
-from workloads.errors import TraceError
-from workloads.reading import read_trace
-from workloads.reading_limits import ReadingLimits
-from workloads.sample import sample_trace
-from workloads.tables.mapping import parse_mapping
-from workloads.trace import Trace
+from servetwin.app.dashboard.formatting import escaped, plain
+from servetwin.app.dashboard.scenario.own_table import OwnTable, own_table
+from servetwin.app.dashboard.widgets import keep_newest, uploader
+from servetwin.app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
+from servetwin.app.scenario.setting_docs import setting_docs
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.reading_limits import ReadingLimits
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.tables.mapping import parse_mapping
+from servetwin.workloads.trace import Trace
 
 MOST_MB = 50
 MOST_UNPACKED_MB = 50

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import streamlit as st
 from pydantic import Field
 
-from app.dashboard.formatting import escaped, plain
-from app.dashboard.scenario.controls import (
+from servetwin.app.dashboard.formatting import escaped, plain
+from servetwin.app.dashboard.scenario.controls import (
     CONTROLS,
     DATA_SHEET,
     Control,
@@ -19,10 +19,10 @@ from app.dashboard.scenario.controls import (
     from_controls,
     workload_names,
 )
-from app.dashboard.scenario.sidebar import show_scenario
-from app.dashboard.scenario.uploads import remember_columns, uploads
-from app.scenario.scenario_file import ScenarioFile
-from workloads.errors import ServetwinError, did_you_mean
+from servetwin.app.dashboard.scenario.sidebar import show_scenario
+from servetwin.app.dashboard.scenario.uploads import remember_columns, uploads
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.workloads.errors import ServetwinError, did_you_mean
 
 _PROBLEMS, _FAULTY = "link_problems", "link_faulty"
 _MOST_CHARACTERS = 2_000

@@ -2,12 +2,12 @@
 
 from dataclasses import asdict, dataclass, replace
 
-from app.dashboard.scenario.allowed_choices import offered_technique, require_all_offered
-from app.pictures.source_line import made_by, server_name
-from app.scenario.scenario_file import ScenarioFile, Server
-from app.scenario.server_options import technique_name
-from sim.techniques.build import build_setup, parse_efficiency
-from sim.techniques.setup import Setup
+from servetwin.app.dashboard.scenario.allowed_choices import offered_technique, require_all_offered
+from servetwin.app.pictures.source_line import made_by, server_name
+from servetwin.app.scenario.scenario_file import ScenarioFile, Server
+from servetwin.app.scenario.server_options import technique_name
+from servetwin.sim.techniques.build import build_setup, parse_efficiency
+from servetwin.sim.techniques.setup import Setup
 
 MODEL, HARDWARE = "llama-3-8b", "h100"
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import pandas as pd
 
-from app.dashboard.scenario.allowed_choices import offered_technique
-from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.scenario.server_options import technique_name
-from app.text.techniques.effects import EFFECT_WORDS
-from app.text.techniques.quality import quality_cell
-from sim.shapes.model import ModelShape
-from sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
-from sim.techniques.experiment import Experiment
-from sim.techniques.quality import quality_of
-from sim.techniques.registry import TECHNIQUES
-from sim.techniques.technique import Technique
-from workloads.errors import PolicyError
+from servetwin.app.dashboard.scenario.allowed_choices import offered_technique
+from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
+from servetwin.app.scenario.server_options import technique_name
+from servetwin.app.text.techniques.effects import EFFECT_WORDS
+from servetwin.app.text.techniques.quality import quality_cell
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.quality import quality_of
+from servetwin.sim.techniques.registry import TECHNIQUES
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError
 
 REPLICATIONS = 5
 SEED = 0

@@ -6,20 +6,20 @@ from typing import get_args
 import pandas as pd
 import streamlit as st
 
-from app.dashboard.downloads import downloads
-from app.dashboard.jobs.job import watch_job
-from app.dashboard.scenario.allowed_choices import offered_technique
-from app.dashboard.scenario.sidebar import current_scenario, show_scenario
-from app.dashboard.techniques import effects
-from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.dashboard.techniques.measurements import JOB, begin, job_of, measured
-from app.dashboard.widgets import bound
-from sim.techniques.effects import Effect
-from sim.techniques.registry import TECHNIQUES
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Family, Technique
-from workloads.errors import ServetwinError
-from workloads.rows import counted
+from servetwin.app.dashboard.downloads import downloads
+from servetwin.app.dashboard.jobs.job import watch_job
+from servetwin.app.dashboard.scenario.allowed_choices import offered_technique
+from servetwin.app.dashboard.scenario.sidebar import current_scenario, show_scenario
+from servetwin.app.dashboard.techniques import effects
+from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
+from servetwin.app.dashboard.techniques.measurements import JOB, begin, job_of, measured
+from servetwin.app.dashboard.widgets import bound
+from servetwin.sim.techniques.effects import Effect
+from servetwin.sim.techniques.registry import TECHNIQUES
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Family, Technique
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.rows import counted
 
 _ALL = "all"
 _TINTS = {"better": "#2E8B5755", "worse": "#D55E0055"}

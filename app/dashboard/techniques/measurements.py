@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app.dashboard.jobs.job import Job, find_job, start_job
-from app.dashboard.techniques import effects
-from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.dashboard.widgets import keep_newest
-from sim.techniques.effects import Effect
+from servetwin.app.dashboard.jobs.job import Job, find_job, start_job
+from servetwin.app.dashboard.techniques import effects
+from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
+from servetwin.app.dashboard.widgets import keep_newest
+from servetwin.sim.techniques.effects import Effect
 
 JOB = "techniques"
 _MOST_KEPT = 2_000

@@ -2,18 +2,22 @@
 
 import streamlit as st
 
-from app.dashboard.origin_line import origin_line
-from app.dashboard.scenario.allowed_choices import offered
-from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.techniques.data_sheet_server import HARDWARE, MODEL, DataSheetServer
-from app.dashboard.techniques.effects_panel import effects_panel
-from app.dashboard.techniques.measurements import begin_with_the_dozen
-from app.dashboard.techniques.quality_panel import quality_panel
-from app.dashboard.techniques.server_panels import memory_panel, roofline_panel, tables_panel
-from app.dashboard.widgets import bound, or_stop
-from app.scenario.scenario_file import ScenarioFile
-from app.text.origins import origin_words
-from sim.step_times.roofline.server import RooflineServer
+from servetwin.app.dashboard.origin_line import origin_line
+from servetwin.app.dashboard.scenario.allowed_choices import offered
+from servetwin.app.dashboard.scenario.sidebar import current_scenario
+from servetwin.app.dashboard.techniques.data_sheet_server import HARDWARE, MODEL, DataSheetServer
+from servetwin.app.dashboard.techniques.effects_panel import effects_panel
+from servetwin.app.dashboard.techniques.measurements import begin_with_the_dozen
+from servetwin.app.dashboard.techniques.quality_panel import quality_panel
+from servetwin.app.dashboard.techniques.server_panels import (
+    memory_panel,
+    roofline_panel,
+    tables_panel,
+)
+from servetwin.app.dashboard.widgets import bound, or_stop
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.text.origins import origin_words
+from servetwin.sim.step_times.roofline.server import RooflineServer
 
 _PANELS = {
     "Effects": effects_panel,

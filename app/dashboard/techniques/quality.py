@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from app.dashboard.scenario.allowed_choices import offered_technique
-from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.text.techniques.quality import (
+from servetwin.app.dashboard.scenario.allowed_choices import offered_technique
+from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
+from servetwin.app.text.techniques.quality import (
     HAS_IT,
     Judged,
     judge_effect,
@@ -16,10 +16,10 @@ from app.text.techniques.quality import (
     quality_cell,
     quality_source,
 )
-from sim.techniques.effects import Effect
-from sim.techniques.experiment import Experiment
-from sim.techniques.quality import Quality, parse_own_qualities, quality_of
-from sim.techniques.setup import Setup
+from servetwin.sim.techniques.effects import Effect
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.quality import Quality, parse_own_qualities, quality_of
+from servetwin.sim.techniques.setup import Setup
 
 COLUMNS = {"technique": "technique", "quality": "quality", "throughput": "throughput, %",
            "front": "on the front", "known": "how it is known"}  # fmt: skip

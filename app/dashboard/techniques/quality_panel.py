@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from app import figures
-from app.dashboard.charts import chart
-from app.dashboard.downloads import downloads
-from app.dashboard.jobs.job import watch_job
-from app.dashboard.techniques import effects, quality
-from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.dashboard.techniques.effects_panel import shown_techniques
-from app.dashboard.techniques.measurements import JOB, job_of, measured
-from app.dashboard.widgets import or_stop
-from sim.techniques.quality import FORM, Quality
-from sim.techniques.setup import Setup
+from servetwin.app import figures
+from servetwin.app.dashboard.charts import chart
+from servetwin.app.dashboard.downloads import downloads
+from servetwin.app.dashboard.jobs.job import watch_job
+from servetwin.app.dashboard.techniques import effects, quality
+from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
+from servetwin.app.dashboard.techniques.effects_panel import shown_techniques
+from servetwin.app.dashboard.techniques.measurements import JOB, job_of, measured
+from servetwin.app.dashboard.widgets import or_stop
+from servetwin.sim.techniques.quality import FORM, Quality
+from servetwin.sim.techniques.setup import Setup
 
 _MOST_CHARACTERS = 4_000
 

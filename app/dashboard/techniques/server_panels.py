@@ -3,16 +3,16 @@
 import pandas as pd
 import streamlit as st
 
-from app import figures
-from app.dashboard.charts import chart
-from app.dashboard.downloads import downloads
-from app.dashboard.techniques import server_tables
-from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.dashboard.widgets import bound
-from app.scenario.technique_options import IntensityOptions, LatencyOptions
-from app.text.techniques.reports import intensity_report, latency_report
-from sim.step_times.roofline.memory import DeviceMemory
-from sim.techniques.setup import Setup
+from servetwin.app import figures
+from servetwin.app.dashboard.charts import chart
+from servetwin.app.dashboard.downloads import downloads
+from servetwin.app.dashboard.techniques import server_tables
+from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
+from servetwin.app.dashboard.widgets import bound
+from servetwin.app.scenario.technique_options import IntensityOptions, LatencyOptions
+from servetwin.app.text.techniques.reports import intensity_report, latency_report
+from servetwin.sim.step_times.roofline.memory import DeviceMemory
+from servetwin.sim.techniques.setup import Setup
 
 MOST_SEQUENCES = 512
 CONTEXT_STEP = 128

@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from sim.step_times.roofline import breakdown
-from sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline import breakdown
+from servetwin.sim.step_times.roofline.deployment import Deployment
 
 PRODUCTS = {
     "projections": ("projections", True),

@@ -8,22 +8,22 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app import figures
-from app.dashboard.charts import chart
-from app.dashboard.downloads import downloads
-from app.dashboard.formatting import escaped
-from app.dashboard.kept_runs.folder import kept_runs, last_change_s
-from app.dashboard.scenario.allowed_choices import runs_folder
-from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.simulations import SimulatedScenario, simulate_or_stop
-from app.dashboard.timeline import visible_requests as visible
-from app.dashboard.timeline.request_explanation import draw_explanation, slowest_table
-from app.dashboard.timeline.timeline_run import TimelineRun, from_folder, from_simulation
-from app.dashboard.widgets import bound, problems_shown
-from app.figures.batches import MOST_BATCHES
-from app.pictures.source_line import source_line
-from sim.explain.explain import Explanation
-from workloads.errors import ServetwinError
+from servetwin.app import figures
+from servetwin.app.dashboard.charts import chart
+from servetwin.app.dashboard.downloads import downloads
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.kept_runs.folder import kept_runs, last_change_s
+from servetwin.app.dashboard.scenario.allowed_choices import runs_folder
+from servetwin.app.dashboard.scenario.sidebar import current_scenario
+from servetwin.app.dashboard.simulations import SimulatedScenario, simulate_or_stop
+from servetwin.app.dashboard.timeline import visible_requests as visible
+from servetwin.app.dashboard.timeline.request_explanation import draw_explanation, slowest_table
+from servetwin.app.dashboard.timeline.timeline_run import TimelineRun, from_folder, from_simulation
+from servetwin.app.dashboard.widgets import bound, problems_shown
+from servetwin.app.figures.batches import MOST_BATCHES
+from servetwin.app.pictures.source_line import source_line
+from servetwin.sim.explain.explain import Explanation
+from servetwin.workloads.errors import ServetwinError
 
 _THIS = "the scenario at the side"
 _WINDOW, _SLOWEST = "window", "slowest"

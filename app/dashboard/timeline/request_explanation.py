@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 import streamlit as st
 
-from app import figures
-from app.dashboard.charts import chart
-from app.dashboard.formatting import escaped
-from app.text.assets import asset_table
-from app.text.explanation import neighbour_lines, verdict
-from app.text.metric_labels import METRICS
-from sim.explain.explain import Explanation
-from sim.records.durations import duration_unit
+from servetwin.app import figures
+from servetwin.app.dashboard.charts import chart
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.text.assets import asset_table
+from servetwin.app.text.explanation import neighbour_lines, verdict
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.sim.explain.explain import Explanation
+from servetwin.sim.records.durations import duration_unit
 
 _STEPS: dict[str, str] = asset_table("words.yaml")["steps"]
 

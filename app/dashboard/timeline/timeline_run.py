@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from app.dashboard.pictures.simulated_source import recorded_run
-from app.dashboard.simulations import SimulatedScenario
-from app.figures import state_of_steps
-from loadtest.report.server_metrics import load_server_metrics
-from sim.explain.explain import Explainer
-from sim.records.run import Run, load_run
+from servetwin.app.dashboard.pictures.simulated_source import recorded_run
+from servetwin.app.dashboard.simulations import SimulatedScenario
+from servetwin.app.figures import state_of_steps
+from servetwin.loadtest.report.server_metrics import load_server_metrics
+from servetwin.sim.explain.explain import Explainer
+from servetwin.sim.records.run import Run, load_run
 
 
 @dataclass(frozen=True, slots=True)

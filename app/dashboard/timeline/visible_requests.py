@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from app.dashboard.timeline.timeline_run import TimelineRun
-from app.figures import TimelineData
-from app.figures.sampling import evenly
+from servetwin.app.dashboard.timeline.timeline_run import TimelineRun
+from servetwin.app.figures import TimelineData
+from servetwin.app.figures.sampling import evenly
 
 MOST_LINES = 120
 _ARRIVALS = 60

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sim.step_times.step_time import FloatArray
+from servetwin.sim.step_times.step_time import FloatArray
 
 BANDS = 5
 _DRAWS = 400

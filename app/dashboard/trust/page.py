@@ -6,18 +6,18 @@ from typing import Any
 
 import streamlit as st
 
-from app import figures
-from app.dashboard.charts import chart
-from app.dashboard.downloads import downloads
-from app.dashboard.formatting import escaped
-from app.dashboard.kept_runs.folder import last_change_s
-from app.dashboard.pictures.simulated_source import simulated_source
-from app.dashboard.scenario.allowed_choices import offered, runs_folder
-from app.dashboard.scenario.sidebar import current_scenario
-from app.dashboard.simulations import SimulatedScenario, simulate
-from app.dashboard.trust import profile_fit, trials
-from app.dashboard.trust.error_by_load import error_by_band
-from app.dashboard.trust.real_gpus import (
+from servetwin.app import figures
+from servetwin.app.dashboard.charts import chart
+from servetwin.app.dashboard.downloads import downloads
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.kept_runs.folder import last_change_s
+from servetwin.app.dashboard.pictures.simulated_source import simulated_source
+from servetwin.app.dashboard.scenario.allowed_choices import offered, runs_folder
+from servetwin.app.dashboard.scenario.sidebar import current_scenario
+from servetwin.app.dashboard.simulations import SimulatedScenario, simulate
+from servetwin.app.dashboard.trust import profile_fit, trials
+from servetwin.app.dashboard.trust.error_by_load import error_by_band
+from servetwin.app.dashboard.trust.real_gpus import (
     EVIDENCE,
     evidence_sentence,
     evidence_table,
@@ -26,20 +26,20 @@ from app.dashboard.trust.real_gpus import (
     real_gpus,
     shown_metric,
 )
-from app.html.error_rows import error_rows
-from app.pictures.source_line import made_by, source_line
-from app.scenario.scenario_file import ScenarioFile
-from app.text.metric_labels import METRICS
-from app.text.origins import origin_sentences
-from app.text.provenance import outside_warning
-from app.text.report_folders import Trial
-from app.text.tables import capacity_line, judged_line
-from loadtest.report.comparison import Comparison
-from loadtest.report.comparison_report import verdict_in_words
-from loadtest.report.error_interval import CONFIDENCE
-from sim.records.steady_part import STEADY_PART
-from sim.step_times.profile import Profile, load_profile
-from workloads.errors import ServetwinError
+from servetwin.app.html.error_rows import error_rows
+from servetwin.app.pictures.source_line import made_by, source_line
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.text.origins import origin_sentences
+from servetwin.app.text.provenance import outside_warning
+from servetwin.app.text.report_folders import Trial
+from servetwin.app.text.tables import capacity_line, judged_line
+from servetwin.loadtest.report.comparison import Comparison
+from servetwin.loadtest.report.comparison_report import verdict_in_words
+from servetwin.loadtest.report.error_interval import CONFIDENCE
+from servetwin.sim.records.steady_part import STEADY_PART
+from servetwin.sim.step_times.profile import Profile, load_profile
+from servetwin.workloads.errors import ServetwinError
 
 _OF_TRIAL = "the profile of the trial above"
 _PERCENT = st.column_config.NumberColumn(format="%+.1f")

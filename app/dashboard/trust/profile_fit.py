@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from policies.batch import BatchShape
-from sim.step_times.origin import Origin
-from sim.step_times.profile import Profile, StepTimeFit
-from sim.step_times.provenance import MeasuredRange
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.profile import Profile, StepTimeFit
+from servetwin.sim.step_times.provenance import MeasuredRange
 
 _POINTS = 60
 _BEYOND = 1.5

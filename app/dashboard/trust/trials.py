@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from app.html.error_rows import percents
-from app.text.metric_labels import METRICS
-from app.text.report_folders import NamedRun, Trial, find_runs
-from loadtest.report.comparison import MetricComparison, Outcome
-from loadtest.report.comparison_report import metric_name, predicted_figures
-from workloads.errors import ServetwinError
+from servetwin.app.html.error_rows import percents
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.text.report_folders import NamedRun, Trial, find_runs
+from servetwin.loadtest.report.comparison import MetricComparison, Outcome
+from servetwin.loadtest.report.comparison_report import metric_name, predicted_figures
+from servetwin.workloads.errors import ServetwinError
 
 EXAMPLE = Path(__file__).parent / "example"
 """Written by ``servetwin verify`` on the bundled engine (the bundled sample, two load tests)."""

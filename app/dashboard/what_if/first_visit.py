@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from app.dashboard.compare.page import page as compare
-from app.dashboard.compare.policy_comparison import POLICIES_KEY
+from servetwin.app.dashboard.compare.page import page as compare
+from servetwin.app.dashboard.compare.policy_comparison import POLICIES_KEY
 
 BUTTON = "Show me static against continuous batching"
 BATCHING = ("static+contiguous", "continuous+contiguous")

@@ -12,30 +12,34 @@ from dataclasses import replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import figures
-from app.dashboard import simulations
-from app.dashboard.charts import chart
-from app.dashboard.downloads import downloads
-from app.dashboard.formatting import plain
-from app.dashboard.interval_sentence import interval_sentence
-from app.dashboard.jobs.turns import Rank
-from app.dashboard.metrics_row import (
+from servetwin.app import figures
+from servetwin.app.dashboard import simulations
+from servetwin.app.dashboard.charts import chart
+from servetwin.app.dashboard.downloads import downloads
+from servetwin.app.dashboard.formatting import plain
+from servetwin.app.dashboard.interval_sentence import interval_sentence
+from servetwin.app.dashboard.jobs.turns import Rank
+from servetwin.app.dashboard.metrics_row import (
     ShownMetric,
     chosen_metrics,
     metrics_row,
     summaries_so_far,
 )
-from app.dashboard.pictures.simulated_source import simulated_source
-from app.dashboard.prefix_advice import CANNOT_TELL, only_prefix_cache_differs, prefix_advice
-from app.dashboard.scenario.controls import changes
-from app.dashboard.scenario.sidebar import current_scenario, show_scenario
-from app.dashboard.simulated_line import simulated_line
-from app.dashboard.simulations import REPLICATIONS, SimulatedScenario
-from app.dashboard.what_if.first_visit import first_visit
-from app.dashboard.what_if.verdict import Verdict, facts, judge
-from app.dashboard.widgets import await_rest, end_if_stale, problems_shown
-from sim.experiments.predict import interval
-from sim.step_times.roofline.server import RooflineServer
+from servetwin.app.dashboard.pictures.simulated_source import simulated_source
+from servetwin.app.dashboard.prefix_advice import (
+    CANNOT_TELL,
+    only_prefix_cache_differs,
+    prefix_advice,
+)
+from servetwin.app.dashboard.scenario.controls import changes
+from servetwin.app.dashboard.scenario.sidebar import current_scenario, show_scenario
+from servetwin.app.dashboard.simulated_line import simulated_line
+from servetwin.app.dashboard.simulations import REPLICATIONS, SimulatedScenario
+from servetwin.app.dashboard.what_if.first_visit import first_visit
+from servetwin.app.dashboard.what_if.verdict import Verdict, facts, judge
+from servetwin.app.dashboard.widgets import await_rest, end_if_stale, problems_shown
+from servetwin.sim.experiments.predict import interval
+from servetwin.sim.step_times.roofline.server import RooflineServer
 
 _BASELINE = "baseline"
 _NOW, _BEFORE = "this scenario", "baseline"

@@ -5,22 +5,22 @@ from typing import Literal
 
 import pandas as pd
 
-from app.dashboard.prefix_advice import prefix_advice
-from app.dashboard.simulations import SimulatedScenario
-from app.text.assets import asset_table
-from app.text.metric_labels import RESOURCES
-from app.text.tables import ends
-from policies.config import PolicyConfig
-from sim.experiments.predict import Interval
-from sim.explain.bottleneck import Bottleneck, find_bottleneck
-from sim.explain.limiting_resource import (
+from servetwin.app.dashboard.prefix_advice import prefix_advice
+from servetwin.app.dashboard.simulations import SimulatedScenario
+from servetwin.app.text.assets import asset_table
+from servetwin.app.text.metric_labels import RESOURCES
+from servetwin.app.text.tables import ends
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.explain.bottleneck import Bottleneck, find_bottleneck
+from servetwin.sim.explain.limiting_resource import (
     WAIT_WORTH_NAMING,
     Limiting,
     limiting_resource,
 )
-from sim.explain.queue_cause import QueueCause
-from sim.records.durations import duration
-from sim.records.metrics import LATENCIES, SLO
+from servetwin.sim.explain.queue_cause import QueueCause
+from servetwin.sim.records.durations import duration
+from servetwin.sim.records.metrics import LATENCIES, SLO
 
 _WORTH_NAMING = 0.001
 _ALWAYS = 0.9

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from math import exp, inf
 from typing import Literal
 
-from app.scenario.how_many.prices import Prices
-from sim.experiments.capacity import Capacity, SLOTarget
-from sim.experiments.counted import times
-from sim.experiments.devices import devices
-from sim.experiments.how_many import HowMany
-from sim.experiments.scenario import Scenario
+from servetwin.app.scenario.how_many.prices import Prices
+from servetwin.sim.experiments.capacity import Capacity, SLOTarget
+from servetwin.sim.experiments.counted import times
+from servetwin.sim.experiments.devices import devices
+from servetwin.sim.experiments.how_many import HowMany
+from servetwin.sim.experiments.scenario import Scenario
 
 What = Literal["replicas", "devices", "users", "rate"]
 """What is asked for. The first two are the same search in other units."""

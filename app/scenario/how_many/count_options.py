@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from app.scenario.common_options import ThinkTime
-from app.scenario.scenario_options import ScenarioOptions
-from workloads.errors import PluginError, PolicyError, ServetwinError
+from servetwin.app.scenario.common_options import ThinkTime
+from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.workloads.errors import PluginError, PolicyError, ServetwinError
 
 if TYPE_CHECKING:
-    from app.scenario.how_many.prices import Prices
-    from sim.experiments.scenario import Scenario
-    from workloads.generators.pauses import PauseDistribution
-    from workloads.trace import Trace
+    from servetwin.app.scenario.how_many.prices import Prices
+    from servetwin.sim.experiments.scenario import Scenario
+    from servetwin.workloads.generators.pauses import PauseDistribution
+    from servetwin.workloads.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class CountOptions:
 
     def think(self) -> "PauseDistribution | None":
         """Return the think times; raises ``TraceError`` where they cannot be read."""
-        from app.scenario.distribution_specs import think_time_of
+        from servetwin.app.scenario.distribution_specs import think_time_of
 
         return None if self.think_time is None else think_time_of(self.think_time)
 
     def prices(self) -> "Prices":
         """Return the prices; raises ``PolicyError`` where they cannot be read."""
-        from app.scenario.how_many.prices import parse_prices
+        from servetwin.app.scenario.how_many.prices import parse_prices
 
         return parse_prices(self.price or "", "--price")
 
@@ -60,7 +60,7 @@ def candidates(
 
     ``say`` gets what a user should know. Raises ``PolicyError`` for what varies nothing.
     """
-    from app.scenario.sweeps.sweep_axes import combinations, parse_axis, scenario_at
+    from servetwin.app.scenario.sweeps.sweep_axes import combinations, parse_axis, scenario_at
 
     found: dict[str, Scenario | ServetwinError] = {}
     for values in combinations([parse_axis(text) for text in vary]):

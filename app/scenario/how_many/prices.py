@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 
-from app.number_bounds import as_number
-from workloads.errors import PolicyError, did_you_mean
+from servetwin.app.number_bounds import as_number
+from servetwin.workloads.errors import PolicyError, did_you_mean
 
 FORM = "2.5, or DEVICE=2.5,DEVICE=0.9"
 

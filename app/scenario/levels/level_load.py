@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from app.scenario.levels.level_sweep_options import GENERATED_REQUESTS, NO_SWEEP
-from app.scenario.load_options import LoadChoice
-from loadtest.sweep.level import LevelPlan
-from sim.experiments.capacity import all_at_once
+from servetwin.app.scenario.levels.level_sweep_options import GENERATED_REQUESTS, NO_SWEEP
+from servetwin.app.scenario.load_options import LoadChoice
+from servetwin.loadtest.sweep.level import LevelPlan
+from servetwin.sim.experiments.capacity import all_at_once
 
 if TYPE_CHECKING:
-    from workloads.trace import Trace
+    from servetwin.workloads.trace import Trace
 
 SYNCHRONOUS_REQUESTS = 20
 """Of one user: alone, requests take the same time again and again."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from workloads.errors import LoadTestError
+from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from loadtest.sweep.stopping_rule import SweepBudget
-    from loadtest.sweep.sweep import SweepSettings
-    from sim.records.metrics import SLO
+    from servetwin.loadtest.sweep.stopping_rule import SweepBudget
+    from servetwin.loadtest.sweep.sweep import SweepSettings
+    from servetwin.sim.records.metrics import SLO
 
 GENERATED_REQUESTS = 400
 """Of a level whose load is generated: enough to prove 99 % if none misses."""
@@ -50,7 +50,7 @@ class LevelSweepOptions:
 
     def settings(self, requests: int, slo: "SLO | None") -> "SweepSettings":
         """Return what is swept, by levels of so many requests."""
-        from loadtest.sweep.sweep import SweepSettings
+        from servetwin.loadtest.sweep.sweep import SweepSettings
 
         assert self.of
         given = {"levels": self.levels, "precision": self.precision, "wanted": self.attainment}
@@ -59,7 +59,7 @@ class LevelSweepOptions:
 
     def stopping_rule(self) -> "SweepBudget":
         """Return the budget; raises ``LoadTestError`` where it cannot be read."""
-        from loadtest.sweep.stopping_rule import parse_budget
+        from servetwin.loadtest.sweep.stopping_rule import parse_budget
 
         return parse_budget(DEFAULT_BUDGET if self.budget is None else self.budget)
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from app.scenario.common_options import Ray
-from app.scenario.trace_options import TraceOptions
-from workloads.errors import ServetwinError, TraceError
+from servetwin.app.scenario.common_options import Ray
+from servetwin.app.scenario.trace_options import TraceOptions
+from servetwin.workloads.errors import ServetwinError, TraceError
 
 if TYPE_CHECKING:
-    from sim.streams.part_run import DividedRun, PartDone
-    from sim.streams.partition import Part
-    from workloads.streams.streamed_trace import StreamedTrace
+    from servetwin.sim.streams.part_run import DividedRun, PartDone
+    from servetwin.sim.streams.partition import Part
+    from servetwin.workloads.streams.streamed_trace import StreamedTrace
 
 _READ_WHOLE = ("spread_ties", "prompt_scale", "output_scale", "tokenizer", "estimate_cv")
 
@@ -46,8 +46,8 @@ class StreamOptions:
         self, run: "DividedRun", parts: "Sequence[Part]"
     ) -> "Iterator[tuple[int, PartDone]]":
         """Yield the place and the end of each part as it is simulated; raises ``LostItems``."""
-        from sim.experiments.parallel_map import map_on_processes, map_on_ray
-        from sim.streams.part_run import simulate_part
+        from servetwin.sim.experiments.parallel_map import map_on_processes, map_on_ray
+        from servetwin.sim.streams.part_run import simulate_part
 
         def called(place: int) -> str:
             return parts[place].name
@@ -59,8 +59,8 @@ class StreamOptions:
 
     def open(self, options: TraceOptions, closed_loop: bool | None) -> "StreamedTrace":
         """Read the trace once. Raises ``TraceError`` for what a stream cannot do."""
-        from workloads.streams.streamed_trace import Chosen, StreamedTrace
-        from workloads.streams.trace_file import TraceFile
+        from servetwin.workloads.streams.streamed_trace import Chosen, StreamedTrace
+        from servetwin.workloads.streams.trace_file import TraceFile
 
         path = _require_possible(options, closed_loop)
         file = TraceFile(path, options.reader, options.max_bad_rows)

@@ -5,23 +5,23 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from app.number_bounds import as_number
-from app.scenario.scenario_options import ScenarioOptions
-from app.scenario.scenarios import fitted, prefix_note, preset_cluster
-from app.scenario.server_options import ServerOptions
-from app.scenario.servers import Servers
-from app.scenario.settings import parse_settings
-from policies.config import PolicyConfig, require_known
-from policies.prefix.eviction import EVICTION_ORDERS
-from policies.presets import find_preset
-from policies.registry import MEMORIES, ROUTERS, SCHEDULERS
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.plugin_server import load_server
-from sim.techniques.registry import find_technique
-from workloads.errors import PolicyError, ServetwinError, did_you_mean
-from workloads.key_values import key_value
-from workloads.trace import Trace
+from servetwin.app.number_bounds import as_number
+from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.scenario.scenarios import fitted, prefix_note, preset_cluster
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.servers import Servers
+from servetwin.app.scenario.settings import parse_settings
+from servetwin.policies.config import PolicyConfig, require_known
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.presets import find_preset
+from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.plugin_server import load_server
+from servetwin.sim.techniques.registry import find_technique
+from servetwin.workloads.errors import PolicyError, ServetwinError, did_you_mean
+from servetwin.workloads.key_values import key_value
+from servetwin.workloads.trace import Trace
 
 _FORM = "KEY=VALUE,VALUE ..."
 _SERVER_KEYS = ("profile", "model", "hardware", "technique", "without")

@@ -15,13 +15,13 @@ from typing import Any, Self
 
 import pandas as pd
 
-from app.scenario.scenario_options import ScenarioOptions
-from sim.experiments.sweep import COUNTS, FIGURE_MEANINGS, PROBLEM, Row
-from sim.records.appended_csv import AppendedCsv
-from sim.records.metrics import SLO
-from sim.records.run import machine_facts
-from workloads.errors import ServetwinError
-from workloads.trace import Trace
+from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.sim.experiments.sweep import COUNTS, FIGURE_MEANINGS, PROBLEM, Row
+from servetwin.sim.records.appended_csv import AppendedCsv
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import machine_facts
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.trace import Trace
 
 SWEEP, RATE = "sweep", "rate_per_s"
 Point = Mapping[str, Any]

@@ -7,12 +7,12 @@ from math import isfinite
 from textwrap import wrap
 from typing import Any
 
-from app.scenario.how_many.answers import FEWEST, Answer, What, best
-from app.text.how_many.device_words import devices_words
-from app.text.how_many.sentences import few_words, sentence, spread_sentence
-from app.text.how_many.slo_target import figure_words
-from app.text.tables import WIDTH
-from sim.experiments.capacity import SLOTarget
+from servetwin.app.scenario.how_many.answers import FEWEST, Answer, What, best
+from servetwin.app.text.how_many.device_words import devices_words
+from servetwin.app.text.how_many.sentences import few_words, sentence, spread_sentence
+from servetwin.app.text.how_many.slo_target import figure_words
+from servetwin.app.text.tables import WIDTH
+from servetwin.sim.experiments.capacity import SLOTarget
 
 HEADS: Mapping[What, str] = {
     "replicas": "replicas",

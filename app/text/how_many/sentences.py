@@ -1,10 +1,10 @@
 """How many servers, users or requests per second, in words."""
 
-from app.scenario.how_many.answers import FEWEST, Answer, What
-from app.text.how_many.device_words import devices_words
-from app.text.how_many.slo_target import figure_words, target_words
-from sim.experiments.capacity import SLOTarget
-from workloads.rows import counted
+from servetwin.app.scenario.how_many.answers import FEWEST, Answer, What
+from servetwin.app.text.how_many.device_words import devices_words
+from servetwin.app.text.how_many.slo_target import figure_words, target_words
+from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.workloads.rows import counted
 
 _FEW = 10
 _CUT_FROM = 39

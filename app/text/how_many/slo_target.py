@@ -2,9 +2,9 @@
 
 from math import isfinite
 
-from app.text.metric_labels import METRICS, slo_words
-from sim.experiments.capacity import SLOTarget
-from sim.records.metrics import LATENCIES
+from servetwin.app.text.metric_labels import METRICS, slo_words
+from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.records.metrics import LATENCIES
 
 
 def limited(target: SLOTarget) -> list[str]:

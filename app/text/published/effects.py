@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any
 
-from app.scenario.technique_scenario import read_technique_scenario
-from app.text.tables import WIDTH
-from sim.published.effects import EFFECTS, MEASURED, PublishedEffect, measured_effects
-from sim.published.errors import ERRORS
-from sim.techniques.effects import DEAD_BAND, Change, Effect
-from sim.techniques.quality import Quality, quality_of
+from servetwin.app.scenario.technique_scenario import read_technique_scenario
+from servetwin.app.text.tables import WIDTH
+from servetwin.sim.published.effects import EFFECTS, MEASURED, PublishedEffect, measured_effects
+from servetwin.sim.published.errors import ERRORS
+from servetwin.sim.techniques.effects import DEAD_BAND, Change, Effect
+from servetwin.sim.techniques.quality import Quality, quality_of
 
 _ASPECT = 16
 _NOTES = 7

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from textwrap import wrap
 from typing import Any
 
-from app.text.published import effects
-from app.text.tables import WIDTH
-from sim.published.claim import Claim, Number
-from sim.published.errors import ERRORS
-from sim.published.tables import TABLES, find_table
+from servetwin.app.text.published import effects
+from servetwin.app.text.tables import WIDTH
+from servetwin.sim.published.claim import Claim, Number
+from servetwin.sim.published.errors import ERRORS
+from servetwin.sim.published.tables import TABLES, find_table
 
 _WHAT = 62
 _CELL = 17

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, get_args
 
-from app.scenario.technique_scenario import TechniqueScenario
-from app.text.assets import asset_table
-from app.text.techniques.quality import (
+from servetwin.app.scenario.technique_scenario import TechniqueScenario
+from servetwin.app.text.assets import asset_table
+from servetwin.app.text.techniques.quality import (
     Judged,
     judge_effect,
     on_front,
@@ -15,8 +15,8 @@ from app.text.techniques.quality import (
     quality_lines,
     signed_cell,
 )
-from sim.shapes.model import ModelShape
-from sim.techniques.effects import (
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.techniques.effects import (
     DEAD_BAND,
     METRICS,
     MOST_REPLICATIONS,
@@ -25,12 +25,12 @@ from sim.techniques.effects import (
     Effect,
     Laboratory,
 )
-from sim.techniques.experiment import Experiment
-from sim.techniques.quality import Quality
-from sim.techniques.registry import TECHNIQUES
-from sim.techniques.serving import PrefixCache
-from sim.techniques.technique import Family, Technique
-from workloads.errors import PolicyError
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.quality import Quality
+from servetwin.sim.techniques.registry import TECHNIQUES
+from servetwin.sim.techniques.serving import PrefixCache
+from servetwin.sim.techniques.technique import Family, Technique
+from servetwin.workloads.errors import PolicyError
 
 _NAME_WIDTH = 23
 _QUALITY_WIDTH = 14

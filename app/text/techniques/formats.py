@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any
 
-from app.scenario.technique_options import FormatOptions
-from app.text.techniques.quality import quality_as_dict, quality_cell
-from sim.shapes.catalogue import find_model
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.formats import BLOCK_FORMATS, FORMATS, KV_FORMATS, Format
-from sim.step_times.roofline.quantisation_noise import most_sqnr_db, noise_bits, sqnr_db
-from sim.techniques.quality import KEPT, Quality, quality_of
-from sim.techniques.registry import find_technique
+from servetwin.app.scenario.technique_options import FormatOptions
+from servetwin.app.text.techniques.quality import quality_as_dict, quality_cell
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.formats import BLOCK_FORMATS, FORMATS, KV_FORMATS, Format
+from servetwin.sim.step_times.roofline.quantisation_noise import most_sqnr_db, noise_bits, sqnr_db
+from servetwin.sim.techniques.quality import KEPT, Quality, quality_of
+from servetwin.sim.techniques.registry import find_technique
 
 MODEL = "llama-2-7b"
 TECHNIQUES = {

@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any
 
-from sim.techniques.effects import DEAD_BAND, Effect
-from sim.techniques.experiment import Experiment
-from sim.techniques.published_quality import published_quality
-from sim.techniques.quality import Quality, on_quality_front, quality_of
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.techniques.effects import DEAD_BAND, Effect
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.published_quality import published_quality
+from servetwin.sim.techniques.quality import Quality, on_quality_front, quality_of
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
 
 NOT_KNOWN = "not known"
 HAS_IT = "the server has it already"

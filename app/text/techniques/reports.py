@@ -5,25 +5,29 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from app.scenario.technique_options import IntensityOptions, LatencyOptions, MemoryOptions
-from sim.shapes.catalogue import find_hardware, find_model, shipped_models
-from sim.shapes.hardware import Hardware
-from sim.shapes.mixers import Attention
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.decode_latency import (
+from servetwin.app.scenario.technique_options import IntensityOptions, LatencyOptions, MemoryOptions
+from servetwin.sim.shapes.catalogue import find_hardware, find_model, shipped_models
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.shapes.mixers import Attention
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.decode_latency import (
     decode_latency,
     devices_for,
     ideal_deployment,
     most_tokens_per_s,
     with_kv_heads,
 )
-from sim.step_times.roofline.deployment import RUNTIME_BYTES
-from sim.step_times.roofline.formats import ACTIVATION_BYTES, KV_FORMATS, find_format
-from sim.step_times.roofline.matrix_products import Intensity, intensity_table, matmul_rows_at
-from sim.step_times.roofline.memory import MemorySizes, memory_sizes
-from sim.step_times.roofline.step_memory import LargestStep, StepBuffers
-from sim.step_times.roofline.token_work import token_work, total_work, with_ffn_matrices
-from workloads.errors import PolicyError, did_you_mean
+from servetwin.sim.step_times.roofline.deployment import RUNTIME_BYTES
+from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES, KV_FORMATS, find_format
+from servetwin.sim.step_times.roofline.matrix_products import (
+    Intensity,
+    intensity_table,
+    matmul_rows_at,
+)
+from servetwin.sim.step_times.roofline.memory import MemorySizes, memory_sizes
+from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepBuffers
+from servetwin.sim.step_times.roofline.token_work import token_work, total_work, with_ffn_matrices
+from servetwin.workloads.errors import PolicyError, did_you_mean
 
 KEYS = (128, 512, 4096, 32_000)
 POSITIONS = (128, 512, 4096, 32_768)

@@ -6,7 +6,7 @@ GB are 10^9 bytes, GiB 2^30, KiB 2^10.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from app.text.tables import WIDTH
+from servetwin.app.text.tables import WIDTH
 
 _TITLES = {
     ("projections", True): "projections",

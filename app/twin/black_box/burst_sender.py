@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.twin.black_box.sender import Burst, SendBurst
-from sim.step_times.black_box_steps import ObservedRequest, observed_steps
-from sim.step_times.fit import fit_line
-from workloads.request import Request
+from servetwin.app.twin.black_box.sender import Burst, SendBurst
+from servetwin.sim.step_times.black_box_steps import ObservedRequest, observed_steps
+from servetwin.sim.step_times.fit import fit_line
+from servetwin.workloads.request import Request
 
 REFUSALS = 3
 """How often a burst is sent again when the server answers 429."""

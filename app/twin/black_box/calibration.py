@@ -14,14 +14,14 @@ from functools import partial
 import httpx
 import numpy as np
 
-from app.twin.black_box.burst_sender import (
+from servetwin.app.twin.black_box.burst_sender import (
     Allowance,
     BurstRequest,
     BurstSender,
     EndpointLost,
     ProbeStopped,
 )
-from app.twin.black_box.experiments import (
+from servetwin.app.twin.black_box.experiments import (
     LONE_OUTPUTS,
     SMALL_PROMPT,
     find_batching,
@@ -32,19 +32,19 @@ from app.twin.black_box.experiments import (
     find_max_seqs,
     find_prefix_cache,
 )
-from app.twin.black_box.identified_limits import IdentifiedLimits
-from app.twin.black_box.rounds import bursts
-from app.twin.black_box.sender import LiveSender, Sender
-from app.twin.calibration_load import LOAD_S, load_rate_per_s, representative_load
-from app.twin.calibrator import ReportProgress
-from loadtest.endpoint import Endpoint
-from policies.registry import build_scheduler
-from sim.records.run import machine_facts
-from sim.step_times.black_box_fit import BlackBoxFit, chunk_spread_s, fit_black_box
-from sim.step_times.black_box_steps import read_intervals
-from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
-from workloads.errors import EndedEarly, ProfileError
-from workloads.trace import Trace
+from servetwin.app.twin.black_box.identified_limits import IdentifiedLimits
+from servetwin.app.twin.black_box.rounds import bursts
+from servetwin.app.twin.black_box.sender import LiveSender, Sender
+from servetwin.app.twin.calibration_load import LOAD_S, load_rate_per_s, representative_load
+from servetwin.app.twin.calibrator import ReportProgress
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.records.run import machine_facts
+from servetwin.sim.step_times.black_box_fit import BlackBoxFit, chunk_spread_s, fit_black_box
+from servetwin.sim.step_times.black_box_steps import read_intervals
+from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
+from servetwin.workloads.errors import EndedEarly, ProfileError
+from servetwin.workloads.trace import Trace
 
 LOAD_SHARE = 0.2
 """Of the time and the requests left, for the load of a round."""

@@ -11,14 +11,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.twin.black_box.burst_sender import BurstRequest, BurstSender, ProbeStopped, RequestRejected
-from app.twin.black_box.identified_limits import IdentifiedLimits
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.step_times.black_box_steps import ObservedRequest, ObservedStep, observed_steps
-from sim.step_times.step_time import StepTime
-from workloads.request import Request
+from servetwin.app.twin.black_box.burst_sender import (
+    BurstRequest,
+    BurstSender,
+    ProbeStopped,
+    RequestRejected,
+)
+from servetwin.app.twin.black_box.identified_limits import IdentifiedLimits
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.step_times.black_box_steps import ObservedRequest, ObservedStep, observed_steps
+from servetwin.sim.step_times.step_time import StepTime
+from servetwin.workloads.request import Request
 
 LADDER = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 LONE_OUTPUTS = 8

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from policies.config import PolicyConfig
+from servetwin.policies.config import PolicyConfig
 
 UNSEEN_TOKENS = 1 << 20
 """Stands for a limit that no load reached: larger than any step or memory it is held against."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from math import ceil
 
-from app.twin.black_box.burst_sender import BurstRequest, BurstSender
-from app.twin.black_box.experiments import LADDER, LONE_OUTPUTS, SMALL_PROMPT
-from app.twin.black_box.identified_limits import IdentifiedLimits
+from servetwin.app.twin.black_box.burst_sender import BurstRequest, BurstSender
+from servetwin.app.twin.black_box.experiments import LADDER, LONE_OUTPUTS, SMALL_PROMPT
+from servetwin.app.twin.black_box.identified_limits import IdentifiedLimits
 
 MOST_AT_ONCE = 64
 JOINING = (24, 60, 120, 240, 480)

@@ -12,13 +12,13 @@ import httpx
 import numpy as np
 import pandas as pd
 
-from loadtest.dialects.native_event import count, fields_of
-from loadtest.endpoint import Endpoint, client_settings
-from loadtest.run.client import LoadOptions, run_load_test
-from sim.step_times.black_box_steps import ObservedRequest
-from sim.step_times.fit import fit_line
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.loadtest.dialects.native_event import count, fields_of
+from servetwin.loadtest.endpoint import Endpoint, client_settings
+from servetwin.loadtest.run.client import LoadOptions, run_load_test
+from servetwin.sim.step_times.black_box_steps import ObservedRequest
+from servetwin.sim.step_times.fit import fit_line
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 ROUND_TRIPS = 10
 PROBED_WORDS = (4, 12, 36, 108)

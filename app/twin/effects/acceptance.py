@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.twin.effects.sides import Sides
-from policies.step_record import StepRecord
-from sim.step_times.acceptance import OrderedAcceptance
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.app.twin.effects.sides import Sides
+from servetwin.policies.step_record import StepRecord
+from servetwin.sim.step_times.acceptance import OrderedAcceptance
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
 
 _HALVINGS = 20
 

@@ -15,18 +15,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from policies.batch import BatchShape
-from policies.config import PolicyConfig
-from policies.protocols import KVLayout
-from sim.records.run import Run
-from sim.step_times.acceptance import Acceptance
-from sim.step_times.origin import Origin
-from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
-from sim.step_times.protocol import FloatArray, StepTime
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.efficiency import Efficiency
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.step_times.step_time import NoiseSample
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVLayout
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.acceptance import Acceptance
+from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
+from servetwin.sim.step_times.protocol import FloatArray, StepTime
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.efficiency import Efficiency
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.step_times.step_time import NoiseSample
 
 
 class ChangedStepTime:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from policies.step_record import StepRecord
-from sim.records.metrics import figure
-from sim.records.run import Run
+from servetwin.policies.step_record import StepRecord
+from servetwin.sim.records.metrics import figure
+from servetwin.sim.records.run import Run
 
 METRICS: Mapping[str, str] = {
     "ttft_alone": "TTFT, alone",

@@ -6,11 +6,11 @@ Neither depends on a rate, so the slower side is not driven into a queue that th
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sim.experiments.capacity import all_at_once
-from sim.techniques.experiment import Experiment
-from workloads.errors import LoadTestError
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.sim.experiments.capacity import all_at_once
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 SMALLER = 4
 """Tokens of the experiments are made for a GPU; a CPU gets one part in so many."""

@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.twin.effects.changed_server import ChangedServer, ChangedSteps
-from app.twin.effects.figures import Figures, figures_of, ratios
-from app.twin.effects.loads import EffectLoads
-from app.twin.effects.roofline_fit import fit_efficiency, fitted_shapes
-from app.twin.effects.sides import Side, Sides
-from policies.registry import build_scheduler
-from sim.experiments.predict import Interval
-from sim.experiments.scenario import Scenario, replicate
-from sim.records.run import Run
-from sim.step_times.profile import Profile, StepTimeFit
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.efficiency import Efficiency
-from sim.step_times.server_model import ServerModel
-from workloads.trace import Trace
+from servetwin.app.twin.effects.changed_server import ChangedServer, ChangedSteps
+from servetwin.app.twin.effects.figures import Figures, figures_of, ratios
+from servetwin.app.twin.effects.loads import EffectLoads
+from servetwin.app.twin.effects.roofline_fit import fit_efficiency, fitted_shapes
+from servetwin.app.twin.effects.sides import Side, Sides
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.experiments.scenario import Scenario, replicate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.profile import Profile, StepTimeFit
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.efficiency import Efficiency
+from servetwin.sim.step_times.server_model import ServerModel
+from servetwin.workloads.trace import Trace
 
 REPLICATIONS = 20
 

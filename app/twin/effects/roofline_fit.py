@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from policies.batch import BatchShape
-from sim.step_times.protocol import FloatArray, StepTime
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.efficiency import Efficiency
-from sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.protocol import FloatArray, StepTime
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.efficiency import Efficiency
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 
 _DECODES = (1, 2, 4, 8, 16, 32)
 _CONTEXTS = (32, 128, 512)

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, replace
 
-from app.twin.engine_techniques import EngineSetup, plain_setup, translated
-from engine.serve_options import ServeOptions
-from sim.shapes.hardware import Hardware, Precision
-from sim.step_times.roofline.formats import BF16, Format
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
-from sim.techniques.toggles import Toggles
-from workloads.errors import PolicyError
+from servetwin.app.twin.engine_techniques import EngineSetup, plain_setup, translated
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.sim.shapes.hardware import Hardware, Precision
+from servetwin.sim.step_times.roofline.formats import BF16, Format
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.toggles import Toggles
+from servetwin.workloads.errors import PolicyError
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,24 +13,30 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.twin.calibrator import ReportProgress
-from app.twin.effects.acceptance import needs_acceptance, with_measured_acceptance
-from app.twin.effects.figures import METRICS, Figures, figures_of, most_held_tokens, ratios
-from app.twin.effects.loads import EffectLoads
-from app.twin.effects.prediction import REPLICATIONS, PredictedEffect, predict_effect
-from app.twin.effects.sides import Side, Sides
-from app.twin.engines import LiveEngine
-from app.twin.repeated_tests import require_complete
-from app.twin.step_log_calibration import StepLogCalibrator
-from engine.core.step_log import read_step_log
-from loadtest.endpoint import probe
-from loadtest.report.comparison import MetricComparison, Outcome, compare_metric, verdict
-from loadtest.run.client import run_load_test
-from policies.step_record import StepRecord
-from sim.records.run import Run, machine_facts, save_files
-from sim.records.run_folder import Files
-from sim.step_times.profile import Profile
-from workloads.trace import Trace
+from servetwin.app.twin.calibrator import ReportProgress
+from servetwin.app.twin.effects.acceptance import needs_acceptance, with_measured_acceptance
+from servetwin.app.twin.effects.figures import (
+    METRICS,
+    Figures,
+    figures_of,
+    most_held_tokens,
+    ratios,
+)
+from servetwin.app.twin.effects.loads import EffectLoads
+from servetwin.app.twin.effects.prediction import REPLICATIONS, PredictedEffect, predict_effect
+from servetwin.app.twin.effects.sides import Side, Sides
+from servetwin.app.twin.engines import LiveEngine
+from servetwin.app.twin.repeated_tests import require_complete
+from servetwin.app.twin.step_log_calibration import StepLogCalibrator
+from servetwin.engine.core.step_log import read_step_log
+from servetwin.loadtest.endpoint import probe
+from servetwin.loadtest.report.comparison import MetricComparison, Outcome, compare_metric, verdict
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.policies.step_record import StepRecord
+from servetwin.sim.records.run import Run, machine_facts, save_files
+from servetwin.sim.records.run_folder import Files
+from servetwin.sim.step_times.profile import Profile
+from servetwin.workloads.trace import Trace
 
 EFFECT = "effect.json"
 LIMIT = 0.10

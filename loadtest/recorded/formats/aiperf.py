@@ -6,9 +6,9 @@ Every metric is a value and its unit; stamps of metadata are nanoseconds since 1
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadtest.recorded.fields import UNITS_S, count, fields_of, number, numbers, within
-from loadtest.recorded.recording import Record, RecordedRequest, Recording
-from workloads.rows import RowError
+from servetwin.loadtest.recorded.fields import UNITS_S, count, fields_of, number, numbers, within
+from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording
+from servetwin.workloads.rows import RowError
 
 _CACHED = "usage_prompt_cache_read_tokens"
 """Prompt tokens that the server found in its prefix cache, where its usage says so."""

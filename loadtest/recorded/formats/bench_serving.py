@@ -8,9 +8,9 @@ seconds, ``errors``, and in newer versions ``start_times``. SGLang appends a lin
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadtest.recorded.fields import count, items_of, moment_s, number, numbers
-from loadtest.recorded.recording import Record, RecordedRequest, Recording
-from workloads.rows import RowError
+from servetwin.loadtest.recorded.fields import count, items_of, moment_s, number, numbers
+from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording
+from servetwin.workloads.rows import RowError
 
 _LISTS = ("input_lens", "output_lens", "ttfts", "itls")
 _NO_ARRIVALS = (

@@ -9,10 +9,10 @@ vLLM's (``queued_ts``, ``scheduled_ts``, ``first_token_ts``, ``last_token_ts``,
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadtest.recorded.fields import count, moment_s
-from loadtest.recorded.recording import Record, RecordedRequest, Recording
-from sim.records.run import Run
-from workloads.fields import integer, integer_list
+from servetwin.loadtest.recorded.fields import count, moment_s
+from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording
+from servetwin.sim.records.run import Run
+from servetwin.workloads.fields import integer, integer_list
 
 TOOL = "stamps of the engine"
 _NAMES = {

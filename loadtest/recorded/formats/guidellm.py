@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadtest.recorded.fields import count, fields_of, moment_s, objects_of, within
-from loadtest.recorded.recording import Record, RecordedRequest, Recording
-from workloads.rows import RowError
+from servetwin.loadtest.recorded.fields import count, fields_of, moment_s, objects_of, within
+from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording
+from servetwin.workloads.rows import RowError
 
 
 def recognises(record: Mapping[str, Any]) -> bool:

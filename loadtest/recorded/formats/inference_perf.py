@@ -7,9 +7,9 @@ Stamps are seconds of one clock. Token counts stand in ``info``, in newer versio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadtest.recorded.fields import count, fields_of, moment_s, numbers, within
-from loadtest.recorded.recording import Record, RecordedRequest, Recording
-from workloads.rows import RowError
+from servetwin.loadtest.recorded.fields import count, fields_of, moment_s, numbers, within
+from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording
+from servetwin.workloads.rows import RowError
 
 
 def recognises(record: Mapping[str, Any]) -> bool:

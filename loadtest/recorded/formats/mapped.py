@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from loadtest.recorded.recording import RecordedRequest, Recording
-from workloads.errors import TraceError
-from workloads.files import open_text
-from workloads.readers.prompt_records import ESTIMATED
-from workloads.request import Request
-from workloads.rows import BadRows, Rows
-from workloads.tables.reading import TableReading, read_table
-from workloads.tables.requests import requests_of
-from workloads.tables.table_row import TableRow
+from servetwin.loadtest.recorded.recording import RecordedRequest, Recording
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.files import open_text
+from servetwin.workloads.readers.prompt_records import ESTIMATED
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import BadRows, Rows
+from servetwin.workloads.tables.reading import TableReading, read_table
+from servetwin.workloads.tables.requests import requests_of
+from servetwin.workloads.tables.table_row import TableRow
 
 _NO_STAMPS = "no stamps of single tokens"
 _WANTED = "ttft_s, e2e_s (or _ms), first_token or last_token"

@@ -7,9 +7,9 @@ the first the first token is not known.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from loadtest.recorded.fields import count, fields_of, number, objects_of, optional
-from loadtest.recorded.recording import Record, RecordedRequest, Recording
-from workloads.rows import RowError
+from servetwin.loadtest.recorded.fields import count, fields_of, number, objects_of, optional
+from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording
+from servetwin.workloads.rows import RowError
 
 _PROMPT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 _OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")

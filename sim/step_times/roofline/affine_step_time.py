@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from policies.batch import Batch, BatchShape
-from policies.drafted_decodes import DraftedDecodes
-from sim.step_times.roofline.by_start import ByStart
-from sim.step_times.roofline.deployment import Deployment, Drafting, Parallel
-from sim.step_times.roofline.draft_time import DraftTime
-from sim.step_times.roofline.step_cost import StepCost
-from sim.step_times.step_time import UNIT_BITS, AffineStepTime, Remembered, to_units
+from servetwin.policies.batch import Batch, BatchShape
+from servetwin.policies.drafted_decodes import DraftedDecodes
+from servetwin.sim.step_times.roofline.by_start import ByStart
+from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting, Parallel
+from servetwin.sim.step_times.roofline.draft_time import DraftTime
+from servetwin.sim.step_times.roofline.step_cost import StepCost
+from servetwin.sim.step_times.step_time import UNIT_BITS, AffineStepTime, Remembered, to_units
 
 Rows = tuple[float, float, bool]
 """(rows, rows that need logits, whether prompts are among them)."""

@@ -5,13 +5,13 @@ from math import ceil
 
 import numpy as np
 
-import sim.step_times.roofline.operators as operators
-from sim.shapes.mixers import Mixer
-from sim.shapes.model import LayerGroup
-from sim.step_times.roofline.batch_pieces import BatchPieces
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.messages import PARTIAL_BYTES, Messages, partial_elements
-from sim.step_times.step_time import FloatArray
+import servetwin.sim.step_times.roofline.operators as operators
+from servetwin.sim.shapes.mixers import Mixer
+from servetwin.sim.shapes.model import LayerGroup
+from servetwin.sim.step_times.roofline.batch_pieces import BatchPieces
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.messages import PARTIAL_BYTES, Messages, partial_elements
+from servetwin.sim.step_times.step_time import FloatArray
 
 
 class AttentionCost:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sim.step_times.roofline.deployment import Parallel
+from servetwin.sim.step_times.roofline.deployment import Parallel
 
 
 @dataclass(frozen=True, slots=True)

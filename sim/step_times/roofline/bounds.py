@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sim.step_times.roofline.deployment import Deployment
-from workloads.errors import ServetwinError
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.workloads.errors import ServetwinError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,14 +10,14 @@ from typing import Literal
 
 import numpy as np
 
-import sim.step_times.roofline.operators as counts
-from policies.batch import BatchShape
-from sim.shapes.hardware import Hardware, Precision
-from sim.shapes.model import LayerGroup
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.operators import Operator
-from sim.step_times.roofline.step_cost import StepCost
-from sim.step_times.roofline.step_time import roofline_step_time
+import servetwin.sim.step_times.roofline.operators as counts
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.shapes.hardware import Hardware, Precision
+from servetwin.sim.shapes.model import LayerGroup
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.operators import Operator
+from servetwin.sim.step_times.roofline.step_cost import StepCost
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 
 Bound = Literal["memory", "compute"]
 ATTENTION: Precision = "bf16"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sim.step_times.roofline.operators import IntArray
+from servetwin.sim.step_times.roofline.operators import IntArray
 
 _HERE = np.zeros(1, np.int64)
 

@@ -8,15 +8,15 @@ is read once a step. ``roofline_s`` beside it is the same step with its compute,
 from dataclasses import dataclass
 from math import ceil
 
-from policies.batch import BatchShape
-from sim.shapes.hardware import Hardware
-from sim.shapes.mixers import Attention, Mixer
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.roofline.formats import BF16, Format
-from sim.step_times.roofline.roofline_estimate import RooflineEstimate
-from workloads.errors import PolicyError
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.shapes.mixers import Attention, Mixer
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.formats import BF16, Format
+from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
+from servetwin.workloads.errors import PolicyError
 
 SECONDS_PER_DAY = 86_400
 

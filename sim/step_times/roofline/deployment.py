@@ -5,19 +5,19 @@ from functools import cached_property
 from math import ceil
 from typing import Literal
 
-from sim.shapes.feed_forward import Experts
-from sim.shapes.hardware import Hardware
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.efficiency import DEFAULT, Efficiency
-from sim.step_times.roofline.formats import (
+from servetwin.sim.shapes.feed_forward import Experts
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.efficiency import DEFAULT, Efficiency
+from servetwin.sim.step_times.roofline.formats import (
     ACTIVATION_BYTES,
     BF16,
     Format,
     stored_weight_bytes,
 )
-from sim.step_times.roofline.links import Link
-from sim.step_times.roofline.step_memory import LargestStep, StepBuffers, StepMemory
-from workloads.errors import PolicyError
+from servetwin.sim.step_times.roofline.links import Link
+from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepBuffers, StepMemory
+from servetwin.workloads.errors import PolicyError
 
 RUNTIME_BYTES = 0.5e9
 """On each device, the driver's context and the workspace of libraries."""

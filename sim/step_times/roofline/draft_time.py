@@ -6,11 +6,11 @@ from typing import Protocol
 
 import numpy as np
 
-from policies.batch import BatchShape
-from policies.drafted_decodes import DraftedDecodes
-from sim.step_times.roofline.deployment import Drafting
-from sim.step_times.roofline.operators import IntArray
-from sim.step_times.step_time import Remembered
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.drafted_decodes import DraftedDecodes
+from servetwin.sim.step_times.roofline.deployment import Drafting
+from servetwin.sim.step_times.roofline.operators import IntArray
+from servetwin.sim.step_times.step_time import Remembered
 
 Chunks = tuple[tuple[int, int], ...]
 """(first position, rows) of each."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Literal
 
-from sim.shapes.hardware import Precision
-from sim.step_times.roofline.quantisation_noise import Grid
-from workloads.errors import PolicyError, did_you_mean
+from servetwin.sim.shapes.hardware import Precision
+from servetwin.sim.step_times.roofline.quantisation_noise import Grid
+from servetwin.workloads.errors import PolicyError, did_you_mean
 
 ACTIVATION_BYTES = 2
 
@@ -76,7 +76,7 @@ def _read(entry: dict[str, Any]) -> Format:
     return Format(**entry, grid=Grid(**grid) if grid else None)
 
 
-_FILE = resources.files("sim").joinpath("step_times/roofline/formats.json")
+_FILE = resources.files("servetwin.sim").joinpath("step_times/roofline/formats.json")
 FORMATS: dict[str, Format] = {
     entry["name"]: _read(entry) for entry in json.loads(_FILE.read_text("utf-8"))
 }

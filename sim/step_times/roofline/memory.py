@@ -4,11 +4,11 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from math import inf
 
-from policies.config import PolicyConfig, has_token_budget
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.operators import STATE_BYTES
-from sim.step_times.roofline.step_memory import LargestStep, StepMemory
+from servetwin.policies.config import PolicyConfig, has_token_budget
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.operators import STATE_BYTES
+from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepMemory
 
 
 def largest_step(

@@ -1,10 +1,10 @@
 """Seconds that the devices of a deployment talk to each other: all-reduces, all-to-alls, rings."""
 
-from sim.shapes.feed_forward import Experts, FeedForward
-from sim.shapes.mixers import Attention, Mixer, Recurrence
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.formats import ACTIVATION_BYTES
-from sim.step_times.roofline.operators import read_kv_bytes
+from servetwin.sim.shapes.feed_forward import Experts, FeedForward
+from servetwin.sim.shapes.mixers import Attention, Mixer, Recurrence
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
+from servetwin.sim.step_times.roofline.operators import read_kv_bytes
 
 PARTIAL_BYTES = 4
 """Of an element of a partial attention result."""

@@ -11,11 +11,11 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from sim.shapes.feed_forward import Dense
-from sim.shapes.mixers import Attention, Mixer
-from sim.shapes.model import LayerGroup
-from sim.step_times.roofline.deployment import Deployment, Parallel
-from sim.step_times.roofline.formats import ACTIVATION_BYTES
+from servetwin.sim.shapes.feed_forward import Dense
+from servetwin.sim.shapes.mixers import Attention, Mixer
+from servetwin.sim.shapes.model import LayerGroup
+from servetwin.sim.step_times.roofline.deployment import Deployment, Parallel
+from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
 
 IntArray = npt.NDArray[np.int64]
 

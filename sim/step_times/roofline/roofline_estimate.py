@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-import sim.step_times.roofline.operators as counts
-from policies.batch import BatchShape
-from sim.shapes.model import LayerGroup
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.operators import Operator
+import servetwin.sim.step_times.roofline.operators as counts
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.shapes.model import LayerGroup
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.operators import Operator
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,19 @@ from math import ceil
 
 import numpy as np
 
-from policies.config import PolicyConfig
-from policies.protocols import KVLayout
-from sim.records.run import Run
-from sim.step_times.acceptance import Acceptance
-from sim.step_times.origin import Origin
-from sim.step_times.profile import ApiLatencyFit
-from sim.step_times.roofline.bounds import check_bounds
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.memory import KVRoom
-from sim.step_times.roofline.operators import STATE_BYTES
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.step_times.step_time import NO_NOISE, NoiseSample, StepTime
-from workloads.errors import PolicyError
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVLayout
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.acceptance import Acceptance
+from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.profile import ApiLatencyFit
+from servetwin.sim.step_times.roofline.bounds import check_bounds
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.memory import KVRoom
+from servetwin.sim.step_times.roofline.operators import STATE_BYTES
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.step_times.step_time import NO_NOISE, NoiseSample, StepTime
+from servetwin.workloads.errors import PolicyError
 
 MAX_SEQS = 256
 TOKEN_BUDGET = 2048

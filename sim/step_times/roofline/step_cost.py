@@ -4,13 +4,13 @@ The time of a step is the sum over its operators, each at its own place of the r
 a mixed batch attention and products sit on opposite sides of the ridge.
 """
 
-from sim.step_times.roofline.attention_cost import AttentionCost
-from sim.step_times.roofline.batch_pieces import BatchPieces
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.formats import Format
-from sim.step_times.roofline.messages import Messages
-from sim.step_times.roofline.operators import Operator, head_operator, linear_operators
-from sim.step_times.step_time import Remembered
+from servetwin.sim.step_times.roofline.attention_cost import AttentionCost
+from servetwin.sim.step_times.roofline.batch_pieces import BatchPieces
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.formats import Format
+from servetwin.sim.step_times.roofline.messages import Messages
+from servetwin.sim.step_times.roofline.operators import Operator, head_operator, linear_operators
+from servetwin.sim.step_times.step_time import Remembered
 
 
 class StepCost:

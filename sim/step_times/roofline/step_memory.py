@@ -9,9 +9,9 @@ nothing that grows with the pairs. A test measures the peak of the bundled engin
 from dataclasses import dataclass, replace
 from math import ceil
 
-from sim.shapes.mixers import Attention, Mixer
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.layer_buffers import Buffers, LayerBuffers
+from servetwin.sim.shapes.mixers import Attention, Mixer
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.layer_buffers import Buffers, LayerBuffers
 
 LOGIT_BYTES = 4
 """Logits are compared in float32, whatever the head computes in."""

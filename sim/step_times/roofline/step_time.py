@@ -12,21 +12,21 @@ from math import ldexp
 import numpy as np
 import numpy.typing as npt
 
-from policies.batch import Batch, BatchShape
-from policies.lockstep import Lockstep
-from sim.shapes.mixers import Attention
-from sim.step_times.piecewise import NEVER, RunPieces
-from sim.step_times.roofline.affine_step_time import RooflineStepTime
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.operators import visible
-from sim.step_times.step_time import (
+from servetwin.policies.batch import Batch, BatchShape
+from servetwin.policies.lockstep import Lockstep
+from servetwin.sim.shapes.mixers import Attention
+from servetwin.sim.step_times.piecewise import NEVER, RunPieces
+from servetwin.sim.step_times.roofline.affine_step_time import RooflineStepTime
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.operators import visible
+from servetwin.sim.step_times.step_time import (
     AffineStepTime,
     FloatArray,
     Remembered,
     StepTime,
     to_units,
 )
-from sim.ticks import TICK_BITS
+from servetwin.sim.ticks import TICK_BITS
 
 _FINE_BITS = 8
 """The units of ``ContextStepTime`` are so many bits longer than a tick: 2^-56 s."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.shapes.mixers import Mixer
-from sim.shapes.model import LayerGroup, ModelShape
-from sim.step_times.roofline.matrix_products import KINDS, Kind
-from sim.step_times.roofline.operators import STATE_FLOPS, kv_sharing, visible
+from servetwin.sim.shapes.mixers import Mixer
+from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.step_times.roofline.matrix_products import KINDS, Kind
+from servetwin.sim.step_times.roofline.operators import STATE_FLOPS, kv_sharing, visible
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from sim.step_times.step_time import FloatArray
-from sim.step_times.tables.interpolate import LevelArray, Places, as_levels
+from servetwin.sim.step_times.step_time import FloatArray
+from servetwin.sim.step_times.tables.interpolate import LevelArray, Places, as_levels
 
 AXES = ("chunk rows", "chunk start", "decodes", "context")
 _ROWS, _START, _DECODES, _CONTEXT = range(4)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.step_times.step_time import FloatArray
+from servetwin.sim.step_times.step_time import FloatArray
 
 _LEAST_GAP = 0.02
 """Batches whose longest context costs no more than this above the mean say nothing of skew."""

@@ -14,10 +14,10 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from sim.step_times.step_time import FloatArray
-from sim.step_times.tables.held_out import HeldOutError, halves
-from sim.step_times.tables.interpolate import Places
-from workloads.errors import ProfileError
+from servetwin.sim.step_times.step_time import FloatArray
+from servetwin.sim.step_times.tables.held_out import HeldOutError, halves
+from servetwin.sim.step_times.tables.interpolate import Places
+from servetwin.workloads.errors import ProfileError
 
 _FEWEST_POINTS = 10
 _LEAST_EFFICIENCY = 1e-3

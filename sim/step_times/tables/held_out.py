@@ -9,8 +9,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from sim.step_times.step_time import FloatArray
-from sim.step_times.tables.interpolate import Interpolated, Places
+from servetwin.sim.step_times.step_time import FloatArray
+from servetwin.sim.step_times.tables.interpolate import Interpolated, Places
 
 _FEWEST_POINTS = 4
 _MEDIAN_OF_NORMAL = 0.6745

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sim.step_times.provenance import Provenance
-from sim.step_times.step_time import FloatArray
+from servetwin.sim.step_times.provenance import Provenance
+from servetwin.sim.step_times.step_time import FloatArray
 
 LEVELS: tuple[Provenance, ...] = ("measured", "interpolated", "extrapolated")
 """From the surest to the least sure; a level is a place in this tuple."""

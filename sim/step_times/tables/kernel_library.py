@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from sim.shapes.catalogue import plain_name
-from workloads.errors import ProfileError, did_you_mean
+from servetwin.sim.shapes.catalogue import plain_name
+from servetwin.workloads.errors import ProfileError, did_you_mean
 
 PACKAGES = ("aiconfigurator_core", "aisimulate_core")
 DISTRIBUTIONS = {"aisimulate_core": "aisimulate"}

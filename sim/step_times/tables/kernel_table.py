@@ -15,14 +15,14 @@ from math import ceil
 
 import numpy as np
 
-from policies.batch import BatchShape
-from sim.step_times.origin import Origin
-from sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
-from sim.step_times.step_time import FloatArray, Remembered, to_units
-from sim.step_times.tables.interpolate import LevelArray
-from sim.step_times.tables.kernel_library import KernelTimes
-from sim.step_times.tables.layer_table import as_one_chunk
-from sim.step_times.tables.table import StepColumns, Table
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
+from servetwin.sim.step_times.step_time import FloatArray, Remembered, to_units
+from servetwin.sim.step_times.tables.interpolate import LevelArray
+from servetwin.sim.step_times.tables.kernel_library import KernelTimes
+from servetwin.sim.step_times.tables.layer_table import as_one_chunk
+from servetwin.sim.step_times.tables.table import StepColumns, Table
 
 _CONTEXTS = (1, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 _LOG_DEVIATION = 0.10

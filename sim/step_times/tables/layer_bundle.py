@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sim.step_times.tables.attention_grid import AttentionGrid
-from sim.step_times.tables.context_skew import ContextSkew, fit_skew
-from sim.step_times.tables.interpolate import Curve, Surface
-from sim.step_times.tables.measurements import Measurements, points, require_microseconds
-from workloads.errors import ProfileError
-from workloads.files import document
-from workloads.yaml_text import YamlError, load_yaml
+from servetwin.sim.step_times.tables.attention_grid import AttentionGrid
+from servetwin.sim.step_times.tables.context_skew import ContextSkew, fit_skew
+from servetwin.sim.step_times.tables.interpolate import Curve, Surface
+from servetwin.sim.step_times.tables.measurements import Measurements, points, require_microseconds
+from servetwin.workloads.errors import ProfileError
+from servetwin.workloads.files import document
+from servetwin.workloads.yaml_text import YamlError, load_yaml
 
 _ONCE = ("embedding", "final_layernorm")
 """Operators of ``dense.csv`` that run once a step, not once a layer."""

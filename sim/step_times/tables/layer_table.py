@@ -15,18 +15,18 @@ from math import sqrt
 
 import numpy as np
 
-from policies.batch import BatchShape
-from sim.shapes.feed_forward import Experts
-from sim.shapes.model import ModelShape
-from sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
-from sim.step_times.roofline.formats import ACTIVATION_BYTES
-from sim.step_times.roofline.links import Link
-from sim.step_times.step_time import Remembered, to_units
-from sim.step_times.tables.attention_grid import AXES
-from sim.step_times.tables.interpolate import Curve, LevelArray
-from sim.step_times.tables.layer_bundle import LayerTimes
-from sim.step_times.tables.table import StepColumns, Table, TablePart, worst
-from workloads.errors import ProfileError
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.shapes.feed_forward import Experts
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
+from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
+from servetwin.sim.step_times.roofline.links import Link
+from servetwin.sim.step_times.step_time import Remembered, to_units
+from servetwin.sim.step_times.tables.attention_grid import AXES
+from servetwin.sim.step_times.tables.interpolate import Curve, LevelArray
+from servetwin.sim.step_times.tables.layer_bundle import LayerTimes
+from servetwin.sim.step_times.tables.table import StepColumns, Table, TablePart, worst
+from servetwin.workloads.errors import ProfileError
 
 
 class LayerTable(PiecewiseStepTime, Table):

@@ -3,16 +3,16 @@
 import numpy as np
 import pandas as pd
 
-from policies.batch import BatchShape
-from sim.step_times.origin import Origin
-from sim.step_times.piecewise import Piece, PiecewiseStepTime
-from sim.step_times.server_overheads import ServerOverheads
-from sim.step_times.step_time import FloatArray, to_units
-from sim.step_times.tables.held_out import HeldOutError
-from sim.step_times.tables.interpolate import LevelArray
-from sim.step_times.tables.kernel_table import KernelTable
-from sim.step_times.tables.layer_table import LayerTable
-from sim.step_times.tables.table import StepColumns, Table
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.piecewise import Piece, PiecewiseStepTime
+from servetwin.sim.step_times.server_overheads import ServerOverheads
+from servetwin.sim.step_times.step_time import FloatArray, to_units
+from servetwin.sim.step_times.tables.held_out import HeldOutError
+from servetwin.sim.step_times.tables.interpolate import LevelArray
+from servetwin.sim.step_times.tables.kernel_table import KernelTable
+from servetwin.sim.step_times.tables.layer_table import LayerTable
+from servetwin.sim.step_times.tables.table import StepColumns, Table
 
 
 class LoadedTable(PiecewiseStepTime, Table):

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sim.step_times.step_time import FloatArray
-from workloads.errors import ProfileError, TraceError, did_you_mean
-from workloads.files import open_text
-from workloads.rows import RowError, utf8
+from servetwin.sim.step_times.step_time import FloatArray
+from servetwin.workloads.errors import ProfileError, TraceError, did_you_mean
+from servetwin.workloads.files import open_text
+from servetwin.workloads.rows import RowError, utf8
 
 _PLAUSIBLE_SHORTEST_S = (1e-6, 10.0)
 """No kernel is quicker than 1 us, and the shortest step of no table takes longer than 10 s."""

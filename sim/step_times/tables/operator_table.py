@@ -22,17 +22,17 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from policies.batch import BatchShape
-from sim.step_times.step_time import FloatArray, Remembered
-from sim.step_times.tables.interpolate import Curve, LevelArray, Surface
-from sim.step_times.tables.measurements import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.step_time import FloatArray, Remembered
+from servetwin.sim.step_times.tables.interpolate import Curve, LevelArray, Surface
+from servetwin.sim.step_times.tables.measurements import (
     Measurements,
     points,
     require_milliseconds,
     require_rising,
 )
-from sim.step_times.tables.table import StepColumns, Table, TablePart, worst
-from workloads.errors import ProfileError
+from servetwin.sim.step_times.tables.table import StepColumns, Table, TablePart, worst
+from servetwin.workloads.errors import ProfileError
 
 _TENSOR_PARALLEL = "num_tensor_parallel_workers"
 _MODEL = (

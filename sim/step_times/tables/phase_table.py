@@ -22,17 +22,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from policies.batch import BatchShape
-from sim.step_times.step_time import FloatArray
-from sim.step_times.tables.interpolate import LEVELS, LevelArray, Surface
-from sim.step_times.tables.measurements import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.step_time import FloatArray
+from servetwin.sim.step_times.tables.interpolate import LEVELS, LevelArray, Surface
+from servetwin.sim.step_times.tables.measurements import (
     Measurements,
     points,
     require_milliseconds,
     require_rising,
 )
-from sim.step_times.tables.table import StepColumns, Table, TablePart, worst
-from workloads.errors import ProfileError
+from servetwin.sim.step_times.tables.table import StepColumns, Table, TablePart, worst
+from servetwin.workloads.errors import ProfileError
 
 _INTERPOLATED = LEVELS.index("interpolated")
 

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from policies.batch import BatchShape
-from sim.step_times.origin import Origin
-from sim.step_times.step_time import FloatArray, StepTime
-from sim.step_times.tables.held_out import HeldOutError, held_out_error
-from sim.step_times.tables.interpolate import LEVELS, Interpolated, LevelArray
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.step_time import FloatArray, StepTime
+from servetwin.sim.step_times.tables.held_out import HeldOutError, held_out_error
+from servetwin.sim.step_times.tables.interpolate import LEVELS, Interpolated, LevelArray
 
 Numbers = npt.ArrayLike
 

@@ -6,16 +6,16 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from policies.config import PolicyConfig
-from policies.protocols import KVLayout
-from sim.records.run import Run
-from sim.step_times.origin import Origin
-from sim.step_times.profile import ApiLatencyFit
-from sim.step_times.provenance import Excess, Provenance
-from sim.step_times.step_time import NO_NOISE, FloatArray, NoiseSample, StepTime
-from sim.step_times.tables.interpolate import LEVELS
-from sim.step_times.tables.table import Table
-from workloads.errors import ProfileError
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVLayout
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.profile import ApiLatencyFit
+from servetwin.sim.step_times.provenance import Excess, Provenance
+from servetwin.sim.step_times.step_time import NO_NOISE, FloatArray, NoiseSample, StepTime
+from servetwin.sim.step_times.tables.interpolate import LEVELS
+from servetwin.sim.step_times.tables.table import Table
+from servetwin.workloads.errors import ProfileError
 
 
 class TableFit:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-import sim.theory as theory
-import sim.theory.selftest.case as case
-from policies.config import PolicyConfig
+import servetwin.sim.theory as theory
+import servetwin.sim.theory.selftest.case as case
+from servetwin.policies.config import PolicyConfig
 
 RATE_PER_S, PER_REQUEST_S, FIXED_S = 1.0, 0.5, 1.0
 BOUND = 4

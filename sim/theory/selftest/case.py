@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from sim.step_times.step_time import LinearStepTime
-from workloads.request import Request
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.request import Request
 
 PRECISION, HEAVY_TAIL = 0.05, 0.08
 """Half widths that leave power, as shares of the exact value; the second where tails are long."""

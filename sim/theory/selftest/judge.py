@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sim.experiments.paired_comparison import half_width as student_half_width
-from sim.theory.selftest.batches import BATCHING
-from sim.theory.selftest.case import SelftestCase
-from sim.theory.selftest.losses import LOSSES
-from sim.theory.selftest.many_servers import MANY_SERVERS
-from sim.theory.selftest.networks import NETWORKS
-from sim.theory.selftest.single_server import QUEUE_ORDERS, SINGLE_SERVER
-from workloads.errors import ServetwinError, did_you_mean
+from servetwin.sim.experiments.paired_comparison import half_width as student_half_width
+from servetwin.sim.theory.selftest.batches import BATCHING
+from servetwin.sim.theory.selftest.case import SelftestCase
+from servetwin.sim.theory.selftest.losses import LOSSES
+from servetwin.sim.theory.selftest.many_servers import MANY_SERVERS
+from servetwin.sim.theory.selftest.networks import NETWORKS
+from servetwin.sim.theory.selftest.single_server import QUEUE_ORDERS, SINGLE_SERVER
+from servetwin.workloads.errors import ServetwinError, did_you_mean
 
 CONFIDENCE = 0.999
 IDENTITY_PRECISION = 1e-9

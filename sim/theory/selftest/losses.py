@@ -6,10 +6,10 @@ A request is judged at the end of the step it comes in, at most 1e-4 of a servic
 import numpy as np
 import numpy.typing as npt
 
-import sim.theory as theory
-import sim.theory.selftest.case as case
-from policies.config import PolicyConfig
-from sim.records.run import Run
+import servetwin.sim.theory as theory
+import servetwin.sim.theory.selftest.case as case
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.records.run import Run
 
 BoolArray = npt.NDArray[np.bool_]
 

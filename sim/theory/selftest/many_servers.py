@@ -2,9 +2,9 @@
 
 import numpy as np
 
-import sim.theory as theory
-import sim.theory.selftest.case as case
-from sim.records.run import Run
+import servetwin.sim.theory as theory
+import servetwin.sim.theory.selftest.case as case
+from servetwin.sim.records.run import Run
 
 UNBOUNDED = case.server()
 SLOTS, SLOT_LOAD = 4, 0.6

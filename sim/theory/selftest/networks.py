@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-import sim.theory as theory
-import sim.theory.selftest.case as case
-from sim.core.cluster import simulate_cluster
-from sim.core.pools import Pool
-from sim.step_times.step_time import LinearStepTime
-from workloads.request import Request
+import servetwin.sim.theory as theory
+import servetwin.sim.theory.selftest.case as case
+from servetwin.sim.core.cluster import simulate_cluster
+from servetwin.sim.core.pools import Pool
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.request import Request
 
 RATE_PER_S, TANDEM_S = 0.5, (1.0, 1.25)
 CLIENTS, THINK_S, LOOP_S, TURNS = 8, 1.0, (0.2, 0.5), 500

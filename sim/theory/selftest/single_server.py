@@ -2,9 +2,9 @@
 
 import numpy as np
 
-import sim.theory as theory
-import sim.theory.selftest.case as case
-from policies.config import QueueOrder
+import servetwin.sim.theory as theory
+import servetwin.sim.theory.selftest.case as case
+from servetwin.policies.config import QueueOrder
 
 UTILISATION = 0.5
 TOKEN_S = 0.02

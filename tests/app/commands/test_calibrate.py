@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.step_times.profile import load_profile
+from servetwin.sim.step_times.profile import load_profile
 from tests.support.command import servetwin
 
 pytest.importorskip("uvicorn")

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.cli import app
-from sim.records.run import RunError, load_run
+from servetwin.app.cli import app
+from servetwin.sim.records.run import RunError, load_run
+from servetwin.workloads.errors import LoadTestError
 from tests.support.gate_runs import noisy_run
-from workloads.errors import LoadTestError
 
 ALLOW = ["--allow", "tpot=5%,ttft=10%"]
 

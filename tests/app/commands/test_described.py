@@ -3,8 +3,8 @@
 import subprocess
 import sys
 
-from app.scenario.setting_docs import setting_docs
-from policies.registry import SCHEDULERS
+from servetwin.app.scenario.setting_docs import setting_docs
+from servetwin.policies.registry import SCHEDULERS
 from tests.support.command import servetwin
 
 HEAVY = ("numpy", "pandas", "pydantic", "simpy", "torch")
@@ -25,7 +25,7 @@ def test_the_options_of_a_group_are_described_too() -> None:
 
 def test_the_list_of_commands_imports_nothing_heavy() -> None:
     program = (
-        "import sys; from typer.main import get_command; from app.cli import app; "
+        "import sys; from typer.main import get_command; from servetwin.app.cli import app; "
         "get_command(app); print(*sys.modules)"
     )
     done = subprocess.run(

@@ -8,13 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sim.records.own_files import CLAIM
-from sim.records.run import load_run
-from sim.records.run_folder import SUMMARY
+from servetwin.sim.records.own_files import CLAIM
+from servetwin.sim.records.run import load_run
+from servetwin.sim.records.run_folder import SUMMARY
+from servetwin.workloads.native import write_trace
 from tests.support.mock_endpoint import evenly
 from tests.support.mock_process import mock_process, servetwin_process
 from tests.support.paths import SAMPLE
-from workloads.native import write_trace
 
 FILES = ["meta.json", "requests.parquet", "scenario.yaml", "steps.parquet", SUMMARY]
 

@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.cli import app
-from loadtest.endpoint import probe
-from loadtest.report import records
-from loadtest.report.comparison import EXIT_CODES
-from loadtest.run.client import run_load_test
-from sim.records.file_lock import ClaimError
-from sim.records.run import Run, load_run
+from servetwin.app.cli import app
+from servetwin.loadtest.endpoint import probe
+from servetwin.loadtest.report import records
+from servetwin.loadtest.report.comparison import EXIT_CODES
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.sim.records.file_lock import ClaimError
+from servetwin.sim.records.run import Run, load_run
+from servetwin.workloads.errors import LoadTestError, TraceError
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.loadtest_server import (
     DONE,
     Reply,
@@ -27,10 +31,6 @@ from tests.support.loadtest_server import (
     usage,
 )
 from tests.support.paths import ROOT
-from workloads.errors import LoadTestError, TraceError
-from workloads.native import write_trace
-from workloads.request import Request
-from workloads.trace import Trace
 
 KEY = "sk-very-secret-0123456789"
 
@@ -276,7 +276,7 @@ def test_a_malformed_trace_is_found_before_the_endpoint_is_asked(tmp_path: Path)
 
 
 def start(url: str, trace: Path, out: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "app.cli", "loadtest", url, "--trace", str(trace)]
+    command = [sys.executable, "-m", "servetwin", "loadtest", url, "--trace", str(trace)]
     return subprocess.Popen(
         [*command, "--out", str(out)],
         cwd=ROOT,

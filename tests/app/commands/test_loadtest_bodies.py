@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from sim.records.run import load_run
+from servetwin.sim.records.run import load_run
+from servetwin.workloads.reading import read_trace
 from tests.support.command import refused, servetwin
 from tests.support.dialect_servers import Kind, kinds, models, running
 from tests.support.mock_endpoint import mocked, plan
-from workloads.reading import read_trace
 
 LOAD = ("--arrivals", "constant", "--rate", 100, "--limit", 40, "--output-tokens", 3)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.cli import app
-from loadtest.mock.server import MockServer
-from sim.records.run import load_run
+from servetwin.app.cli import app
+from servetwin.loadtest.mock.server import MockServer
+from servetwin.sim.records.run import load_run
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.native import write_trace
 from tests.support.gate_runs import noisy_run
 from tests.support.mock_endpoint import evenly, mocked, plan
-from workloads.errors import LoadTestError
-from workloads.native import write_trace
 
 REQUESTS = 40
 CLEAR = "tpot=50%,ttft=50%"

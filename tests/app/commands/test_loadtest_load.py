@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.cli import app
-from sim.records.run import Run, load_run
+from servetwin.app.cli import app
+from servetwin.sim.records.run import Run, load_run
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.reading import read_trace
 from tests.support.mock_endpoint import evenly, mocked, plan
 from tests.support.mock_load import chats
 from tests.support.paths import ROOT
-from workloads.native import write_trace
-from workloads.reading import read_trace
 
 
 def invoke(url: str, out: Path, *options: str) -> Result:
@@ -112,7 +112,16 @@ def test_ctrl_c_ends_users_in_order(tmp_path: Path, processes: str) -> None:
     with mocked(plan(ttft_ms=50, itl_ms=10)) as (server,):
         asked = ["--concurrency", "2", "--duration", "600", "--processes", processes]
         process = subprocess.Popen(
-            [sys.executable, "-m", "app.cli", "loadtest", server.url, "--out", str(out), *asked],
+            [
+                sys.executable,
+                "-m",
+                "servetwin.app.cli",
+                "loadtest",
+                server.url,
+                "--out",
+                str(out),
+                *asked,
+            ],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,

@@ -9,10 +9,10 @@ from urllib.parse import quote, quote_plus
 import pandas as pd
 import pytest
 
+from servetwin.workloads.native import write_trace
 from tests.support.command import servetwin
 from tests.support.loadtest_server import DONE, Reply, ScriptedServer, event, text
 from tests.support.mock_load import trace_of
-from workloads.native import write_trace
 
 KEY = "sk-Live/9a+b~c&d<e>0123456789zyx"
 OTHERS = {"X-Tenant": "tenant-7f3a9c51", "X-Trace": "plain words of a team"}

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.cli import app
-from sim.records.run import load_run
+from servetwin.app.cli import app
+from servetwin.sim.records.run import load_run
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.dialect_servers import (
     TWO_REQUESTS,
     Kind,
@@ -18,10 +22,6 @@ from tests.support.dialect_servers import (
     running,
     tgi,
 )
-from workloads.errors import LoadTestError
-from workloads.native import write_trace
-from workloads.request import Request
-from workloads.trace import Trace
 
 SECRET = "sk-very-secret-0123456789"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.cli import app
-from loadtest.sweep.sweep_record import load_sweep
-from sim.records.run import load_run
+from servetwin.app.cli import app
+from servetwin.loadtest.sweep.sweep_record import load_sweep
+from servetwin.sim.records.run import load_run
 from tests.support.mock_endpoint import mocked, plan
 from tests.support.paths import ROOT
 
@@ -24,7 +24,7 @@ SLO = ["--slo", "ttft=900ms"]
 PATIENT = """
 import loadtest.sweep.level
 loadtest.sweep.level.client_limits = lambda *_, **__: []
-from app.cli import main; main()
+from servetwin.app.cli import main; main()
 """
 """The command line, for which a busy machine is no reason to repeat a level."""
 
@@ -32,7 +32,7 @@ from app.cli import main; main()
 @pytest.fixture(autouse=True)
 def every_level_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Repeated levels are the subject of ``tests/loadtest/sweep/test_run_sweep.py``."""
-    monkeypatch.setattr("loadtest.sweep.level.client_limits", lambda *_, **__: [])
+    monkeypatch.setattr("servetwin.loadtest.sweep.level.client_limits", lambda *_, **__: [])
 
 
 def invoke(url: str, *options: str) -> Result:

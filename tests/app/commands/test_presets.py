@@ -2,7 +2,7 @@
 
 import json
 
-from policies.presets import PRESETS
+from servetwin.policies.presets import PRESETS
 from tests.support.command import refused, servetwin
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.step_times.profile import load_profile, shipped_profiles
+from servetwin.sim.step_times.profile import load_profile, shipped_profiles
 from tests.support.command import refused, servetwin
 from tests.support.layer_bundles import write_bundle
 from tests.support.paths import SAMPLE

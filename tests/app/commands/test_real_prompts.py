@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from sim.records.run import load_run
+from servetwin.sim.records.run import load_run
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.prompt_fields import estimated_tokens
+from servetwin.workloads.request import Request
+from servetwin.workloads.tokenizer import LocalTokenizer
+from servetwin.workloads.trace import Trace
 from tests.support.command import Done, refused, servetwin
 from tests.support.dialect_servers import Kind, kinds, models, running
 from tests.support.prompt_files import ANSWERS, QUESTIONS, chats, prompt_lines, sharegpt, table
 from tests.support.small_tokenizer import small_tokenizer
-from workloads.native import write_trace
-from workloads.prompt_fields import estimated_tokens
-from workloads.request import Request
-from workloads.tokenizer import LocalTokenizer
-from workloads.trace import Trace
 
 
 def asked(trace: Path, *options: object, kind: str = "vllm") -> tuple[Kind, Done]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.http.engine_server import EngineServer
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
-from sim.records.run import load_run
+from servetwin.engine.http.engine_server import EngineServer
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.records.run import load_run
 from tests.benchmarks.foreign import ENGINES, missing, served, write_model
 from tests.support.command import servetwin
 from tests.support.prompt_files import chats, sharegpt, table

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from app.text.report_folders import find_runs
-from app.text.trial_words import recorded_words
-from loadtest.recorded.recorded_run import load_recorded_run
-from policies.config import PolicyConfig
-from policies.presets import find_preset
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.step_times.step_time import LinearStepTime
+from servetwin.app.text.report_folders import find_runs
+from servetwin.app.text.trial_words import recorded_words
+from servetwin.loadtest.recorded.recorded_run import load_recorded_run
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import find_preset
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.request import Request
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.transform import limit
 from tests.support.command import Done, refused, servetwin
 from tests.support.layer_bundles import write_bundle
 from tests.support.paths import GPU_RUNS
-from workloads.request import Request
-from workloads.sample import sample_trace
-from workloads.transform import limit
 
 RTX_4090 = GPU_RUNS / "rtx4090-llama-3.1-8b"
 RTX_PRO = GPU_RUNS / "rtxpro6000-llama-3.1-8b"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sim.records.metrics import LATENCIES, STEADY_MEANINGS
+from servetwin.sim.records.metrics import LATENCIES, STEADY_MEANINGS
 from tests.support.command import servetwin
 from tests.support.effort import FULL, only_in_ci
 from tests.support.paths import SAMPLE, TRACES

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sim.experiments.paired_comparison import METRICS
-from sim.records.metrics import figure
-from sim.records.run import load_run
+from servetwin.sim.experiments.paired_comparison import METRICS
+from servetwin.sim.records.metrics import figure
+from servetwin.sim.records.run import load_run
 from tests.support.command import servetwin
 from tests.support.paths import SAMPLE
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from sim.step_times.profile import load_profile
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.command import refused, servetwin
 from tests.support.made_kernels import install_made_package
-from workloads.native import write_trace
-from workloads.request import Request
-from workloads.trace import Trace
 
 ENGINE = """
 from tests.support.made_kernels import MadeKernels

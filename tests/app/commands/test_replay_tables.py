@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.command import refused, servetwin
 from tests.support.measured_tables import attention_frame, mlp_frame, noisy, phase_frame
-from workloads.native import write_trace
-from workloads.request import Request
-from workloads.trace import Trace
 
 SERVER = ("--model", "llama-2-7b", "--hardware", "a100-80gb")
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.cli import app
-from sim.theory.selftest.case import SelftestCase
-from sim.theory.selftest.judge import CASES, UnknownCase
+from servetwin.app.cli import app
+from servetwin.sim.theory.selftest.case import SelftestCase
+from servetwin.sim.theory.selftest.judge import CASES, UnknownCase
 
 QUICK = ("static-makespan", "pipeline")
 

@@ -15,18 +15,18 @@ import httpx
 import numpy as np
 import pytest
 
-from app.twin.engines import engine_at
-from engine.core.step_log import read_arrivals, read_step_log
-from loadtest.endpoint import probe
-from loadtest.run.client import run_load_test
-from policies.config import PolicyConfig
-from sim.experiments.decision_check import check_decisions
-from sim.step_times.profile import load_profile
+from servetwin.app.twin.engines import engine_at
+from servetwin.engine.core.step_log import read_arrivals, read_step_log
+from servetwin.loadtest.endpoint import probe
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.decision_check import check_decisions
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.command import refused, servetwin
 from tests.support.live_server import wait_until
 from tests.support.paths import ROOT
-from workloads.request import Request
-from workloads.trace import Trace
 
 pytest.importorskip("uvicorn")
 
@@ -37,7 +37,15 @@ SHEET = ["--model", "llama-3-8b", "--hardware", "h100"]
 @contextmanager
 def serving(*options: object) -> Iterator[str]:
     """``servetwin serve`` as people start it, for as long as the block lasts; its URL."""
-    command = [sys.executable, "-m", "app.cli", "serve", "--port", "0", *map(str, options)]
+    command = [
+        sys.executable,
+        "-m",
+        "servetwin.app.cli",
+        "serve",
+        "--port",
+        "0",
+        *map(str, options),
+    ]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

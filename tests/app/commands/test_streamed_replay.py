@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sim.records.run import load_run
-from sim.streams import sketched_summary
+from servetwin.sim.records.run import load_run
+from servetwin.sim.streams import sketched_summary
 from tests.support.command import refused, servetwin
 from tests.support.full_disk import files_at_most
 from tests.support.paths import ROOT, SAMPLE
@@ -158,7 +158,7 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
         pytest.skip("needs the memory of a process by Linux; others count that of its parent too")
     code = (
         "import sys\n"
-        "from app.cli import main\n"
+        "from servetwin.app.cli import main\n"
         "try: main()\n"
         "finally:\n"
         "    lines = open('/proc/self/status').read().splitlines()\n"

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from app.scenario.sweeps.sweep_file import RATE, SweepError, SweepFile
-from sim.experiments import ray_cluster, sweep
-from sim.experiments.sweep import FIGURE_MEANINGS
+from servetwin.app.scenario.sweeps.sweep_file import RATE, SweepError, SweepFile
+from servetwin.sim.experiments import ray_cluster, sweep
+from servetwin.sim.experiments.sweep import FIGURE_MEANINGS
 from tests.support.command import refused, servetwin
 from tests.support.local_ray import local_ray
 from tests.support.paths import ROOT, SAMPLE
@@ -66,8 +66,8 @@ def test_a_grid_has_a_row_per_point_and_goes_on_where_it_ended(
 KILLED_AT_THE_FOURTH = """
 import os, signal, sys
 from itertools import count
-from app import cli
-from sim.experiments import sweep
+from servetwin.app import cli
+from servetwin.sim.experiments import sweep
 
 simulated, numbers = sweep.simulate_point, count(1)
 
@@ -106,7 +106,7 @@ DEADLY_IN_A_WORKER = """
 import os, signal
 from multiprocessing import parent_process
 from pathlib import Path
-from policies.schedulers.continuous import ContinuousBatching
+from servetwin.policies.schedulers.continuous import ContinuousBatching
 
 class Deadly(ContinuousBatching):
     def __init__(self, *given, **named):

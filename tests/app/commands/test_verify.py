@@ -7,16 +7,16 @@ from typing import Never
 
 import pytest
 
-from app.commands import verify
-from app.commands.verify import VerifyTask
-from app.text.report_folders import find_runs
-from app.twin.verification import STEP_LOG_UTILISATIONS
-from loadtest.report.comparison import EXIT_CODES
-from sim.records.run import load_run
+from servetwin.app.commands import verify
+from servetwin.app.commands.verify import VerifyTask
+from servetwin.app.text.report_folders import find_runs
+from servetwin.app.twin.verification import STEP_LOG_UTILISATIONS
+from servetwin.loadtest.report.comparison import EXIT_CODES
+from servetwin.sim.records.run import load_run
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.command import refused, servetwin
-from workloads.native import write_trace
-from workloads.request import Request
-from workloads.trace import Trace
 
 pytest.importorskip("uvicorn")
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from app.commands.workload import workload_app
+from servetwin.app.commands.workload import workload_app
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.scenarios.named import NAMED
+from servetwin.workloads.statistics.statistics import statistics
+from servetwin.workloads.transform import limit, scale_rate, scale_tokens, window
 from tests.support.paths import SAMPLE
-from workloads.errors import TraceError
-from workloads.reading import read_trace
-from workloads.scenarios.named import NAMED
-from workloads.statistics.statistics import statistics
-from workloads.transform import limit, scale_rate, scale_tokens, window
 
 SAMPLE_OPTIONS = [
     "--arrivals", "gamma", "--cv", "1.2", "--prompt-max", "512", "--output-max", "96",

@@ -29,4 +29,4 @@ def root(filled_folder: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def few_replications(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages replicate four times instead of twenty."""
-    monkeypatch.setattr("app.dashboard.simulations.REPLICATIONS", 4)
+    monkeypatch.setattr("servetwin.app.dashboard.simulations.REPLICATIONS", 4)

@@ -11,8 +11,8 @@ from streamlit.testing.v1 import AppTest
 
 def drawn(alt: str) -> Any:
     def script(alt: str) -> None:
-        from app.dashboard.charts import chart
-        from app.figures.canvas import canvas
+        from servetwin.app.dashboard.charts import chart
+        from servetwin.app.figures.canvas import canvas
 
         chart(canvas("x, s", "y, s", alt), "one")
 

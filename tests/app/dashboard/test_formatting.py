@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.dashboard.formatting import escaped, plain, signed, three_digits
+from servetwin.app.dashboard.formatting import escaped, plain, signed, three_digits
 
 
 def test_texts_of_users_have_no_markup() -> None:

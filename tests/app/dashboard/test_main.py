@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from PIL import Image, ImageChops
 
-from app.dashboard.pages import PAGES
+from servetwin.app.dashboard.pages import PAGES
 from tests.support.accessibility import (
     cut_off,
     focused,

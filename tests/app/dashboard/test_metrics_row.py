@@ -1,8 +1,8 @@
 """The row of metrics: labels with their units."""
 
-from app.dashboard.metrics_row import PARTS, shown_metrics
-from app.dashboard.simulations import simulate
-from app.scenario.scenario_file import parse_scenario
+from servetwin.app.dashboard.metrics_row import PARTS, shown_metrics
+from servetwin.app.dashboard.simulations import simulate
+from servetwin.app.scenario.scenario_file import parse_scenario
 
 
 def test_labels_have_their_units() -> None:

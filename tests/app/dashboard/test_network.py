@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.dashboard.network import is_loopback
+from servetwin.app.dashboard.network import is_loopback
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])

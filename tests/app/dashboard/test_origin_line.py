@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from app.dashboard.origin_line import in_colour
-from app.text.origins import LOOKS
-from sim.step_times.origin import Origin
+from servetwin.app.dashboard.origin_line import in_colour
+from servetwin.app.text.origins import LOOKS
+from servetwin.sim.step_times.origin import Origin
 from tests.support.dashboard_app import Browser, expect, page_test
 
 pytestmark = pytest.mark.usefixtures("few_replications")

@@ -38,7 +38,7 @@ def said_on_the_command_line(path: Path) -> str:
     command = [
         sys.executable,
         "-m",
-        "app.cli",
+        "servetwin.app.cli",
         "capacity",
         str(path),
         *options,

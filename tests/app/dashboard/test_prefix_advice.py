@@ -2,13 +2,13 @@
 
 import pytest
 
-from app.dashboard import simulations
-from app.dashboard.prefix_advice import only_prefix_cache_differs, prefix_advice
-from app.dashboard.scenario.uploads import Upload
-from app.dashboard.simulations import SimulatedScenario
-from app.scenario.scenario_file import parse_scenario
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.app.dashboard import simulations
+from servetwin.app.dashboard.prefix_advice import only_prefix_cache_differs, prefix_advice
+from servetwin.app.dashboard.scenario.uploads import Upload
+from servetwin.app.dashboard.simulations import SimulatedScenario
+from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 
 def trace(*, ids: bool = False, sessions: bool = False) -> Trace:

@@ -11,8 +11,8 @@ from threading import Thread
 import httpx
 import pytest
 
-from app.dashboard.network import OPEN_WARNING
-from app.dashboard.security_headers import content_policy
+from servetwin.app.dashboard.network import OPEN_WARNING
+from servetwin.app.dashboard.security_headers import content_policy
 from tests.support.dashboard_app import (
     Browser,
     Chromium,

@@ -2,15 +2,15 @@
 
 import pytest
 
-from app.dashboard import simulations
-from app.dashboard.scenario import uploads
-from app.dashboard.scenario.controls import OWN
-from app.dashboard.scenario.uploads import Upload
-from app.dashboard.simulated_line import simulated_line
-from app.dashboard.simulations import simulate
-from app.scenario.scenario_file import parse_scenario
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.app.dashboard import simulations
+from servetwin.app.dashboard.scenario import uploads
+from servetwin.app.dashboard.scenario.controls import OWN
+from servetwin.app.dashboard.scenario.uploads import Upload
+from servetwin.app.dashboard.simulated_line import simulated_line
+from servetwin.app.dashboard.simulations import simulate
+from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from contextlib import closing
 
 import pytest
 
-from app.dashboard import simulations
-from app.dashboard.scenario.uploads import Upload
-from app.dashboard.simulations import finished_replications, replications, simulate
-from app.scenario.scenario_file import parse_scenario
-from workloads.errors import ServetwinError
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.app.dashboard import simulations
+from servetwin.app.dashboard.scenario.uploads import Upload
+from servetwin.app.dashboard.simulations import finished_replications, replications, simulate
+from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import streamlit
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from app.dashboard.pages import FIRST, PAGES
-from app.dashboard.start_page import page_routes, start_page
+from servetwin.app.dashboard.pages import FIRST, PAGES
+from servetwin.app.dashboard.start_page import page_routes, start_page
 
 CLIENT = TestClient(Starlette(routes=page_routes()), follow_redirects=False)
 

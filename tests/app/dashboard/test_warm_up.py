@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.dashboard import warm_up as warming
-from app.dashboard.jobs.process_pool import shared_pool
-from app.dashboard.warm_up import warm_up
+from servetwin.app.dashboard import warm_up as warming
+from servetwin.app.dashboard.jobs.process_pool import shared_pool
+from servetwin.app.dashboard.warm_up import warm_up
 from tests.support.paths import ROOT
 
 
@@ -19,6 +19,6 @@ def test_every_page_is_loaded_and_the_processes_have_begun(
     monkeypatch.setattr("gc.freeze", lambda: frozen.append(True))
     warm_up()
     pages = Path(ROOT, "app/dashboard").glob("*/page.py")
-    assert loaded == sorted(f"app.dashboard.{page.parent.name}.page" for page in pages)
+    assert loaded == sorted(f"servetwin.app.dashboard.{page.parent.name}.page" for page in pages)
     assert frozen == [True]
     assert shared_pool().submit(shared_pool().free_flag(), int, "7").result(60) == 7

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
-from app.dashboard import widgets
+from servetwin.app.dashboard import widgets
 
 
 class Moved(Exception):

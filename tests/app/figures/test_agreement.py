@@ -3,7 +3,7 @@
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from app import figures
+from servetwin.app import figures
 from tests.support.figure_frames import requests_frame
 
 A, B = requests_frame(seed=1), requests_frame(seed=2)

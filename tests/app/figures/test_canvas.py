@@ -3,7 +3,7 @@
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from app.figures.canvas import place_legend, spaced_canvas, spoken
+from servetwin.app.figures.canvas import place_legend, spaced_canvas, spoken
 
 
 @pytest.mark.parametrize(

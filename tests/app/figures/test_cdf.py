@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from app import figures
+from servetwin.app import figures
 from tests.support.figure_frames import requests_frame
 
 A, B = requests_frame(seed=1), requests_frame(seed=2)

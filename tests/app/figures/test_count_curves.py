@@ -2,10 +2,10 @@
 
 import pytest
 
-from app import figures
-from app.scenario.how_many.answers import Answer, CurvePoint
-from sim.experiments.capacity import SLOTarget
-from sim.records.metrics import SLO
+from servetwin.app import figures
+from servetwin.app.scenario.how_many.answers import Answer, CurvePoint
+from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.records.metrics import SLO
 
 TARGET = SLOTarget(SLO(ttft_s=0.5), 0.99)
 POINTS = (CurvePoint(3, 1.6, False, (1.4, 2.0), 0, 20), CurvePoint(4, 0.8, True))

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from app import figures
-from app.text.assets import asset_table
-from app.text.origins import LOOKS
+from servetwin.app import figures
+from servetwin.app.text.assets import asset_table
+from servetwin.app.text.origins import LOOKS
 
 EVIDENCE = asset_table("words.yaml")["evidence"]
 METRICS = ("ttft_s", "tpot_s")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from app import figures
+from servetwin.app import figures
 from tests.support.drawn_figures import DRAWN, LOOKS, TWO, A
 from tests.support.figure_frames import load_test, requests_frame
 

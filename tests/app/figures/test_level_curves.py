@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from app.figures.canvas import alt_text
-from app.figures.level_curves import level_curves
-from loadtest.sweep.level import COMPLETED, SHARE
+from servetwin.app.figures.canvas import alt_text
+from servetwin.app.figures.level_curves import level_curves
+from servetwin.loadtest.sweep.level import COMPLETED, SHARE
 from tests.support.swept_levels import swept, with_late_level
 
 

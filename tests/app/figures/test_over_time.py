@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("plotly", reason="figures need plotly")
 
-from app import figures
-from app.figures.over_time import token_rates_per_s
+from servetwin.app import figures
+from servetwin.app.figures.over_time import token_rates_per_s
 from tests.support.figure_frames import requests_frame
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from app import figures
-from app.dashboard.trust.profile_fit import (
+from servetwin.app import figures
+from servetwin.app.dashboard.trust.profile_fit import (
     decode_curve,
 )
-from sim.step_times.profile import load_profile
+from servetwin.sim.step_times.profile import load_profile
 
 CPU = load_profile("base-cpu").layouts["paged"]
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from app import figures
+from servetwin.app import figures
 
 COLUMNS = ["technique", "metric", "throughput_percent", "loss_percent", "on_front",
            "is_other_model", "source"]  # fmt: skip

@@ -4,14 +4,14 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from app import figures
-from app.dashboard.techniques.server_tables import (
+from servetwin.app import figures
+from servetwin.app.dashboard.techniques.server_tables import (
     breakdowns,
     operators_frame,
     peaks_flops_per_s,
 )
-from sim.step_times.roofline.deployment import Deployment
-from sim.techniques.build import build_setup
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.techniques.build import build_setup
 
 
 def deployment(techniques: tuple[str, ...] = (), model: str = "llama-3-8b") -> Deployment:

@@ -8,18 +8,18 @@ pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
 from plotly.colors import sample_colorscale  # type: ignore[import-untyped]
 
-from app import figures
-from app.dashboard.frontier.frontier_grid import (
+from servetwin.app import figures
+from servetwin.app.dashboard.frontier.frontier_grid import (
     Y_TITLES,
     frontier_points,
     series_groups,
 )
-from app.dashboard.jobs.scenario_grid import (
+from servetwin.app.dashboard.jobs.scenario_grid import (
     points_frame,
 )
-from app.figures.palette import COLOURS
-from sim.experiments.frontier import GOODPUT, INTERACTIVITY, THROUGHPUT, on_front
-from sim.experiments.sweep import PROBLEM
+from servetwin.app.figures.palette import COLOURS
+from servetwin.sim.experiments.frontier import GOODPUT, INTERACTIVITY, THROUGHPUT, on_front
+from servetwin.sim.experiments.sweep import PROBLEM
 from tests.support.colour_vision import contrast
 
 

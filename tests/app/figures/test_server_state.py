@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from app import figures
+from servetwin.app import figures
 from tests.support.figure_frames import steps_frame
 
 

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
-from app import figures
+from servetwin.app import figures
 from tests.support.figure_frames import requests_frame, steps_frame
 
 

@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose
 pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
-from app import figures
-from app.dashboard.timeline.timeline_run import TimelineRun
-from app.dashboard.timeline.visible_requests import (
+from servetwin.app import figures
+from servetwin.app.dashboard.timeline.timeline_run import TimelineRun
+from servetwin.app.dashboard.timeline.visible_requests import (
     in_window,
     slowest,
     timeline_data,
@@ -57,7 +57,7 @@ def test_a_client_sees_its_own_stages_and_failures() -> None:
 
 
 def of_outcome_like(run: Any) -> TimelineRun:
-    from sim.explain.explain import Explainer
+    from servetwin.sim.explain.explain import Explainer
 
     return TimelineRun(run, Explainer(run), None)
 

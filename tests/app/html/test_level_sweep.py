@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 pytest.importorskip("plotly", reason="reports need plotly")
-from app.html.charts import Charts
-from app.html.level_sweep import level_sweep_section
+from servetwin.app.html.charts import Charts
+from servetwin.app.html.level_sweep import level_sweep_section
 from tests.support.swept_levels import swept, with_late_level
 
 

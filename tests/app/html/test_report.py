@@ -20,17 +20,18 @@ pytest.importorskip("plotly", reason="reports need plotly")
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from app.commands.report import report
-from app.html.charts import packed_library
-from app.html.report import render_html
-from app.html.tables import number
-from app.text.metric_labels import METRICS
-from app.text.report_folders import NamedRun, find_runs
-from loadtest.report.comparison import compare
-from loadtest.report.server_metrics import COLUMNS, FILE_NAME
-from sim.records.metrics import SLO
-from sim.records.run import Run, RunError, load_run
-from sim.records.steady_part import describe_steady
+from servetwin.app.commands.report import report
+from servetwin.app.html.charts import packed_library
+from servetwin.app.html.report import render_html
+from servetwin.app.html.tables import number
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.text.report_folders import NamedRun, find_runs
+from servetwin.loadtest.report.comparison import compare
+from servetwin.loadtest.report.server_metrics import COLUMNS, FILE_NAME
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import Run, RunError, load_run
+from servetwin.sim.records.steady_part import describe_steady
+from servetwin.workloads.errors import ServetwinError
 from tests.support.figure_frames import load_test, requests_frame, steps_frame
 from tests.support.report_kinds import KINDS, report_of
 from tests.support.report_runs import pretended, simulated
@@ -41,7 +42,6 @@ from tests.support.verifications import (
     a_verification_near_saturation,
     verification_of,
 )
-from workloads.errors import ServetwinError
 
 MOST_BYTES = 5_000_000
 
@@ -260,7 +260,7 @@ def test_another_load_is_no_trial(folders: Path) -> None:
     runs, trials = find_runs([folders / "predicted", folders / "alike"])
     other = replace(runs[1].run, requests=runs[1].run.requests.iloc[1:])
     assert len(trials) == 1
-    with patch("app.text.report_folders.load_run", side_effect=[runs[0].run, other]):
+    with patch("servetwin.app.text.report_folders.load_run", side_effect=[runs[0].run, other]):
         assert find_runs([folders / "predicted", folders / "alike"])[1] == []
 
 
@@ -320,7 +320,7 @@ def test_ten_thousand_requests_stay_small() -> None:
 
 @contextmanager
 def no_plotly() -> Iterator[None]:
-    with patch("app.commands.report.find_spec", return_value=None):
+    with patch("servetwin.app.commands.report.find_spec", return_value=None):
         yield
 
 

@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("plotly", reason="reports need plotly")
 
-from app.html.report import render_html
-from app.text.report_folders import NamedRun
-from sim.records.metrics import SLO
-from sim.records.run import Run
+from servetwin.app.html.report import render_html
+from servetwin.app.text.report_folders import NamedRun
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import Run
 from tests.support.dashboard_app import Chromium, expect
 from tests.support.figure_frames import load_test, requests_frame, steps_frame
 from tests.support.report_kinds import KINDS, report_of

@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
 
-from app.figures import alt_text, looks
-from app.html.run_charts import MOST_TIMELINES, run_charts
-from app.text.report_folders import NamedRun
-from sim.records.metrics import SLO
-from sim.records.run import Run, load_run
+from servetwin.app.figures import alt_text, looks
+from servetwin.app.html.run_charts import MOST_TIMELINES, run_charts
+from servetwin.app.text.report_folders import NamedRun
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import Run, load_run
 from tests.support.report_runs import pretended, simulated
 
 

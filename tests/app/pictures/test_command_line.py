@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from app.pictures.command_line import command_line
+from servetwin.app.pictures.command_line import command_line
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("plotly", reason="pictures need plotly")
 
-from app import figures
-from app.pictures import picture_file
-from app.pictures.picture_file import PictureError, PictureFile
-from app.pictures.talk_size import Caption
-from sim.records.run import NotWritten
+from servetwin.app import figures
+from servetwin.app.pictures import picture_file
+from servetwin.app.pictures.picture_file import PictureError, PictureFile
+from servetwin.app.pictures.talk_size import Caption
+from servetwin.sim.records.run import NotWritten
 from tests.support.drawn_figures import DRAWN
 from tests.support.figure_frames import requests_frame
 from tests.support.full_disk import files_at_most

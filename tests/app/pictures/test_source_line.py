@@ -6,9 +6,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from app.pictures.source_line import grid_line, made_by, server_name, source_line
-from sim.records.run import Run
-from workloads.version import own_version
+from servetwin.app.pictures.source_line import grid_line, made_by, server_name, source_line
+from servetwin.sim.records.run import Run
+from servetwin.workloads.version import own_version
 
 
 def run(scenario: dict[str, Any], kind: Any = "simulation", count: int = 2000, **extra: Any) -> Run:

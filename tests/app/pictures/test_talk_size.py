@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("plotly", reason="pictures need plotly")
 
-from app import figures
-from app.figures.canvas import canvas
-from app.pictures.talk_size import HEIGHT_PX, Caption, picture, talk_layout
+from servetwin.app import figures
+from servetwin.app.figures.canvas import canvas
+from servetwin.app.pictures.talk_size import HEIGHT_PX, Caption, picture, talk_layout
 from tests.support.drawn_figures import DRAWN, LOOKS, TWO
 
 CAPTION = Caption(

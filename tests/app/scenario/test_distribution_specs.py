@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
-from app.scenario.workload_distributions import DEFAULT_PROMPT, ArrivalChoice
-from workloads.errors import TraceError
-from workloads.generators.pauses import ExponentialPause, LognormalPause
+from servetwin.app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
+from servetwin.app.scenario.workload_distributions import DEFAULT_PROMPT, ArrivalChoice
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
 
 
 @pytest.mark.parametrize(

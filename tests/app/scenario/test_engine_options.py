@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from app.scenario.engine_options import EngineChoice
-from engine.drafting.drafts import Drafts
-from policies.config import PolicyConfig
+from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 from tests.support.checkpoints import edit_json, write_checkpoint
 from tests.support.command import refused
-from workloads.errors import EngineError
 
 pytest.importorskip("torch")
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from app.scenario.idle_settings import idle_settings, unread_settings
-from policies.config import PolicyConfig
-from policies.presets import PRESETS
-from sim.experiments.scenario import Scenario
-from sim.techniques.build import build_setup
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.app.scenario.idle_settings import idle_settings, unread_settings
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import PRESETS
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.techniques.build import build_setup
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 SERVER = build_setup("llama-3-8b", "h100").scenario()
 

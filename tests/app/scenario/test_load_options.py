@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.scenario.load_options import LoadChoice
-from app.scenario.trace_options import TraceShape
-from loadtest.options import LoadOptions
+from servetwin.app.scenario.load_options import LoadChoice
+from servetwin.app.scenario.trace_options import TraceShape
+from servetwin.loadtest.options import LoadOptions
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.trace import Trace
 from tests.support.effort import examples
 from tests.support.mock_load import GAPS_MS, paired_trace
-from workloads.errors import LoadTestError
-from workloads.trace import Trace
 
 
 @settings(max_examples=examples(20))
@@ -22,7 +22,7 @@ from workloads.trace import Trace
 def test_a_time_scale_scales_every_gap(gaps_ms: list[int], factor: float) -> None:
     trace = paired_trace(gaps_ms)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workloads.reading.read_trace", lambda *_, **__: trace)
+        patch.setattr("servetwin.workloads.reading.read_trace", lambda *_, **__: trace)
         scaled = LoadChoice(Path("pairs.jsonl"), time_scale=factor).trace()
     gaps = [np.diff([r.arrival_s for r in each]) for each in (trace, scaled)]
     assert np.allclose(gaps[1], factor * gaps[0])

@@ -12,11 +12,11 @@ from typer.main import get_command
 from typer.models import ArgumentInfo, OptionInfo
 from typer.testing import CliRunner
 
-from app.cli import app
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.option_groups import Only, takes_options
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.server_options import ServerOptions
+from servetwin.app.cli import app
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.option_groups import Only, takes_options
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.server_options import ServerOptions
 
 OTHER_MEANING = {
     "--against": "a prediction (loadtest), or a reference trace (workload stats)",
@@ -85,7 +85,7 @@ def test_an_option_is_declared_once() -> None:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_an_option_of_a_setting_has_the_help_of_the_setting(section: str) -> None:
-    from app.scenario.setting_docs import section_docs
+    from servetwin.app.scenario.setting_docs import section_docs
 
     for field in fields(SECTIONS[section]):
         if field.name in section_docs(section):

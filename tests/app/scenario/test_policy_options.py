@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.scenario.policy_options import PolicyOptions, parse_kv_tokens
-from policies.config import PolicyConfig
-from workloads.errors import PolicyError
+from servetwin.app.scenario.policy_options import PolicyOptions, parse_kv_tokens
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import PolicyError
 
 
 def test_options_are_laid_over_the_profile_and_only_where_given() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from app.scenario.scenario_file import (
+from servetwin.app.scenario.scenario_file import (
     PROFILE,
     Limits,
     ScenarioError,
@@ -17,11 +17,11 @@ from app.scenario.scenario_file import (
     parse_scenario,
     read_scenario,
 )
-from sim.experiments.predict import run_once
+from servetwin.sim.experiments.predict import run_once
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.reading import read_trace
 from tests.support.command import refused, servetwin
 from tests.support.scenario_strategies import scenarios
-from workloads.errors import PolicyError
-from workloads.reading import read_trace
 
 
 @pytest.mark.parametrize(

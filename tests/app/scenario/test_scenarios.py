@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.scenario_file import parse_scenario
-from app.scenario.scenarios import build_scenario
-from app.scenario.server_options import ServerOptions
-from app.scenario.servers import Servers
-from policies.presets import PRESETS
-from sim.experiments.scenario import Scenario
-from sim.step_times.profile import load_profile
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.app.scenario.scenarios import build_scenario
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.servers import Servers
+from servetwin.policies.presets import PRESETS
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.command import servetwin
 from tests.support.paths import SAMPLE
-from workloads.request import Request
-from workloads.trace import Trace
 
 PROFILE = load_profile("llama-3-8b-h100")
 

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.scenarios import build_scenario
-from app.scenario.server_options import ServerOptions
-from app.scenario.technique_scenario import TechniqueScenario, read_technique_scenario
-from sim.experiments.predict import run_once
-from sim.experiments.scenario import Scenario
-from sim.step_times.roofline.server import RooflineServer
-from sim.techniques.experiment import Experiment
-from sim.techniques.registry import TECHNIQUES, find_technique
-from sim.techniques.setup import Setup
-from workloads.errors import PolicyError
-from workloads.trace import Trace
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.scenarios import build_scenario
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.technique_scenario import TechniqueScenario, read_technique_scenario
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.step_times.roofline.server import RooflineServer
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
+from servetwin.sim.techniques.setup import Setup
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.trace import Trace
 
 MODELS = ("llama-3-8b", "mixtral-8x7b", "deepseek-v2")
 HARDWARE = "b200"

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from app.cli import app
-from app.dashboard.scenario.controls import CONTROLS
-from app.scenario.scenario_file import ScenarioFile, Workload
-from app.scenario.setting_docs import filled_help, section_docs, setting_docs
-from policies.config import PolicyConfig
-from policies.registry import SCHEDULERS
-from sim.experiments.scenario import ClusterConfig
-from workloads.errors import PolicyError
+from servetwin.app.cli import app
+from servetwin.app.dashboard.scenario.controls import CONTROLS
+from servetwin.app.scenario.scenario_file import ScenarioFile, Workload
+from servetwin.app.scenario.setting_docs import filled_help, section_docs, setting_docs
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import SCHEDULERS
+from servetwin.sim.experiments.scenario import ClusterConfig
+from servetwin.workloads.errors import PolicyError
 
 
 def test_a_setting_has_its_default_and_its_sentence() -> None:
@@ -70,7 +70,7 @@ def test_an_option_has_the_sentence_below_its_field_as_help(command: str) -> Non
 
 
 def test_an_option_of_a_group_above_has_the_sentence_there() -> None:
-    place = "app.scenario.trace_options:TraceOptions"
+    place = "servetwin.app.scenario.trace_options:TraceOptions"
     assert filled_help(f"{{{place}.start_s}}") == "Window start, s."
     assert filled_help(f"{{{place}.estimate_cv}}").startswith("Error of the declared")
     with pytest.raises(KeyError):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.scenario.technique_scenario import read_technique_scenario
-from workloads.errors import PolicyError
+from servetwin.app.scenario.technique_scenario import read_technique_scenario
+from servetwin.workloads.errors import PolicyError
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from app.scenario.cluster_options import ClusterOptions
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.replay_scenario import ReplayScenario
-from app.scenario.scenario_file import ScenarioError, ScenarioFile, Workload, parse_scenario
-from app.scenario.scenario_options import ScenarioOptions
-from app.scenario.server_options import ServerOptions
-from app.scenario.streams.stream_options import StreamOptions
-from app.scenario.trace_options import TraceOptions
-from workloads.errors import TraceError
+from servetwin.app.scenario.cluster_options import ClusterOptions
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.replay_scenario import ReplayScenario
+from servetwin.app.scenario.scenario_file import (
+    ScenarioError,
+    ScenarioFile,
+    Workload,
+    parse_scenario,
+)
+from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.streams.stream_options import StreamOptions
+from servetwin.app.scenario.trace_options import TraceOptions
+from servetwin.workloads.errors import TraceError
 
 MAP = "arrival_ms=time,prompt_tokens=prompt,output_tokens=x"
 

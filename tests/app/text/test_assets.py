@@ -4,12 +4,12 @@ from typing import get_args
 
 import pytest
 
-from app.text.assets import asset, asset_table
-from sim.explain.explain import PARTS
-from sim.explain.limiting_resource import Resource
-from sim.explain.queue_cause import QueueCause
-from sim.step_times.origin import ORIGINS
-from sim.techniques.effects import METRICS
+from servetwin.app.text.assets import asset, asset_table
+from servetwin.sim.explain.explain import PARTS
+from servetwin.sim.explain.limiting_resource import Resource
+from servetwin.sim.explain.queue_cause import QueueCause
+from servetwin.sim.step_times.origin import ORIGINS
+from servetwin.sim.techniques.effects import METRICS
 
 WORDS, LOOKS = asset_table("words.yaml"), asset_table("looks.yaml")
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from app.text.effect_verdict import effect_lines
-from app.twin.effects.figures import Figures
-from app.twin.effects.prediction import PredictedEffect
-from app.twin.effects.verification import EffectVerification
-from sim.experiments.predict import Interval
-from sim.step_times.roofline.efficiency import Efficiency
+from servetwin.app.text.effect_verdict import effect_lines
+from servetwin.app.twin.effects.figures import Figures
+from servetwin.app.twin.effects.prediction import PredictedEffect
+from servetwin.app.twin.effects.verification import EffectVerification
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.step_times.roofline.efficiency import Efficiency
 from tests.support.known_effects import PROFILE, sides
 
 NAMES = ("ttft_alone", "tpot_alone", "throughput")

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from app.text.level_sweep_report import knee_sentences, sweep_lines
-from loadtest.sweep.sweep import PredictedKnee
+from servetwin.app.text.level_sweep_report import knee_sentences, sweep_lines
+from servetwin.loadtest.sweep.sweep import PredictedKnee
 from tests.support.swept_levels import swept, with_late_level
 
 

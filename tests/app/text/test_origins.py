@@ -2,13 +2,13 @@
 
 import pytest
 
-from app.text.origins import LOOKS, origin_sentences, origin_shares, origin_words
-from sim.step_times.origin import MEANINGS, ORIGINS, Origin
+from servetwin.app.text.origins import LOOKS, origin_sentences, origin_shares, origin_words
+from servetwin.sim.step_times.origin import MEANINGS, ORIGINS, Origin
 
 
 def test_every_origin_has_a_colour_of_its_own_from_the_palette() -> None:
     pytest.importorskip("plotly", reason="the palette stands with the figures")
-    from app.figures.palette import COLOURS
+    from servetwin.app.figures.palette import COLOURS
 
     assert set(LOOKS) == set(ORIGINS)
     colours = [colour for colour, _ in LOOKS.values()]

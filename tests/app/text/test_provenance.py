@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.text.provenance import outside_warning, rests_line, shares_in_words
-from sim.step_times.provenance import (
+from servetwin.app.text.provenance import outside_warning, rests_line, shares_in_words
+from servetwin.sim.step_times.provenance import (
     MeasuredRange,
 )
 from tests.support.command import servetwin

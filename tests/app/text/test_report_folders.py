@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.text.report_folders import find_runs
-from loadtest.report.comparison import compare
-from sim.records.run import RunError, load_run
+from servetwin.app.text.report_folders import find_runs
+from servetwin.loadtest.report.comparison import compare
+from servetwin.sim.records.run import RunError, load_run
 from tests.support.report_runs import pretended, simulated
 from tests.support.verifications import (
     CONFIG,

@@ -10,13 +10,15 @@ import pandas as pd
 import pytest
 import typer
 
-from app.commands.report import write_html
-from app.commands.verify import finish
-from app.twin.repeated_tests import require_complete
-from app.twin.verification import Verification
-from loadtest.report.server_metrics import FILE_NAME, ServerWatch, save_server_metrics
-from sim.records.run import NotWritten, RunError, load_run
-from sim.records.run_folder import within, write_elsewhere, write_files
+from servetwin.app.commands.report import write_html
+from servetwin.app.commands.verify import finish
+from servetwin.app.twin.repeated_tests import require_complete
+from servetwin.app.twin.verification import Verification
+from servetwin.loadtest.report.server_metrics import FILE_NAME, ServerWatch, save_server_metrics
+from servetwin.sim.records.run import NotWritten, RunError, load_run
+from servetwin.sim.records.run_folder import within, write_elsewhere, write_files
+from servetwin.workloads.errors import EndedEarly
+from servetwin.workloads.sample import sample_path
 from tests.support.command import servetwin
 from tests.support.figure_frames import load_test
 from tests.support.full_disk import files_at_most
@@ -26,8 +28,6 @@ from tests.support.verifications import (
     a_black_box_verification,
     a_verification,
 )
-from workloads.errors import EndedEarly
-from workloads.sample import sample_path
 
 NAMES = ("predicted", "measured-1", "measured-2")
 WHOLE = " has the whole run"

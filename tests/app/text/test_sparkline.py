@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from app.text.sparkline import sparkline, sparkline_lines
+from servetwin.app.text.sparkline import sparkline, sparkline_lines
 from tests.support.figure_frames import requests_frame
 
 A, B = requests_frame(seed=1), requests_frame(seed=2)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pandas as pd
 
-from app.text.text_frontier import BEST, HEIGHT, WIDTH, scatter_lines
-from sim.experiments.frontier import (
+from servetwin.app.text.text_frontier import BEST, HEIGHT, WIDTH, scatter_lines
+from servetwin.sim.experiments.frontier import (
     GOODPUT,
     INTERACTIVITY,
 )

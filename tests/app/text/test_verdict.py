@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
-from app.text.verdict import as_json, profile_lines, summary_table, verdict_lines
-from policies.config import PolicyConfig
+from servetwin.app.text.verdict import as_json, profile_lines, summary_table, verdict_lines
+from servetwin.policies.config import PolicyConfig
 from tests.support.verifications import (
     CONFIG,
     a_black_box_verification,

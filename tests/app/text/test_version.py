@@ -1,8 +1,8 @@
 """The version says which build of the core runs."""
 
-from policies import lockstep
+from servetwin.policies import lockstep
+from servetwin.workloads.version import own_version
 from tests.support.command import servetwin
-from workloads.version import own_version
 
 
 def test_the_command_line_names_version_and_build() -> None:

@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 
-from app.twin.calibration_load import LOAD_UTILISATION, load_rate_per_s, representative_load
-from sim.experiments.capacity import saturation_rate_per_s
-from sim.step_times.profile import load_profile
-from workloads.sample import sample_trace
+from servetwin.app.twin.calibration_load import (
+    LOAD_UTILISATION,
+    load_rate_per_s,
+    representative_load,
+)
+from servetwin.sim.experiments.capacity import saturation_rate_per_s
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.workloads.sample import sample_trace
 
 
 def test_the_load_of_a_calibration_is_like_the_trace_but_other_requests() -> None:

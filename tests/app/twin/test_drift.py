@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.twin.drift import Pulses, drift_doubt
+from servetwin.app.twin.drift import Pulses, drift_doubt
 from tests.support.fake_calibrator import FakeCalibrator, machine_of
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.twin.engine_techniques import CannotRun, runnable_techniques, with_techniques
-from engine.models.computation import Computation
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
-from sim.techniques.toggles import Toggles
+from servetwin.app.twin.engine_techniques import CannotRun, runnable_techniques, with_techniques
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.techniques.toggles import Toggles
 
 SMALL = ServeOptions("small", PolicyConfig(kv_tokens=4096))
 

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from app.twin.engine_shapes import model_of, shape_of
-from engine.models.model_config import PRESETS
-from sim.shapes.catalogue import find_model, shipped_models
-from sim.shapes.feed_forward import Dense
-from sim.shapes.mixers import Attention, Mixer, Recurrence
-from sim.shapes.model import ModelShape
+from servetwin.app.twin.engine_shapes import model_of, shape_of
+from servetwin.engine.models.model_config import PRESETS
+from servetwin.sim.shapes.catalogue import find_model, shipped_models
+from servetwin.sim.shapes.feed_forward import Dense
+from servetwin.sim.shapes.mixers import Attention, Mixer, Recurrence
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.workloads.errors import PolicyError
 from tests.support.engine_oracle import draw_weights
 from tests.support.model_matrix import ALL_MODELS
 from tests.support.nested_tensors import tensors_of
-from workloads.errors import PolicyError
 
 TINY = PRESETS["tiny"]
 SHAPE = shape_of(TINY)

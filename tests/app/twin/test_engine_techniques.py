@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.twin.engine_shapes import model_of, shape_of
-from app.twin.engine_techniques import (
+from servetwin.app.twin.engine_shapes import model_of, shape_of
+from servetwin.app.twin.engine_techniques import (
     CannotRun,
     EngineSetup,
     notes,
@@ -13,17 +13,17 @@ from app.twin.engine_techniques import (
     runnable_techniques,
     with_techniques,
 )
-from engine.drafting.drafts import Drafts
-from engine.models.computation import Computation
-from engine.models.expert_config import ExpertConfig
-from engine.models.latent_config import LatentConfig
-from engine.models.model_config import PRESETS
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
-from sim.shapes.catalogue import find_model
-from sim.techniques.registry import TECHNIQUES
-from sim.techniques.toggles import Toggles
-from workloads.errors import PolicyError
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.expert_config import ExpertConfig
+from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.model_config import PRESETS
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.techniques.registry import TECHNIQUES
+from servetwin.sim.techniques.toggles import Toggles
+from servetwin.workloads.errors import PolicyError
 
 WIDE = replace(PRESETS["llama-1b"], name="wide", vocab_size=32_000)
 LARGE = ServeOptions("base", PolicyConfig(kv_tokens=4096), shape=WIDE)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.twin.engines import engine_at
-from workloads.errors import EngineError
+from servetwin.app.twin.engines import engine_at
+from servetwin.workloads.errors import EngineError
 
 pytest.importorskip("torch")
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from app.twin.forecast import Forecast, make_forecast, read_forecast
-from sim.experiments.capacity import saturation_rate_per_s
-from sim.records.run import RunError
-from sim.records.run_folder import write_files
+from servetwin.app.twin.forecast import Forecast, make_forecast, read_forecast
+from servetwin.sim.experiments.capacity import saturation_rate_per_s
+from servetwin.sim.records.run import RunError
+from servetwin.sim.records.run_folder import write_files
+from servetwin.workloads.transform import at_rate
 from tests.support.fake_calibrator import PROFILE, TRACE
-from workloads.transform import at_rate
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from app.twin import gpu_environment
-from app.twin.gpu_environment import (
+from servetwin.app.twin import gpu_environment
+from servetwin.app.twin.gpu_environment import (
     EnvironmentIncomplete,
     main,
     make_environment,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from app.cli import app
-from app.twin import gpu_session
-from app.twin.gpu_session import POLICIES, SessionPart, run_session, session_parts, table
+from servetwin.app.cli import app
+from servetwin.app.twin import gpu_session
+from servetwin.app.twin.gpu_session import POLICIES, SessionPart, run_session, session_parts, table
 
 SHAPES = ["tiny", "llama-8b"]
 METRIC = {
@@ -55,7 +55,7 @@ def test_every_shape_is_calibrated_and_verified_under_every_policy(
     commands = getattr(get_command(app), "commands")  # noqa: B009
     for part in parts:
         module, name, command, *arguments = part.arguments
-        assert (module, name) == ("-m", "app.cli")
+        assert (module, name) == ("-m", "servetwin")
         given = commands[command].make_context(command, arguments).params
         assert given["device"] == device
         assert given["dtype"] == ("bfloat16" if device == "cuda" else "float32")

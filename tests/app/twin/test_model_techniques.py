@@ -2,20 +2,20 @@
 
 import pytest
 
-from app.twin.effects.sides import sides_of
-from app.twin.engine_techniques import with_techniques
-from engine.core.messages import TokenEvent
-from engine.models.computation import Computation
-from engine.sampling.sampling_params import SamplingParams
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
-from sim.techniques.registry import find_technique
-from sim.techniques.toggles import Toggles
+from servetwin.app.twin.effects.sides import sides_of
+from servetwin.app.twin.engine_techniques import with_techniques
+from servetwin.engine.core.messages import TokenEvent
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.techniques.registry import find_technique
+from servetwin.sim.techniques.toggles import Toggles
 from tests.support.known_effects import HARDWARE
 
 pytest.importorskip("torch")
 
-from engine.core.build import build_core
+from servetwin.engine.core.build import build_core
 
 TINY = ServeOptions("tiny", PolicyConfig(kv_tokens=256, max_model_len=64))
 PLAIN_WEIGHTS, PLAIN_KV_BYTES = 459_392, 256 * 2 * 2 * 2 * 32 * 4

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from app.twin import power
-from app.twin.forecast import make_forecast
-from app.twin.power import CHANGES, refutable_change
-from loadtest.report.comparison import Comparison, compare
-from policies.config import PolicyConfig
-from sim.experiments.predict import Interval, Prediction, predict, predict_once
-from sim.step_times.profile import Profile
+from servetwin.app.twin import power
+from servetwin.app.twin.forecast import make_forecast
+from servetwin.app.twin.power import CHANGES, refutable_change
+from servetwin.loadtest.report.comparison import Comparison, compare
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.predict import Interval, Prediction, predict, predict_once
+from servetwin.sim.step_times.profile import Profile
+from servetwin.workloads.trace import Trace
 from tests.support.fake_calibrator import PROFILE, TRACE
 from tests.support.report_runs import pretended
-from workloads.trace import Trace
 
 LIMITS = {"tpot_s.mean": 0.05}
 FORECAST = make_forecast(TRACE, PROFILE, (0.7,), replications=5)

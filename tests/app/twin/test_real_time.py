@@ -2,7 +2,13 @@
 
 import pytest
 
-from app.twin.real_time import MOST_HANDLING_S, MOST_LATE_S, MOST_MADE_UP_S, SPIN_S, StepTimer
+from servetwin.app.twin.real_time import (
+    MOST_HANDLING_S,
+    MOST_LATE_S,
+    MOST_MADE_UP_S,
+    SPIN_S,
+    StepTimer,
+)
 from tests.support.core_story import FakeClock
 
 pytest.importorskip("uvicorn")

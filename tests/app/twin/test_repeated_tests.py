@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from app.twin import repeated_tests
-from loadtest.endpoint import Endpoint
-from sim.experiments.predict import predict_once
-from sim.records.run import Run
+from servetwin.app.twin import repeated_tests
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.sim.experiments.predict import predict_once
+from servetwin.sim.records.run import Run
+from servetwin.workloads.errors import EndedEarly
+from servetwin.workloads.trace import Trace
 from tests.support.fake_calibrator import (
     PLAN,
     PROFILE,
@@ -17,8 +19,6 @@ from tests.support.fake_calibrator import (
     verified,
 )
 from tests.support.report_runs import pretended
-from workloads.errors import EndedEarly
-from workloads.trace import Trace
 
 
 def test_more_load_tests_run_until_they_decide(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.twin.resimulate import recorded_trace, resimulate_as_sent
-from loadtest.report.comparison import compare
-from sim.records.run import RunError, load_run
+from servetwin.app.twin.resimulate import recorded_trace, resimulate_as_sent
+from servetwin.loadtest.report.comparison import compare
+from servetwin.sim.records.run import RunError, load_run
 from tests.support.figure_frames import load_test
 from tests.support.report_runs import TRACE, pretended, simulated
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.twin.saturation import NEAR_SATURATION, compare_capacity, latency_limits
-from app.twin.verification import Verifier
-from loadtest.report.comparison import CAPACITY_LIMIT, DEFAULT_LIMITS, THROUGHPUT
-from policies.config import PolicyConfig
-from sim.experiments.predict import Interval
-from sim.records.run import Run, RunError
+from servetwin.app.twin.saturation import NEAR_SATURATION, compare_capacity, latency_limits
+from servetwin.app.twin.verification import Verifier
+from servetwin.loadtest.report.comparison import CAPACITY_LIMIT, DEFAULT_LIMITS, THROUGHPUT
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.records.run import Run, RunError
+from servetwin.workloads.errors import LoadTestError
 from tests.support.fake_calibrator import (
     PLAN,
     PROFILE,
@@ -22,7 +23,6 @@ from tests.support.fake_calibrator import (
     verified,
 )
 from tests.support.figure_frames import load_test
-from workloads.errors import LoadTestError
 
 NEAR = replace(PLAN, utilisations=(0.7, NEAR_SATURATION))
 
@@ -180,9 +180,9 @@ def test_a_server_that_refuses_a_backlog_is_tested_below(
 
 def test_the_bundled_engine_is_saturated_and_then_loaded_at_a_share_of_that() -> None:
     pytest.importorskip("torch")
-    from app.scenario.engine_options import EngineChoice
-    from app.twin.engines import bundled_engine
-    from app.twin.step_log_calibration import StepLogCalibrator
+    from servetwin.app.scenario.engine_options import EngineChoice
+    from servetwin.app.twin.engines import bundled_engine
+    from servetwin.app.twin.step_log_calibration import StepLogCalibrator
 
     config = PolicyConfig(kv_tokens=4_096, max_model_len=640, max_seqs=8)
     plan = replace(PLAN, utilisations=(NEAR_SATURATION,), repeats=1, minutes=0.0)

@@ -9,22 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.twin.real_time import SPIN_S
-from app.twin.simulated_core import Answers, SimulatedCore
-from engine.core.core_loop import CoreLoop
-from engine.core.messages import Stop, TokenEvent
-from engine.sampling.sampling_params import SamplingParams
-from engine.text.byte_tokenizer import FIRST_WORD_ID
-from policies.batch import BatchShape
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from policies.step_record import StepRecord
-from sim.core.simulate import simulate
-from sim.experiments.decision_check import check_decisions
-from sim.step_times.step_time import FloatArray, LinearStepTime, NoiseSample, StepNoise, StepTime
+from servetwin.app.twin.real_time import SPIN_S
+from servetwin.app.twin.simulated_core import Answers, SimulatedCore
+from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.messages import Stop, TokenEvent
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.text.byte_tokenizer import FIRST_WORD_ID
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.step_record import StepRecord
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.decision_check import check_decisions
+from servetwin.sim.step_times.step_time import (
+    FloatArray,
+    LinearStepTime,
+    NoiseSample,
+    StepNoise,
+    StepTime,
+)
+from servetwin.workloads.request import Request
 from tests.support.core_story import FakeClock, Script, ScriptedInbox, add
 from tests.support.memory_step_log import MemoryStepLog
-from workloads.request import Request
 
 pytest.importorskip("uvicorn")
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from app.scenario.policy_options import PolicyOptions
-from app.scenario.server_options import ServerOptions
-from app.twin.simulated_server import SimulatedEngine, simulated_engine
-from policies.batch import BatchShape
-from policies.registry import build_scheduler
-from sim.step_times.profile import load_profile
+from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.twin.simulated_server import SimulatedEngine, simulated_engine
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.workloads.errors import EngineError
 from tests.support.paths import ROOT
-from workloads.errors import EngineError
 
 pytest.importorskip("uvicorn")
 
@@ -27,7 +27,7 @@ def engine(policies: PolicyOptions | None = None, **server: Any) -> SimulatedEng
 def test_the_core_process_needs_no_torch() -> None:
     pickled = pickle.dumps(engine(profiles=["base-cpu"]).build)
     code = (
-        "import pickle, sys; from engine.core.clock import CoreClock;"
+        "import pickle, sys; from servetwin.engine.core.clock import CoreClock;"
         "core, facts = pickle.load(sys.stdin.buffer)(CoreClock());"
         "print(facts['model'], facts['vocab_size'], 'torch' in sys.modules)"
     )

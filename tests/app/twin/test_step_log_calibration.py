@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from app.scenario.engine_options import EngineChoice
-from app.scenario.settings import policies_named
-from app.text.report_folders import find_runs
-from app.text.verdict import as_json, summary_table, verdict_lines
-from app.twin import step_log_calibration
-from app.twin.engines import bundled_engine, engine_at
-from app.twin.step_log_calibration import StepLogCalibrator
-from app.twin.verification import Plan, Verification, Verifier
-from loadtest.report.comparison import DEFAULT_LIMITS
-from policies.config import PolicyConfig
-from sim.records.run import load_run
-from sim.step_times.profile import load_profile
-from workloads.errors import EngineError
-from workloads.sample import sample_trace
-from workloads.transform import limit
+from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.scenario.settings import policies_named
+from servetwin.app.text.report_folders import find_runs
+from servetwin.app.text.verdict import as_json, summary_table, verdict_lines
+from servetwin.app.twin import step_log_calibration
+from servetwin.app.twin.engines import bundled_engine, engine_at
+from servetwin.app.twin.step_log_calibration import StepLogCalibrator
+from servetwin.app.twin.verification import Plan, Verification, Verifier
+from servetwin.loadtest.report.comparison import DEFAULT_LIMITS
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.records.run import load_run
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.workloads.errors import EngineError
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.transform import limit
 
 pytest.importorskip("torch")
 

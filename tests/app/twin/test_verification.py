@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sim.experiments.decision_check import DecisionCheck
-from sim.records.run import RunError
+from servetwin.sim.experiments.decision_check import DecisionCheck
+from servetwin.sim.records.run import RunError
+from servetwin.workloads.errors import EndedEarly, LoadTestError
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.transform import limit, scale_tokens
 from tests.support.fake_calibrator import (
     PLAN,
     PROFILE,
@@ -16,9 +19,6 @@ from tests.support.fake_calibrator import (
     FakeMachine,
     verified,
 )
-from workloads.errors import EndedEarly, LoadTestError
-from workloads.sample import sample_trace
-from workloads.transform import limit, scale_tokens
 
 
 def test_the_forecast_is_made_before_the_first_load_test(

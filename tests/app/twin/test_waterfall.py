@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from app.text.waterfall import waterfall_lines, waterfall_sentences
-from app.twin.measured_facts import ServerLog, measured_facts
-from app.twin.waterfall import WHY, Cause, Waterfall, explain_error, read_waterfall
-from loadtest.recorded.formats import engine_stamps
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from policies.sequence import Sequence
-from sim.core.simulate import simulate
-from sim.experiments.predict import run_once
-from sim.experiments.scenario import Scenario
-from sim.records.metrics import LATENCIES, derive
-from sim.records.run import Run, RunError, save_files
-from sim.step_times.profile import ApiLatencyFit, load_profile
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.app.text.waterfall import waterfall_lines, waterfall_sentences
+from servetwin.app.twin.measured_facts import ServerLog, measured_facts
+from servetwin.app.twin.waterfall import WHY, Cause, Waterfall, explain_error, read_waterfall
+from servetwin.loadtest.recorded.formats import engine_stamps
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.metrics import LATENCIES, derive
+from servetwin.sim.records.run import Run, RunError, save_files
+from servetwin.sim.step_times.profile import ApiLatencyFit, load_profile
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 _LOADED = load_profile("base-cpu").scaled(0.3)
 _STEPS = _LOADED.layouts["paged"].model_copy(update={"noise": [1.0]})

@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.adapters.adapter_folder import targets
-from engine.core.build import build_core, token_state
-from engine.core.core import EngineCore
-from engine.core.runner import Runner
-from engine.models.computation import Computation
-from engine.models.model_config import model_preset
-from engine.models.random_weights import random_weights
-from engine.models.weights import AttentionWeights, FeedForwardWeights, Weights
-from engine.sampling.sampling_params import SamplingParams
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
+from servetwin.engine.adapters.adapter_folder import targets
+from servetwin.engine.core.build import build_core, token_state
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.runner import Runner
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.models.random_weights import random_weights
+from servetwin.engine.models.weights import AttentionWeights, FeedForwardWeights, Weights
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
 from tests.support.adapter_folders import ALPHA, RANK, adapter_tensors, tensor_name, write_adapter
 from tests.support.timed_requests import TimedRequest, run_requests
 

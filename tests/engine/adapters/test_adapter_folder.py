@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from engine.adapters.adapter_folder import CONFIG_FILE, TENSOR_FILE, read_adapter
-from engine.models.model_config import model_preset
+from servetwin.engine.adapters.adapter_folder import CONFIG_FILE, TENSOR_FILE, read_adapter
+from servetwin.engine.models.model_config import model_preset
+from servetwin.workloads.errors import EngineError
 from tests.support.adapter_folders import adapter_tensors, tensor_name, write_adapter
-from workloads.errors import EngineError
 
 TINY = model_preset("tiny")
 Q_DOWN, Q_UP = (tensor_name(0, "q_proj", letter) for letter in "AB")

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.attention.block_tables import SpanTables
-from engine.kv.kv_store import KVStore
-from policies.batch import ScheduledSequence
-from policies.sequence import Sequence
+from servetwin.engine.attention.block_tables import SpanTables
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.policies.batch import ScheduledSequence
+from servetwin.policies.sequence import Sequence
 from tests.engine.core.test_runner import RecordingRunner
 
 

@@ -6,8 +6,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from engine.attention import step_attention
-from engine.attention.chunk_kernels import ChunkKernel, DeviceChunks, HostChunks, chunk_kernel
+from servetwin.engine.attention import step_attention
+from servetwin.engine.attention.chunk_kernels import (
+    ChunkKernel,
+    DeviceChunks,
+    HostChunks,
+    chunk_kernel,
+)
 from tests.engine.core.test_runner import (
     MAX_LOGIT_ERROR,
     Driver,

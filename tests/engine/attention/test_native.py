@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.attention.choose import attention_backend
-from engine.attention.native import NativeAttention
-from engine.kv.choose import kv_store
-from engine.kv.kv_store import KVStore
-from engine.models.model_config import model_preset
-from policies.batch import ScheduledSequence
-from policies.protocols import KVLayout
-from policies.sequence import Sequence
-from workloads.errors import EngineError
+from servetwin.engine.attention.choose import attention_backend
+from servetwin.engine.attention.native import NativeAttention
+from servetwin.engine.kv.choose import kv_store
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.model_config import model_preset
+from servetwin.policies.batch import ScheduledSequence
+from servetwin.policies.protocols import KVLayout
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine.attention.sinks import sink_turn, with_sink_columns
-from engine.kv.kept_tokens import KeptTokens
-from engine.models.model_config import model_preset
-from engine.models.rotary import RotaryTable, rotary_frequencies
+from servetwin.engine.attention.sinks import sink_turn, with_sink_columns
+from servetwin.engine.kv.kept_tokens import KeptTokens
+from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.models.rotary import RotaryTable, rotary_frequencies
 
 MODEL, CPU, ROWS, SINKS = model_preset("tiny"), torch.device("cpu"), 9, 3
 KEPT = KeptTokens(window=4, sinks=SINKS)

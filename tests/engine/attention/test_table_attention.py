@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from engine.attention.block_tables import DecodeKernel
-from engine.attention.choose import attention_backend
-from engine.attention.table_attention import TableAttention
-from engine.kernels import triton_here
-from policies.protocols import KVLayout
+from servetwin.engine.attention.block_tables import DecodeKernel
+from servetwin.engine.attention.choose import attention_backend
+from servetwin.engine.attention.table_attention import TableAttention
+from servetwin.engine.kernels import triton_here
+from servetwin.policies.protocols import KVLayout
+from servetwin.workloads.errors import EngineError
 from tests.engine.core.test_runner import (
     MAX_LOGIT_ERROR,
     Driver,
@@ -27,7 +28,6 @@ from tests.support.engine_oracle import (
 )
 from tests.support.table_reference import attend_by_table
 from tests.support.triton_device import DEVICES
-from workloads.errors import EngineError
 
 
 @pytest.fixture(scope="module")

@@ -7,15 +7,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.attention.without_cache import WithoutCache, from_the_beginning
-from engine.core.build import token_state
-from engine.core.messages import Add
-from engine.core.runner import Runner
-from engine.core.step_input import StepInput
-from engine.models.computation import Computation
-from engine.sampling.sampling_params import SamplingParams
-from policies.batch import Batch, BatchShape, ScheduledSequence
-from policies.sequence import Sequence
+from servetwin.engine.attention.without_cache import WithoutCache, from_the_beginning
+from servetwin.engine.core.build import token_state
+from servetwin.engine.core.messages import Add
+from servetwin.engine.core.runner import Runner
+from servetwin.engine.core.step_input import StepInput
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.batch import Batch, BatchShape, ScheduledSequence
+from servetwin.policies.sequence import Sequence
 from tests.support.effort import examples
 from tests.support.engine_oracle import CONFIG, NEW_TOKENS, PROMPTS, ask_transformers, draw_weights
 from tests.support.moved_keys import SMALL, TokensOf, plain_tokens, random_requests, serve

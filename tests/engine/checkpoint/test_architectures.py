@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.architectures import read_model_config
-from engine.models.expert_config import ExpertConfig
-from engine.models.latent_config import LatentConfig
-from engine.models.model_config import ModelConfig
-from engine.models.rope_scaling import RopeScaling
-from workloads.errors import EngineError
+from servetwin.engine.checkpoint.architectures import read_model_config
+from servetwin.engine.models.expert_config import ExpertConfig
+from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.rope_scaling import RopeScaling
+from servetwin.workloads.errors import EngineError
 
 BASIS: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.find_model import find_model
-from engine.models.model_config import PRESETS
-from engine.sampling.sampling_params import EOS_ID
-from engine.text.byte_tokenizer import ByteTokenizer
+from servetwin.engine.checkpoint.find_model import find_model
+from servetwin.engine.models.model_config import PRESETS
+from servetwin.engine.sampling.sampling_params import EOS_ID
+from servetwin.engine.text.byte_tokenizer import ByteTokenizer
+from servetwin.workloads.errors import EngineError
 from tests.support.checkpoints import edit_json, write_checkpoint
-from workloads.errors import EngineError
 
 
 @pytest.fixture

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from engine.checkpoint.find_model import find_model
-from engine.models.model_config import ModelConfig
-from engine.models.weights import Weights
-from policies.config import PolicyConfig
+from servetwin.engine.checkpoint.find_model import find_model
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.weights import Weights
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 from tests.support.checkpoints import LLAMA, edit_tensors, write_checkpoint
 from tests.support.engine_oracle import PROMPTS, draw_weights
 from tests.support.model_matrix import MODELS
 from tests.support.recorded_core import run_greedy
-from workloads.errors import EngineError
 
 CPU = torch.device("cpu")
 MAX_LOGIT_ERROR = 1e-4

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint.find_model import find_model
-from engine.checkpoint.tensor_files import INDEX_FILE, SINGLE_FILE, stored_tensors
+from servetwin.engine.checkpoint.find_model import find_model
+from servetwin.engine.checkpoint.tensor_files import INDEX_FILE, SINGLE_FILE, stored_tensors
+from servetwin.workloads.errors import EngineError
 from tests.support.checkpoints import edit_json, edit_tensors, write_checkpoint
-from workloads.errors import EngineError
 
 Break = Callable[[Path], object]
 Tensors = dict[str, torch.Tensor]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.find_model import find_model
+from servetwin.engine.checkpoint.find_model import find_model
+from servetwin.workloads.errors import EngineError
 from tests.engine.checkpoint.test_architectures import (
     BASIS,
     EXPERTS,
@@ -18,7 +19,6 @@ from tests.engine.checkpoint.test_architectures import (
     YARN,
     of,
 )
-from workloads.errors import EngineError
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {

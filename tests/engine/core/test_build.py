@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from engine.drafting.drafts import Drafts
-from engine.models.computation import Computation
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
-from workloads.errors import ServetwinError
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import ServetwinError
 
 POLICIES = PolicyConfig(kv_tokens=4096, max_model_len=2048, max_seqs=4)
 
@@ -59,7 +59,7 @@ TINY = ServeOptions(model="tiny", policies=POLICIES, port=0)
     ],
 )
 def test_a_core_that_cannot_be_built_says_why(changes: dict[str, Any], message: str) -> None:
-    from engine.core.build import build_core
+    from servetwin.engine.core.build import build_core
 
     with pytest.raises(ServetwinError) as caught:
         build_core(replace(TINY, **changes))
@@ -72,7 +72,7 @@ def test_a_core_that_cannot_be_built_says_why(changes: dict[str, Any], message: 
     [{"tensor_parallel": 2}, {"kv_cache": False}, {"adapters": (("a", "/nowhere"),)}],
 )
 def test_early_exit_beside_what_it_does_not_go_with_is_refused(changes: dict[str, Any]) -> None:
-    from engine.core.build import build_core
+    from servetwin.engine.core.build import build_core
 
     computation = Computation(exits=((0.5, 1.0),), **changes)
     with pytest.raises(ServetwinError, match=r"^early exit does not go together with "):
@@ -96,7 +96,7 @@ DRAFTED = replace(
     ],
 )
 def test_a_core_with_drafts_is_built_and_warmed_up(drafts: Drafts) -> None:
-    from engine.core.build import build_core
+    from servetwin.engine.core.build import build_core
 
     _, facts = build_core(replace(DRAFTED, computation=Computation(drafts=drafts)))
     assert facts["runner"]["drafter"] == drafts.drafter
@@ -132,7 +132,7 @@ def test_a_core_with_drafts_is_built_and_warmed_up(drafts: Drafts) -> None:
 def test_drafts_that_do_not_fit_are_refused(
     policies: dict[str, Any], drafts: Drafts, message: str
 ) -> None:
-    from engine.core.build import build_core
+    from servetwin.engine.core.build import build_core
 
     given = replace(DRAFTED.policies, **policies)
     with pytest.raises(ServetwinError) as caught:

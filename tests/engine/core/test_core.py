@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from engine.core.messages import Abort, Add, Refused, TokenEvent, Update
-from engine.sampling.sampling_params import EOS_ID, SamplingParams
-from sim.experiments.decision_check import check_decisions
+from servetwin.engine.core.messages import Abort, Add, Refused, TokenEvent, Update
+from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
+from servetwin.sim.experiments.decision_check import check_decisions
 from tests.support.core_story import FIVE, DraftingExecutor, Script, Story, add, policy
 
 

@@ -1,6 +1,6 @@
 """The core loop: when requests arrive, and how its messages are grouped."""
 
-from engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.sampling_params import SamplingParams
 from tests.support.core_story import FIVE, STEP_S, Story, add, policy
 from tests.support.fake_engine import fake_core
 from tests.support.timed_requests import TimedRequest, run_requests

@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from engine.core.build import token_state
-from engine.core.core import EngineCore
-from engine.core.early_exit_runner import EarlyExitRunner
-from engine.core.runner import Runner
-from engine.models.computation import Computation
-from engine.models.model_config import ModelConfig
-from engine.models.random_weights import random_weights
-from engine.models.weights import Weights
-from engine.sampling.sampling_params import SamplingParams
-from policies.batch import Batch, ScheduledSequence
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from policies.sequence import Sequence
+from servetwin.engine.core.build import token_state
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.early_exit_runner import EarlyExitRunner
+from servetwin.engine.core.runner import Runner
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.random_weights import random_weights
+from servetwin.engine.models.weights import Weights
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
 from tests.support.speculative_engine import SAYS_MUCH, STD, said
 from tests.support.timed_requests import TimedRequest
-from workloads.errors import EngineError
 
 CONFIG = replace(SAYS_MUCH, layers=4, qk_norm=True, qkv_bias=True)
 HALF = ((0.5, 1.0),)

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 import torch
 
-from engine.core.build import build_core
-from engine.core.kv_sizing import CudaMemory, LargestStep, kv_tokens_that_fit
-from engine.core.runner import Runner
-from engine.models.computation import Computation
-from engine.models.model_config import model_preset
-from engine.serve_options import ServeOptions
-from policies.batch import Batch
-from policies.config import PolicyConfig
+from servetwin.engine.core.build import build_core
+from servetwin.engine.core.kv_sizing import CudaMemory, LargestStep, kv_tokens_that_fit
+from servetwin.engine.core.runner import Runner
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 from tests.support.triton_device import HAS_CUDA
-from workloads.errors import EngineError
 
 TINY = model_preset("tiny")
 TOKEN_BYTES = TINY.kv_bytes_per_token(4)

@@ -2,8 +2,8 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.core.messages import CoreStats
-from engine.core.metrics import Metrics
+from servetwin.engine.core.messages import CoreStats
+from servetwin.engine.core.metrics import Metrics
 from tests.support.live_server import (
     COMPLETIONS,
     LiveServer,

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.core.out_of_memory import is_out_of_memory, let_go
-from policies.config import PolicyConfig
-from policies.protocols import CheckedMemory
+from servetwin.engine.core.out_of_memory import is_out_of_memory, let_go
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import CheckedMemory
 from tests.support.moved_keys import SMALL, Served, plain_tokens, random_requests, serve
 
 SCHEDULERS = ["static", "continuous", "chunked", "unified"]

@@ -4,23 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from engine.core.core import EngineCore
-from engine.core.messages import TokenEvent
-from engine.sampling.new_token import TokenLogprobs
-from engine.sampling.sampling_params import SamplingParams
-from policies.batch import Batch, ScheduledSequence
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from policies.sequence import Sequence
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.messages import TokenEvent
+from servetwin.engine.sampling.new_token import TokenLogprobs
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.sequence import Sequence
 
 pytest.importorskip("torch")
 
 import torch
 
-from engine.core.build import token_state
-from engine.core.runner import Runner
-from engine.drafting.drafts import Drafts
-from engine.models.model_config import model_preset
+from servetwin.engine.core.build import token_state
+from servetwin.engine.core.runner import Runner
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.engine.models.model_config import model_preset
 from tests.support.speculative_engine import DRAFTS, POLICIES, engine_core, speculative
 
 PROMPT = list(range(300, 317))

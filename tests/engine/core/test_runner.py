@@ -6,14 +6,15 @@ from itertools import count, product
 import pytest
 import torch
 
-from engine.core.runner import Runner, TokenState
-from engine.models.computation import Computation
-from engine.models.linear import PREPACKED
-from engine.sampling.new_token import NewToken
-from engine.sampling.sampling_params import EOS_ID, SamplingParams
-from policies.batch import Batch, ScheduledSequence
-from policies.protocols import KVLayout
-from policies.sequence import Sequence
+from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.linear import PREPACKED
+from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.protocols import KVLayout
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
 from tests.support.engine_oracle import (
     CONFIG,
     NEW_TOKENS,
@@ -25,7 +26,6 @@ from tests.support.engine_oracle import (
     ask_transformers,
     draw_weights,
 )
-from workloads.errors import EngineError
 
 BLOCK_TOKENS, KV_TOKENS = 16, 1024
 MAX_LOGIT_ERROR = 1e-4

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from engine.core.core import EngineCore
-from engine.core.messages import RequestFailed, TokenEvent
-from engine.sampling.sampling_params import EOS_ID, SamplingParams
-from engine.sampling.seeds import sample_seed
-from policies.config import PolicyConfig
-from policies.registry import SCHEDULERS, build_scheduler
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.messages import RequestFailed, TokenEvent
+from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
+from servetwin.engine.sampling.seeds import sample_seed
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import SCHEDULERS, build_scheduler
 from tests.support.fake_engine import FakeExecutor, FakeState
 from tests.support.filled_memory import FilledMemory
 from tests.support.tiny_core import tiny_core
@@ -208,9 +208,9 @@ HOST_MODES = [
 @pytest.mark.parametrize("config", HOST_MODES, ids=["swap", "swap-unified", "host-tier"])
 def test_samples_that_were_in_host_memory_go_on_as_they_were(config: PolicyConfig) -> None:
     pytest.importorskip("torch")
-    from engine.core.build import build_core
-    from engine.models.model_config import model_preset
-    from engine.serve_options import ServeOptions
+    from servetwin.engine.core.build import build_core
+    from servetwin.engine.models.model_config import model_preset
+    from servetwin.engine.serve_options import ServeOptions
 
     shape = replace(model_preset("tiny"), tie_embeddings=False)
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core.messages import Add
-from engine.core.step_input import StepInput
-from engine.sampling.sampling_params import SamplingParams
-from policies.batch import Batch, ScheduledSequence
-from policies.lockstep import Lockstep
-from policies.sequence import Sequence
+from servetwin.engine.core.messages import Add
+from servetwin.engine.core.step_input import StepInput
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.sequence import Sequence
 from tests.support.effort import examples
 from tests.support.moved_keys import SMALL, TokensOf, plain_tokens, random_requests, serve
 

@@ -5,15 +5,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engine.core.core import EngineCore
-from engine.core.core_loop import CoreLoop
-from engine.core.messages import Add, RequestFailed, Stop, TokenEvent, Update
-from engine.core.step_isolation import ExecutorLost
-from engine.sampling.sampling_params import SamplingParams
-from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.protocols import CheckedMemory
-from policies.registry import build_scheduler
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.messages import Add, RequestFailed, Stop, TokenEvent, Update
+from servetwin.engine.core.step_isolation import ExecutorLost
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import CheckedMemory
+from servetwin.policies.registry import build_scheduler
 from tests.support.core_story import FakeClock, Script, ScriptedInbox, policy
 from tests.support.fake_engine import POISON, FakeState
 from tests.support.filled_memory import FilledMemory

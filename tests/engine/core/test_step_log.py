@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from engine.core.core_loop import CoreLoop
-from engine.core.messages import Stop
-from engine.core.step_log import StepLogFile, read_arrivals, read_step_log
-from policies.sequence import Sequence
+from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.messages import Stop
+from servetwin.engine.core.step_log import StepLogFile, read_arrivals, read_step_log
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
 from tests.support.core_story import FIVE, FakeClock, Script, ScriptedInbox, Story, add, policy
 from tests.support.fake_engine import fake_core
-from workloads.errors import EngineError
 
 
 def test_step_log_file_reads_back_as_it_was(tmp_path: Path) -> None:

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from engine.core.clock import CoreClock
-from engine.core.core import EngineCore
-from engine.core.core_client import CoreClient
-from engine.core.supervisor import Supervisor
-from engine.text.byte_tokenizer import ByteTokenizer
-from policies.config import PolicyConfig
+from servetwin.engine.core.clock import CoreClock
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.core_client import CoreClient
+from servetwin.engine.core.supervisor import Supervisor
+from servetwin.engine.text.byte_tokenizer import ByteTokenizer
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 from tests.support.fake_engine import build_fake
 from tests.support.live_server import wait_until
-from workloads.errors import EngineError
 
 CONFIG = PolicyConfig(kv_tokens=64, max_model_len=64)
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from engine.core.core_client import CoreClient
-from engine.core.messages import Pong, Ready
-from engine.core.watchdog import watch
-from engine.text.byte_tokenizer import ByteTokenizer
+from servetwin.engine.core.core_client import CoreClient
+from servetwin.engine.core.messages import Pong, Ready
+from servetwin.engine.core.watchdog import watch
+from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 
 FACTS = {"model": "fake"}
 

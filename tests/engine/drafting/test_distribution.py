@@ -12,15 +12,15 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from engine.core.build import token_state
-from engine.core.runner import Runner, TokenState
-from engine.drafting.drafts import Drafts
-from engine.sampling.sampler import probabilities
-from engine.sampling.sampling_params import SamplingParams
-from policies.batch import Batch, ScheduledSequence
-from policies.drafted_decodes import IntArray
-from policies.sequence import Sequence
-from sim.step_times.step_time import FloatArray
+from servetwin.engine.core.build import token_state
+from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.engine.sampling.sampler import probabilities
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.drafted_decodes import IntArray
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.step_times.step_time import FloatArray
 from tests.support.effort import FULL
 from tests.support.speculative_engine import NOISY, OTHER, SAME, SIXTEEN, runner_of
 

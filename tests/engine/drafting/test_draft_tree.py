@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.drafting.draft_tree import DraftTree
-from sim.step_times.acceptance import Tree
+from servetwin.engine.drafting.draft_tree import DraftTree
+from servetwin.sim.step_times.acceptance import Tree
 
 
 @pytest.mark.parametrize("widths", [(1,), (1, 1, 1, 1), (3, 2, 1, 1), (2, 3), (1, 4, 2)])

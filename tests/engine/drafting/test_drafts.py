@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.drafting.drafts import Drafts
-from workloads.errors import EngineError
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.workloads.errors import EngineError
 
 
 @pytest.mark.parametrize(

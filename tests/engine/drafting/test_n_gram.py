@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.drafting.n_gram import continuation
-from engine.drafting.proposals import NOTHING
+from servetwin.engine.drafting.n_gram import continuation
+from servetwin.engine.drafting.proposals import NOTHING
 
 
 @pytest.mark.parametrize(

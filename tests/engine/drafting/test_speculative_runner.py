@@ -5,15 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.core.build import token_state
-from engine.core.core_loop import CoreLoop
-from engine.core.messages import Abort, Message, TokenEvent, Update
-from engine.drafting.drafts import Drafts
-from engine.sampling.logprobs import token_logprobs
-from engine.sampling.sampling_params import SamplingParams
-from policies.batch import Batch, ScheduledSequence
-from policies.config import PolicyConfig
-from policies.sequence import Sequence
+from servetwin.engine.core.build import token_state
+from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.messages import Abort, Message, TokenEvent, Update
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.engine.sampling.logprobs import token_logprobs
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
 from tests.support.speculative_engine import (
     DRAFTS,
     POLICIES,
@@ -26,7 +27,6 @@ from tests.support.speculative_engine import (
     speculative,
 )
 from tests.support.timed_requests import TimedInbox, TimedRequest, run_requests
-from workloads.errors import EngineError
 
 OUTPUT = 64
 PLAIN = replace(POLICIES, batching="continuous")
@@ -206,8 +206,8 @@ def test_it_says_what_drafts() -> None:
 def test_drafts_that_cannot_be_made_are_refused(
     drafts: Drafts, config: object, message: str
 ) -> None:
-    from engine.drafting.speculative_runner import SpeculativeRunner
-    from engine.models.computation import Computation
+    from servetwin.engine.drafting.speculative_runner import SpeculativeRunner
+    from servetwin.engine.models.computation import Computation
 
     with pytest.raises(EngineError, match=f"^{message}"):
         SpeculativeRunner(

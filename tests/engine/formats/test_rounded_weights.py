@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.formats.rounded_weights import Int4Weight, Int8Weight, round_rows
-from sim.step_times.roofline.quantisation_noise import Grid, sqnr_db
+from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight, round_rows
+from servetwin.sim.step_times.roofline.quantisation_noise import Grid, sqnr_db
 
 WEIGHT = torch.randn(256, 1024, generator=torch.Generator().manual_seed(0)) * 0.06
 

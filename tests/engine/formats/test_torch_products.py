@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from engine.formats import torch_products
-from engine.formats.rounded_weights import Int4Weight, Int8Weight
-from engine.formats.torch_products import (
+from servetwin.engine.formats import torch_products
+from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight
+from servetwin.engine.formats.torch_products import (
     DigitsProduct,
     IntegerProduct,
     OnednnProduct,

@@ -6,11 +6,11 @@ import shutil
 import pytest
 import torch
 
-from engine.formats import weight_formats
-from engine.formats.rounded_weights import Int4Weight, Int8Weight, round_rows
-from engine.formats.torch_products import RestoredProduct
-from engine.formats.weight_formats import check_weight_format, quantised_product
-from workloads.errors import EngineError
+from servetwin.engine.formats import weight_formats
+from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight, round_rows
+from servetwin.engine.formats.torch_products import RestoredProduct
+from servetwin.engine.formats.weight_formats import check_weight_format, quantised_product
+from servetwin.workloads.errors import EngineError
 
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="kernels for x86")
 compiled = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")

@@ -5,14 +5,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.scenario.engine_options import EngineChoice
-from engine.http.engine_server import EngineServer
-from engine.models.computation import Computation
-from engine.models.model_config import model_preset
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
+from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.engine.http.engine_server import EngineServer
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 from tests.support.adapter_folders import adapter_tensors, write_adapter
-from workloads.errors import EngineError
 
 TINY = model_preset("tiny")
 

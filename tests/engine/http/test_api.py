@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from policies.config import PolicyConfig
+from servetwin.policies.config import PolicyConfig
 from tests.support.fake_engine import POISON, STUMBLE, VOCAB_SIZE
 from tests.support.live_server import (
     CHAT,

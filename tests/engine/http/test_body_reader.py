@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.http import body_reader
-from engine.http.http_settings import HttpSettings
+from servetwin.engine.http import body_reader
+from servetwin.engine.http.http_settings import HttpSettings
 from tests.support.live_server import COMPLETIONS, CONFIG, LiveServer, with_prompt
 from tests.support.raw_client import connect, head, post_bytes, read_all
 

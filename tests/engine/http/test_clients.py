@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine.http.http_settings import HttpSettings
+from servetwin.engine.http.http_settings import HttpSettings
 from tests.engine.http.test_api import events
 from tests.support.live_server import CHAT, COMPLETIONS, CONFIG, LiveServer, wait_until
 

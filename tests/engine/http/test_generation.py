@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from engine import LLM, SamplingParams
-from engine.http.engine_server import EngineServer
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
+from servetwin.engine import LLM, SamplingParams
+from servetwin.engine.http.engine_server import EngineServer
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 from tests.support.checkpoints import write_checkpoint
-from workloads.errors import EngineError
 
 POLICIES = PolicyConfig(kv_tokens=1024, max_model_len=200)
 TEMPLATE = """{%- for message in messages -%}

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.http import guarded_protocol
-from policies.config import PolicyConfig
+from servetwin.engine.http import guarded_protocol
+from servetwin.policies.config import PolicyConfig
 from tests.support.live_server import CONFIG, LiveServer, wait_until, with_prompt
 from tests.support.raw_client import connect, post_bytes, read_all
 

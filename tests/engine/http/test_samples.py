@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from policies.config import PolicyConfig
+from servetwin.policies.config import PolicyConfig
 from tests.engine.http.test_api import connect_and_ask, events
 from tests.support.live_server import (
     CHAT,

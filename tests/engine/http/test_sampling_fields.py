@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from engine.http.protocol import CompletionBody, parse_body
-from engine.http.sampling_fields import SamplingFields
-from engine.sampling.sampling_params import EOS_ID, SamplingParams
+from servetwin.engine.http.protocol import CompletionBody, parse_body
+from servetwin.engine.http.sampling_fields import SamplingFields
+from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
 from tests.support.live_server import COMPLETIONS, LiveServer, with_prompt
 
 

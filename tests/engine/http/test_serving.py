@@ -16,13 +16,13 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.core.step_log import read_arrivals, read_step_log
-from engine.http.engine_server import EngineServer
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
+from servetwin.engine.core.step_log import read_arrivals, read_step_log
+from servetwin.engine.http.engine_server import EngineServer
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 from tests.support.live_server import wait_until
 from tests.support.paths import ROOT
-from workloads.errors import EngineError
 
 pytest.importorskip("torch")
 

@@ -1,6 +1,6 @@
 import pytest
 
-from engine.kernels import choose_operators
+from servetwin.engine.kernels import choose_operators
 
 
 @pytest.fixture(autouse=True)

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from engine.core.runner import TokenState
-from engine.kernels import cuda_graphs as module
-from engine.kernels.cuda_graphs import CudaGraphs, cuda_graphs
-from engine.models.computation import Computation
-from engine.models.expert_config import ExpertConfig
-from policies.batch import Batch, ScheduledSequence
-from policies.protocols import KVLayout
+from servetwin.engine.core.runner import TokenState
+from servetwin.engine.kernels import cuda_graphs as module
+from servetwin.engine.kernels.cuda_graphs import CudaGraphs, cuda_graphs
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.expert_config import ExpertConfig
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.protocols import KVLayout
 from tests.engine.core.test_runner import (
     GREEDY,
     Driver,

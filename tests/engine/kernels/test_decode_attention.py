@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.attention.block_tables import (
+from servetwin.engine.attention.block_tables import (
     NO_WINDOW,
     SEES_ALL,
     BlockTables,
@@ -22,7 +22,7 @@ MAX_ERROR = 1e-5
 
 
 def kernel(shares: int | None = 2) -> DecodeKernel:
-    from engine.kernels.decode_attention import attend_decodes
+    from servetwin.engine.kernels.decode_attention import attend_decodes
 
     def attend(
         queries: torch.Tensor,
@@ -156,7 +156,7 @@ def test_integers_are_scaled_by_token_and_head() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 64, 500])
 def test_shares_fill_the_card_and_have_bounds(rows: int) -> None:
-    from engine.kernels.decode_attention import shares_for
+    from servetwin.engine.kernels.decode_attention import shares_for
 
     shares = shares_for(8 * rows)
     assert 4 <= shares <= 32

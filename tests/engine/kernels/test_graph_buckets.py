@@ -9,11 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.attention.table_attention import TableAttention
-from engine.core.runner import TokenState
-from engine.kernels.graph_buckets import GraphBuckets, bucket_sizes
-from policies.batch import Batch, ScheduledSequence
-from policies.protocols import KVLayout
+from servetwin.engine.attention.table_attention import TableAttention
+from servetwin.engine.core.runner import TokenState
+from servetwin.engine.kernels.graph_buckets import GraphBuckets, bucket_sizes
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.protocols import KVLayout
+from servetwin.workloads.errors import EngineError
 from tests.engine.core.test_runner import (
     GREEDY,
     Driver,
@@ -25,7 +26,6 @@ from tests.engine.core.test_runner import (
 from tests.support.engine_oracle import NEW_TOKENS, PROMPT_TOKENS, PROMPTS
 from tests.support.recorded_graphs import RecordedGraphs
 from tests.support.table_reference import attend_by_table
-from workloads.errors import EngineError
 
 MOST_TOKENS = PROMPT_TOKENS + NEW_TOKENS
 

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.attention.block_tables import SEES_ALL, BlockTables, StoredHeads, Visibility
-from engine.attention.table_attention import TableAttention
-from engine.core.runner import Runner, TokenState
-from engine.kernels.graph_buckets import Replay
-from engine.models import model
-from engine.models.computation import Computation
-from engine.models.operators import PLAIN
-from policies.batch import Batch, ScheduledSequence
-from policies.sequence import Sequence
+from servetwin.engine.attention.block_tables import SEES_ALL, BlockTables, StoredHeads, Visibility
+from servetwin.engine.attention.table_attention import TableAttention
+from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.kernels.graph_buckets import Replay
+from servetwin.engine.models import model
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.operators import PLAIN
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.sequence import Sequence
 from tests.engine.core.test_runner import GREEDY
 from tests.support.engine_oracle import CONFIG
 from tests.support.table_reference import attend_by_table

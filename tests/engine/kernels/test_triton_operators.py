@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.kernels.choose_operators import operators_for
-from engine.models.operators import PLAIN, Operators
+from servetwin.engine.kernels.choose_operators import operators_for
+from servetwin.engine.models.operators import PLAIN, Operators
 from tests.support.triton_device import DEVICE, HAS_CUDA
 
 pytest.importorskip("triton")
@@ -14,7 +14,7 @@ EPS = 1e-5
 
 @pytest.fixture(scope="module")
 def kernels() -> Operators:
-    from engine.kernels.triton_operators import TritonOperators
+    from servetwin.engine.kernels.triton_operators import TritonOperators
 
     return TritonOperators()
 
@@ -98,8 +98,8 @@ def test_low_precision_rounds_where_torch_rounds(kernels: Operators) -> None:
 
 
 def test_the_device_of_the_weights_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine.kernels import choose_operators as module
-    from engine.kernels.triton_operators import TritonOperators
+    from servetwin.engine.kernels import choose_operators as module
+    from servetwin.engine.kernels.triton_operators import TritonOperators
 
     assert operators_for(torch.device("cpu")) is PLAIN
     assert isinstance(operators_for(torch.device("cuda")), TritonOperators)

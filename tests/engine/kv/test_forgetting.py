@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from engine.drafting.drafts import Drafts
-from engine.kv.forgetting import kept_tokens
-from engine.kv.kept_tokens import KeptTokens
-from engine.models.computation import Computation
-from engine.models.latent_config import LatentConfig
-from engine.models.model_config import model_preset
-from policies.config import PolicyConfig
-from workloads.errors import EngineError
+from servetwin.engine.drafting.drafts import Drafts
+from servetwin.engine.kv.forgetting import kept_tokens
+from servetwin.engine.kv.kept_tokens import KeptTokens
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.model_config import model_preset
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 
 MODEL, PLAIN = model_preset("tiny"), Computation()
 WINDOWED = PolicyConfig(kv="windowed", kv_window_tokens=12)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from engine.kv.choose import kv_store
-from engine.kv.int8_store import Int8KVStore
-from engine.kv.kv_store import KVStore
-from engine.models.latent_config import LatentConfig
-from engine.models.model_config import ModelConfig, model_preset
-from policies.protocols import KVLayout
-from policies.sequence import Sequence
-from sim.step_times.roofline.quantisation_noise import Grid, sqnr_db
-from workloads.errors import EngineError
+from servetwin.engine.kv.choose import kv_store
+from servetwin.engine.kv.int8_store import Int8KVStore
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.model_config import ModelConfig, model_preset
+from servetwin.policies.protocols import KVLayout
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.step_times.roofline.quantisation_noise import Grid, sqnr_db
+from servetwin.workloads.errors import EngineError
 
 CPU = torch.device("cpu")
 TINY = model_preset("tiny")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine.kv.kv_store import KVStore
-from engine.models.latent_config import LatentConfig
-from engine.models.model_config import model_preset
-from policies.protocols import KVLayout
-from policies.sequence import Sequence
-from workloads.errors import EngineError
+from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.model_config import model_preset
+from servetwin.policies.protocols import KVLayout
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
 
 CPU = torch.device("cpu")
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core.messages import Add
-from engine.kv.prefix_tier import PrefixTier
-from engine.sampling.sampling_params import SamplingParams
-from policies.config import PrefixIndex
+from servetwin.engine.core.messages import Add
+from servetwin.engine.kv.prefix_tier import PrefixTier
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.config import PrefixIndex
 from tests.support.effort import examples
 from tests.support.moved_keys import SMALL, Served, plain_tokens, random_requests, serve
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.kv import room
-from engine.kv.room import no_room, require_room, room_bytes
-from workloads.errors import EngineError
+from servetwin.engine.kv import room
+from servetwin.engine.kv.room import no_room, require_room, room_bytes
+from servetwin.workloads.errors import EngineError
 
 CPU = torch.device("cpu")
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from engine.models.device import choose_device, choose_dtype
-from workloads.errors import EngineError
+from servetwin.engine.models.device import choose_device, choose_dtype
+from servetwin.workloads.errors import EngineError
 
 CPU = torch.device("cpu")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.models.expert_config import ExpertConfig
-from workloads.errors import EngineError
+from servetwin.engine.models.expert_config import ExpertConfig
+from servetwin.workloads.errors import EngineError
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.models.expert_config import ExpertConfig
-from engine.models.experts import Experts
-from engine.models.linear import Linear, LinearMap
-from engine.models.weights import ExpertWeights, FeedForwardWeights
+from servetwin.engine.models.expert_config import ExpertConfig
+from servetwin.engine.models.experts import Experts
+from servetwin.engine.models.linear import Linear, LinearMap
+from servetwin.engine.models.weights import ExpertWeights, FeedForwardWeights
 
 HIDDEN = 16
 

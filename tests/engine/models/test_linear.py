@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from engine.models.linear import PLAIN, PREPACKED, Linear
+from servetwin.engine.models.linear import PLAIN, PREPACKED, Linear
 
 on_x86 = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="torch prepacks for oneDNN on x86 only"

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from engine.models.computation import Computation
-from policies.config import PolicyConfig
+from servetwin.engine.models.computation import Computation
+from servetwin.policies.config import PolicyConfig
 from tests.support.effort import FULL
 from tests.support.engine_oracle import (
     NEW_TOKENS,

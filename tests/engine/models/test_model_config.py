@@ -5,11 +5,11 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from engine.models.latent_config import LatentConfig
-from engine.models.model_config import PRESETS, ModelConfig, model_preset
-from engine.models.rope_scaling import RopeScaling
+from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.model_config import PRESETS, ModelConfig, model_preset
+from servetwin.engine.models.rope_scaling import RopeScaling
+from servetwin.workloads.errors import EngineError
 from tests.support.model_matrix import ALL_MODELS
-from workloads.errors import EngineError
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.models.model_config import ModelConfig, model_preset
-from engine.models.random_weights import random_weights
-from engine.models.weights import Weights
+from servetwin.engine.models.model_config import ModelConfig, model_preset
+from servetwin.engine.models.random_weights import random_weights
+from servetwin.engine.models.weights import Weights
 from tests.support.model_matrix import ALL_MODELS
 from tests.support.nested_tensors import tensors_of
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.models.model_config import model_preset
-from engine.models.rope_scaling import RopeScaling
-from engine.models.rotary import RotaryTable, rotary_frequencies, rotate
+from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.models.rope_scaling import RopeScaling
+from servetwin.engine.models.rotary import RotaryTable, rotary_frequencies, rotate
 
 CPU = torch.device("cpu")
 TINY = replace(model_preset("tiny"), tie_embeddings=False)

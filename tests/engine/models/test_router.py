@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.models.expert_config import ExpertConfig
-from engine.models.linear import Linear, LinearMap
-from engine.models.router import Router
-from engine.models.weights import ExpertWeights
+from servetwin.engine.models.expert_config import ExpertConfig
+from servetwin.engine.models.linear import Linear, LinearMap
+from servetwin.engine.models.router import Router
+from servetwin.engine.models.weights import ExpertWeights
 
 CONFIG = ExpertConfig(experts=4, top_k=2, ffn_size=1)
 CHANCES = torch.tensor([0.1, 0.2, 0.3, 0.4])

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.models.linear import DEFAULT_PADDING, PREPACKED, Linear
-from engine.models.row_padding import PADDINGS, choose_paddings
+from servetwin.engine.models.linear import DEFAULT_PADDING, PREPACKED, Linear
+from servetwin.engine.models.row_padding import PADDINGS, choose_paddings
 
 WIDE, NARROW, HEAD = (1024, 1024), (512, 1024), (2048, 1024)
 Cost = Callable[[tuple[int, ...], int], float]

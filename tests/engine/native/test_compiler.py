@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.native import compiler
-from engine.native.compiler import cache_folder, load_compiled
+from servetwin.engine.native import compiler
+from servetwin.engine.native.compiler import cache_folder, load_compiled
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.models.computation import Computation
-from engine.models.linear import PREPACKED, linear_maker
-from engine.native.linear import NativeLinear, pack
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.linear import PREPACKED, linear_maker
+from servetwin.engine.native.linear import NativeLinear, pack
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 

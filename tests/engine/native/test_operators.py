@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.models.operators import PLAIN
-from engine.native.operators import NativeOperators, native_operators
+from servetwin.engine.models.operators import PLAIN
+from servetwin.engine.native.operators import NativeOperators, native_operators
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
@@ -63,7 +63,7 @@ def test_other_formats_are_left_to_torch() -> None:
 
 
 def test_a_cpu_takes_them_where_they_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine.kernels import choose_operators
+    from servetwin.engine.kernels import choose_operators
 
     cpu = torch.device("cpu")
     assert isinstance(choose_operators.operators_for(cpu), NativeOperators)

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.formats.rounded_weights import Int4Weight, Int8Weight
-from engine.formats.torch_products import IntegerProduct, RestoredProduct
-from engine.formats.weight_formats import QuantisedProduct
-from engine.native.quantised_linear import (
+from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight
+from servetwin.engine.formats.torch_products import IntegerProduct, RestoredProduct
+from servetwin.engine.formats.weight_formats import QuantisedProduct
+from servetwin.engine.native.quantised_linear import (
     NativeInt4Product,
     NativeInt8Product,
     NativeIntegerProduct,

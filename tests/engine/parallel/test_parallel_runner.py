@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from engine.core.build import build_core
-from engine.core.step_isolation import ExecutorLost
-from engine.models.computation import Computation
-from engine.models.model_config import model_preset
-from engine.parallel.parallel_runner import ParallelRunner
-from engine.sampling.sampling_params import SamplingParams
-from engine.serve_options import ServeOptions
-from policies.config import PolicyConfig
+from servetwin.engine.core.build import build_core
+from servetwin.engine.core.step_isolation import ExecutorLost
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.parallel.parallel_runner import ParallelRunner
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.workloads.errors import EngineError
 from tests.support.timed_requests import TimedRequest, run_requests
-from workloads.errors import EngineError
 
 POLICIES = PolicyConfig(kv_tokens=512, max_seqs=3, token_budget=16, max_model_len=128)
 MODEL = replace(model_preset("tiny"), tie_embeddings=False, qkv_bias=True)
@@ -66,9 +66,9 @@ def test_answers_to_one_prompt_are_copied_on_every_rank(two: Any) -> None:
 
 
 def test_logits_differ_by_rounding_alone(two: Any) -> None:
-    from engine.core.build import token_state
-    from policies.batch import Batch, ScheduledSequence
-    from policies.sequence import Sequence
+    from servetwin.engine.core.build import token_state
+    from servetwin.policies.batch import Batch, ScheduledSequence
+    from servetwin.policies.sequence import Sequence
 
     seq = Sequence("a", 0.0, 30, 4)
     seq.blocks = [3, 1]

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.models.model_config import model_preset
-from engine.models.random_weights import random_weights
-from engine.models.weights import AttentionWeights, FeedForwardWeights, Weights
-from engine.parallel.shard_config import shard_config
-from engine.parallel.shards import shard_weights
-from workloads.errors import EngineError
+from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.models.random_weights import random_weights
+from servetwin.engine.models.weights import AttentionWeights, FeedForwardWeights, Weights
+from servetwin.engine.parallel.shard_config import shard_config
+from servetwin.engine.parallel.shards import shard_weights
+from servetwin.workloads.errors import EngineError
 
 TINY = model_preset("tiny")
 BIASED = replace(TINY, qkv_bias=True, ffn_bias=True, attention_out_bias=True, qk_norm=True)

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.sampling.adjustments import adjust
-from engine.sampling.sampled_row import SampledRow
-from engine.sampling.sampling_params import SamplingParams
-from engine.sampling.seen_tokens import SeenTokens
+from servetwin.engine.sampling.adjustments import adjust
+from servetwin.engine.sampling.sampled_row import SampledRow
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.seen_tokens import SeenTokens
 from tests.support.sampling_reference import reference_logits
 
 PROMPT, OUTPUT = [1, 2, 2, 5], [2, 3, 3, 3]

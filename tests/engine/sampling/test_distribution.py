@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.sampling.distribution import distribution
-from engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.distribution import distribution
+from servetwin.engine.sampling.sampling_params import SamplingParams
 from tests.support.sampling_reference import reference_probabilities
 
 LOGITS = [2.0, 1.0, 0.0, -1.0, -3.0, -2.0]

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine.sampling.logprobs import token_logprobs
-from engine.sampling.sampled_row import SampledRow
-from engine.sampling.sampler import new_tokens
-from engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.logprobs import token_logprobs
+from servetwin.engine.sampling.sampled_row import SampledRow
+from servetwin.engine.sampling.sampler import new_tokens
+from servetwin.engine.sampling.sampling_params import SamplingParams
 
 
 def reference(logits: torch.Tensor) -> torch.Tensor:

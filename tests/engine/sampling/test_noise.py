@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.sampling.noise import exponentials, row_bits, uniforms
+from servetwin.engine.sampling.noise import exponentials, row_bits, uniforms
 
 CPU = torch.device("cpu")
 EXPECTED_BITS = 16170678490931459222

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from engine.sampling.sampled_row import SampledRow
-from engine.sampling.sampler import draw, probabilities, sample
-from engine.sampling.sampling_params import EOS_ID, SamplingParams
-from engine.sampling.seen_tokens import SeenTokens
+from servetwin.engine.sampling.sampled_row import SampledRow
+from servetwin.engine.sampling.sampler import draw, probabilities, sample
+from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
+from servetwin.engine.sampling.seen_tokens import SeenTokens
 from tests.support.sampling_reference import reference_probabilities
 
 VOCABULARY = 300
@@ -86,7 +86,7 @@ def test_a_greedy_batch_leaves_its_logits_and_calls_argmax_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("adjust", "distribution", "draw"):
-        monkeypatch.setattr(f"engine.sampling.sampler.{name}", None)
+        monkeypatch.setattr(f"servetwin.engine.sampling.sampler.{name}", None)
     logits = random_logits(3)
     assert sample(logits, [sampled_row(GREEDY)] * 3).tolist() == logits.argmax(-1).tolist()
     assert torch.equal(logits, random_logits(3))

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from engine.sampling.sampling_params import SamplingParams
-from workloads.errors import EngineError
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.workloads.errors import EngineError
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.sampling.sampling_params import EOS_ID
-from engine.text.byte_tokenizer import FIRST_WORD_ID, ByteDecoder, ByteTokenizer
+from servetwin.engine.sampling.sampling_params import EOS_ID
+from servetwin.engine.text.byte_tokenizer import FIRST_WORD_ID, ByteDecoder, ByteTokenizer
 from tests.support.whole_text import decode
 
 token_ids = st.lists(st.integers(0, 2000), max_size=40)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from engine.text.chat_template import ChatTemplate, plain_chat
-from engine.text.tokenizer import Chat, ChatError
-from workloads.errors import EngineError
+from servetwin.engine.text.chat_template import ChatTemplate, plain_chat
+from servetwin.engine.text.tokenizer import Chat, ChatError
+from servetwin.workloads.errors import EngineError
 
 USER = {"role": "user", "content": "hi"}
 

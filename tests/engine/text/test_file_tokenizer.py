@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine.text.file_tokenizer import FileTokenizer, file_tokenizer
-from engine.text.tokenizer import Chat
+from servetwin.engine.text.file_tokenizer import FileTokenizer, file_tokenizer
+from servetwin.engine.text.tokenizer import Chat
+from servetwin.workloads.errors import EngineError
 from tests.support.text_tokenizers import BOS, EOS, byte_level, sentence_pieces, write_tokenizer
-from workloads.errors import EngineError
 
 USER = {"role": "user", "content": "the dog"}
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.byte_tokenizer import ByteDecoder
-from engine.text.text_stream import TextStream
+from servetwin.engine.text.byte_tokenizer import ByteDecoder
+from servetwin.engine.text.text_stream import TextStream
 from tests.support.whole_text import decode
 
 token_ids = st.lists(st.integers(0, 2000), max_size=40)

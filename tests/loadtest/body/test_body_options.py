@@ -2,11 +2,11 @@
 
 import pytest
 
-from loadtest.body.body_options import PLAIN, BodyOptions, check_options
-from loadtest.body.images import Images
-from loadtest.body.lora_mix import LoraMix
-from loadtest.dialects.dialect import Api
-from workloads.errors import LoadTestError
+from servetwin.loadtest.body.body_options import PLAIN, BodyOptions, check_options
+from servetwin.loadtest.body.images import Images
+from servetwin.loadtest.body.lora_mix import LoraMix
+from servetwin.loadtest.dialects.dialect import Api
+from servetwin.workloads.errors import LoadTestError
 
 LORA = BodyOptions(lora=LoraMix({"sql": 0.5}))
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.body.extra_body import parse_extra_body, parse_sampling
-from workloads.errors import LoadTestError
+from servetwin.loadtest.body.extra_body import parse_extra_body, parse_sampling
+from servetwin.workloads.errors import LoadTestError
 
 
 def test_an_object_is_taken_from_the_line_or_a_file(tmp_path: Path) -> None:

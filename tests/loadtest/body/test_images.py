@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from loadtest.body.images import Images, parse_images
+from servetwin.loadtest.body.images import Images, parse_images
+from servetwin.workloads.errors import LoadTestError
 from tests.loadtest.body.test_png import read_back
-from workloads.errors import LoadTestError
 
 HELLO = {"role": "user", "content": "hello"}
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from loadtest.body.lora_mix import LoraMix, parse_lora_mix
-from workloads.errors import LoadTestError
+from servetwin.loadtest.body.lora_mix import LoraMix, parse_lora_mix
+from servetwin.workloads.errors import LoadTestError
 
 
 def test_shares_are_kept_and_the_rest_is_the_base_model() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from loadtest.body.png import SIGNATURE, png
+from servetwin.loadtest.body.png import SIGNATURE, png
 
 
 def read_back(data: bytes) -> NDArray[np.uint8]:

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from loadtest.body.body_options import PLAIN, BodyOptions
-from loadtest.body.images import Images
-from loadtest.body.request_body import request_body
-from loadtest.dialects.dialect import Api, PreparedRequest
-from loadtest.dialects.registry import DIALECTS
+from servetwin.loadtest.body.body_options import PLAIN, BodyOptions
+from servetwin.loadtest.body.images import Images
+from servetwin.loadtest.body.request_body import request_body
+from servetwin.loadtest.dialects.dialect import Api, PreparedRequest
+from servetwin.loadtest.dialects.registry import DIALECTS
 
 REQUEST = PreparedRequest("m", "why", 5, True)
 

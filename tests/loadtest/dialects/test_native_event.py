@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.http.exchange import Exchange, Failure
-from loadtest.stream.stream_reader import TokenStream, read_stream
+from servetwin.loadtest.http.exchange import Exchange, Failure
+from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
 from tests.support.dialect_servers import (
     sse,
     tgi,

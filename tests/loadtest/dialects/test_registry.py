@@ -5,13 +5,13 @@ from typing import Any
 import httpx
 import pytest
 
-from loadtest.dialects.dialect import Api
-from loadtest.dialects.registry import DIALECTS, dialect_of
-from loadtest.endpoint import probe
-from loadtest.http.exchange import Exchange
-from loadtest.run.client import LoadOptions, run_load_test
-from loadtest.stream.stream_reader import read_stream
-from loadtest.stream.whole_answer import WholeAnswerReader
+from servetwin.loadtest.dialects.dialect import Api
+from servetwin.loadtest.dialects.registry import DIALECTS, dialect_of
+from servetwin.loadtest.endpoint import probe
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.run.client import LoadOptions, run_load_test
+from servetwin.loadtest.stream.stream_reader import read_stream
+from servetwin.loadtest.stream.whole_answer import WholeAnswerReader
 from tests.support.dialect_servers import (
     CONTEXT,
     REQUEST,

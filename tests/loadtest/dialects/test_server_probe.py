@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from loadtest.dialects.registry import dialect_of
-from loadtest.dialects.server_probe import ServerProbe
-from loadtest.endpoint import probe
+from servetwin.loadtest.dialects.registry import dialect_of
+from servetwin.loadtest.dialects.server_probe import ServerProbe
+from servetwin.loadtest.endpoint import probe
+from servetwin.workloads.errors import LoadTestError, Unreachable
 from tests.support.dialect_servers import (
     Kind,
     kinds,
@@ -16,7 +17,6 @@ from tests.support.dialect_servers import (
     running,
     server_with,
 )
-from workloads.errors import LoadTestError, Unreachable
 
 TRY = "give the URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
 

@@ -6,8 +6,8 @@ import socket
 import httpx
 import pytest
 
-from loadtest.http.connection import Connection
-from loadtest.http.transport import StampingTransport
+from servetwin.loadtest.http.connection import Connection
+from servetwin.loadtest.http.transport import StampingTransport
 from tests.support.raw_server import CHUNKED, HELLO, Caller, Handler, numbered, run_story, says
 
 

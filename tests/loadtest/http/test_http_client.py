@@ -5,13 +5,13 @@ from importlib.util import find_spec
 import httpx
 import pytest
 
-from loadtest.endpoint import Endpoint
-from loadtest.http.http_client import httpx_reason, open_client
-from loadtest.options import LoadOptions
-from loadtest.run.client import run_load_test
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.http.http_client import httpx_reason, open_client
+from servetwin.loadtest.options import LoadOptions
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.workloads.errors import LoadTestError
 from tests.support.loadtest_server import ScriptedServer, stream_of
 from tests.support.mock_load import trace_of
-from workloads.errors import LoadTestError
 
 PROXY = "http://proxy.example:3128"
 WAYS: dict[str, tuple[dict[str, str], LoadOptions, str, bool, str | None]] = {

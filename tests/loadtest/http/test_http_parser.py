@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.http.http_parser import HEAD_LIMIT, ResponseParser
+from servetwin.loadtest.http.http_parser import HEAD_LIMIT, ResponseParser
 
 OK = b"HTTP/1.1 200 OK\r\n"
 

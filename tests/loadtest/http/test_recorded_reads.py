@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.http.recorded_reads import RecordedReads
+from servetwin.loadtest.http.recorded_reads import RecordedReads
 
 
 @given(

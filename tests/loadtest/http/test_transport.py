@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from loadtest.http.connection import StampedResponse
-from loadtest.http.exchange import Exchange, run_exchange
-from loadtest.http.transport import ANSWER, SENT_NS, StampingTransport
-from loadtest.stream.stream_reader import read_stream
+from servetwin.loadtest.http.connection import StampedResponse
+from servetwin.loadtest.http.exchange import Exchange, run_exchange
+from servetwin.loadtest.http.transport import ANSWER, SENT_NS, StampingTransport
+from servetwin.loadtest.stream.stream_reader import read_stream
 from tests.support.certificates import own_certificate, server_side
 from tests.support.loadtest_server import DONE, text
 from tests.support.raw_server import (

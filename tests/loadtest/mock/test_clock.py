@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.mock.clock import ServerClock, Timeline
-from loadtest.mock.faults import Freeze
+from servetwin.loadtest.mock.clock import ServerClock, Timeline
+from servetwin.loadtest.mock.faults import Freeze
 
 S = 10**9
 

@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loadtest.mock.truth import Truth
-from loadtest.report.report import render_report
-from loadtest.report.token_count_warnings import token_count_warnings
-from loadtest.run.client import run_load_test
-from sim.records.run import Run
+from servetwin.loadtest.mock.truth import Truth
+from servetwin.loadtest.report.report import render_report
+from servetwin.loadtest.report.token_count_warnings import token_count_warnings
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.sim.records.run import Run
 from tests.support.mock_endpoint import chat, completions, evenly, load_all, mocked, plan, truths
 from tests.support.mock_load import refused_for_s
 from tests.support.mock_truth import tpot_s, ttft_s

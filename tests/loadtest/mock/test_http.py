@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.mock.http import MAX_HEAD_BYTES, RequestHead, RequestReader, on_the_wire
-from loadtest.mock.mock_answer import MockAnswer, TimedWrite
-from loadtest.mock.parsed_request import BadRequest
+from servetwin.loadtest.mock.http import MAX_HEAD_BYTES, RequestHead, RequestReader, on_the_wire
+from servetwin.loadtest.mock.mock_answer import MockAnswer, TimedWrite
+from servetwin.loadtest.mock.parsed_request import BadRequest
 from tests.support.mock_endpoint import BODY, TWO, spoken
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.mock.parsed_request import BadRequest, parse_embedding, parse_request
+from servetwin.loadtest.mock.parsed_request import BadRequest, parse_embedding, parse_request
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from loadtest.mock.faults import FAULTS, Cut, Freeze, Status
-from loadtest.mock.plan import MockPlan, parse_fault, read_plan
+from servetwin.loadtest.mock.faults import FAULTS, Cut, Freeze, Status
+from servetwin.loadtest.mock.plan import MockPlan, parse_fault, read_plan
+from servetwin.workloads.errors import MockError
 from tests.support.command import refused
 from tests.support.paths import DOCS
-from workloads.errors import MockError
 
 KNOWN = ", ".join(FAULTS)
 PAGE = DOCS / "load-testing.md"

@@ -7,14 +7,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from loadtest.endpoint import probe
-from loadtest.mock.server import MockConnection
-from loadtest.run.client import run_load_test
+from servetwin.loadtest.endpoint import probe
+from servetwin.loadtest.mock.server import MockConnection
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.workloads.errors import LoadTestError
 from tests.support.command import refused
 from tests.support.mock_endpoint import evenly
 from tests.support.mock_process import mock_process
 from tests.support.mock_truth import read_truth
-from workloads.errors import LoadTestError
 
 pytestmark = pytest.mark.slow
 

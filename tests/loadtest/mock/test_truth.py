@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.mock.truth import Truth
+from servetwin.loadtest.mock.truth import Truth
 from tests.support.mock_truth import KeptTruth, read_truth, tpot_s, ttft_s
 
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.endpoint import Endpoint
-from loadtest.plan.context_limit import within_context
-from workloads.errors import LoadTestError
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.plan.context_limit import within_context
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 
 def endpoint_of(context: int | None) -> Endpoint:

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.plan.repeats import Repeats, looped
+from servetwin.loadtest.plan.repeats import Repeats, looped
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.mock_load import GAPS_MS, paired_trace
-from workloads.errors import LoadTestError
-from workloads.request import Request
-from workloads.trace import Trace
 
 
 @given(GAPS_MS, st.integers(1, 5))

@@ -2,12 +2,12 @@
 
 import pytest
 
-from loadtest.endpoint import Endpoint
-from loadtest.plan.schedule import build_schedule
-from loadtest.plan.users import with_users
-from loadtest.run.client import LoadOptions
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.plan.schedule import build_schedule
+from servetwin.loadtest.plan.users import with_users
+from servetwin.loadtest.run.client import LoadOptions
+from servetwin.workloads.errors import LoadTestError
 from tests.support.mock_load import paired_trace, trace_of
-from workloads.errors import LoadTestError
 
 
 def test_the_schedule_is_sorted_and_ties_keep_their_order() -> None:

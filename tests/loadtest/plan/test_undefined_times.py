@@ -2,14 +2,14 @@
 
 import pytest
 
-from loadtest.body.body_options import BodyOptions
-from loadtest.endpoint import Endpoint
-from loadtest.options import LoadOptions, parse_cancellation
-from loadtest.plan.undefined_times import check_times, with_an_output, without_outputs
-from sim.records.metrics import SLO
-from workloads.errors import LoadTestError
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.loadtest.body.body_options import BodyOptions
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.options import LoadOptions, parse_cancellation
+from servetwin.loadtest.plan.undefined_times import check_times, with_an_output, without_outputs
+from servetwin.sim.records.metrics import SLO
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 WHOLE = Endpoint("http://a/v1", "m", options=BodyOptions(whole=True))
 VECTORS = Endpoint("http://a/v1", "m", api="embeddings")

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.plan.request_dependencies import roots_and_followers
-from loadtest.plan.users import with_users
+from servetwin.loadtest.plan.request_dependencies import roots_and_followers
+from servetwin.loadtest.plan.users import with_users
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.mock_load import paired_trace
-from workloads.errors import LoadTestError
-from workloads.generators.pauses import ExponentialPause, LognormalPause
-from workloads.native import write_trace
-from workloads.reading import read_trace
-from workloads.request import Request
-from workloads.trace import Trace
 
 
 @given(st.integers(1, 9), st.integers(0, 40), st.sampled_from([None, ExponentialPause(2.0)]))

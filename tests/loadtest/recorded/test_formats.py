@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadtest.recorded.formats import engine_stamps
-from loadtest.recorded.reading import read_recording
-from loadtest.recorded.recorded_run import as_recorded_run
-from loadtest.recorded.recording import records_of
+from servetwin.loadtest.recorded.formats import engine_stamps
+from servetwin.loadtest.recorded.reading import read_recording
+from servetwin.loadtest.recorded.recorded_run import as_recorded_run
+from servetwin.loadtest.recorded.recording import records_of
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.tables.mapping import parse_mapping
 from tests.support import recorded_files as files
 from tests.support.recorded_files import CSV_MAP, REQUESTS, vllm_bench
-from workloads.errors import TraceError
-from workloads.tables.mapping import parse_mapping
 
 SGLANG = {"backend": "sglang-oai"}
 FORMATS = {

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loadtest.report.comparison import (
+from servetwin.loadtest.report.comparison import (
     DEFAULT_LIMITS,
     Comparison,
     MetricComparison,
@@ -14,17 +14,17 @@ from loadtest.report.comparison import (
     compare_requests,
     worst,
 )
-from loadtest.report.comparison_report import (
+from servetwin.loadtest.report.comparison_report import (
     comparison_table,
     render_comparison,
     render_requests,
 )
-from sim.experiments.predict import Interval
-from sim.records.metrics import derive
-from sim.records.run import Run, RunKind
-from workloads.errors import LoadTestError
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.records.metrics import derive
+from servetwin.sim.records.run import Run, RunKind
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 COUNT = 40
 ARRIVALS = tuple(float(number) for number in range(4))

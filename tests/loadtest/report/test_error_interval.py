@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loadtest.report.error_interval import (
+from servetwin.loadtest.report.error_interval import (
     CONFIDENCE,
     MIN_REQUESTS,
     RelativeVariance,

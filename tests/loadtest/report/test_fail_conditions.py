@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from app.text.load_report import complaint
-from loadtest.report.fail_conditions import (
+from servetwin.app.text.load_report import complaint
+from servetwin.loadtest.report.fail_conditions import (
     DEFAULT,
     METRICS,
     failed_line,
     judge_conditions,
     parse_conditions,
 )
-from sim.records.metrics import SLO
-from sim.records.run import Run
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import Run
+from servetwin.workloads.errors import LoadTestError
 from tests.support.known_run import run_of
-from workloads.errors import LoadTestError
 
 
 def run(failed: int = 0) -> Run:

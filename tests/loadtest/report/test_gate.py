@@ -4,8 +4,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from loadtest.report.comparison import METRICS
-from loadtest.report.gate import (
+from servetwin.loadtest.report.comparison import METRICS
+from servetwin.loadtest.report.gate import (
     FINISHED,
     GATE_LIMITS,
     Gate,
@@ -14,10 +14,10 @@ from loadtest.report.gate import (
     metric_change,
     parse_limits,
 )
-from sim.records.run import Run
+from servetwin.sim.records.run import Run
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.request import CANCELLED_BY_TEST
 from tests.support.gate_runs import named, noisy_run
-from workloads.errors import LoadTestError
-from workloads.request import CANCELLED_BY_TEST
 
 TPOT, TTFT = "tpot_s.mean", "ttft_s.mean"
 THROUGHPUT = "output_throughput_tokens_per_s"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.report.load_notes import hint
+from servetwin.loadtest.report.load_notes import hint
 
 HINTS: list[tuple[dict[str, str], str | None]] = [
     ({"no_token": "no event with text; the body begins '<!doctype html>'"}, "web page"),

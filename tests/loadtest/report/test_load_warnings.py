@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.report.load_warnings import load_warnings
+from servetwin.loadtest.report.load_warnings import load_warnings
 
 TABLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "all is well": ({"limited_by": [], "resent": 0, "not_sent": 0, "in_flight": 0}, []),

@@ -5,7 +5,7 @@ from math import nan
 import pandas as pd
 import pytest
 
-from loadtest.report.outages import outage_lines, outages
+from servetwin.loadtest.report.outages import outage_lines, outages
 
 REFUSED, BROKEN = "connect", "broken_stream"
 

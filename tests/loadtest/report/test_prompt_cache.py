@@ -6,17 +6,17 @@ import pandas as pd
 import pytest
 from hypothesis import given
 
-from loadtest.report.prompt_cache import (
+from servetwin.loadtest.report.prompt_cache import (
     CacheCounts,
     prompt_cache,
     prompt_cache_line,
     prompt_cache_warning,
     shared_share,
 )
+from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.prefix_reuse import lru_hits
+from servetwin.workloads.trace import Trace
 from tests.support.prefix_chains import chained_traces
-from workloads.request import Request
-from workloads.statistics.prefix_reuse import lru_hits
-from workloads.trace import Trace
 
 
 def four(shared_blocks: int = 1) -> Trace:

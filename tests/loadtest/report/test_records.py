@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loadtest.report.records import delivered
+from servetwin.loadtest.report.records import delivered
 
 
 @pytest.mark.parametrize(

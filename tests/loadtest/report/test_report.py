@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from loadtest.report.report import render_report
-from sim.records.metrics import SLO
+from servetwin.loadtest.report.report import render_report
+from servetwin.sim.records.metrics import SLO
 from tests.support.known_run import run_of
 
 

@@ -1,10 +1,10 @@
 """The rows of a load test: what a server repeats of a request's own headers is hidden."""
 
-from loadtest.http.exchange import Exchange
-from loadtest.plan.schedule import ScheduledRequest
-from loadtest.report.rows import request_rows
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.plan.schedule import ScheduledRequest
+from servetwin.loadtest.report.rows import request_rows
+from servetwin.workloads.request import Request
 from tests.support.loadtest_server import event
-from workloads.request import Request
 
 KEY = "sk-very-secret-0123456789"
 

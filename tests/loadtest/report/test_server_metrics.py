@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("prometheus_client", reason="server metrics need prometheus-client")
 
-from loadtest.report.server_metrics import (
+from servetwin.loadtest.report.server_metrics import (
     COLUMNS,
     FILE_NAME,
     load_server_metrics,
@@ -22,7 +22,7 @@ from loadtest.report.server_metrics import (
     save_server_metrics,
     watch_server,
 )
-from sim.records.run import RunError
+from servetwin.sim.records.run import RunError
 from tests.support.figure_frames import load_test
 
 VLLM = """\
@@ -76,7 +76,7 @@ def test_the_gauges_of_every_known_server_are_read(server: str) -> None:
 
 
 def test_our_own_engine_is_read() -> None:
-    metrics = pytest.importorskip("engine.core.metrics")
+    metrics = pytest.importorskip("servetwin.engine.core.metrics")
     page = metrics.Metrics("base").exposition().decode()
     assert read_gauges(page) == {"running": 0, "waiting": 0, "kv_usage": 0}
 
@@ -208,7 +208,7 @@ def test_without_counters_nothing_is_known_of_the_prefix_cache(pages: list[str])
 
 
 def test_our_own_engine_counts_its_prefix_cache() -> None:
-    metrics = pytest.importorskip("engine.core.metrics")
+    metrics = pytest.importorskip("servetwin.engine.core.metrics")
     page = metrics.Metrics("base").exposition().decode()
     with serving((200, page)) as (url, asked):
         with watch_server(url) as watch:
@@ -235,7 +235,7 @@ def test_a_late_answer_is_not_waited_for() -> None:
 
 
 def test_without_a_parser_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadtest.report.server_metrics.find_spec", lambda name: None)
+    monkeypatch.setattr("servetwin.loadtest.report.server_metrics.find_spec", lambda name: None)
     with (
         serving((200, "vllm:num_requests_running 1\n")) as (url, asked),
         watch_server(url, every_s=0.01) as watch,

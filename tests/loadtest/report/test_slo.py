@@ -2,9 +2,9 @@
 
 import pytest
 
-from loadtest.report.slo import parse_slo
-from sim.records.metrics import SLO
-from workloads.errors import LoadTestError
+from servetwin.loadtest.report.slo import parse_slo
+from servetwin.sim.records.metrics import SLO
+from servetwin.workloads.errors import LoadTestError
 
 EXAMPLE = "write for example ttft=500ms,tpot=50ms,e2e=2s"
 

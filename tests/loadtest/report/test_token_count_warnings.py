@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loadtest.http.exchange import Exchange
-from loadtest.report.report import render_report
-from loadtest.report.token_count_warnings import token_count_warnings
-from loadtest.run.client import run_load_test
-from loadtest.stream.stream_reader import TokenStream, read_stream
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.report.report import render_report
+from servetwin.loadtest.report.token_count_warnings import token_count_warnings
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
 from tests.support.loadtest_server import DONE, delta, event, text, usage
 from tests.support.mock_endpoint import chat, completions, evenly, mocked, plan
 

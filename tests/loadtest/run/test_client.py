@@ -10,13 +10,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loadtest.endpoint import probe
-from loadtest.plan.users import with_users
-from loadtest.report.records import EXTRA_COLUMNS
-from loadtest.run.client import LoadOptions, Progress, run_load_test
-from loadtest.run.dispatcher import RECONNECT_S
-from sim.records.metrics import REQUEST_COLUMNS
-from sim.records.run import Run, load_run
+from servetwin.loadtest.endpoint import probe
+from servetwin.loadtest.plan.users import with_users
+from servetwin.loadtest.report.records import EXTRA_COLUMNS
+from servetwin.loadtest.run.client import LoadOptions, Progress, run_load_test
+from servetwin.loadtest.run.dispatcher import RECONNECT_S
+from servetwin.sim.records.metrics import REQUEST_COLUMNS
+from servetwin.sim.records.run import Run, load_run
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.generators.prompts import prompt_token_ids
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.loadtest_server import (
     DONE,
     Reply,
@@ -29,10 +33,6 @@ from tests.support.loadtest_server import (
     usage,
 )
 from tests.support.mock_load import outcome, refused_for_s, trace_of
-from workloads.errors import LoadTestError
-from workloads.generators.prompts import prompt_token_ids
-from workloads.request import Request
-from workloads.trace import Trace
 
 KEY = "sk-very-secret-0123456789"
 THREE = (text("a"), text("b"), text("c", "length"))

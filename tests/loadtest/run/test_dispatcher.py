@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadtest.endpoint import probe
-from loadtest.plan.users import with_users
-from loadtest.report.load_notes import CLOSED_LOOP
-from loadtest.report.report import render_report
-from loadtest.run.client import LoadOptions, run_load_test
-from sim.records.metrics import SLO
+from servetwin.loadtest.endpoint import probe
+from servetwin.loadtest.plan.users import with_users
+from servetwin.loadtest.report.load_notes import CLOSED_LOOP
+from servetwin.loadtest.report.report import render_report
+from servetwin.loadtest.run.client import LoadOptions, run_load_test
+from servetwin.sim.records.metrics import SLO
+from servetwin.workloads.generators.pauses import LognormalPause
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.loadtest_server import Reply, ScriptedServer, stream_of
 from tests.support.mock_endpoint import evenly
 from tests.support.mock_load import chats, ends_s, in_order, load, outcome
-from workloads.generators.pauses import LognormalPause
-from workloads.request import Request
-from workloads.trace import Trace
 
 
 def test_the_send_order_of_a_closed_loop() -> None:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from loadtest.endpoint import probe
-from loadtest.run.client import LoadOptions, run_load_test
-from loadtest.run.journal import Journal
-from loadtest.run.lost_worker import lost_result
-from sim.records.run_folder import JOURNAL
+from servetwin.loadtest.endpoint import probe
+from servetwin.loadtest.run.client import LoadOptions, run_load_test
+from servetwin.loadtest.run.journal import Journal
+from servetwin.loadtest.run.lost_worker import lost_result
+from servetwin.sim.records.run_folder import JOURNAL
 from tests.support.loadtest_server import Reply, ScriptedServer, stream_of
 from tests.support.mock_load import trace_of
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from loadtest.run.node_clock import ROUND_TRIPS, NodeClock, clock_facts, measure_clock
+from servetwin.loadtest.run.node_clock import ROUND_TRIPS, NodeClock, clock_facts, measure_clock
 
 TRUE_OFFSET_NS = -7_000_000_000
 

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadtest.endpoint import Endpoint, probe
-from loadtest.run import ray_link
-from loadtest.run.client import LoadOptions, Progress, run_load_test
-from loadtest.run.journal import Journal
-from loadtest.run.ray_link import ray_links
+from servetwin.loadtest.endpoint import Endpoint, probe
+from servetwin.loadtest.run import ray_link
+from servetwin.loadtest.run.client import LoadOptions, Progress, run_load_test
+from servetwin.loadtest.run.journal import Journal
+from servetwin.loadtest.run.ray_link import ray_links
+from servetwin.workloads.errors import LoadTestError
 from tests.support.loadtest_server import Reply, ScriptedServer, stream_of
 from tests.support.local_ray import local_ray
 from tests.support.mock_load import outcome, trace_of
-from workloads.errors import LoadTestError
 
 AHEAD_S = 1000
 AHEAD = f"""

@@ -12,13 +12,14 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from app.cli import app
-from loadtest.endpoint import probe
-from loadtest.run.client import LoadOptions, run_load_test
-from loadtest.run.journal import Journal
-from loadtest.run.recovery import recovered_run
-from sim.records.run import Run, RunError, load_run
-from sim.records.run_folder import JOURNAL
+from servetwin.app.cli import app
+from servetwin.loadtest.endpoint import probe
+from servetwin.loadtest.run.client import LoadOptions, run_load_test
+from servetwin.loadtest.run.journal import Journal
+from servetwin.loadtest.run.recovery import recovered_run
+from servetwin.sim.records.run import Run, RunError, load_run
+from servetwin.sim.records.run_folder import JOURNAL
+from servetwin.workloads.native import write_trace
 from tests.support.loadtest_server import (
     DONE,
     Reply,
@@ -32,7 +33,6 @@ from tests.support.loadtest_server import (
 from tests.support.mock_endpoint import evenly
 from tests.support.mock_load import trace_of
 from tests.support.mock_process import mock_process, servetwin_process
-from workloads.native import write_trace
 
 THREE = (text("a"), text("b"), text("c", "length"))
 REPLIES = [

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadtest.endpoint import probe
-from loadtest.http.exchange import Exchange, Failure
-from loadtest.options import Cancellation, HangUp
-from loadtest.report.report import render_report
-from loadtest.run.client import LoadOptions, run_load_test
-from loadtest.run.retrying_client import retry_after_s, retry_wait_s
-from sim.records.metrics import SLO
+from servetwin.loadtest.endpoint import probe
+from servetwin.loadtest.http.exchange import Exchange, Failure
+from servetwin.loadtest.options import Cancellation, HangUp
+from servetwin.loadtest.report.report import render_report
+from servetwin.loadtest.run.client import LoadOptions, run_load_test
+from servetwin.loadtest.run.retrying_client import retry_after_s, retry_wait_s
+from servetwin.sim.records.metrics import SLO
 from tests.support.loadtest_server import Reply, ScriptedServer, stream_of
 from tests.support.mock_endpoint import completions, evenly, mocked, plan, truths
 from tests.support.mock_load import load, outcome

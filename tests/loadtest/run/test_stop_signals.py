@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.run.event_loop import quiet_gc
-from loadtest.run.stop_signals import signals_deferred
-from sim.records.own_files import CLAIM
-from sim.records.run import Run, load_run
-from sim.records.run_folder import SUMMARY
+from servetwin.loadtest.run.event_loop import quiet_gc
+from servetwin.loadtest.run.stop_signals import signals_deferred
+from servetwin.sim.records.own_files import CLAIM
+from servetwin.sim.records.run import Run, load_run
+from servetwin.sim.records.run_folder import SUMMARY
+from servetwin.workloads.native import write_trace
 from tests.support.mock_endpoint import evenly
 from tests.support.mock_load import refused_for_s
 from tests.support.mock_process import mock_process, servetwin_process
 from tests.support.paths import ROOT
-from workloads.native import write_trace
 
 pytestmark = pytest.mark.slow
 
@@ -183,8 +183,8 @@ def test_the_first_signal_waits_and_the_second_does_not() -> None:
 SAVING = """
 import os, signal
 from pathlib import Path
-import app.commands.loadtest as command, sim.records.run
-from app.cli import main
+import servetwin.app.commands.loadtest as command, sim.records.run
+from servetwin.app.cli import main
 save = sim.records.run.Run.save
 def slow(self, folder):
     os.kill(os.getpid(), signal.SIGTERM)

@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadtest.endpoint import probe
-from loadtest.plan.schedule import expected_peak_tokens_per_s
-from loadtest.plan.users import with_users
-from loadtest.report.report import render_report
-from loadtest.run.client import LoadOptions, Progress, run_load_test
-from loadtest.run.worker_pool import TOKENS_PER_S_A_PROCESS, merged, processes_for
-from sim.records.run import load_run
+from servetwin.loadtest.endpoint import probe
+from servetwin.loadtest.plan.schedule import expected_peak_tokens_per_s
+from servetwin.loadtest.plan.users import with_users
+from servetwin.loadtest.report.report import render_report
+from servetwin.loadtest.run.client import LoadOptions, Progress, run_load_test
+from servetwin.loadtest.run.worker_pool import TOKENS_PER_S_A_PROCESS, merged, processes_for
+from servetwin.sim.records.run import load_run
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.loadtest_server import Reply, ScriptedServer, stream_of, text
 from tests.support.mock_load import outcome, trace_of
 from tests.support.paths import ROOT
-from workloads.errors import LoadTestError
-from workloads.request import Request
-from workloads.trace import Trace
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ def children() -> list[int]:
     """The processes of the load test, in the order of their start."""
     listed = Path(f"/proc/{os.getpid()}/task").glob("*/children")
     pids = [int(pid) for path in listed for pid in path.read_text().split()]
-    return sorted(pid for pid in pids if b"loadtest.run.worker" in command(pid))
+    return sorted(pid for pid in pids if b"servetwin.loadtest.run.worker" in command(pid))
 
 
 def command(pid: int) -> bytes:
@@ -94,10 +94,10 @@ def test_a_process_that_dies_loses_its_own_requests() -> None:
 LOAD = """
 import sys
 from pathlib import Path
-from loadtest.run.client import LoadOptions, run_load_test
-from loadtest.endpoint import probe
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.loadtest.run.client import LoadOptions, run_load_test
+from servetwin.loadtest.endpoint import probe
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 arrivals_s = (0.0, 0.05, 0.1, 3600.0)
 trace = Trace(tuple(Request(f"r{n}", at_s, 7, 3) for n, at_s in enumerate(arrivals_s)), "four")
 run = run_load_test(probe(sys.argv[1]), trace, options=LoadOptions(processes=int(sys.argv[2])))

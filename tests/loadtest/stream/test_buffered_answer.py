@@ -2,9 +2,9 @@
 
 import pytest
 
-from loadtest.http.exchange import Exchange
-from loadtest.stream.buffered_answer import is_buffered
-from loadtest.stream.stream_reader import read_stream
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.stream.buffered_answer import is_buffered
+from servetwin.loadtest.stream.stream_reader import read_stream
 from tests.support.loadtest_server import DONE, text, usage
 
 MS = 1_000_000

@@ -7,7 +7,7 @@ from httpx_sse import EventSource
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.stream.event_framing import JsonLines, ServerSentEvents
+from servetwin.loadtest.stream.event_framing import JsonLines, ServerSentEvents
 from tests.support.loadtest_server import cut_at
 
 BODIES = st.lists(

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Iterator
 
-from loadtest.http.exchange import Exchange
-from loadtest.http.recorded_reads import RecordedReads
-from loadtest.options import LoadOptions
-from loadtest.plan.schedule import ClockZero, build_schedule
-from loadtest.run.worker_client import WorkerClient
-from loadtest.stream.read_ahead import ReadAhead
-from loadtest.stream.stream_reader import TokenStream
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.http.recorded_reads import RecordedReads
+from servetwin.loadtest.options import LoadOptions
+from servetwin.loadtest.plan.schedule import ClockZero, build_schedule
+from servetwin.loadtest.run.worker_client import WorkerClient
+from servetwin.loadtest.stream.read_ahead import ReadAhead
+from servetwin.loadtest.stream.stream_reader import TokenStream
 from tests.support.loadtest_server import text
 from tests.support.mock_endpoint import completions, evenly, mocked, plan
 

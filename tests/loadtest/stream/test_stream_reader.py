@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.http.exchange import Exchange, Failure
-from loadtest.http.recorded_reads import RecordedReads
-from loadtest.stream.stream_reader import StreamReader, TokenStream, read_stream
+from servetwin.loadtest.http.exchange import Exchange, Failure
+from servetwin.loadtest.http.recorded_reads import RecordedReads
+from servetwin.loadtest.stream.stream_reader import StreamReader, TokenStream, read_stream
 from tests.support.loadtest_server import DONE, cut_at, delta, event, text, usage
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.http.exchange import Exchange
-from loadtest.stream.stream_reader import TokenStream, read_stream
-from loadtest.stream.token_events import take_event
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
+from servetwin.loadtest.stream.token_events import take_event
 from tests.support.loadtest_server import text
 
 WORDS = st.sampled_from(
@@ -66,7 +66,7 @@ def test_an_event_that_differs_in_its_text_alone_is_not_decoded(
         decoded.append(data)
         return json.JSONDecoder().decode(data)
 
-    monkeypatch.setattr("loadtest.stream.token_events.json.loads", loads)
+    monkeypatch.setattr("servetwin.loadtest.stream.token_events.json.loads", loads)
     words = ["a", "b", "c d", "€", 'with "quotes"', "e", "f"]
     stream = read_stream(Exchange(0, [(n, text(word)) for n, word in enumerate(words)]))
     assert stream.stamps_ns == list(range(7))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from loadtest.http.exchange import Exchange
-from loadtest.stream.stream_reader import TokenStream, read_stream
-from loadtest.stream.usage_doubt import Doubt, drop_doubted_usage
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
+from servetwin.loadtest.stream.usage_doubt import Doubt, drop_doubted_usage
 from tests.support.loadtest_server import DONE, delta, event, text, usage
 
 THREE = (text("a"), text("b"), text("c", "length"))

@@ -7,13 +7,13 @@ from typing import Any
 import httpx
 import pytest
 
-from loadtest.http.exchange import Exchange, Failure
-from loadtest.http.recorded_reads import RecordedReads
-from loadtest.plan.schedule import ScheduledRequest
-from loadtest.report.rows import request_rows
-from loadtest.stream.read_ahead import ReadAhead
-from loadtest.stream.whole_answer import WholeAnswer, WholeAnswerReader
-from workloads.request import Request
+from servetwin.loadtest.http.exchange import Exchange, Failure
+from servetwin.loadtest.http.recorded_reads import RecordedReads
+from servetwin.loadtest.plan.schedule import ScheduledRequest
+from servetwin.loadtest.report.rows import request_rows
+from servetwin.loadtest.stream.read_ahead import ReadAhead
+from servetwin.loadtest.stream.whole_answer import WholeAnswer, WholeAnswerReader
+from servetwin.workloads.request import Request
 
 USAGE = {
     "prompt_tokens": 7,
@@ -139,7 +139,7 @@ def test_a_usage_that_is_no_json_is_none() -> None:
 
 
 def test_what_it_unpacks_to_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadtest.stream.stream_reader.BODY_LIMIT", 10_000)
+    monkeypatch.setattr("servetwin.loadtest.stream.stream_reader.BODY_LIMIT", 10_000)
     body = gzip.compress(b" " * 10_001)
     answer = WholeAnswerReader(exchange_of(body, encoding="gzip"), embedding=False).end()
     assert answer.failure == Failure("broken_stream", "more than 0 MiB in one answer")

@@ -5,14 +5,14 @@ import pandas as pd
 import pytest
 from scipy.stats import beta, binom, t
 
-from loadtest.sweep.attainment import (
+from servetwin.loadtest.sweep.attainment import (
     attainment,
     attainment_of,
     binomial_interval,
     effective_requests,
     least_requests,
 )
-from sim.records.metrics import SLO
+from servetwin.sim.records.metrics import SLO
 
 LIMITS = SLO(ttft_s=0.5, tpot_s=0.05)
 

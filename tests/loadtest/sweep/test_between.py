@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.sweep.between import rates_between, users_between
+from servetwin.loadtest.sweep.between import rates_between, users_between
 
 
 def test_rates_are_at_equal_distances_inside() -> None:

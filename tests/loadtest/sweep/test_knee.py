@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.sweep.attainment import Attainment, binomial_interval
-from loadtest.sweep.knee import (
+from servetwin.loadtest.sweep.attainment import Attainment, binomial_interval
+from servetwin.loadtest.sweep.knee import (
     Bracket,
     RatedLevel,
     find_knee,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from loadtest.sweep.level import COMPLETED, SHARE, Level, LevelPlan, measured_level
-from sim.records.metrics import SLO
+from servetwin.loadtest.sweep.level import COMPLETED, SHARE, Level, LevelPlan, measured_level
+from servetwin.sim.records.metrics import SLO
 from tests.support.mock_load import load, trace_of
 
 EVERY_20_MS = trace_of(*(0.02 * number for number in range(40)))

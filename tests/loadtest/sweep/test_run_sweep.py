@@ -4,12 +4,12 @@ from itertools import count
 
 import pytest
 
-from loadtest.sweep.level import Level, LevelPlan
-from loadtest.sweep.run_sweep import INTERRUPTED, MOST_ATTEMPTS, run_sweep
-from loadtest.sweep.stopping_rule import SweepBudget
-from loadtest.sweep.sweep import Sweep
+from servetwin.loadtest.sweep.level import Level, LevelPlan
+from servetwin.loadtest.sweep.run_sweep import INTERRUPTED, MOST_ATTEMPTS, run_sweep
+from servetwin.loadtest.sweep.stopping_rule import SweepBudget
+from servetwin.loadtest.sweep.sweep import Sweep
+from servetwin.workloads.errors import EndedEarly
 from tests.support.swept_levels import level_of, settings, swept
-from workloads.errors import EndedEarly
 
 LATE = ("schedule lag p99 30 ms, over 20 ms",)
 

@@ -10,9 +10,9 @@ from math import log
 import numpy as np
 import pytest
 
-from loadtest.sweep.attainment import Attainment, attainment_of
-from loadtest.sweep.knee import Knee, RatedLevel, find_knee, held
-from loadtest.sweep.search import END_WIDTHS, KneeSearch
+from servetwin.loadtest.sweep.attainment import Attainment, attainment_of
+from servetwin.loadtest.sweep.knee import Knee, RatedLevel, find_knee, held
+from servetwin.loadtest.sweep.search import END_WIDTHS, KneeSearch
 
 MU_PER_S = 10.0
 WANTED = 0.95

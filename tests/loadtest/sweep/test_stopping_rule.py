@@ -2,8 +2,8 @@
 
 import pytest
 
-from loadtest.sweep.stopping_rule import SweepBudget, parse_budget
-from workloads.errors import LoadTestError
+from servetwin.loadtest.sweep.stopping_rule import SweepBudget, parse_budget
+from servetwin.workloads.errors import LoadTestError
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.sweep.level import COMPLETED, LevelPlan
-from loadtest.sweep.sweep import ALL_LEVELS, MISSED_ALONE, NARROW, Sweep
+from servetwin.loadtest.sweep.level import COMPLETED, LevelPlan
+from servetwin.loadtest.sweep.sweep import ALL_LEVELS, MISSED_ALONE, NARROW, Sweep
+from servetwin.workloads.errors import EndedEarly
 from tests.support.swept_levels import settings, swept, with_late_level
-from workloads.errors import EndedEarly
 
 
 def test_the_ends_come_first_and_rates_lie_evenly_between() -> None:

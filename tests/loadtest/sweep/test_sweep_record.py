@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.sweep.sweep_record import SWEEP, KeptSweep, is_sweep, load_sweep
-from sim.records.run import RunError
+from servetwin.loadtest.sweep.sweep_record import SWEEP, KeptSweep, is_sweep, load_sweep
+from servetwin.sim.records.run import RunError
 from tests.support.swept_levels import swept
 
 

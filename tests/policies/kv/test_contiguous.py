@@ -13,11 +13,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from policies.config import PolicyConfig, Reservation
-from policies.kv.contiguous import ContiguousKV
-from policies.lockstep import Lockstep
-from policies.protocols import KVUsage
-from policies.sequence import Sequence
+from servetwin.policies.config import PolicyConfig, Reservation
+from servetwin.policies.kv.contiguous import ContiguousKV
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.protocols import KVUsage
+from servetwin.policies.sequence import Sequence
 from tests.support.scheduler_steps import sequence
 
 STATEFUL = settings(stateful_step_count=40)

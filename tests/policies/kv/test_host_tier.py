@@ -1,8 +1,8 @@
 """The host tier: whole keys, the least recently used first out."""
 
-from policies.kv.host_moves import KeptPart
-from policies.kv.host_tier import HostTier
-from policies.sequence import Sequence
+from servetwin.policies.kv.host_moves import KeptPart
+from servetwin.policies.kv.host_tier import HostTier
+from servetwin.policies.sequence import Sequence
 
 
 def prompt(*keys: int, key_blocks: int = 1) -> Sequence:

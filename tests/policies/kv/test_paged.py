@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from policies.config import PolicyConfig
-from policies.config import PrefixIndex as IndexName
-from policies.kv.paged import PagedKV
-from policies.lockstep import Lockstep
-from policies.protocols import KVUsage
-from policies.sequence import Sequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.config import PrefixIndex as IndexName
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.protocols import KVUsage
+from servetwin.policies.sequence import Sequence
 from tests.support.counted_lines import lines_run
 from tests.support.scheduler_steps import sequence
 

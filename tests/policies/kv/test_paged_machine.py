@@ -11,11 +11,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from policies.config import PolicyConfig
-from policies.config import PrefixIndex as PrefixIndexName
-from policies.kv.paged import PagedKV
-from policies.lockstep import Lockstep
-from policies.sequence import Sequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.config import PrefixIndex as PrefixIndexName
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.sequence import Sequence
 
 STATEFUL = settings(stateful_step_count=40)
 

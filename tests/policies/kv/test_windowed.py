@@ -17,17 +17,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from policies.config import PolicyConfig
-from policies.kv.windowed import WindowedKV
-from policies.lockstep import Lockstep
-from policies.sequence import Sequence
-from sim.core.simulate import simulate
-from sim.step_times.step_time import LinearStepTime
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.windowed import WindowedKV
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
 from tests.support.effort import examples
 from tests.support.random_runs import Clock, every_scheduler, policies, run_checked, workloads
-from workloads.errors import PolicyError
-from workloads.request import Request
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
 WINDOWED = PolicyConfig(kv="windowed", kv_tokens=64, block_tokens=4, kv_window_tokens=10)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig
-from policies.kv.windowed import Residency
-from sim.shapes.feed_forward import Dense
-from sim.shapes.mixers import Attention
-from sim.shapes.model import LayerGroup, ModelShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.windowed import Residency
+from servetwin.sim.shapes.feed_forward import Dense
+from servetwin.sim.shapes.mixers import Attention
+from servetwin.sim.shapes.model import LayerGroup, ModelShape
 
 
 def kept(config: PolicyConfig, positions: int) -> int:

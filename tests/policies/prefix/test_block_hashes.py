@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from policies.prefix.block_hashes import BlockHashes
-from policies.prefix.prefix_index import PrefixIndex
-from policies.sequence import Sequence
+from servetwin.policies.prefix.block_hashes import BlockHashes
+from servetwin.policies.prefix.prefix_index import PrefixIndex
+from servetwin.policies.sequence import Sequence
 from tests.support.reference_index import ReferenceIndex
 
 MOST_BLOCKS = 12

@@ -13,8 +13,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from policies.prefix.block_runs import BlockRuns
-from policies.sequence import Sequence
+from servetwin.policies.prefix.block_runs import BlockRuns
+from servetwin.policies.sequence import Sequence
 from tests.support.counted_lines import lines_run
 
 Name = tuple[int, int]

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig
-from policies.kv.paged import PagedKV
-from policies.prefix.prefix_watch import PrefixWatch
-from policies.sequence import Sequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.prefix.prefix_watch import PrefixWatch
+from servetwin.policies.sequence import Sequence
 from tests.support.scheduler_steps import sequence
 
 

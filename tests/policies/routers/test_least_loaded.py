@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.routers.least_loaded import LeastLoaded, LoadRange
-from policies.routers.replica_loads import ReplicaLoads
+from servetwin.policies.routers.least_loaded import LeastLoaded, LoadRange
+from servetwin.policies.routers.replica_loads import ReplicaLoads
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from policies.routers.prefix_affinity import PrefixAffinity
-from policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from servetwin.policies.routers.prefix_affinity import PrefixAffinity
+from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from tests.support.checked import request
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.routers.replica_loads import ReplicaLoads
+from servetwin.policies.routers.replica_loads import ReplicaLoads
 
 
 def test_loads_are_requests_and_tokens_sent_and_not_ended() -> None:

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 
-from policies.registry import ROUTERS, build_router
-from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from policies.routers.router import Router
+from servetwin.policies.registry import ROUTERS, build_router
+from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from servetwin.policies.routers.router import Router
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.request import Request
 from tests.support.call_counts import calls_of
 from tests.support.checked import request
-from workloads.errors import PolicyError
-from workloads.request import Request
 
 
 def router_of(config: RouterConfig, replicas: ReplicaLoads, seed: int = 0) -> Router:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from sim.step_times.step_time import LinearStepTime
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler
-from workloads.request import Request
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
 

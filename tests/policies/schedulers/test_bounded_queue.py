@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig
-from policies.registry import MEMORIES
-from policies.schedulers.bounded_queue import BoundedQueue
-from policies.schedulers.prefill_first import PrefillFirst
-from policies.schedulers.queueing import WaitingQueue
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import MEMORIES
+from servetwin.policies.schedulers.bounded_queue import BoundedQueue
+from servetwin.policies.schedulers.prefill_first import PrefillFirst
+from servetwin.policies.schedulers.queueing import WaitingQueue
+from servetwin.workloads.request import Request
 from tests.support.random_runs import policies, workloads
 from tests.support.reference_queue import ReferenceQueue
 from tests.support.reference_runs import run_over_queues
 from tests.support.scheduler_steps import sequence
-from workloads.request import Request
 
 
 @pytest.mark.parametrize("batching", ["static", "continuous", "prefill-first", "chunked"])

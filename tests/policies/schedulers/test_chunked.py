@@ -2,8 +2,8 @@
 
 import pytest
 
-from policies.batch import BatchShape
-from policies.protocols import Scheduler
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.protocols import Scheduler
 from tests.support.scheduler_steps import added, line, scheduler_of, sequence, step, steps
 
 

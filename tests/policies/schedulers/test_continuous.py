@@ -2,11 +2,11 @@
 
 import pytest
 
-from policies.config import PolicyConfig
-from policies.kv.paged import PagedKV
-from policies.protocols import Refusal
-from policies.schedulers.continuous import ContinuousBatching
-from policies.sequence import Sequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.protocols import Refusal
+from servetwin.policies.schedulers.continuous import ContinuousBatching
+from servetwin.policies.sequence import Sequence
 from tests.support.scheduler_steps import added, scheduler_of, sequence, step, steps
 
 

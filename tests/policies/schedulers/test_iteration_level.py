@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from policies.batch import BatchShape
-from policies.config import PolicyConfig
-from sim.core.simulate import simulate
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.core.simulate import simulate
+from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler
 from tests.support.plain_server import PlainServer, run_plainly
 from tests.support.random_runs import STEP_TIME
-from workloads.request import Request
 
 MAX_SEQS, BUDGET, WATERMARK = 12, 96, 0.03
 RULES: dict[str, Any] = {

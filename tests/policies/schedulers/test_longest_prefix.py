@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig, PrefixIndex
-from policies.kv.paged import PagedKV
-from policies.schedulers.longest_prefix import SCANNED_HEADS, LongestPrefixFirst
-from policies.sequence import Sequence
+from servetwin.policies.config import PolicyConfig, PrefixIndex
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.schedulers.longest_prefix import SCANNED_HEADS, LongestPrefixFirst
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.request import Request
 from tests.support.checked import request
 from tests.support.random_runs import workloads
 from tests.support.reference_runs import run_over_queues
 from tests.support.scheduler_steps import sequence
 from tests.support.waiting_queues import pushed
-from workloads.request import Request
 
 
 def test_the_longest_prefix_is_sought_among_the_first_few_only() -> None:

@@ -1,7 +1,7 @@
 """How often a batch repeats, and which arrivals may end the repetition."""
 
-from policies.protocols import Scheduler
-from policies.sequence import Sequence
+from servetwin.policies.protocols import Scheduler
+from servetwin.policies.sequence import Sequence
 from tests.support.scheduler_steps import added, line, scheduler_of, sequence, step
 
 

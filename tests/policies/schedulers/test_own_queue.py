@@ -6,20 +6,20 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from policies.config import PolicyConfig
-from policies.invariants import InvariantChecked
-from policies.kv.paged import PagedKV
-from policies.protocols import KVMemory
-from policies.schedulers.continuous import ContinuousBatching
-from policies.schedulers.prefill_first import PrefillFirst
-from policies.schedulers.queueing import ArrivalOrder, RankedQueue, WaitingQueue
-from policies.schedulers.static import StaticBatching
-from policies.sequence import Sequence
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from sim.step_times.step_time import LinearStepTime
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.invariants import InvariantChecked
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.protocols import KVMemory
+from servetwin.policies.schedulers.continuous import ContinuousBatching
+from servetwin.policies.schedulers.prefill_first import PrefillFirst
+from servetwin.policies.schedulers.queueing import ArrivalOrder, RankedQueue, WaitingQueue
+from servetwin.policies.schedulers.static import StaticBatching
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.request import Request
 from tests.support.checked import request
-from workloads.request import Request
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
 

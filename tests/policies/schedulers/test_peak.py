@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.lockstep import Lockstep
-from policies.schedulers.peak import peak_tokens
-from policies.sequence import Sequence
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.schedulers.peak import peak_tokens
+from servetwin.policies.sequence import Sequence
 from tests.support.scheduler_steps import added, scheduler_of, sequence, steps
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from policies.config import Victim
-from policies.lockstep import Lockstep
-from policies.schedulers.preemption import HostMemory, choose_victim
-from policies.sequence import Sequence
+from servetwin.policies.config import Victim
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.schedulers.preemption import HostMemory, choose_victim
+from servetwin.policies.sequence import Sequence
 from tests.support.scheduler_steps import added, scheduler_of, sequence, step, steps
 
 

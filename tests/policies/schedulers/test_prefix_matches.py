@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from policies.config import PolicyConfig
-from policies.kv.contiguous import ContiguousKV
-from policies.kv.paged import PagedKV
-from policies.schedulers.prefix_matches import SoughtMatches, WatchedMatches, matches_in
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.contiguous import ContiguousKV
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.schedulers.prefix_matches import SoughtMatches, WatchedMatches, matches_in
 from tests.support.scheduler_steps import sequence
 
 

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig
-from policies.sequence import Sequence
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from sim.step_times.acceptance import Acceptance, Chain, Diffusion
-from sim.step_times.step_time import NoiseSample, StepNoise
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.acceptance import Acceptance, Chain, Diffusion
+from servetwin.sim.step_times.step_time import NoiseSample, StepNoise
+from servetwin.workloads.errors import EngineError, PolicyError
+from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
 from tests.support.drafted_runs import (
     DEPLOYMENTS,
@@ -27,8 +29,6 @@ from tests.support.drafted_runs import (
 )
 from tests.support.effort import examples
 from tests.support.random_runs import STEP_TIME, policies, workloads
-from workloads.errors import EngineError, PolicyError
-from workloads.request import Request
 
 
 def story(run: Run) -> list[str]:
@@ -382,8 +382,8 @@ def test_impossible_numbers_of_tokens_are_refused(tokens: int) -> None:
 @pytest.mark.slow
 def test_the_bundled_engine_refuses_it_without_a_drafter() -> None:
     pytest.importorskip("torch")
-    from engine.core.build import build_core
-    from engine.serve_options import ServeOptions
+    from servetwin.engine.core.build import build_core
+    from servetwin.engine.serve_options import ServeOptions
 
     config = PolicyConfig("speculative", draft_rows=2)
     message = "batching: speculative with draft_rows 2 needs a drafter: --technique speculative"

@@ -4,15 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from policies.batch import Batch
-from policies.config import PolicyConfig
-from policies.invariants import BUDGETS, POSITIONS, TOKENS, InvariantBroken, InvariantChecked
-from policies.kv.contiguous import ContiguousKV
-from policies.protocols import KVMemory
-from policies.schedulers.speculative import SpeculativeBatching
-from policies.sequence import Sequence
-from sim.core.simulate import simulate
-from sim.step_times.acceptance import Verifier
+from servetwin.policies.batch import Batch
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.invariants import (
+    BUDGETS,
+    POSITIONS,
+    TOKENS,
+    InvariantBroken,
+    InvariantChecked,
+)
+from servetwin.policies.kv.contiguous import ContiguousKV
+from servetwin.policies.protocols import KVMemory
+from servetwin.policies.schedulers.speculative import SpeculativeBatching
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.step_times.acceptance import Verifier
 from tests.support.checked import request
 from tests.support.drafted_runs import ONE_SECOND, SMALL, Scripted, drafted_run
 

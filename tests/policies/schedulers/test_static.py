@@ -1,6 +1,6 @@
 """Static batching: when a batch begins, what it holds, and when it ends."""
 
-from policies.protocols import Refusal
+from servetwin.policies.protocols import Refusal
 from tests.support.scheduler_steps import added, line, scheduler_of, sequence, step, steps
 
 STATIC = {"batching": "static", "wait_limit_s": 2.0, "max_seqs": 3}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.protocols import Scheduler
+from servetwin.policies.protocols import Scheduler
 from tests.support.scheduler_steps import added, scheduler_of, sequence, step, steps
 
 

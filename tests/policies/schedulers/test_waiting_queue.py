@@ -16,11 +16,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from policies.config import PolicyConfig, QueueOrder
-from policies.kv.paged import PagedKV
-from policies.schedulers.queueing import RankedQueue, queue_in_order
-from policies.schedulers.waiting_queue import UNUSED_SLACK
-from policies.sequence import Sequence
+from servetwin.policies.config import PolicyConfig, QueueOrder
+from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.schedulers.queueing import RankedQueue, queue_in_order
+from servetwin.policies.schedulers.waiting_queue import UNUSED_SLACK
+from servetwin.policies.sequence import Sequence
 from tests.support.counted_lines import lines_run
 from tests.support.reference_queue import ReferenceQueue
 from tests.support.scheduler_steps import sequence

@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig
-from policies.routers.replica_loads import RouterConfig
-from sim.core.cluster import simulate_cluster
-from sim.core.pools import Pool
-from sim.core.recorder import Recorder
-from sim.records.run import Run
-from sim.step_times.step_time import ApiLatency, FloatArray, LinearStepTime
-from sim.theory import closed_loop
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.routers.replica_loads import RouterConfig
+from servetwin.sim.core.cluster import simulate_cluster
+from servetwin.sim.core.pools import Pool
+from servetwin.sim.core.recorder import Recorder
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.step_time import ApiLatency, FloatArray, LinearStepTime
+from servetwin.sim.theory import closed_loop
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.generate import ClosedLoopSpec, generate_closed_loop
+from servetwin.workloads.generators.lengths import IntArray
+from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
 from tests.support.effort import REDUCTION, WIDENING
-from workloads.errors import TraceError
-from workloads.generators.generate import ClosedLoopSpec, generate_closed_loop
-from workloads.generators.lengths import IntArray
-from workloads.request import Request
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
 REPLICATIONS = 12

@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig
-from policies.protocols import Scheduler
-from policies.registry import ROUTERS
-from policies.routers.replica_loads import RouterConfig
-from sim.core.cluster import simulate_cluster
-from sim.core.kv_transfer import KVLink
-from sim.core.pools import Pool
-from sim.core.recorder import Recorder
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from sim.step_times.profile import load_profile
-from sim.step_times.step_time import ApiLatency, LinearStepTime, NoiseSample
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import Scheduler
+from servetwin.policies.registry import ROUTERS
+from servetwin.policies.routers.replica_loads import RouterConfig
+from servetwin.sim.core.cluster import simulate_cluster
+from servetwin.sim.core.kv_transfer import KVLink
+from servetwin.sim.core.pools import Pool
+from servetwin.sim.core.recorder import Recorder
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime, NoiseSample
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
 from tests.support.effort import examples
-from workloads.errors import PolicyError
-from workloads.request import Request
 
 STEP_TIME = LinearStepTime.of(
     {

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from policies.config import PolicyConfig
-from policies.routers.replica_loads import RouterConfig
-from sim.core.cluster import simulate_cluster
-from sim.core.pools import Pool
-from sim.step_times.step_time import LinearStepTime
-from sim.theory import md1_wait_s, tandem_sojourn_s
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.routers.replica_loads import RouterConfig
+from servetwin.sim.core.cluster import simulate_cluster
+from servetwin.sim.core.pools import Pool
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.sim.theory import md1_wait_s, tandem_sojourn_s
 from tests.support.checked import request
 from tests.support.effort import REDUCTION, WIDENING
 

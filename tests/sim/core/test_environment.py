@@ -5,7 +5,7 @@ These tests fail where a version of SimPy lacks what is used of it.
 
 from simpy.events import Event
 
-from sim.core.environment import Alarm, Environment
+from servetwin.sim.core.environment import Alarm, Environment
 
 FAR = (1 << 70) + 1
 """A tick that a float cannot hold."""

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig
-from policies.registry import MEMORIES
-from sim.core.simulate import simulate
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import MEMORIES
+from servetwin.sim.core.simulate import simulate
+from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
 from tests.support.effort import examples
 from tests.support.random_runs import (
@@ -22,7 +23,6 @@ from tests.support.random_runs import (
     run_checked,
     workloads,
 )
-from workloads.request import Request
 
 
 @every_scheduler

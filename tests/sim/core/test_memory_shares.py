@@ -14,14 +14,14 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import lognorm
 
-from policies.config import PolicyConfig, Reservation, Waste
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.step_times.step_time import LinearStepTime
-from sim.theory import RegionUse, mean_paged_waste_tokens, region_use, sampled_region_use
-from sim.theory.selftest.judge import half_width
+from servetwin.policies.config import PolicyConfig, Reservation, Waste
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.sim.theory import RegionUse, mean_paged_waste_tokens, region_use, sampled_region_use
+from servetwin.sim.theory.selftest.judge import half_width
+from servetwin.workloads.request import Request
 from tests.support.effort import FULL, WIDENING
-from workloads.request import Request
 
 pytestmark = pytest.mark.slow
 

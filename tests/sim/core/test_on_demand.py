@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig
-from policies.registry import ROUTERS
-from policies.routers.replica_loads import RouterConfig
-from sim.core.cluster import simulate_cluster
-from sim.core.kv_transfer import KVLink
-from sim.core.pools import Pool
-from sim.core.recorder import USAGE_COLUMNS, Recorder
-from sim.records.run import Run
-from sim.step_times.acceptance import Chain
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import ROUTERS
+from servetwin.policies.routers.replica_loads import RouterConfig
+from servetwin.sim.core.cluster import simulate_cluster
+from servetwin.sim.core.kv_transfer import KVLink
+from servetwin.sim.core.pools import Pool
+from servetwin.sim.core.recorder import USAGE_COLUMNS, Recorder
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.acceptance import Chain
+from servetwin.workloads.request import Request
 from tests.support.call_counts import calls_of
 from tests.support.checked import CheckedScheduler, request
 from tests.support.effort import examples
 from tests.support.random_runs import STEP_TIME, every_scheduler, policies, workloads
-from workloads.request import Request
 
 LINK = KVLink(0.01, 0.001)
 FAR_S = 1e5
@@ -151,7 +151,7 @@ def test_only_replicas_that_get_a_request_catch_up_where_no_loads_are_read() -> 
 def test_loads_are_kept_for_routers_that_may_read_them_and_for_no_others(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
-        "from policies.routers.routing import RoundRobin\n"
+        "from servetwin.policies.routers.routing import RoundRobin\n"
         "class Mine(RoundRobin):\n"
         "    def choose(self, request, now_s):\n"
         "        requests = self._loads.requests(now_s)\n"

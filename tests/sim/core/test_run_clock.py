@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batch import Batch, BatchShape, ScheduledSequence
-from policies.drafted_decodes import DraftedDecodes
-from policies.lockstep import Lockstep
-from sim.core.run_clock import PassClock, PiecewiseClock, SampledClock, run_clock
-from sim.step_times.extrapolation import ExtrapolatedStepTime
-from sim.step_times.piecewise import Piece, PiecewiseStepTime
-from sim.step_times.protocol import FloatArray
-from sim.step_times.provenance import MeasuredRange
-from sim.step_times.step_time import (
+from servetwin.policies.batch import Batch, BatchShape, ScheduledSequence
+from servetwin.policies.drafted_decodes import DraftedDecodes
+from servetwin.policies.lockstep import Lockstep
+from servetwin.sim.core.run_clock import PassClock, PiecewiseClock, SampledClock, run_clock
+from servetwin.sim.step_times.extrapolation import ExtrapolatedStepTime
+from servetwin.sim.step_times.piecewise import Piece, PiecewiseStepTime
+from servetwin.sim.step_times.protocol import FloatArray
+from servetwin.sim.step_times.provenance import MeasuredRange
+from servetwin.sim.step_times.step_time import (
     FEATURES,
     UNIT_BITS,
     LinearStepTime,

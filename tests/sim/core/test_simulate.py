@@ -3,12 +3,12 @@
 import pytest
 import simpy
 
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from sim.step_times.step_time import LinearStepTime
-from workloads.request import Request
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.request import Request
 
 SECOND = LinearStepTime.of({"constant": 1.0})
 STATIC = PolicyConfig(batching="static", wait_limit_s=0.5, max_seqs=4)

@@ -6,14 +6,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from policies.config import PolicyConfig
-from policies.registry import SCHEDULERS
-from sim.core.recorder import USAGE_COLUMNS
-from sim.core.simulate import simulate
-from sim.records.run import Run
-from sim.step_times.step_time import LinearStepTime
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import SCHEDULERS
+from servetwin.sim.core.recorder import USAGE_COLUMNS
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
-from workloads.request import Request
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
 SMALL = PolicyConfig(

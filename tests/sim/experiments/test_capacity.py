@@ -12,9 +12,9 @@ from scipy.integrate import trapezoid
 from scipy.optimize import brentq
 from scipy.stats import t as student
 
-from sim.experiments import capacity
-from sim.experiments.bisection import RateBracket, bisect_rate
-from sim.experiments.capacity import (
+from servetwin.sim.experiments import capacity
+from servetwin.sim.experiments.bisection import RateBracket, bisect_rate
+from servetwin.sim.experiments.capacity import (
     Capacity,
     SLOTarget,
     containing,
@@ -22,18 +22,18 @@ from sim.experiments.capacity import (
     saturation_interval,
     saturation_rate_per_s,
 )
-from sim.experiments.predict import Interval
-from sim.experiments.scenario import ClusterConfig, Scenario, replicate
-from sim.records.metrics import SLO
-from sim.step_times.profile import Profile, load_profile
-from sim.theory.selftest.case import ONE_SLOT, poisson_arrivals_s, trace
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario, replicate
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.step_times.profile import Profile, load_profile
+from servetwin.sim.theory.selftest.case import ONE_SLOT, poisson_arrivals_s, trace
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import limit
 from tests.support.command import refused, servetwin
 from tests.support.effort import REDUCTION, WIDENING
 from tests.support.paths import SAMPLE
-from workloads.errors import TraceError
-from workloads.sample import sample_trace
-from workloads.trace import Trace
-from workloads.transform import limit
 
 pytestmark = pytest.mark.slow
 

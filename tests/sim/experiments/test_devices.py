@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.scenario.server_options import ServerOptions
-from sim.experiments.counted import times
-from sim.experiments.devices import devices, devices_of
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.step_times.profile import load_profile
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.sim.experiments.counted import times
+from servetwin.sim.experiments.devices import devices, devices_of
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.step_times.profile import load_profile
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.experiments.frontier import (
+from servetwin.sim.experiments.frontier import (
     GOODPUT,
     INTERACTIVITY,
     at_interactivity,

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import gamma
 
-import sim.theory as theory
-import sim.theory.selftest.case as case
-from sim.experiments.capacity import SLOTarget
-from sim.experiments.counted import Replicas, Users, times
-from sim.experiments.how_many import (
+import servetwin.sim.theory as theory
+import servetwin.sim.theory.selftest.case as case
+from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.experiments.counted import Replicas, Users, times
+from servetwin.sim.experiments.how_many import (
     CountQuestion,
     CountSearch,
     DrawnSearch,
@@ -28,17 +28,17 @@ from sim.experiments.how_many import (
     search,
     search_drawn,
 )
-from sim.experiments.predict import run_once
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.experiments.turning_point import TurningPoint
-from sim.records.metrics import SLO
-from sim.step_times.profile import Profile, load_profile
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.experiments.turning_point import TurningPoint
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.step_times.profile import Profile, load_profile
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
+from servetwin.workloads.request import Request
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.trace import Trace
 from tests.support.effort import REDUCTION, examples
-from workloads.errors import TraceError
-from workloads.generators.pauses import ExponentialPause, LognormalPause
-from workloads.request import Request
-from workloads.sample import sample_trace
-from workloads.trace import Trace
 
 STEP_S = 0.01
 STEPS = 100

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.experiments.imposed import Imposed, simulate_imposed
-from sim.experiments.scenario import Scenario
-from sim.records.metrics import LATENCIES
-from sim.records.run import Run
-from sim.step_times.profile import load_profile
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.imposed import Imposed, simulate_imposed
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 PROFILE = load_profile("base-cpu").scaled(0.3)
 POLICIES = PolicyConfig(max_seqs=8, kv_tokens=4096, batching="chunked", token_budget=128)
@@ -105,7 +105,7 @@ def test_requests_are_admitted_in_the_measured_order() -> None:
 
 
 def test_nothing_imposed_is_the_simulation_itself() -> None:
-    from sim.experiments.predict import run_once
+    from servetwin.sim.experiments.predict import run_once
 
     expected = run_once(TRACE, SCENARIO, seed=7).requests
     assert simulate_imposed(TRACE, SCENARIO, Imposed(), 7).requests.equals(expected)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sim.experiments.linearised import linearised
-from sim.experiments.stamp_fit import FITTED
-from sim.step_times.step_time import LinearStepTime
+from servetwin.sim.experiments.linearised import linearised
+from servetwin.sim.experiments.stamp_fit import FITTED
+from servetwin.sim.step_times.step_time import LinearStepTime
 
 
 def test_a_sum_of_the_features_is_found_again() -> None:

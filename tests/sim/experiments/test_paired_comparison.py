@@ -5,14 +5,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from sim.experiments.paired_comparison import (
+from servetwin.sim.experiments.paired_comparison import (
     METRICS,
     compare,
     compare_summaries,
     request_differences,
 )
-from sim.records.metrics import derive, figure
-from sim.records.run import Run, RunError
+from servetwin.sim.records.metrics import derive, figure
+from servetwin.sim.records.run import Run, RunError
 
 IDS = ["a", "b", "c"]
 

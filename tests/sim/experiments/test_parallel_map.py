@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sim.experiments.lost_items import LostItems
-from sim.experiments.parallel_map import map_on_processes, map_on_ray
+from servetwin.sim.experiments.lost_items import LostItems
+from servetwin.sim.experiments.parallel_map import map_on_processes, map_on_ray
+from servetwin.workloads.errors import TraceError
 from tests.support.local_ray import local_ray
 from tests.support.paths import ROOT
-from workloads.errors import TraceError
 
 pytestmark = pytest.mark.slow
 
@@ -112,7 +112,7 @@ def test_a_script_without_a_guard_ends_with_the_reason(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "from operator import add\n"
-        "from sim.experiments.parallel_map import map_on_processes\n"
+        "from servetwin.sim.experiments.parallel_map import map_on_processes\n"
         "list(map_on_processes(add, 1, [1, 2], 2))\n"
     )
     done = subprocess.run(

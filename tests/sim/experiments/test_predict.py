@@ -5,20 +5,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.scenario.scenario_file import ScenarioFile, parse_scenario
-from sim.experiments.predict import (
+from servetwin.app.scenario.scenario_file import ScenarioFile, parse_scenario
+from servetwin.sim.experiments.predict import (
     Interval,
     difference,
     interval,
     run_once,
     summaries_over_seeds,
 )
-from sim.experiments.scenario import Scenario, replicate
-from sim.records.metrics import figure
-from sim.step_times.profile import load_profile
-from workloads.sample import sample_trace
-from workloads.trace import Trace
-from workloads.transform import at_rate, limit
+from servetwin.sim.experiments.scenario import Scenario, replicate
+from servetwin.sim.records.metrics import figure
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate, limit
 
 BASE = "workload: {requests: 80, rate_per_s: 20}"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from sim.experiments import ray_cluster as module
-from sim.experiments.ray_cluster import PACKAGES, ray_cluster
+from servetwin.sim.experiments import ray_cluster as module
+from servetwin.sim.experiments.ray_cluster import PACKAGES, ray_cluster
+from servetwin.workloads.errors import ServetwinError
 from tests.support.paths import ROOT
-from workloads.errors import ServetwinError
 
 
 @pytest.fixture(autouse=True)

@@ -6,15 +6,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from policies.config import PolicyConfig
-from sim.experiments.predict import run_once
-from sim.experiments.recorded_scenario import recorded_scenario
-from sim.records.run import RunError, load_run
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.recorded_scenario import recorded_scenario
+from servetwin.sim.records.run import RunError, load_run
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.transform import limit
 from tests.support.command import servetwin
 from tests.support.paths import SAMPLE
-from workloads.errors import ServetwinError
-from workloads.sample import sample_trace
-from workloads.transform import limit
 
 TRACE = limit(sample_trace(), 40)
 

@@ -8,20 +8,20 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from policies.config import PolicyConfig
-from policies.registry import ROUTERS
-from sim.experiments.predict import run_once
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.explain.explain import PARTS
-from sim.records.run import Run, load_run
-from sim.step_times.profile import Profile, load_profile
-from sim.techniques.build import build_setup
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import ROUTERS
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.explain.explain import PARTS
+from servetwin.sim.records.run import Run, load_run
+from servetwin.sim.step_times.profile import Profile, load_profile
+from servetwin.sim.techniques.build import build_setup
+from servetwin.workloads.errors import PolicyError, ServetwinError
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.command import servetwin
 from tests.support.paths import SAMPLE
-from workloads.errors import PolicyError, ServetwinError
-from workloads.reading import read_trace
-from workloads.trace import Trace
 
 COMPUTED = load_profile("llama-3-8b-h100")
 MEASURED = load_profile("base-cpu")

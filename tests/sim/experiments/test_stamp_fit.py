@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.experiments.stamp_fit import FITTED, REQUEST_S, fit_stamps
-from sim.step_times.step_time import ApiLatency, LinearStepTime
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.stamp_fit import FITTED, REQUEST_S, fit_stamps
+from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 TRUTH = {
     "constant": 1e-2, "decode_sequences": 2e-5, "prefill_chunks": 1e-4, "rows_from_0": 2e-5,

@@ -4,11 +4,11 @@ thing each."""
 import pandas as pd
 import pytest
 
-from app.scenario.scenario_file import parse_scenario
-from sim.core.recorder import STEP_COLUMNS
-from sim.experiments.predict import run_once
-from sim.explain.bottleneck import Bottleneck, find_bottleneck
-from sim.records.run import Run
+from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.sim.core.recorder import STEP_COLUMNS
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.explain.bottleneck import Bottleneck, find_bottleneck
+from servetwin.sim.records.run import Run
 
 POLICIES = {"batching": "continuous", "max_seqs": 4}
 

@@ -12,19 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from policies.step_record import StepRecord
-from sim.core.cluster import simulate_cluster
-from sim.core.kv_transfer import KVLink
-from sim.core.pools import Pool
-from sim.core.recorder import Recorder
-from sim.core.simulate import simulate
-from sim.explain.explain import PARTS, Explainer, Explanation, servers_of
-from sim.records.metrics import derive
-from sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, RunError, stamps_frame
-from sim.step_times.step_time import ApiLatency, LinearStepTime
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.step_record import StepRecord
+from servetwin.sim.core.cluster import simulate_cluster
+from servetwin.sim.core.kv_transfer import KVLink
+from servetwin.sim.core.pools import Pool
+from servetwin.sim.core.recorder import Recorder
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.explain.explain import PARTS, Explainer, Explanation, servers_of
+from servetwin.sim.records.metrics import derive
+from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, RunError, stamps_frame
+from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
+from servetwin.workloads.request import Request
 from tests.support.checked import request
 from tests.support.effort import FULL, examples
 from tests.support.explained_runs import (
@@ -38,7 +39,6 @@ from tests.support.explained_runs import (
     simulated,
     write_profile,
 )
-from workloads.request import Request
 
 
 def explained(run: Run, request_id: str) -> Explanation:

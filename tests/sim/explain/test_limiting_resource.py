@@ -3,13 +3,13 @@
 import pandas as pd
 import pytest
 
-from app.scenario.scenario_file import parse_scenario
-from sim.core.recorder import STEP_COLUMNS
-from sim.experiments.predict import run_once
-from sim.explain.bottleneck import find_bottleneck
-from sim.explain.limiting_resource import Limiting, limiting_resource
-from sim.records.metrics import SLO
-from sim.records.run import Run
+from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.sim.core.recorder import STEP_COLUMNS
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.explain.bottleneck import find_bottleneck
+from servetwin.sim.explain.limiting_resource import Limiting, limiting_resource
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import Run
 
 TTFT, TPOT = SLO(ttft_s=0.5), SLO(tpot_s=0.02)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.explain.explain import Explainer
-from sim.explain.timeline import REPLICAS, REQUESTS, Event, trace_events, write_trace
-from sim.records.run import Run, RunError
+from servetwin.sim.explain.explain import Explainer
+from servetwin.sim.explain.timeline import REPLICAS, REQUESTS, Event, trace_events, write_trace
+from servetwin.sim.records.run import Run, RunError
 from tests.support.checked import request
 from tests.support.explained_runs import (
     CONFIG,

@@ -4,13 +4,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from sim.formulas.block_shapes import block_shapes
-from sim.shapes.catalogue import find_model
-from sim.shapes.feed_forward import Dense
-from sim.shapes.mixers import Attention
-from sim.shapes.model import LayerGroup, ModelShape
-from sim.step_times.roofline.matrix_products import model_products
-from workloads.errors import PolicyError
+from servetwin.sim.formulas.block_shapes import block_shapes
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.shapes.feed_forward import Dense
+from servetwin.sim.shapes.mixers import Attention
+from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.step_times.roofline.matrix_products import model_products
+from servetwin.workloads.errors import PolicyError
 
 FloatArray = npt.NDArray[np.float64]
 LLAMA = find_model("llama-2-7b")

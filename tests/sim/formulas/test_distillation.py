@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sim.formulas.distillation import distillation_loss
+from servetwin.sim.formulas.distillation import distillation_loss
 
 
 def test_distillation_loss() -> None:

@@ -2,18 +2,18 @@
 
 import pytest
 
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.formulas.phases import (
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.formulas.phases import (
     Phases,
     activation_bytes,
     batch_where_kv_outweighs_weights,
     decode_traffic_ratio,
 )
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.step_time import LinearStepTime
-from workloads.request import Request
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.request import Request
 
 GPT_3 = find_model("gpt-3-175b")
 A100 = find_hardware("a100-80gb")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.published.claim import Claim, Number
+from servetwin.sim.published.claim import Claim, Number
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@
 
 import pytest
 
-from app.scenario.technique_scenario import read_technique_scenario
-from sim.published.effects import EFFECTS, MEASURED, PublishedEffect, measured_effects
-from sim.published.errors import ERRORS
-from sim.published.tables import TABLES
-from sim.shapes.catalogue import find_model
-from sim.techniques.effects import METRICS, REPLICATIONS, Effect
-from sim.techniques.quality import quality_of
+from servetwin.app.scenario.technique_scenario import read_technique_scenario
+from servetwin.sim.published.effects import EFFECTS, MEASURED, PublishedEffect, measured_effects
+from servetwin.sim.published.errors import ERRORS
+from servetwin.sim.published.tables import TABLES
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.techniques.effects import METRICS, REPLICATIONS, Effect
+from servetwin.sim.techniques.quality import quality_of
 
 pytestmark = pytest.mark.slow
 Found = dict[str, tuple[PublishedEffect, Effect]]

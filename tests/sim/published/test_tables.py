@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from sim.published.tables import TABLES, find_table
-from workloads.errors import PolicyError
+from servetwin.sim.published.tables import TABLES, find_table
+from servetwin.workloads.errors import PolicyError
 
 SIMULATED = "frameworks"
 NAMES = [pytest.param(n, marks=pytest.mark.slow) if n == SIMULATED else n for n in TABLES]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from sim.records.durations import duration, duration_unit
+from servetwin.sim.records.durations import duration, duration_unit
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.records.file_claim import claimed_file, claimed_profile
-from sim.records.file_lock import ClaimError
+from servetwin.sim.records.file_claim import claimed_file, claimed_profile
+from servetwin.sim.records.file_lock import ClaimError
 
 PROFILE = '{"layouts": {}}'
 

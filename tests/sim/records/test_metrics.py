@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sim.records.metrics import SLO, derive, describe, figure, summarize
+from servetwin.sim.records.metrics import SLO, derive, describe, figure, summarize
+from servetwin.workloads.request import CANCELLED_BY_TEST
 from tests.support.request_frames import four_requests, four_stamps
-from workloads.request import CANCELLED_BY_TEST
 
 
 def test_latencies_follow_their_definitions() -> None:

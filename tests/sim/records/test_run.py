@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sim.records.run import (
+from servetwin.sim.records.run import (
     HANDOVER_COLUMNS,
     PAUSE_COLUMNS,
     NotSaved,

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from sim.records.file_lock import ClaimError
-from sim.records.own_files import CLAIM
-from sim.records.run_claim import claimed_new_run, claimed_run
+from servetwin.sim.records.file_lock import ClaimError
+from servetwin.sim.records.own_files import CLAIM
+from servetwin.sim.records.run_claim import claimed_new_run, claimed_run
 from tests.support.paths import ROOT
 
 WRITER = """
 import sys, time
 from pathlib import Path
-from sim.records.run_claim import claimed_run
+from servetwin.sim.records.run_claim import claimed_run
 with claimed_run(Path(sys.argv[1])) as claim:
     folder = claim.begin()
     for name in ("trace.jsonl", "level/requests.parquet", "level/odd.bin"):

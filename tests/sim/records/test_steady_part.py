@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.records.metrics import derive, summarize
-from sim.records.steady_part import (
+from servetwin.sim.records.metrics import derive, summarize
+from servetwin.sim.records.steady_part import (
     MIN_REQUESTS,
     describe_steady,
     is_growth,
@@ -16,7 +16,7 @@ from sim.records.steady_part import (
     number_found,
     steady_part,
 )
-from sim.theory import mg1_wait_s
+from servetwin.sim.theory import mg1_wait_s
 from tests.support.figure_frames import requests_frame
 
 WHOLE = st.lists(st.integers(-1000, 1000).map(lambda n: 5 * n), min_size=50, max_size=200)

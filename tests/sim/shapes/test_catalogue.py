@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.models.model_config import PRESETS
-from sim.shapes import find_hardware, find_model, shipped_hardware, shipped_models
+from servetwin.engine.models.model_config import PRESETS
+from servetwin.sim.shapes import find_hardware, find_model, shipped_hardware, shipped_models
 
 BYTES = 2  # per element, in all tables
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.shapes import entry_errors as words
-from sim.shapes import find_hardware, find_model, model_from_hf_config
-from workloads.errors import ShapeError
+from servetwin.sim.shapes import entry_errors as words
+from servetwin.sim.shapes import find_hardware, find_model, model_from_hf_config
+from servetwin.workloads.errors import ShapeError
 
 SHAPES = Path(words.__file__).parent
 DEVICE = json.loads((SHAPES / "devices" / "h100.json").read_text())

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sim.shapes import Experts, LatentAttention, ModelShape, find_model
-from sim.shapes.hf_config import model_from_hf_config
+from servetwin.sim.shapes import Experts, LatentAttention, ModelShape, find_model
+from servetwin.sim.shapes.hf_config import model_from_hf_config
 from tests.support.hf_configs import DEEPSEEK, LLAMA, QWEN_EXPERTS, WIDE_HEADS, windows
 
 

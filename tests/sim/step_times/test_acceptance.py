@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import brentq
 
-from policies.batch import Batch
-from policies.drafted_decodes import DraftedDecodes
-from policies.sequence import SampleGroup, Sequence
-from sim.step_times.acceptance import (
+from servetwin.policies.batch import Batch
+from servetwin.policies.drafted_decodes import DraftedDecodes
+from servetwin.policies.sequence import SampleGroup, Sequence
+from servetwin.sim.step_times.acceptance import (
     Acceptance,
     Blockwise,
     Chain,
@@ -24,8 +24,8 @@ from sim.step_times.acceptance import (
     Tree,
     Verifier,
 )
-from sim.step_times.rejection_sampling import accept_or_replace, acceptance_rate
-from workloads.errors import PolicyError
+from servetwin.sim.step_times.rejection_sampling import accept_or_replace, acceptance_rate
+from servetwin.workloads.errors import PolicyError
 
 SIGNIFICANCE = 1e-3
 """Of tests with a fixed seed: a wrong law fails, a right one failed (or not) when written."""

@@ -5,20 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from policies.batch import BatchShape
-from policies.config import PolicyConfig
-from sim.step_times.black_box_fit import chunk_spread_s, fit_black_box
-from sim.step_times.black_box_steps import (
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.step_times.black_box_fit import chunk_spread_s, fit_black_box
+from servetwin.sim.step_times.black_box_steps import (
     ObservedRequest,
     StepInterval,
     observed_steps,
     pieces,
     read_intervals,
 )
-from sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
+from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
+from servetwin.workloads.errors import ProfileError
+from servetwin.workloads.request import Request
 from tests.support.simulated_sender import SimulatedSender
-from workloads.errors import ProfileError
-from workloads.request import Request
 
 pytestmark = pytest.mark.slow
 

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.experiments.predict import Prediction, predict, predict_scenario, runs_over_seeds
-from sim.experiments.scenario import ClusterConfig, Scenario, replicate
-from sim.records.run import Run
-from sim.step_times.extrapolation import ExtrapolatedStepTime, draw_extrapolation_factor
-from sim.step_times.profile import Profile, StepTimeFit, load_profile
-from sim.step_times.provenance import (
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.predict import Prediction, predict, predict_scenario, runs_over_seeds
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario, replicate
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.extrapolation import ExtrapolatedStepTime, draw_extrapolation_factor
+from servetwin.sim.step_times.profile import Profile, StepTimeFit, load_profile
+from servetwin.sim.step_times.provenance import (
     Calibration,
     MeasuredRange,
 )
-from sim.step_times.step_time import (
+from servetwin.sim.step_times.step_time import (
     FEATURES,
     ROW_KNOTS,
     LinearStepTime,
@@ -30,11 +30,11 @@ from sim.step_times.step_time import (
     StepNoise,
     features,
 )
+from servetwin.workloads.request import Request
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.effort import examples
-from workloads.request import Request
-from workloads.sample import sample_trace
-from workloads.trace import Trace
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from sim.step_times.fit import StepSample, fit_line, fit_step_time, noise_quantiles
-from sim.step_times.profile import Profile, StepTimeFit, load_profile, shipped_profiles
-from sim.step_times.step_time import FEATURES, LinearStepTime, NoiseSample, StepNoise, features
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.fit import StepSample, fit_line, fit_step_time, noise_quantiles
+from servetwin.sim.step_times.profile import Profile, StepTimeFit, load_profile, shipped_profiles
+from servetwin.sim.step_times.step_time import (
+    FEATURES,
+    LinearStepTime,
+    NoiseSample,
+    StepNoise,
+    features,
+)
+from servetwin.workloads.errors import ProfileError
 from tests.support.call_counts import calls_of
-from workloads.errors import ProfileError
 
 TRUTH = LinearStepTime.of(
     {

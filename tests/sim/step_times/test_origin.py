@@ -6,12 +6,18 @@ from typing import get_args
 
 import pytest
 
-from policies.config import PolicyConfig
-from sim.step_times.origin import MEANINGS, ORIGINS, Origin, origin_in_words
-from sim.step_times.plugin_server import PluginServer
-from sim.step_times.profile import load_profile, shipped_profiles
-from sim.step_times.tables import KernelTable, LayerTable, OperatorTable, PhaseTable, TableProfile
-from sim.techniques.build import build_setup
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.step_times.origin import MEANINGS, ORIGINS, Origin, origin_in_words
+from servetwin.sim.step_times.plugin_server import PluginServer
+from servetwin.sim.step_times.profile import load_profile, shipped_profiles
+from servetwin.sim.step_times.tables import (
+    KernelTable,
+    LayerTable,
+    OperatorTable,
+    PhaseTable,
+    TableProfile,
+)
+from servetwin.sim.techniques.build import build_setup
 from tests.support.made_kernels import MadeKernels
 from tests.support.paths import DOCS
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.step_times.profile import load_profile
-from sim.step_times.step_time import FEATURES
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.sim.step_times.step_time import FEATURES
 from tests.support.command import refused
 from tests.support.paths import SAMPLE
 

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.recorder import STEP_COLUMNS
-from sim.core.simulate import simulate
-from sim.experiments.predict import run_once
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.step_times.profile import Profile, load_profile
-from sim.step_times.provenance import (
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.recorder import STEP_COLUMNS
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.step_times.profile import Profile, load_profile
+from servetwin.sim.step_times.provenance import (
     Calibration,
     Excess,
     Formula,
@@ -23,9 +23,9 @@ from sim.step_times.provenance import (
     Source,
     run_provenance,
 )
-from sim.step_times.step_time import FEATURES, LinearStepTime, features
+from servetwin.sim.step_times.step_time import FEATURES, LinearStepTime, features
+from servetwin.workloads.sample import sample_trace
 from tests.support.checked import request
-from workloads.sample import sample_trace
 
 MEASURED = load_profile("base-cpu")
 COMPUTED = load_profile("llama-3-8b-h100")

@@ -2,15 +2,15 @@
 
 import pytest
 
-from sim.step_times.server_overheads import (
+from servetwin.sim.step_times.server_overheads import (
     MOST_S,
     ServerOverheads,
     fitted_overheads,
     overheads_of,
     parse_overheads,
 )
-from sim.step_times.step_time import ApiLatency
-from workloads.errors import ProfileError
+from servetwin.sim.step_times.step_time import ApiLatency
+from servetwin.workloads.errors import ProfileError
 
 
 def test_terms_are_given_in_seconds() -> None:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.streams import merged_parts, table_sink
-from sim.streams.merged_parts import chained, merged
-from sim.streams.row_groups import SCHEMAS
-from sim.streams.table_sink import Spool
+from servetwin.sim.streams import merged_parts, table_sink
+from servetwin.sim.streams.merged_parts import chained, merged
+from servetwin.sim.streams.row_groups import SCHEMAS
+from servetwin.sim.streams.table_sink import Spool
 
 Ends = list[tuple[float, int]]
 

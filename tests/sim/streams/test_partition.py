@@ -6,13 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policies.registry import ROUTERS, build_router
-from policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from policies.routers.routing import is_blind
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.streams.partition import BLIND_NAMES, Part, joined, parts_of, require_partitionable
+from servetwin.policies.registry import ROUTERS, build_router
+from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from servetwin.policies.routers.routing import is_blind
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.streams.partition import (
+    BLIND_NAMES,
+    Part,
+    joined,
+    parts_of,
+    require_partitionable,
+)
+from servetwin.workloads.errors import PolicyError
 from tests.support.streamed_runs import NOISY, WITHOUT_NOISE
-from workloads.errors import PolicyError
 
 SINGLE = Scenario(WITHOUT_NOISE.policy_config(), WITHOUT_NOISE)
 

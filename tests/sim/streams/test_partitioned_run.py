@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.scenario.streams.stream_options import StreamOptions
-from policies.config import PolicyConfig
-from sim.experiments.parallel_map import map_on_processes
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.step_times.profile import ApiLatencyFit
-from sim.streams.part_run import DividedRun, PartDone, simulate_part
-from sim.streams.partition import Part
+from servetwin.app.scenario.streams.stream_options import StreamOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.parallel_map import map_on_processes
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.step_times.profile import ApiLatencyFit
+from servetwin.sim.streams.part_run import DividedRun, PartDone, simulate_part
+from servetwin.sim.streams.partition import Part
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.request import Request
 from tests.support.streamed_runs import (
     NOISY,
     WITHOUT_NOISE,
@@ -29,8 +31,6 @@ from tests.support.streamed_runs import (
     traces,
     written,
 )
-from workloads.errors import PolicyError
-from workloads.request import Request
 
 
 @given(traces(), configs(), st.integers(1, 9), st.booleans())
@@ -71,7 +71,7 @@ def same_bytes(
     first_part: int = 4,
 ) -> None:
     with small_pieces(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workloads.streams.quiet_moments.FIRST_PART", first_part)
+        patch.setattr("servetwin.workloads.streams.quiet_moments.FIRST_PART", first_part)
         trace = written(requests, folder)
         one = streamed(trace, scenario, folder / "one", macro)
         assert divided(trace, scenario, folder / "parts", parts, macro=macro) == one

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig
-from sim.experiments.predict import run_once
-from sim.experiments.scenario import ClusterConfig, Scenario
-from sim.step_times.profile import Profile
-from sim.streams.sketched_summary import Sketch
-from sim.streams.streamed_run import open_loop
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.step_times.profile import Profile
+from servetwin.sim.streams.sketched_summary import Sketch
+from servetwin.sim.streams.streamed_run import open_loop
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.streamed_runs import (
     NOISY,
     WITHOUT_NOISE,
@@ -26,8 +28,6 @@ from tests.support.streamed_runs import (
     traces,
     written,
 )
-from workloads.request import Request
-from workloads.trace import Trace
 
 
 def frame(files: dict[str, bytes], name: str) -> pd.DataFrame:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.shapes.catalogue import find_model
-from sim.shapes.feed_forward import Dense
-from sim.shapes.mixers import Attention, LatentAttention, Mixer
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.efficiency import DEFAULT, IDEAL, Efficiency
-from sim.step_times.roofline.operators import decode_attention
-from sim.techniques.attention import (
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.shapes.feed_forward import Dense
+from servetwin.sim.shapes.mixers import Attention, LatentAttention, Mixer
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.efficiency import DEFAULT, IDEAL, Efficiency
+from servetwin.sim.step_times.roofline.operators import decode_attention
+from servetwin.sim.techniques.attention import (
     CrossLayer,
     Dilated,
     GroupedQuery,
@@ -22,12 +22,12 @@ from sim.techniques.attention import (
     SlidingWindow,
     Streaming,
 )
-from sim.techniques.experts import MixtureOfExperts
-from sim.techniques.memory import LowRankKV
-from sim.techniques.technique import Technique
+from servetwin.sim.techniques.experts import MixtureOfExperts
+from servetwin.sim.techniques.memory import LowRankKV
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError
 from tests.support.attention_techniques import A100, LLAMA, MLA, applied, ideal, layers_of, step_s
 from tests.support.effort import examples
-from workloads.errors import PolicyError
 
 LLAMA_13B = find_model("llama-2-13b")
 

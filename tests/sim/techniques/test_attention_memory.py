@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.experiments.predict import run_once
-from sim.records.run import Run
-from sim.step_times.roofline.deployment import RUNTIME_BYTES
-from sim.step_times.roofline.memory import largest_step
-from sim.step_times.roofline.server import memory_settings
-from sim.techniques.attention import (
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.roofline.deployment import RUNTIME_BYTES
+from servetwin.sim.step_times.roofline.memory import largest_step
+from servetwin.sim.step_times.roofline.server import memory_settings
+from servetwin.sim.techniques.attention import (
     CrossLayer,
     Dilated,
     GroupedQuery,
@@ -21,16 +21,16 @@ from sim.techniques.attention import (
     SlidingWindow,
     Streaming,
 )
-from sim.techniques.memory import LowRankKV
-from sim.techniques.recurrence import LinearAttention, StateSpace
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.techniques.memory import LowRankKV
+from servetwin.sim.techniques.recurrence import LinearAttention, StateSpace
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.attention_techniques import A100, LLAMA, MLA, ideal
 from tests.support.checked import request
 from tests.support.effort import examples
-from workloads.errors import PolicyError
-from workloads.request import Request
-from workloads.trace import Trace
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sim.step_times.roofline.efficiency import Efficiency
-from sim.techniques.build import build_setup, parse_efficiency, with_efficiency
-from workloads.errors import PolicyError
+from servetwin.sim.step_times.roofline.efficiency import Efficiency
+from servetwin.sim.techniques.build import build_setup, parse_efficiency, with_efficiency
+from servetwin.workloads.errors import PolicyError
 
 
 def test_efficiencies_of_a_command_line_replace_the_assumed_ones() -> None:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from sim.techniques.build import build_setup
-from sim.techniques.changed_fields import changed_fields
-from sim.techniques.registry import find_technique
+from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.techniques.changed_fields import changed_fields
+from servetwin.sim.techniques.registry import find_technique
 
 SETUP = build_setup("llama-3-8b", "h100")
 

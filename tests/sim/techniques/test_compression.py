@@ -4,20 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from sim.shapes.catalogue import find_model
-from sim.step_times.roofline.deployment import Deployment, Parallel
-from sim.step_times.roofline.formats import (
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.step_times.roofline.deployment import Deployment, Parallel
+from servetwin.sim.step_times.roofline.formats import (
     FORMATS,
 )
-from sim.step_times.roofline.operators import linear_operators
-from sim.techniques.compression import (
+from servetwin.sim.step_times.roofline.operators import linear_operators
+from servetwin.sim.techniques.compression import (
     Distillation,
     SemiStructuredSparsity,
     StructuredPruning,
     UnstructuredPruning,
     WeightSharing,
 )
-from sim.techniques.setup import Setup
+from servetwin.sim.techniques.setup import Setup
+from servetwin.workloads.errors import PolicyError
 from tests.support.number_techniques import (
     H100,
     LLAMA,
@@ -27,7 +28,6 @@ from tests.support.number_techniques import (
     prompt,
     seconds,
 )
-from workloads.errors import PolicyError
 
 
 def test_structured_pruning_leaves_a_smaller_model() -> None:

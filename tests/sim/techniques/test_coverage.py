@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.techniques.registry import TECHNIQUES
+from servetwin.sim.techniques.registry import TECHNIQUES
 from tests.support.paths import DOCS, ROOT
 
 PAGE = DOCS / "techniques" / "coverage.md"

@@ -7,26 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sim.experiments.predict import run_once
-from sim.formulas.speculation import drafted_pass_s, plain_step_s
-from sim.formulas.techniques import early_exit_gain_limit, routed_cost
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.hardware import Hardware
-from sim.step_times.acceptance import Blockwise, Chain, Diffusion, Tree
-from sim.step_times.roofline.deployment import (
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.formulas.speculation import drafted_pass_s, plain_step_s
+from servetwin.sim.formulas.techniques import early_exit_gain_limit, routed_cost
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.step_times.acceptance import Blockwise, Chain, Diffusion, Tree
+from servetwin.sim.step_times.roofline.deployment import (
     Drafting,
     EarlyExit,
 )
-from sim.techniques.decoding import (
+from servetwin.sim.techniques.decoding import (
     BlockwiseDecoding,
     DiffusionDecoding,
     EarlyExitDecoding,
     ModelCascade,
 )
-from sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
-from sim.techniques.memory import KVCache
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
+from servetwin.sim.techniques.memory import KVCache
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError
 from tests.support.decoding_techniques import (
     A100,
     BYTES_PER_S,
@@ -39,7 +40,6 @@ from tests.support.decoding_techniques import (
     ideal,
     law_of,
 )
-from workloads.errors import PolicyError
 
 H100: Hardware = find_hardware("h100")
 

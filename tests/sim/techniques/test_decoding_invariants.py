@@ -9,22 +9,23 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sim.core.simulate import simulate
-from sim.experiments.predict import run_once
-from sim.formulas.speculation import drafted_pass_s, plain_step_s
-from sim.records.run import Run
-from sim.shapes.catalogue import find_model
-from sim.shapes.model import ModelShape
-from sim.step_times.acceptance import Verifier
-from sim.step_times.roofline.deployment import (
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.formulas.speculation import drafted_pass_s, plain_step_s
+from servetwin.sim.records.run import Run
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.acceptance import Verifier
+from servetwin.sim.step_times.roofline.deployment import (
     Offload,
     Parallel,
 )
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.attention import SlidingWindow
-from sim.techniques.decoding import BlockwiseDecoding, DraftedDecoding
-from sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
-from sim.techniques.technique import Technique
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.techniques.attention import SlidingWindow
+from servetwin.sim.techniques.decoding import BlockwiseDecoding, DraftedDecoding
+from servetwin.sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.trace import Trace
 from tests.support.checked import CheckedScheduler, request
 from tests.support.decoding_techniques import (
     DRAFTED,
@@ -36,7 +37,6 @@ from tests.support.decoding_techniques import (
     gain,
     law_of,
 )
-from workloads.trace import Trace
 
 
 def together(count: int, prompt: int, output: int) -> Trace:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from policies.batch import BatchShape
-from sim.formulas.speculation import drafted_pass_s, period, plain_step_s
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.acceptance import Chain
-from sim.step_times.roofline.operators import head_operator, linear_operators
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.formulas.speculation import drafted_pass_s, period, plain_step_s
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.acceptance import Chain
+from servetwin.sim.step_times.roofline.operators import head_operator, linear_operators
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
 from tests.support.decoding_techniques import (
     A100,
     BYTES_PER_S,

@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from sim.experiments.predict import run_once
-from sim.formulas.speculation import drafted_pass_s, plain_step_s
-from sim.shapes.catalogue import find_model
-from sim.shapes.hardware import Hardware
-from sim.step_times.acceptance import Chain, StoppedChain
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.roofline.formats import BF16, Format
-from sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
-from sim.techniques.memory import WeightOffload
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.formulas.speculation import drafted_pass_s, plain_step_s
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.step_times.acceptance import Chain, StoppedChain
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.formats import BF16, Format
+from servetwin.sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
+from servetwin.sim.techniques.memory import WeightOffload
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError
 from tests.support.decoding_techniques import A100, TARGET, apart, base, law_of
-from workloads.errors import PolicyError
 
 LARGE, SMALL = find_model("llama-2-13b"), find_model("llama-2-7b")
 LINK = 4e9

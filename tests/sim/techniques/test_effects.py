@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from app.scenario.technique_scenario import read_technique_scenario
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.published.effects import ParallelAndSplit
-from sim.step_times.step_time import LinearStepTime
-from sim.techniques.effects import METRICS, Change, Effect, Laboratory, compare
-from sim.techniques.experiment import Experiment
-from sim.techniques.registry import TECHNIQUES, find_technique
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.app.scenario.technique_scenario import read_technique_scenario
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.published.effects import ParallelAndSplit
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.sim.techniques.effects import METRICS, Change, Effect, Laboratory, compare
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.request import Request
 from tests.support.command import refused, servetwin
 from tests.support.effort import FULL
-from workloads.request import Request
 
 pytestmark = pytest.mark.slow
 

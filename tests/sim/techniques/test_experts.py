@@ -5,13 +5,13 @@ from typing import Literal
 
 import pytest
 
-from sim.shapes.catalogue import find_model
-from sim.shapes.feed_forward import Dense, Experts
-from sim.shapes.model import ModelShape
-from sim.techniques.experts import MixtureOfExperts
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.shapes.feed_forward import Dense, Experts
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.techniques.experts import MixtureOfExperts
+from servetwin.workloads.errors import PolicyError
 from tests.support.attention_techniques import LLAMA, applied, ideal, layers_of, step_s
 from tests.support.command import servetwin
-from workloads.errors import PolicyError
 
 ROUTERS = 32 * 4096 * 8
 """Weights that choose among eight experts in every layer."""

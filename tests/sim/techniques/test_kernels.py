@@ -5,22 +5,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from policies.batch import BatchShape
-from sim.experiments.predict import run_once
-from sim.formulas.techniques import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.formulas.techniques import (
     flash_traffic_elements,
     score_elements,
     split_gain_limit,
     standard_traffic_elements,
 )
-from sim.records.run import Run
-from sim.shapes.catalogue import find_model
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.operators import prefill_attention
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.kernels import AsynchronousSoftmax, FlashAttention, FlashDecoding, KernelFusion
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.records.run import Run
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.operators import prefill_attention
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.techniques.kernels import (
+    AsynchronousSoftmax,
+    FlashAttention,
+    FlashDecoding,
+    KernelFusion,
+)
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.kernel_techniques import (
     BYTES_PER_S,
@@ -31,8 +38,6 @@ from tests.support.kernel_techniques import (
     attention_s,
     ideal,
 )
-from workloads.errors import PolicyError
-from workloads.trace import Trace
 
 
 def step_s(deployment: Deployment, sequences: int, context_tokens: int) -> float:

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.deployment import Deployment
-from sim.techniques.experiment import Experiment
-from sim.techniques.registry import TECHNIQUES
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.registry import TECHNIQUES
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.request import Request
 from tests.support.serving_techniques import SERVING, by_name, pair, simulated
-from workloads.errors import PolicyError
-from workloads.request import Request
 
 EXACT = [name for name, t in TECHNIQUES.items() if t.kind == "system" or t.lossless]
 

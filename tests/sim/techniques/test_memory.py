@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from sim.experiments.predict import run_once
-from sim.formulas.techniques import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.formulas.techniques import (
     break_even_bytes_per_s,
     break_even_rank,
     fetch_s_per_token,
@@ -18,17 +18,17 @@ from sim.formulas.techniques import (
     recompute_s_per_token,
     token_passes,
 )
-from sim.records.run import Run
-from sim.shapes.catalogue import find_model
-from sim.step_times.acceptance import Chain
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.memory import KVCache, KVOffload, LowRankKV, WeightOffload
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.records.run import Run
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.step_times.acceptance import Chain
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.techniques.memory import KVCache, KVOffload, LowRankKV, WeightOffload
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.offloading import A100, ideal, opt_13b, phone
-from workloads.errors import PolicyError
-from workloads.trace import Trace
 
 LLAMA = find_model("llama-2-7b")
 

@@ -8,34 +8,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from sim.experiments.predict import run_once
-from sim.records.run import Run
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.hardware import Hardware
-from sim.step_times.roofline.bounds import check_bounds
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.efficiency import Efficiency
-from sim.step_times.roofline.formats import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.records.run import Run
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.step_times.roofline.bounds import check_bounds
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.efficiency import Efficiency
+from servetwin.sim.step_times.roofline.formats import (
     BF16,
     Format,
 )
-from sim.step_times.roofline.server import memory_settings
-from sim.techniques.compression import (
+from servetwin.sim.step_times.roofline.server import memory_settings
+from servetwin.sim.techniques.compression import (
     SemiStructuredSparsity,
     UnstructuredPruning,
 )
-from sim.techniques.effects import Laboratory
-from sim.techniques.experiment import Experiment
-from sim.techniques.numbers import (
+from servetwin.sim.techniques.effects import Laboratory
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.numbers import (
     BlockFormat,
     KVQuantisation,
     PhaseFormats,
     SmoothQuant,
     WeightInt8,
 )
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.number_techniques import (
     A100,
     H100,
@@ -48,8 +50,6 @@ from tests.support.number_techniques import (
     products,
     seconds,
 )
-from workloads.request import Request
-from workloads.trace import Trace
 
 pytestmark = pytest.mark.slow
 

@@ -6,30 +6,30 @@ from math import inf
 
 import pytest
 
-from policies.batch import BatchShape
-from sim.formulas.techniques import ideal_request_s
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.hardware import Hardware
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.roofline.formats import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.formulas.techniques import ideal_request_s
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.formats import (
     BF16,
     FORMATS,
     KV_FORMATS,
     Format,
     stored_weight_bytes,
 )
-from sim.step_times.roofline.links import Link
-from sim.step_times.roofline.operators import decode_attention, linear_operators
-from sim.step_times.roofline.quantisation_noise import sqnr_db
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.compression import (
+from servetwin.sim.step_times.roofline.links import Link
+from servetwin.sim.step_times.roofline.operators import decode_attention, linear_operators
+from servetwin.sim.step_times.roofline.quantisation_noise import sqnr_db
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.techniques.compression import (
     Distillation,
     StructuredPruning,
     UnstructuredPruning,
     WeightSharing,
 )
-from sim.techniques.numbers import (
+from servetwin.sim.techniques.numbers import (
     AWQ,
     FP8,
     GPTQ,
@@ -42,10 +42,11 @@ from sim.techniques.numbers import (
     WeightInt4,
     decomposed_share,
 )
-from sim.techniques.registry import find_technique
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
-from sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.registry import find_technique
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.toggles import Toggles
+from servetwin.workloads.errors import PolicyError, ServetwinError
 from tests.support.number_techniques import (
     A100,
     GPT3,
@@ -59,7 +60,6 @@ from tests.support.number_techniques import (
     prompt,
     seconds,
 )
-from workloads.errors import PolicyError, ServetwinError
 
 
 def times(form: Format, shape: BatchShape, on: Deployment = LLAMA_ON_A100) -> float:

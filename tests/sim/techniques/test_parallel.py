@@ -8,29 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from sim.experiments.predict import run_once
-from sim.experiments.scenario import ClusterConfig
-from sim.formulas.techniques import bubble_share, makespan_s
-from sim.records.run import Run
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.links import Link
-from sim.step_times.roofline.operators import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import ClusterConfig
+from servetwin.sim.formulas.techniques import bubble_share, makespan_s
+from servetwin.sim.records.run import Run
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.links import Link
+from servetwin.sim.step_times.roofline.operators import (
     Operator,
     head_operator,
     linear_operators,
 )
-from sim.step_times.roofline.step_cost import StepCost
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.step_times.step_time import UNIT_S
-from sim.techniques.parallel import (
+from servetwin.sim.step_times.roofline.step_cost import StepCost
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.step_times.step_time import UNIT_S
+from servetwin.sim.techniques.parallel import (
     Parallelism,
     PipelineParallel,
     TensorParallel,
 )
-from sim.techniques.setup import Setup
+from servetwin.sim.techniques.setup import Setup
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.parallel_techniques import (
     A100,
@@ -42,8 +44,6 @@ from tests.support.parallel_techniques import (
     ideal,
     rows_s,
 )
-from workloads.errors import PolicyError
-from workloads.trace import Trace
 
 EVEN_A100 = A100.model_copy(
     update={"peak_flops_per_s": {"bf16": 2.0**48}, "memory_bytes_per_s": 2.0**40}

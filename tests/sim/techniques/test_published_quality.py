@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sim.techniques.published_quality import published_quality, read_published_quality
-from sim.techniques.registry import find_technique
-from workloads.errors import PolicyError
+from servetwin.sim.techniques.published_quality import published_quality, read_published_quality
+from servetwin.sim.techniques.registry import find_technique
+from servetwin.workloads.errors import PolicyError
 
 SERIES = {
     "technique": "awq", "method": "", "metric": "perplexity", "task": "t", "source": "paper",
@@ -35,7 +35,7 @@ def test_every_source_is_used_and_dated() -> None:
 
 
 def test_models_of_the_catalogue_have_the_size_of_the_catalogue() -> None:
-    from sim.shapes.catalogue import find_model, shipped_models
+    from servetwin.sim.shapes.catalogue import find_model, shipped_models
 
     shared = {n: size for n, size in published_quality().models.items() if n in shipped_models()}
     assert len(shared) >= 6

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sim.shapes.catalogue import find_model
-from sim.techniques.published_quality import PublishedQuality
-from sim.techniques.quality import (
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.techniques.published_quality import PublishedQuality
+from servetwin.sim.techniques.quality import (
     EXAMPLE,
     KEPT,
     Quality,
@@ -12,9 +12,9 @@ from sim.techniques.quality import (
     parse_own_qualities,
     quality_of,
 )
-from sim.techniques.registry import TECHNIQUES, find_technique
-from sim.techniques.technique import Technique
-from workloads.errors import PolicyError
+from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError
 
 LLAMA = find_model("llama-2-7b")
 AWQ, CACHE = find_technique("awq"), find_technique("kv-cache")

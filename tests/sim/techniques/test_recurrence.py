@@ -2,14 +2,14 @@
 
 import pytest
 
-from sim.shapes.catalogue import find_model
-from sim.shapes.feed_forward import Dense
-from sim.shapes.mixers import Attention, Recurrence
-from sim.shapes.model import LayerGroup, ModelShape
-from sim.techniques.recurrence import LinearAttention, StateSpace
-from sim.techniques.technique import Technique
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.shapes.feed_forward import Dense
+from servetwin.sim.shapes.mixers import Attention, Recurrence
+from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.techniques.recurrence import LinearAttention, StateSpace
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError
 from tests.support.attention_techniques import LLAMA, applied, ideal, layers_of, step_s
-from workloads.errors import PolicyError
 
 GPT3_XL_LIKE = LLAMA.model_copy(
     update={

@@ -2,19 +2,19 @@
 
 import pytest
 
-from sim.formulas.techniques import overlap_block_tokens
-from sim.shapes.catalogue import find_model
-from sim.step_times.roofline.links import Link
-from sim.step_times.roofline.operators import (
+from servetwin.sim.formulas.techniques import overlap_block_tokens
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.step_times.roofline.links import Link
+from servetwin.sim.step_times.roofline.operators import (
     prefill_attention,
 )
-from sim.step_times.roofline.step_cost import StepCost
-from sim.techniques.parallel import (
+from servetwin.sim.step_times.roofline.step_cost import StepCost
+from servetwin.sim.techniques.parallel import (
     SequenceParallel,
 )
-from sim.techniques.setup import Setup
+from servetwin.sim.techniques.setup import Setup
+from servetwin.workloads.errors import PolicyError
 from tests.support.parallel_techniques import FREE, GQA, MHA, MIXTURE, ideal, rows_s
-from workloads.errors import PolicyError
 
 
 # Sequence parallelism

@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from policies.config import PolicyConfig
-from policies.presets import find_preset
-from policies.registry import build_scheduler
-from policies.sequence import Sequence as ServedSequence
-from sim.core.simulate import simulate
-from sim.formulas.phases import Phases
-from sim.formulas.techniques import chunk_passes, kv_tokens_read
-from sim.shapes.catalogue import find_model
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.step_time import LinearStepTime
-from sim.techniques.effects import Laboratory, compare
-from sim.techniques.experiment import Experiment
-from sim.techniques.memory import KVCache
-from sim.techniques.parallel import TensorParallel
-from sim.techniques.serving import (
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import find_preset
+from servetwin.policies.registry import build_scheduler
+from servetwin.policies.sequence import Sequence as ServedSequence
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.formulas.phases import Phases
+from servetwin.sim.formulas.techniques import chunk_passes, kv_tokens_read
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.sim.techniques.effects import Laboratory, compare
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.memory import KVCache
+from servetwin.sim.techniques.parallel import TensorParallel
+from servetwin.sim.techniques.serving import (
     ChunkedPrefill,
     ContinuousBatching,
     CopyOnWrite,
@@ -33,12 +33,12 @@ from sim.techniques.serving import (
     PrefillDecodeSplit,
     PrefixCache,
 )
-from sim.techniques.setup import Setup
-from sim.techniques.technique import Technique
-from sim.theory import exponential_slot_efficiency
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.theory import exponential_slot_efficiency
+from servetwin.workloads.errors import PolicyError
 from tests.support.checked import CheckedScheduler, request
 from tests.support.serving_techniques import A100, LLAMA, ONE_SECOND, REAL, by_name, pair, simulated
-from workloads.errors import PolicyError
 
 pytestmark = pytest.mark.slow
 

@@ -7,22 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.config import PrefixIndex as PrefixIndexName
-from sim.core.simulate import simulate
-from sim.formulas.techniques import shared_prefix_hit_rate, token_passes
-from sim.techniques.effects import Laboratory
-from sim.techniques.experiment import Experiment
-from sim.techniques.memory import KVCache
-from sim.techniques.serving import (
+from servetwin.policies.config import PrefixIndex as PrefixIndexName
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.formulas.techniques import shared_prefix_hit_rate, token_passes
+from servetwin.sim.techniques.effects import Laboratory
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.memory import KVCache
+from servetwin.sim.techniques.serving import (
     CopyOnWrite,
     PagedAttention,
     PrefixCache,
 )
-from sim.techniques.setup import Setup
-from sim.theory import copy_on_write
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.theory import copy_on_write
+from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
 from tests.support.serving_techniques import ONE_SECOND, REAL, pair, simulated
-from workloads.request import Request
 
 pytestmark = pytest.mark.slow
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from sim.techniques.build import build_setup
-from sim.techniques.registry import TECHNIQUES, find_technique
-from workloads.errors import PolicyError, ShapeError
+from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
+from servetwin.workloads.errors import PolicyError, ShapeError
 
 PARAMETERS = [(name, key) for name in TECHNIQUES for key in TECHNIQUES.find(name).model_fields]
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from sim.techniques.build import build_setup
-from sim.techniques.registry import TECHNIQUES, find_technique
-from sim.techniques.setup import Setup
-from sim.techniques.toggles import Toggles, names_on
-from workloads.errors import PolicyError
+from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.toggles import Toggles, names_on
+from servetwin.workloads.errors import PolicyError
 
 BASE = {
     "kv-cache", "continuous-batching", "paged-attention", "copy-on-write", "flash-attention",

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.experiments.predict import run_once
-from sim.shapes.catalogue import find_model
-from sim.techniques.attention import KVBudget
-from sim.techniques.memory import LowRankKV, TurnCompression
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.techniques.attention import KVBudget
+from servetwin.sim.techniques.memory import LowRankKV, TurnCompression
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.trace import Trace
 from tests.support.attention_techniques import A100, LLAMA, applied, ideal, step_s
 from tests.support.checked import request
-from workloads.errors import PolicyError
-from workloads.trace import Trace
 
 WIDTH, MATRICES = 4096, 2 * 32
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from policies.presets import find_preset
-from sim.published.frameworks import SERVERS
-from sim.techniques.eager import with_eager_kernels
+from servetwin.policies.presets import find_preset
+from servetwin.sim.published.frameworks import SERVERS
+from servetwin.sim.techniques.eager import with_eager_kernels
 from tests.support.serving_techniques import equal_kernels, gain_over_static
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import poisson
 
-import sim.theory as theory
+import servetwin.sim.theory as theory
 from tests.support.markov import FEW, LOADS, TIMES, FloatArray, stationary
 
 SHARES = st.floats(0.0, 0.99)

@@ -5,9 +5,9 @@ from math import inf, nan
 
 import pytest
 
-import sim.theory as theory
-from sim.theory import PriorityClass, TheoryError
-from workloads.errors import ServetwinError
+import servetwin.sim.theory as theory
+from servetwin.sim.theory import PriorityClass, TheoryError
+from servetwin.workloads.errors import ServetwinError
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import sim.theory as theory
-from policies.config import PolicyConfig, Reservation
-from policies.kv.contiguous import ContiguousKV
-from policies.sequence import Sequence
+import servetwin.sim.theory as theory
+from servetwin.policies.config import PolicyConfig, Reservation
+from servetwin.policies.kv.contiguous import ContiguousKV
+from servetwin.policies.sequence import Sequence
 from tests.support.markov import FEW
 
 PROMPTS, OUTPUTS = [100, 30, 7, 400], [50, 200, 9, 100]

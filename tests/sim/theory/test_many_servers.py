@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import gamma
 
-import sim.theory as theory
+import servetwin.sim.theory as theory
 from tests.support.markov import FEW, LOADS, TIMES, Moves, State, steady_state
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import sim.theory as theory
+import servetwin.sim.theory as theory
 from tests.support.markov import Moves, State, steady_state
 
 

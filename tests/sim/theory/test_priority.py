@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import sim.theory as theory
-from sim.theory import PriorityClass
+import servetwin.sim.theory as theory
+from servetwin.sim.theory import PriorityClass
 from tests.support.markov import TIMES, Moves, State, steady_state
 
 SJF_RATE = 0.7 / 1.8

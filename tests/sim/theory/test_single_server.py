@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from scipy.stats import gamma, poisson
 
-import sim.theory as theory
+import servetwin.sim.theory as theory
 from tests.support.markov import LOADS, TIMES, Moves, State, stationary, steady_state
 
 

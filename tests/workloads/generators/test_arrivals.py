@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest, weibull_min
 
-from workloads.errors import TraceError
-from workloads.generators.arrivals import (
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.arrivals import (
     ArrivalProcess,
     ClientArrivals,
     ConstantArrivals,
@@ -21,14 +21,14 @@ from workloads.generators.arrivals import (
     weibull_cv,
     weibull_shape,
 )
-from workloads.generators.modulated import (
+from servetwin.workloads.generators.modulated import (
     DiurnalArrivals,
     OnOffArrivals,
     Sinusoid,
     Steps,
 )
-from workloads.generators.pauses import ExponentialPause, LognormalPause, MixedPause
-from workloads.statistics.statistics import coefficient_of_variation, index_of_dispersion
+from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause, MixedPause
+from servetwin.workloads.statistics.statistics import coefficient_of_variation, index_of_dispersion
 
 STATIONARY = [
     ConstantArrivals(2.0),

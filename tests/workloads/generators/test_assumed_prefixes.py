@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.errors import TraceError
-from workloads.generators.assumed_prefixes import with_conversations, with_shared_texts
-from workloads.generators.prefixes import PrefixShares
-from workloads.request import Request
-from workloads.statistics.prefix_reuse import why_no_hits
-from workloads.statistics.statistics import prefix_statistics
-from workloads.trace import Trace
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.assumed_prefixes import with_conversations, with_shared_texts
+from servetwin.workloads.generators.prefixes import PrefixShares
+from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.prefix_reuse import why_no_hits
+from servetwin.workloads.statistics.statistics import prefix_statistics
+from servetwin.workloads.trace import Trace
 
 
 def trace(*requests: tuple[int, int, str | None]) -> Trace:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from workloads.generators.arrivals import ClientArrivals
+from servetwin.workloads.generators.arrivals import ClientArrivals
 
 
 def test_clients_share_the_rate_by_rank() -> None:

@@ -6,13 +6,13 @@ from math import log, sqrt
 import numpy as np
 import pytest
 
-from tests.support.conversation_parts import LENGTHS, LOOP, by_id, sessions_of
-from workloads.generators.generate import generate_closed_loop
-from workloads.generators.lengths import (
+from servetwin.workloads.generators.generate import generate_closed_loop
+from servetwin.workloads.generators.lengths import (
     FixedTokens,
 )
-from workloads.generators.pauses import ExponentialPause
-from workloads.statistics.statistics import prefix_statistics
+from servetwin.workloads.generators.pauses import ExponentialPause
+from servetwin.workloads.statistics.statistics import prefix_statistics
+from tests.support.conversation_parts import LENGTHS, LOOP, by_id, sessions_of
 
 
 def test_each_law_of_a_closed_loop_has_its_own_stream() -> None:

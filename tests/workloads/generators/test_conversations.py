@@ -10,25 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.conversation_parts import LOOP, by_id, sessions_of
-from workloads.errors import TraceError
-from workloads.generators.arrivals import ConstantArrivals, PoissonArrivals
-from workloads.generators.conversations import (
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.arrivals import ConstantArrivals, PoissonArrivals
+from servetwin.workloads.generators.conversations import (
     ConversationSpec,
     agentic,
     generate_conversations,
     multi_turn,
 )
-from workloads.generators.generate import FOLLOWERS_NOTE, generate_closed_loop
-from workloads.generators.lengths import (
+from servetwin.workloads.generators.generate import FOLLOWERS_NOTE, generate_closed_loop
+from servetwin.workloads.generators.lengths import (
     FixedTokens,
     LognormalTokens,
     UniformTokens,
 )
-from workloads.generators.pauses import ExponentialPause
-from workloads.request import Request
-from workloads.statistics.statistics import session_samples, statistics
-from workloads.trace import Trace
+from servetwin.workloads.generators.pauses import ExponentialPause
+from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.statistics import session_samples, statistics
+from servetwin.workloads.trace import Trace
+from tests.support.conversation_parts import LOOP, by_id, sessions_of
 
 pytestmark = pytest.mark.slow
 

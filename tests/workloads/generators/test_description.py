@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.workloads.generators import arrivals, lengths, modulated, pauses, prefixes
+from servetwin.workloads.generators.conversations import agentic, multi_turn
+from servetwin.workloads.generators.description import describe
+from servetwin.workloads.generators.generate import ClosedLoopSpec, WorkloadSpec, generate
+from servetwin.workloads.reading import read_trace
 from tests.support.command import servetwin
-from workloads.generators import arrivals, lengths, modulated, pauses, prefixes
-from workloads.generators.conversations import agentic, multi_turn
-from workloads.generators.description import describe
-from workloads.generators.generate import ClosedLoopSpec, WorkloadSpec, generate
-from workloads.reading import read_trace
 
 REPR = re.compile(r"\w+\(\w+=|object at 0x|<[a-z]")
 HUNDRED = lengths.LognormalTokens.from_mean(100, 1.0)

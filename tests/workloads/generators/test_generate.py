@@ -9,28 +9,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.effort import REDUCTION
-from tests.support.paths import SAMPLE
-from workloads.errors import TraceError
-from workloads.generators.arrivals import (
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.arrivals import (
     ArrivalProcess,
     ConstantArrivals,
     GammaArrivals,
     PoissonArrivals,
 )
-from workloads.generators.generate import WorkloadSpec, generate
-from workloads.generators.lengths import (
+from servetwin.workloads.generators.generate import WorkloadSpec, generate
+from servetwin.workloads.generators.lengths import (
     EmpiricalLengths,
     FixedTokens,
     IndependentLengths,
     LognormalTokens,
 )
-from workloads.generators.prefixes import PrefixGroups
-from workloads.native import write_trace
-from workloads.request import Request
-from workloads.sample import sample_trace
-from workloads.statistics.statistics import statistics
-from workloads.trace import Trace
+from servetwin.workloads.generators.prefixes import PrefixGroups
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.statistics.statistics import statistics
+from servetwin.workloads.trace import Trace
+from tests.support.effort import REDUCTION
+from tests.support.paths import SAMPLE
 
 LENGTHS = IndependentLengths(
     LognormalTokens.from_mean(128, 0.8), LognormalTokens.from_mean(24, 0.6)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, lognorm
 
-from workloads.errors import TraceError
-from workloads.generators.lengths import (
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.lengths import (
     EmpiricalLengths,
     ExponentialTokens,
     LognormalTokens,

@@ -5,18 +5,18 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from workloads.generators.arrivals import (
+from servetwin.workloads.generators.arrivals import (
     GammaArrivals,
     PoissonArrivals,
 )
-from workloads.generators.modulated import (
+from servetwin.workloads.generators.modulated import (
     DiurnalArrivals,
     OnOffArrivals,
     RateCurve,
     Sinusoid,
     Steps,
 )
-from workloads.statistics.statistics import coefficient_of_variation, index_of_dispersion
+from servetwin.workloads.statistics.statistics import coefficient_of_variation, index_of_dispersion
 
 HOUR_S = 3600.0
 

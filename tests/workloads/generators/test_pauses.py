@@ -5,7 +5,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from workloads.generators.pauses import ExponentialPause, LognormalPause, MixedPause
+from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause, MixedPause
 
 
 def test_pauses_have_their_moments_and_streams() -> None:

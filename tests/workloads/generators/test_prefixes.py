@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.errors import TraceError
-from workloads.generators.prefixes import PrefixGroups, PrefixStructure, PrefixTree
-from workloads.request import Request
-from workloads.statistics.statistics import prefix_statistics
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.prefixes import PrefixGroups, PrefixStructure, PrefixTree
+from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.statistics import prefix_statistics
 
 
 @given(st.integers(1, 9), st.integers(1, 80), st.integers(1, 20), st.integers(0, 50))

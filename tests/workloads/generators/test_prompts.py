@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.prompts import WORDS, prompt_text, prompt_token_ids
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 from tests.support.prefix_chains import chained_traces, leading, shared_tokens
-from workloads.errors import TraceError
-from workloads.generators.prompts import WORDS, prompt_text, prompt_token_ids
-from workloads.request import Request
-from workloads.trace import Trace
 
 HUGE_VOCABULARY = 2**40
 

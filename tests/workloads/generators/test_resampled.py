@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from workloads.generators.resampled import Resampling
-from workloads.request import Request
-from workloads.sample import sample_trace
-from workloads.trace import Trace
+from servetwin.workloads.generators.resampled import Resampling
+from servetwin.workloads.request import Request
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.trace import Trace
 
 
 def made(gaps_s: list[float], **same: object) -> Trace:

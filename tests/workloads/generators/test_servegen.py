@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.servegen import generate_servegen, read_clients
+from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.statistics import coefficient_of_variation
 from tests.support.paths import TRACES
-from workloads.errors import TraceError
-from workloads.generators.servegen import generate_servegen, read_clients
-from workloads.request import Request
-from workloads.statistics.statistics import coefficient_of_variation
 
 pytestmark = pytest.mark.slow
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from servetwin.workloads.generators.lengths import FixedTokens
+from servetwin.workloads.generators.untimed import with_arrivals, with_output_lengths
+from servetwin.workloads.readers.prompt_records import NO_TIMES
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate
 from tests.support.prompt_files import ANSWERS, lines, sharegpt, written
-from workloads.generators.lengths import FixedTokens
-from workloads.generators.untimed import with_arrivals, with_output_lengths
-from workloads.readers.prompt_records import NO_TIMES
-from workloads.reading import read_trace
-from workloads.trace import Trace
-from workloads.transform import at_rate
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.errors import TraceError
-from workloads.generators.pauses import ExponentialPause, LognormalPause
-from workloads.generators.users import ROUNDS, sent_by_users
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
+from servetwin.workloads.generators.users import ROUNDS, sent_by_users
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 TWO_S = LognormalPause(2.0, sigma=0.0)
 

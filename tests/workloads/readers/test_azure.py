@@ -2,9 +2,9 @@
 
 import pytest
 
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
 from tests.support.trace_rows import AZURE, Write
-from workloads.reading import read_trace
-from workloads.request import Request
 
 
 def test_azure(write: Write) -> None:

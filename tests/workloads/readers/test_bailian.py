@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from servetwin.workloads.generators.chaining import Chaining
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.statistics import prefix_statistics
 from tests.support.trace_rows import Write, chat, lines, shared_trace
-from workloads.generators.chaining import Chaining
-from workloads.reading import read_trace
-from workloads.request import Request
-from workloads.statistics.statistics import prefix_statistics
 
 
 def test_bailian(write: Write) -> None:

@@ -1,8 +1,8 @@
 """BurstGPT's columns, old and new."""
 
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
 from tests.support.trace_rows import BURST_6, BURST_8, Write
-from workloads.reading import read_trace
-from workloads.request import Request
 
 
 def test_burstgpt_of_six_columns(write: Write) -> None:

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.reading import read_trace
 from tests.support.prompt_files import ANSWERS, QUESTIONS
-from workloads.errors import TraceError
-from workloads.reading import read_trace
 
 PROMPTS = [{"prompt": text, "tenant": f"t{index}"} for index, text in enumerate(QUESTIONS)]
 CONVERSATIONS = [

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servetwin.workloads.readers.mooncake import Turn, whole_prompts
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
 from tests.support.trace_rows import Write, lines, turn
-from workloads.readers.mooncake import Turn, whole_prompts
-from workloads.reading import read_trace
-from workloads.request import Request
 
 
 def test_mooncake_dialect_of_added_tokens(write: Write) -> None:

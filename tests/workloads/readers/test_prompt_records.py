@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.prompt_fields import estimated_tokens, texts_of
+from servetwin.workloads.readers.prompt_records import DEFAULT_OUTPUT_TOKENS, ESTIMATED, NO_TIMES
+from servetwin.workloads.reading import read_trace
 from tests.support.prompt_files import (
     ANSWERS,
     QUESTIONS,
@@ -19,10 +23,6 @@ from tests.support.prompt_files import (
     table,
     written,
 )
-from workloads.errors import TraceError
-from workloads.prompt_fields import estimated_tokens, texts_of
-from workloads.readers.prompt_records import DEFAULT_OUTPUT_TOKENS, ESTIMATED, NO_TIMES
-from workloads.reading import read_trace
 
 WRITTEN = [sharegpt, chats, table, prompt_lines]
 

@@ -5,6 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.parents import without_failed
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request, RequestStatus
+from servetwin.workloads.trace import Trace
 from tests.support.trace_rows import (
     BURST_6,
     BURST_8,
@@ -21,12 +27,6 @@ from tests.support.trace_rows import (
     step,
     turn,
 )
-from workloads.errors import TraceError
-from workloads.generators.parents import without_failed
-from workloads.native import write_trace
-from workloads.reading import read_trace
-from workloads.request import Request, RequestStatus
-from workloads.trace import Trace
 
 
 def burst(**cells: str) -> str:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from servetwin.workloads.readers.registry import READERS
 from tests.support.trace_rows import AZURE, VIDUR
-from workloads.readers.registry import READERS
 
 
 def reader_of(row: str) -> str | None:

@@ -1,8 +1,8 @@
 """TraceLab's rounds."""
 
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
 from tests.support.trace_rows import Write, lines, round_
-from workloads.reading import read_trace
-from workloads.request import Request
 
 
 def test_tracelab(write: Write) -> None:

@@ -1,8 +1,8 @@
 """Vidur's columns."""
 
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
 from tests.support.trace_rows import VIDUR, Write
-from workloads.reading import read_trace
-from workloads.request import Request
 
 VIDUR_LENGTHS = """num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio
 3772,54,3826,69.85

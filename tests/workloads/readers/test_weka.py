@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from scipy.stats import gamma
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.parents import without_failed
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.statistics import prefix_statistics
+from servetwin.workloads.trace import Trace
 from tests.support.effort import only_in_ci
 from tests.support.trace_rows import WEKA, Write, figures, session, shared, step
-from workloads.errors import TraceError
-from workloads.generators.parents import without_failed
-from workloads.reading import read_trace
-from workloads.request import Request
-from workloads.statistics.statistics import prefix_statistics
-from workloads.trace import Trace
 
 
 def test_weka_session(write: Write) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from workloads.errors import TraceError
-from workloads.scenarios.named import NAMED, find_named
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.scenarios.named import NAMED, find_named
 
 
 def test_the_scenarios_of_the_notes_have_names() -> None:

@@ -6,12 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.prefix_reuse import (
+    lru_hits,
+    reblocked,
+    reuse_shares,
+    why_no_hits,
+)
+from servetwin.workloads.statistics.statistics import prefix_statistics
 from tests.support.effort import only_in_ci
 from tests.support.prefix_chains import chains, request
 from tests.support.trace_rows import shared_trace
-from workloads.request import Request
-from workloads.statistics.prefix_reuse import lru_hits, reblocked, reuse_shares, why_no_hits
-from workloads.statistics.statistics import prefix_statistics
 
 CONVERSATION = "mooncake/conversation_trace.jsonl.gz"
 ARXIV = "mooncake/arxiv_trace_window_93.jsonl"

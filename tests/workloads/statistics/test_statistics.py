@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.statistics import index_of_dispersion, spearman_rho, statistics
+from servetwin.workloads.trace import Trace
 from tests.support.trace_rows import shared_trace
-from workloads.request import Request
-from workloads.statistics.statistics import index_of_dispersion, spearman_rho, statistics
-from workloads.trace import Trace
 
 COLUMNS = [
     ("rows", ",d"), ("span_s", ",.1f"), ("rate_per_s", ".3f"), ("cv_iat", ".3f"),

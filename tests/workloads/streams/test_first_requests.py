@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from app.scenario.trace_options import TraceOptions
+from servetwin.app.scenario.trace_options import TraceOptions
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.streams import first_requests
+from servetwin.workloads.streams.first_requests import read_first
 from tests.support.trace_rows import Write
-from workloads.errors import TraceError
-from workloads.streams import first_requests
-from workloads.streams.first_requests import read_first
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 

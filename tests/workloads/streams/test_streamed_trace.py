@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.scenario.streams.stream_options import StreamOptions
-from app.scenario.trace_options import TraceOptions
-from workloads.errors import TraceError
-from workloads.streams import line_blocks as blocks_of_lines
-from workloads.streams import quiet_moments
-from workloads.streams.quiet_moments import QuietMoments
-from workloads.streams.streamed_trace import Chosen, StreamedTrace
-from workloads.streams.trace_file import TraceFile
+from servetwin.app.scenario.streams.stream_options import StreamOptions
+from servetwin.app.scenario.trace_options import TraceOptions
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.streams import line_blocks as blocks_of_lines
+from servetwin.workloads.streams import quiet_moments
+from servetwin.workloads.streams.quiet_moments import QuietMoments
+from servetwin.workloads.streams.streamed_trace import Chosen, StreamedTrace
+from servetwin.workloads.streams.trace_file import TraceFile
 
 T = TypeVar("T")
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"

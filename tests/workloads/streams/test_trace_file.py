@@ -10,15 +10,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.streams import line_blocks as blocks_of_lines
+from servetwin.workloads.streams.streamed_trace import Chosen, StreamedTrace
+from servetwin.workloads.streams.trace_file import TraceFile
+from servetwin.workloads.trace import Trace
 from tests.support.trace_rows import AZURE, BURST_6, BURST_8, VIDUR, Write
-from workloads.errors import TraceError
-from workloads.native import write_trace
-from workloads.reading import read_trace
-from workloads.request import Request
-from workloads.streams import line_blocks as blocks_of_lines
-from workloads.streams.streamed_trace import Chosen, StreamedTrace
-from workloads.streams.trace_file import TraceFile
-from workloads.trace import Trace
 
 ALL = Chosen()
 Outcome = tuple[tuple[Request, ...], tuple[str, ...]] | str
@@ -123,7 +123,7 @@ def test_plain_files_are_read_as_columns(
     path = tmp_path / "some.csv"
     path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
     expected = whole(path)
-    monkeypatch.setattr("workloads.streams.csv_formats.CsvFormat.row", None)
+    monkeypatch.setattr("servetwin.workloads.streams.csv_formats.CsvFormat.row", None)
     assert streamed(path) == expected
 
 
@@ -133,7 +133,7 @@ def test_what_we_write_is_read_as_columns(tmp_path: Path, monkeypatch: pytest.Mo
         for n in range(50)
     )
     write_trace(Trace(requests, "made"), tmp_path / "t.jsonl")
-    monkeypatch.setattr("workloads.streams.json_formats.NativeFormat.row", None)
+    monkeypatch.setattr("servetwin.workloads.streams.json_formats.NativeFormat.row", None)
     assert streamed(tmp_path / "t.jsonl") == (requests, ())
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from workloads.rows import RowError
-from workloads.tables.cells import (
+from servetwin.workloads.rows import RowError
+from servetwin.workloads.tables.cells import (
     cell_count,
     cell_duration_s,
     error_of,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.errors import TraceError
-from workloads.tables.mapping import mapping_text, missing_of, parse_mapping
-from workloads.tables.quantities import KNOWN, form_of, quantity_of
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.tables.mapping import mapping_text, missing_of, parse_mapping
+from servetwin.workloads.tables.quantities import KNOWN, form_of, quantity_of
 
 COLUMN = st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S")), min_size=1)
 

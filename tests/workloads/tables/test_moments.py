@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.rows import RowError
-from workloads.tables.moments import Moments, date_orders, epoch_unit, is_iso
+from servetwin.workloads.rows import RowError
+from servetwin.workloads.tables.moments import Moments, date_orders, epoch_unit, is_iso
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NINE = 1_795_165_200 * 10**9

@@ -2,8 +2,8 @@
 
 import pytest
 
-from workloads.tables.names import is_plain_time, meanings, says_arrival, unit_in
-from workloads.tables.quantities import NEEDED
+from servetwin.workloads.tables.names import is_plain_time, meanings, says_arrival, unit_in
+from servetwin.workloads.tables.quantities import NEEDED
 
 FIRST = {
     "arrival": (

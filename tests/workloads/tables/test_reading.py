@@ -4,11 +4,11 @@ import gzip
 
 import pytest
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.tables.mapping import parse_mapping
+from servetwin.workloads.trace import Trace
 from tests.support.trace_rows import Write
-from workloads.errors import TraceError
-from workloads.reading import read_trace
-from workloads.tables.mapping import parse_mapping
-from workloads.trace import Trace
 
 STAMPS = ("09:00:00.000", "09:00:00.310", "09:00:01.500")
 ROWS = "".join(f"2026-11-20T{at}Z,{n},{n + 1}\n" for at, n in zip(STAMPS, (4, 50, 6), strict=True))
@@ -276,7 +276,7 @@ def test_texts_are_estimated_and_say_so(write: Write) -> None:
 
 
 def test_the_first_rows_are_enough_where_few_are_wanted(write: Write) -> None:
-    from workloads.streams.first_requests import read_first
+    from servetwin.workloads.streams.first_requests import read_first
 
     rows = "".join(f"{1_795_165_200 + n},{n % 7 + 1},5\n" for n in range(5_000))
     found = read_first(write(HEADER + rows + "not read\n"), 100)

@@ -10,10 +10,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.tables.mapping import parse_mapping
 from tests.support.trace_rows import Write
-from workloads.errors import TraceError
-from workloads.reading import read_trace
-from workloads.tables.mapping import parse_mapping
 
 START = datetime(2026, 3, 4, 9, tzinfo=UTC)
 NAMES = {

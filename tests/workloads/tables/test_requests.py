@@ -1,8 +1,8 @@
 """Rows become requests with their sessions and the prefixes that they share."""
 
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
 from tests.support.trace_rows import Write
-from workloads.reading import read_trace
-from workloads.request import Request
 
 SESSIONS = """ts,prompt_tokens,output_tokens,session_id,latency_s,status
 100,10,4,a,2,ok

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from workloads.errors import TraceError
-from workloads.rows import BadRows, RowError, Rows
-from workloads.tables.table import Cells, Table, delimiter_of
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.rows import BadRows, RowError, Rows
+from servetwin.workloads.tables.table import Cells, Table, delimiter_of
 
 ROWS = [(2, {"ts": "1.5", "in": "3", "said": "a, b"}), (3, {"ts": "2", "in": "4", "said": ""})]
 

@@ -5,14 +5,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from app.dashboard.compare.policy_comparison import (
+from servetwin.app.dashboard.compare.policy_comparison import (
     OWN_LABEL,
     scenario_under,
     timeline_links,
 )
-from app.dashboard.formatting import escaped
-from app.dashboard.prefix_advice import CANNOT_TELL
-from app.scenario.scenario_file import parse_scenario
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.prefix_advice import CANNOT_TELL
+from servetwin.app.scenario.scenario_file import parse_scenario
 from tests.support.dashboard_app import Browser, expect, page_test
 
 pytestmark = pytest.mark.usefixtures("few_replications")

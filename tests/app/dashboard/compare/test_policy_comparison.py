@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from app.dashboard.compare.policy_comparison import (
+from servetwin.app.dashboard.compare.policy_comparison import (
     OWN_LABEL,
     comparison_frame,
     differences_table,
@@ -17,10 +17,10 @@ from app.dashboard.compare.policy_comparison import (
     scenario_under,
     timeline_links,
 )
-from app.dashboard.metrics_row import ScenarioSummaries, shown_metrics
-from app.dashboard.prefix_advice import CANNOT_TELL
-from app.scenario.scenario_file import ScenarioFile, Workload, parse_scenario
-from workloads.errors import PolicyError
+from servetwin.app.dashboard.metrics_row import ScenarioSummaries, shown_metrics
+from servetwin.app.dashboard.prefix_advice import CANNOT_TELL
+from servetwin.app.scenario.scenario_file import ScenarioFile, Workload, parse_scenario
+from servetwin.workloads.errors import PolicyError
 
 METRICS = shown_metrics(["p90"])
 

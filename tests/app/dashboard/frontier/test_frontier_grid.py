@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from app.dashboard.frontier.frontier_grid import (
+from servetwin.app.dashboard.frontier.frontier_grid import (
     Y_TITLES,
     conclusion,
     frontier_points,
@@ -14,12 +14,12 @@ from app.dashboard.frontier.frontier_grid import (
     series_groups,
     values_of,
 )
-from app.dashboard.jobs.scenario_grid import (
+from servetwin.app.dashboard.jobs.scenario_grid import (
     points_frame,
 )
-from app.scenario.scenario_file import ScenarioError
-from sim.experiments.frontier import GOODPUT, INTERACTIVITY, on_front
-from sim.experiments.sweep import PROBLEM
+from servetwin.app.scenario.scenario_file import ScenarioError
+from servetwin.sim.experiments.frontier import GOODPUT, INTERACTIVITY, on_front
+from servetwin.sim.experiments.sweep import PROBLEM
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 from playwright.sync_api import TimeoutError as NotLoaded
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from app.dashboard.frontier.frontier_grid import (
+from servetwin.app.dashboard.frontier.frontier_grid import (
     frontier_points,
 )
-from app.dashboard.scenario.controls import CONTROLS
+from servetwin.app.dashboard.scenario.controls import CONTROLS
 from tests.support.dashboard_app import Browser, Chromium, ServedDashboard, page_test, user_of
 
 

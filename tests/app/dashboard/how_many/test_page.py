@@ -12,7 +12,7 @@ from tests.support.dashboard_app import Browser, expect, page_test
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.dashboard.how_many.page.REPLICATIONS", 3)
+    monkeypatch.setattr("servetwin.app.dashboard.how_many.page.REPLICATIONS", 3)
 
 
 def to_the_end(at: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
-from app.dashboard.jobs.job import Job
+from servetwin.app.dashboard.jobs.job import Job
 from tests.support.killed_items import killed_at_first, own_pid
 
 

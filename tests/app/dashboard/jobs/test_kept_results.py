@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
-from app.dashboard.jobs.job import Job
-from app.dashboard.jobs.kept_results import KeptResults
+from servetwin.app.dashboard.jobs.job import Job
+from servetwin.app.dashboard.jobs.kept_results import KeptResults
 from tests.app.dashboard.jobs.test_job import ended
 
 

@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from app.dashboard.jobs.once import Once
+from servetwin.app.dashboard.jobs.once import Once
 
 
 class Stale(BaseException):

@@ -4,10 +4,10 @@ import pickle
 
 import pytest
 
-from app.dashboard.jobs.replication import Replication, Summary, simulate_replication
-from app.scenario.scenario_file import parse_scenario
-from sim.experiments.predict import is_outside, run_once, summaries_over_seeds
-from workloads.sample import sample_trace
+from servetwin.app.dashboard.jobs.replication import Replication, Summary, simulate_replication
+from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.sim.experiments.predict import is_outside, run_once, summaries_over_seeds
+from servetwin.workloads.sample import sample_trace
 
 SCENARIOS = {
     "generated": "workload: {requests: 40}",

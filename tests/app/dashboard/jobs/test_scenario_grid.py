@@ -3,15 +3,15 @@
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from app.dashboard.jobs.scenario_grid import (
+from servetwin.app.dashboard.jobs.scenario_grid import (
     GridScenario,
     parse_numbers,
     simulate_point,
     with_values,
 )
-from app.scenario.scenario_file import ScenarioFile, Workload
-from sim.experiments.sweep import PROBLEM
-from workloads.sample import sample_trace
+from servetwin.app.scenario.scenario_file import ScenarioFile, Workload
+from servetwin.sim.experiments.sweep import PROBLEM
+from servetwin.workloads.sample import sample_trace
 
 SMALL = ScenarioFile(workload=Workload(requests=60))
 

@@ -6,7 +6,7 @@ from threading import Event, Thread
 
 import pytest
 
-from app.dashboard.jobs.turns import Rank, Turn, Turns
+from servetwin.app.dashboard.jobs.turns import Rank, Turn, Turns
 
 FIRST, REST = Rank.FIRST_ANSWER, Rank.REST_OF_PAGE
 
@@ -64,7 +64,7 @@ def test_first_answers_come_before_the_rest_each_in_the_order_of_asking() -> Non
 @pytest.fixture
 def soon_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any work is long when it gives way for the first time."""
-    monkeypatch.setattr("app.dashboard.jobs.turns._LONG_S", 0.0)
+    monkeypatch.setattr("servetwin.app.dashboard.jobs.turns._LONG_S", 0.0)
 
 
 @pytest.mark.usefixtures("soon_long")

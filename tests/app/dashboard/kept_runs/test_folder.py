@@ -13,10 +13,17 @@ from hypothesis import strategies as st
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
 
-from app.dashboard.kept_runs import folder as runs_folder
-from app.dashboard.kept_runs.folder import child, delete, kept_runs, new_child, zip_problem, zipped
-from app.dashboard.kept_runs.opened_runs import opened
-from sim.records.run import RunError
+from servetwin.app.dashboard.kept_runs import folder as runs_folder
+from servetwin.app.dashboard.kept_runs.folder import (
+    child,
+    delete,
+    kept_runs,
+    new_child,
+    zip_problem,
+    zipped,
+)
+from servetwin.app.dashboard.kept_runs.opened_runs import opened
+from servetwin.sim.records.run import RunError
 from tests.support.figure_frames import load_test
 
 

@@ -8,10 +8,10 @@ import yaml
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from app.dashboard.kept_runs.opened_runs import facts, latency_frame, opened
-from app.text.metric_labels import METRICS
-from sim.records.metrics import LATENCIES
-from sim.records.steady_part import describe_steady
+from servetwin.app.dashboard.kept_runs.opened_runs import facts, latency_frame, opened
+from servetwin.app.text.metric_labels import METRICS
+from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.records.steady_part import describe_steady
 from tests.support.figure_frames import load_test
 
 

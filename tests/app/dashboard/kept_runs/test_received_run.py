@@ -11,12 +11,12 @@ import yaml
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from app.dashboard.kept_runs import received_run
-from app.dashboard.kept_runs.folder import zipped
-from app.dashboard.kept_runs.received_run import receive_run
-from app.text.report_folders import find_runs
-from sim.explain.explain import servers_of
-from sim.records.run import Run, RunError, load_run
+from servetwin.app.dashboard.kept_runs import received_run
+from servetwin.app.dashboard.kept_runs.folder import zipped
+from servetwin.app.dashboard.kept_runs.received_run import receive_run
+from servetwin.app.text.report_folders import find_runs
+from servetwin.sim.explain.explain import servers_of
+from servetwin.sim.records.run import Run, RunError, load_run
 from tests.support.dashboard_runs import quantised
 from tests.support.figure_frames import load_test
 

@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from app.dashboard.kept_runs.saved_scenario import FILE, rebuilt, save_run
-from app.scenario.scenario_file import SAMPLE, ScenarioFile, parse_scenario
-from sim.records.run import RunError, load_run
+from servetwin.app.dashboard.kept_runs.saved_scenario import FILE, rebuilt, save_run
+from servetwin.app.scenario.scenario_file import SAMPLE, ScenarioFile, parse_scenario
+from servetwin.sim.records.run import RunError, load_run
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.sample import sample_trace
 from tests.support.dashboard_runs import QUANTISED, quantised, simulated_scenario
-from workloads.errors import ServetwinError
-from workloads.sample import sample_trace
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from app.dashboard.load_test.load_test_process import Endpoint, LoadTestProcess, start
-from app.dashboard.simulations import SimulatedScenario, simulate
-from app.scenario.scenario_file import parse_scenario
-from sim.records.run import RunError, load_run
+from servetwin.app.dashboard.load_test.load_test_process import Endpoint, LoadTestProcess, start
+from servetwin.app.dashboard.simulations import SimulatedScenario, simulate
+from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.sim.records.run import RunError, load_run
 from tests.support.mock_endpoint import mocked, plan
 
 FEW = """

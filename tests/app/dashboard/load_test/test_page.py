@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.dashboard.load_test.load_test_process import MEASURED, LoadTestProcess
-from loadtest.report.prompt_cache import PromptCache
-from sim.records.run import load_run
+from servetwin.app.dashboard.load_test.load_test_process import MEASURED, LoadTestProcess
+from servetwin.loadtest.report.prompt_cache import PromptCache
+from servetwin.sim.records.run import load_run
 from tests.support.dashboard_app import Browser, expect, page_test
 from tests.support.mock_load import load, trace_of
 from tests.support.paths import ROOT
@@ -83,7 +83,16 @@ def bundled_engine() -> "Iterator[tuple[str, subprocess.Popen[bytes]]]":
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "app.cli", "serve", "--model", "tiny", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "servetwin.app.cli",
+        "serve",
+        "--model",
+        "tiny",
+        "--port",
+        str(port),
+    ]
     server = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

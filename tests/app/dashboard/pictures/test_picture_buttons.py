@@ -10,12 +10,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from app import figures
-from app.dashboard.pictures.picture_buttons import picture_buttons
-from app.dashboard.what_if.first_visit import BATCHING, BUTTON
+from servetwin.app import figures
+from servetwin.app.dashboard.pictures.picture_buttons import picture_buttons
+from servetwin.app.dashboard.what_if.first_visit import BATCHING, BUTTON
+from servetwin.workloads.version import own_version
 from tests.support.dashboard_app import Browser, expect
 from tests.support.drawn_figures import DRAWN
-from workloads.version import own_version
 
 SUMMARY = "Picture for a talk"
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from app.dashboard.policies.policy_grid import (
+from servetwin.app.dashboard.policies.policy_grid import (
     NAME,
     POLICIES,
 )

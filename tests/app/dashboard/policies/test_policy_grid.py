@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from app.dashboard.policies.policy_grid import (
+from servetwin.app.dashboard.policies.policy_grid import (
     DEFAULT_TABLE,
     NAME,
     POLICIES,
@@ -18,8 +18,8 @@ from app.dashboard.policies.policy_grid import (
     policy_points,
     with_policies,
 )
-from app.scenario.scenario_file import ScenarioError, ScenarioFile
-from workloads.errors import ServetwinError
+from servetwin.app.scenario.scenario_file import ScenarioError, ScenarioFile
+from servetwin.workloads.errors import ServetwinError
 
 BASE = ScenarioFile(policies={"max_seqs": 8})
 

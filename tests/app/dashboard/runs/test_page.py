@@ -10,13 +10,13 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from app.dashboard.kept_runs.folder import zipped
-from app.dashboard.scenario import allowed_choices as offers
-from app.scenario.dashboard_options import Additions
-from app.text.explanation import verdict
-from sim.explain.explain import Explainer
-from sim.records.run import load_run
-from sim.step_times.profile import load_profile
+from servetwin.app.dashboard.kept_runs.folder import zipped
+from servetwin.app.dashboard.scenario import allowed_choices as offers
+from servetwin.app.scenario.dashboard_options import Additions
+from servetwin.app.text.explanation import verdict
+from servetwin.sim.explain.explain import Explainer
+from servetwin.sim.records.run import load_run
+from servetwin.sim.step_times.profile import load_profile
 from tests.support.dashboard_app import Browser, expect, page_test
 from tests.support.report_runs import simulated
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from app.dashboard.scenario.fitted_server import FittedServer, MeasuredTable, fit_server
-from app.scenario.scenario_file import ScenarioFile, Workload
-from sim.experiments.predict import run_once
-from sim.step_times.profile import Profile
+from servetwin.app.dashboard.scenario.fitted_server import FittedServer, MeasuredTable, fit_server
+from servetwin.app.scenario.scenario_file import ScenarioFile, Workload
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.step_times.profile import Profile
+from servetwin.workloads.errors import ServetwinError
 from tests.support.dashboard_app import Browser, expect
-from workloads.errors import ServetwinError
 
 COLUMNS = "arrival_s=sent_s,prompt_tokens=in,output_tokens=out,ttft_s=ttft_s,e2e_s=latency_s"
 SCENARIO = ScenarioFile(workload=Workload(requests=80, rate_per_s=20))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.dashboard.scenario.own_table import OwnTable, own_table
+from servetwin.app.dashboard.scenario.own_table import OwnTable, own_table
+from servetwin.workloads.errors import TraceError
 from tests.support.paths import SAMPLE
-from workloads.errors import TraceError
 
 TEXT = (
     "created_at;input_tokens;completion_tokens;status;said\n"

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from app.dashboard.formatting import escaped
-from app.dashboard.scenario.controls import as_controls, changes, from_controls
-from app.dashboard.scenario.sidebar import own_settings
-from app.scenario.scenario_file import ScenarioFile, parse_scenario
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.scenario.controls import as_controls, changes, from_controls
+from servetwin.app.dashboard.scenario.sidebar import own_settings
+from servetwin.app.scenario.scenario_file import ScenarioFile, parse_scenario
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.sample import sample_path
 from tests.support.dashboard_app import (
     Browser,
     Chromium,
@@ -18,8 +20,6 @@ from tests.support.dashboard_app import (
     user_of,
 )
 from tests.support.scenario_strategies import scenarios
-from workloads.errors import ServetwinError
-from workloads.sample import sample_path
 
 
 @given(scenarios())

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.dashboard.scenario import uploads
-from app.dashboard.scenario.uploads import read_upload
+from servetwin.app.dashboard.scenario import uploads
+from servetwin.app.dashboard.scenario.uploads import read_upload
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.reading_limits import ReadingLimits
+from servetwin.workloads.sample import sample_path
 from tests.support.dashboard_app import Browser, expect
-from workloads.errors import TraceError
-from workloads.reading_limits import ReadingLimits
-from workloads.sample import sample_path
 
 GZIPPED = gzip.compress(b"{}" * 1000, mtime=0)
 CSV = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"

@@ -4,13 +4,13 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.dashboard.techniques.effects import (
+from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
+from servetwin.app.dashboard.techniques.effects import (
     texts,
 )
-from app.scenario.scenario_file import ScenarioFile, parse_scenario
-from sim.techniques.registry import TECHNIQUES
-from workloads.errors import PolicyError
+from servetwin.app.scenario.scenario_file import ScenarioFile, parse_scenario
+from servetwin.sim.techniques.registry import TECHNIQUES
+from servetwin.workloads.errors import PolicyError
 
 
 def test_a_technique_that_is_on_is_judged_against_the_server_without_it() -> None:

@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.dashboard.techniques.effects import (
+from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
+from servetwin.app.dashboard.techniques.effects import (
     HEADS,
     change_text,
     changes_frame,
@@ -13,9 +13,9 @@ from app.dashboard.techniques.effects import (
     effects_table,
     measure,
 )
-from sim.shapes.catalogue import find_model
-from sim.techniques.effects import METRICS, Change
-from sim.techniques.registry import TECHNIQUES
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.techniques.effects import METRICS, Change
+from servetwin.sim.techniques.registry import TECHNIQUES
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,17 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from app.dashboard.techniques.data_sheet_server import DataSheetServer
-from app.dashboard.techniques.quality import (
+from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
+from servetwin.app.dashboard.techniques.quality import (
     judge_all,
     own_qualities,
     quality_points,
     quality_table,
 )
-from sim.techniques.effects import Change, Effect
-from sim.techniques.experiment import LONG_PROMPTS, Experiment
-from sim.techniques.registry import find_technique
-from workloads.errors import PolicyError
+from servetwin.sim.techniques.effects import Change, Effect
+from servetwin.sim.techniques.experiment import LONG_PROMPTS, Experiment
+from servetwin.sim.techniques.registry import find_technique
+from servetwin.workloads.errors import PolicyError
 
 SERVER = DataSheetServer("llama-2-7b", "a100-80gb", ("fp8",))
 

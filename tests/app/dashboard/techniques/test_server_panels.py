@@ -4,12 +4,12 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from app import figures
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.memory import DeviceMemory
-from sim.step_times.roofline.server import base_policies
-from sim.techniques.build import build_setup
+from servetwin.app import figures
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.memory import DeviceMemory
+from servetwin.sim.step_times.roofline.server import base_policies
+from servetwin.sim.techniques.build import build_setup
 
 
 def memory_of(techniques: tuple[str, ...], context: int) -> DeviceMemory:

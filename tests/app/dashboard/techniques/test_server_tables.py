@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from app.dashboard.techniques.server_tables import (
+from servetwin.app.dashboard.techniques.server_tables import (
     PRODUCTS,
     breakdowns,
     intensity_grid,
@@ -16,14 +16,14 @@ from app.dashboard.techniques.server_tables import (
     step_sentence,
     work_frame,
 )
-from app.scenario.technique_options import IntensityOptions, LatencyOptions
-from app.text.techniques.reports import intensity_report, latency_report
-from policies.batch import BatchShape
-from sim.step_times.roofline.breakdown import decode_breakdown, prefill_breakdown
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.build import build_setup
+from servetwin.app.scenario.technique_options import IntensityOptions, LatencyOptions
+from servetwin.app.text.techniques.reports import intensity_report, latency_report
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.roofline.breakdown import decode_breakdown, prefill_breakdown
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.techniques.build import build_setup
 
 DEPLOYMENTS = (
     (), ("tensor-parallel:ways=2",), ("pipeline-parallel",), ("fp8",), ("early-exit",),

@@ -13,7 +13,7 @@ from tests.support.figure_frames import load_test
 
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    monkeypatch.setattr("app.dashboard.timeline.page.runs_folder", lambda: tmp_path)
+    monkeypatch.setattr("servetwin.app.dashboard.timeline.page.runs_folder", lambda: tmp_path)
     at = page_test("timeline")
     at.session_state["requests"] = 100
     return at

@@ -5,15 +5,19 @@ from typing import Any
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from app import figures
-from app.dashboard.timeline.request_explanation import behind_table, parts_table, slowest_table
-from app.dashboard.timeline.timeline_run import TimelineRun
+from servetwin.app import figures
+from servetwin.app.dashboard.timeline.request_explanation import (
+    behind_table,
+    parts_table,
+    slowest_table,
+)
+from servetwin.app.dashboard.timeline.timeline_run import TimelineRun
 from tests.support.dashboard_runs import busy_run
 from tests.support.figure_frames import load_test
 
 
 def of_outcome_like(run: Any) -> TimelineRun:
-    from sim.explain.explain import Explainer
+    from servetwin.sim.explain.explain import Explainer
 
     return TimelineRun(run, Explainer(run), None)
 

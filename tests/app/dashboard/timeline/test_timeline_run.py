@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from app.dashboard.timeline.timeline_run import from_folder
-from app.dashboard.timeline.visible_requests import (
+from servetwin.app.dashboard.timeline.timeline_run import from_folder
+from servetwin.app.dashboard.timeline.visible_requests import (
     busiest_window,
 )
 from tests.support.dashboard_runs import busy_run

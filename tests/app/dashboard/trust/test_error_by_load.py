@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from app import figures
-from app.dashboard.trust.error_by_load import error_by_band, in_flight
+from servetwin.app import figures
+from servetwin.app.dashboard.trust.error_by_load import error_by_band, in_flight
 from tests.support.figure_frames import load_test, requests_frame
 
 

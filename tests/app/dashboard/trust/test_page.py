@@ -15,7 +15,7 @@ NAME = "example-bundled-engine-2026-11-21"
 
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    monkeypatch.setattr("app.dashboard.trust.page.runs_folder", lambda: tmp_path)
+    monkeypatch.setattr("servetwin.app.dashboard.trust.page.runs_folder", lambda: tmp_path)
     at = page_test("trust")
     at.session_state["requests"] = 100
     return at

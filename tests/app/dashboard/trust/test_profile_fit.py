@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from app.dashboard.trust.profile_fit import (
+from servetwin.app.dashboard.trust.profile_fit import (
     coefficient_table,
     decode_curve,
     fit_sentence,
     prompt_curve,
     residuals,
 )
-from policies.batch import BatchShape
-from sim.step_times.profile import StepTimeFit, load_profile
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.profile import StepTimeFit, load_profile
 
 CPU = load_profile("base-cpu").layouts["paged"]
 

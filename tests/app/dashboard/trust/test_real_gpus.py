@@ -5,7 +5,7 @@ import re
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from app.dashboard.trust.real_gpus import (
+from servetwin.app.dashboard.trust.real_gpus import (
     EVIDENCE,
     FILE,
     evidence_table,
@@ -13,7 +13,7 @@ from app.dashboard.trust.real_gpus import (
     measurement_in_words,
     real_gpus,
 )
-from sim.records.metrics import LATENCIES
+from servetwin.sim.records.metrics import LATENCIES
 from tests.benchmarks.real_gpus import SERVERS, Server, compared, markdown, predicted
 from tests.support.paths import DOCS
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from app import figures
-from app.dashboard.trust.trials import (
+from servetwin.app import figures
+from servetwin.app.dashboard.trust.trials import (
     EXAMPLE,
     find_trials,
     profile_of,
@@ -16,11 +16,11 @@ from app.dashboard.trust.trials import (
     verdict_table,
     when_and_where,
 )
-from app.html.error_rows import error_rows
-from loadtest.report.comparison import MetricComparison
-from sim.experiments.predict import Interval
-from sim.records.metrics import figure
-from sim.step_times.profile import load_profile
+from servetwin.app.html.error_rows import error_rows
+from servetwin.loadtest.report.comparison import MetricComparison
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.records.metrics import figure
+from servetwin.sim.step_times.profile import load_profile
 from tests.support.figure_frames import load_test
 
 NAME = "example-bundled-engine-2026-11-21"

@@ -2,9 +2,13 @@
 
 import pytest
 
-from app.dashboard.compare.policy_comparison import POLICIES_KEY, policy_labels, scenario_under
-from app.dashboard.what_if.first_visit import BATCHING, BUTTON
-from app.scenario.scenario_file import ScenarioFile
+from servetwin.app.dashboard.compare.policy_comparison import (
+    POLICIES_KEY,
+    policy_labels,
+    scenario_under,
+)
+from servetwin.app.dashboard.what_if.first_visit import BATCHING, BUTTON
+from servetwin.app.scenario.scenario_file import ScenarioFile
 from tests.support.dashboard_app import Browser, expect, page_test
 
 pytestmark = pytest.mark.usefixtures("few_replications")

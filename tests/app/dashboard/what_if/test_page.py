@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import streamlit as st
 
-from app.dashboard.metrics_row import ALIKE, shown_metrics
-from app.dashboard.simulations import simulate
-from app.dashboard.what_if.page import bars_of_one_unit, memory_parts
-from app.scenario.scenario_file import parse_scenario
+from servetwin.app.dashboard.metrics_row import ALIKE, shown_metrics
+from servetwin.app.dashboard.simulations import simulate
+from servetwin.app.dashboard.what_if.page import bars_of_one_unit, memory_parts
+from servetwin.app.scenario.scenario_file import parse_scenario
 from tests.support.dashboard_app import Browser, ServedDashboard, expect, page_test
 from tests.support.dashboard_session import open_session
 from tests.support.effort import FULL, REDUCTION
@@ -147,7 +147,7 @@ def test_what_does_not_vary_has_no_intervals() -> None:
 
 def test_charts_and_intervals_wait_for_controls_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a slider passes has its verdict and its figures, and nothing else is computed for it."""
-    monkeypatch.setattr("app.dashboard.what_if.page.await_rest", st.stop)
+    monkeypatch.setattr("servetwin.app.dashboard.what_if.page.await_rest", st.stop)
     at = small()
     at.session_state["seed"] = 91
     at.run()

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from app.dashboard.simulations import simulate
-from app.dashboard.what_if.verdict import VerdictFacts, facts, judge
-from app.scenario.scenario_file import parse_scenario
-from policies.config import PolicyConfig
-from sim.experiments.predict import Interval
-from sim.explain.bottleneck import Bottleneck
+from servetwin.app.dashboard.simulations import simulate
+from servetwin.app.dashboard.what_if.verdict import VerdictFacts, facts, judge
+from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.explain.bottleneck import Bottleneck
 
 CALM = Bottleneck(10.0, 0.0, 0.001, "prompts", 1.0, 0.5, 31, 0.12)
 

@@ -5,11 +5,11 @@ from itertools import permutations
 
 import pytest
 
-from app.scenario.how_many.answers import Answer, best, of_counts, of_problem
-from app.scenario.how_many.prices import Prices, parse_prices
-from app.scenario.server_options import ServerOptions
-from sim.experiments.how_many import CountSearch, HowMany, TriedCount
-from sim.experiments.turning_point import TurningPoint
+from servetwin.app.scenario.how_many.answers import Answer, best, of_counts, of_problem
+from servetwin.app.scenario.how_many.prices import Prices, parse_prices
+from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.sim.experiments.how_many import CountSearch, HowMany, TriedCount
+from servetwin.sim.experiments.turning_point import TurningPoint
 
 
 def found() -> HowMany:

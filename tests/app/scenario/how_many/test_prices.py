@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from app.scenario.how_many.prices import Prices, parse_prices
-from workloads.errors import PolicyError
+from servetwin.app.scenario.how_many.prices import Prices, parse_prices
+from servetwin.workloads.errors import PolicyError
 
 
 def test_prices_are_by_device_or_one_for_all_others() -> None:

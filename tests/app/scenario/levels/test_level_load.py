@@ -4,17 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from app.scenario.levels.level_load import LEAST_PREDICTED, SYNCHRONOUS_REQUESTS, LevelLoad
-from app.scenario.levels.level_sweep_options import (
+from servetwin.app.scenario.levels.level_load import (
+    LEAST_PREDICTED,
+    SYNCHRONOUS_REQUESTS,
+    LevelLoad,
+)
+from servetwin.app.scenario.levels.level_sweep_options import (
     GENERATED_REQUESTS,
     LevelSweepOptions,
     SweepChoice,
 )
-from app.scenario.load_options import LoadChoice
-from loadtest.sweep.attainment import least_requests
-from loadtest.sweep.level import LevelPlan
+from servetwin.app.scenario.load_options import LoadChoice
+from servetwin.loadtest.sweep.attainment import least_requests
+from servetwin.loadtest.sweep.level import LevelPlan
+from servetwin.workloads.native import write_trace
 from tests.support.mock_load import trace_of
-from workloads.native import write_trace
 
 SLOW, FAST = LevelPlan(3, "rate", 2.0), LevelPlan(4, "rate", 4.0)
 USERS = LevelPlan(5, "users", users=3)

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from app.scenario.streams.stream_options import StreamOptions
-from sim.streams.part_run import simulate_part
-from sim.streams.partition import Part
-from workloads.errors import ServetwinError
+from servetwin.app.scenario.streams.stream_options import StreamOptions
+from servetwin.sim.streams.part_run import simulate_part
+from servetwin.sim.streams.partition import Part
+from servetwin.workloads.errors import ServetwinError
 
 PARTS = [Part(0, 4), Part(4, 9)]
 
@@ -15,7 +15,9 @@ PARTS = [Part(0, 4), Part(4, 9)]
 @pytest.mark.parametrize(("asked", "address"), [("", None), ("head:6379", "head:6379")])
 def test_parts_go_to_ray(monkeypatch: pytest.MonkeyPatch, asked: str, address: str | None) -> None:
     given: list[Any] = []
-    monkeypatch.setattr("sim.experiments.parallel_map.map_on_ray", lambda *all_: given.append(all_))
+    monkeypatch.setattr(
+        "servetwin.sim.experiments.parallel_map.map_on_ray", lambda *all_: given.append(all_)
+    )
     run: Any = object()
     StreamOptions(partitions=2, ray=asked).simulated(run, PARTS)
     ((function, shared, items, where, called),) = given
@@ -30,7 +32,7 @@ def test_parts_go_to_processes(
     given: list[Any] = []
     monkeypatch.setattr("os.cpu_count", lambda: 7)
     monkeypatch.setattr(
-        "sim.experiments.parallel_map.map_on_processes", lambda *all_: given.append(all_)
+        "servetwin.sim.experiments.parallel_map.map_on_processes", lambda *all_: given.append(all_)
     )
     run: Any = object()
     StreamOptions(partitions=2, processes=asked).simulated(run, PARTS)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.scenario.sweeps.sweep_axes import Axis, combinations, parse_axis, parse_rates
-from workloads.errors import PolicyError
+from servetwin.app.scenario.sweeps.sweep_axes import Axis, combinations, parse_axis, parse_rates
+from servetwin.workloads.errors import PolicyError
 
 
 @pytest.mark.parametrize(

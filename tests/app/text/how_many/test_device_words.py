@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.text.how_many.device_words import devices_words
+from servetwin.app.text.how_many.device_words import devices_words
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from app.scenario.how_many.answers import Answer, CurvePoint
-from app.text.how_many.report import headline, table_rows
-from app.text.how_many.sentences import few_words, sentence, spread_sentence
-from sim.experiments.capacity import SLOTarget
-from sim.records.metrics import SLO
+from servetwin.app.scenario.how_many.answers import Answer, CurvePoint
+from servetwin.app.text.how_many.report import headline, table_rows
+from servetwin.app.text.how_many.sentences import few_words, sentence, spread_sentence
+from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.records.metrics import SLO
 
 P99 = SLOTarget(SLO(ttft_s=0.5), 0.99)
 BOTH = SLOTarget(SLO(ttft_s=0.5, tpot_s=0.05), 0.95)

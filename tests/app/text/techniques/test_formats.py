@@ -1,11 +1,11 @@
 """The table of number formats: sizes of a model, noise by formula, quality where published."""
 
-from app.scenario.technique_options import FormatOptions
-from app.text.techniques.formats import TECHNIQUES, formats_lines, formats_report
-from sim.shapes.catalogue import find_model
-from sim.step_times.roofline.formats import FORMATS, KV_FORMATS
-from sim.techniques.numbers import WeightFormat
-from sim.techniques.registry import find_technique
+from servetwin.app.scenario.technique_options import FormatOptions
+from servetwin.app.text.techniques.formats import TECHNIQUES, formats_lines, formats_report
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.step_times.roofline.formats import FORMATS, KV_FORMATS
+from servetwin.sim.techniques.numbers import WeightFormat
+from servetwin.sim.techniques.registry import find_technique
 from tests.support.command import refused, servetwin
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from app.text.techniques.quality import (
+from servetwin.app.text.techniques.quality import (
     Judged,
     on_front,
     quality_as_dict,
@@ -14,10 +14,10 @@ from app.text.techniques.quality import (
     quality_source,
     signed_cell,
 )
-from sim.techniques.effects import Change, Effect
-from sim.techniques.experiment import Experiment
-from sim.techniques.quality import KEPT, Quality
-from sim.techniques.registry import find_technique
+from servetwin.sim.techniques.effects import Change, Effect
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.quality import KEPT, Quality
+from servetwin.sim.techniques.registry import find_technique
 from tests.support.command import refused, servetwin
 
 AWQ = Quality("this model", 0.0238, "AWQ (2023-06)", "perplexity", "WikiText-2", "rounded",

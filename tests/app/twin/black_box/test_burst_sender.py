@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.twin.black_box.burst_sender import Allowance, BurstRequest, BurstSender
-from app.twin.black_box.sender import Burst
-from workloads.request import Request
+from servetwin.app.twin.black_box.burst_sender import Allowance, BurstRequest, BurstSender
+from servetwin.app.twin.black_box.sender import Burst
+from servetwin.workloads.request import Request
 
 
 def test_no_burst_is_waited_for_longer_than_half_of_the_time_left() -> None:

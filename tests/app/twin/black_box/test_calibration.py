@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from app.twin.black_box.burst_sender import Allowance
-from app.twin.black_box.calibration import BlackBoxCalibrator
-from app.twin.black_box.sender import Burst
-from loadtest.endpoint import Endpoint
-from policies.batch import BatchShape
-from policies.config import PolicyConfig
-from sim.experiments.predict import predict_once
-from sim.records.metrics import figure
-from sim.step_times.profile import StepTimeFit, load_profile
+from servetwin.app.twin.black_box.burst_sender import Allowance
+from servetwin.app.twin.black_box.calibration import BlackBoxCalibrator
+from servetwin.app.twin.black_box.sender import Burst
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.predict import predict_once
+from servetwin.sim.records.metrics import figure
+from servetwin.sim.step_times.profile import StepTimeFit, load_profile
+from servetwin.workloads.errors import EndedEarly, ProfileError
+from servetwin.workloads.request import Request
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.transform import at_rate
 from tests.support.simulated_sender import SimulatedSender
-from workloads.errors import EndedEarly, ProfileError
-from workloads.request import Request
-from workloads.sample import sample_trace
-from workloads.transform import at_rate
 
 TRUTH = load_profile("base-cpu")
 BASE = replace(TRUTH.policy_config(), kv_tokens=32_768)

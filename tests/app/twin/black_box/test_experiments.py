@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.twin.black_box.experiments import at_once, most_held, roundest, waited_for_others
-from sim.step_times.black_box_steps import ObservedRequest
+from servetwin.app.twin.black_box.experiments import at_once, most_held, roundest, waited_for_others
+from servetwin.sim.step_times.black_box_steps import ObservedRequest
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.twin.black_box.burst_sender import Allowance, BurstSender
-from app.twin.black_box.calibration import BlackBoxCalibrator
-from app.twin.black_box.experiments import find_batching, find_context
-from app.twin.black_box.identified_limits import IdentifiedLimits
-from app.twin.black_box.sender import LiveSender
-from loadtest.endpoint import Endpoint, probe
+from servetwin.app.twin.black_box.burst_sender import Allowance, BurstSender
+from servetwin.app.twin.black_box.calibration import BlackBoxCalibrator
+from servetwin.app.twin.black_box.experiments import find_batching, find_context
+from servetwin.app.twin.black_box.identified_limits import IdentifiedLimits
+from servetwin.app.twin.black_box.sender import LiveSender
+from servetwin.loadtest.endpoint import Endpoint, probe
+from servetwin.workloads.errors import Unreachable
+from servetwin.workloads.request import Request
 from tests.benchmarks.black_box import azure_window
 from tests.benchmarks.foreign import ENGINES, missing, served, stated_kv_tokens, write_model
-from workloads.errors import Unreachable
-from workloads.request import Request
 
 pytestmark = pytest.mark.foreign
 PYTHON = os.environ.get("SERVETWIN_FOREIGN_PYTHON", sys.executable)

@@ -1,6 +1,6 @@
 """What a calibration identified, what it could not, and its notes."""
 
-from app.twin.black_box.identified_limits import IdentifiedLimits
+from servetwin.app.twin.black_box.identified_limits import IdentifiedLimits
 
 
 def test_it_says_what_was_identified_and_what_was_not() -> None:

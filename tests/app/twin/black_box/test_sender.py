@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.twin.black_box.sender import LiveSender
-from loadtest.endpoint import probe
-from workloads.request import Request
+from servetwin.app.twin.black_box.sender import LiveSender
+from servetwin.loadtest.endpoint import probe
+from servetwin.workloads.request import Request
 
 pytest.importorskip("uvicorn")
 
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from app.twin.black_box.burst_sender import Allowance
-from app.twin.black_box.calibration import BlackBoxCalibrator
-from app.twin.black_box.sender import PROBED_WORDS, Burst
-from loadtest.endpoint import Endpoint
+from servetwin.app.twin.black_box.burst_sender import Allowance
+from servetwin.app.twin.black_box.calibration import BlackBoxCalibrator
+from servetwin.app.twin.black_box.sender import PROBED_WORDS, Burst
+from servetwin.loadtest.endpoint import Endpoint
 from tests.support.dialect_servers import Kind, kinds, length_of, models, running, sse
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from app.twin.effects.acceptance import mean_accepted, with_measured_acceptance
-from policies.step_record import StepRecord
-from sim.step_times.acceptance import OrderedAcceptance
+from servetwin.app.twin.effects.acceptance import mean_accepted, with_measured_acceptance
+from servetwin.policies.step_record import StepRecord
+from servetwin.sim.step_times.acceptance import OrderedAcceptance
 from tests.support.known_effects import sides
 
 

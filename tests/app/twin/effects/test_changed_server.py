@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.twin.effects.changed_server import ChangedServer, ChangedSteps, ChangedStepTime
-from policies.batch import BatchShape
-from sim.step_times.profile import StepTimeFit
-from sim.step_times.roofline.efficiency import IDEAL, Efficiency
-from sim.step_times.step_time import FEATURES, LinearStepTime
+from servetwin.app.twin.effects.changed_server import ChangedServer, ChangedSteps, ChangedStepTime
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.profile import StepTimeFit
+from servetwin.sim.step_times.roofline.efficiency import IDEAL, Efficiency
+from servetwin.sim.step_times.step_time import FEATURES, LinearStepTime
 from tests.support.known_effects import CONFIG, PROFILE, sides
 
 DECODE = BatchShape(2, 20, 2, (), decode_contexts=(8, 12))

@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.twin.effects.loads import EffectLoads
-from sim.techniques.experiment import Experiment
-from workloads.errors import LoadTestError
-from workloads.request import Request
-from workloads.trace import Trace
+from servetwin.app.twin.effects.loads import EffectLoads
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 
 def test_a_trace_is_sent_one_after_the_other_and_all_at_once() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.twin.effects.prediction import predict_effect
-from sim.step_times.profile import Profile
+from servetwin.app.twin.effects.prediction import predict_effect
+from servetwin.sim.step_times.profile import Profile
 from tests.support.known_effects import LOADS, PROFILE, sides
 
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.twin.effects.roofline_fit import fit_efficiency, fitted_shapes
-from policies.batch import BatchShape
-from sim.step_times.roofline.efficiency import Efficiency
-from sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.app.twin.effects.roofline_fit import fit_efficiency, fitted_shapes
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.roofline.efficiency import Efficiency
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from tests.support.known_effects import sides
 
 BASE = sides().without.setup.deployment

@@ -2,12 +2,12 @@
 
 import pytest
 
-from app.twin.effects.sides import sides_of
-from app.twin.engine_techniques import CannotRun
-from sim.techniques.registry import find_technique
-from sim.techniques.toggles import Toggles
+from servetwin.app.twin.effects.sides import sides_of
+from servetwin.app.twin.engine_techniques import CannotRun
+from servetwin.sim.techniques.registry import find_technique
+from servetwin.sim.techniques.toggles import Toggles
+from servetwin.workloads.errors import PolicyError
 from tests.support.known_effects import CONFIG, HARDWARE, OPTIONS
-from workloads.errors import PolicyError
 
 
 def test_both_sides_are_those_of_the_technique() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from app.twin.effects.changed_server import ChangedSteps
-from app.twin.effects.figures import Figures
-from app.twin.effects.prediction import PredictedEffect, fit_draws
-from app.twin.effects.sides import Side
-from app.twin.effects.verification import (
+from servetwin.app.twin.effects.changed_server import ChangedSteps
+from servetwin.app.twin.effects.figures import Figures
+from servetwin.app.twin.effects.prediction import PredictedEffect, fit_draws
+from servetwin.app.twin.effects.sides import Side
+from servetwin.app.twin.effects.verification import (
     EFFECT,
     EffectPlan,
     EffectVerification,
@@ -18,11 +18,11 @@ from app.twin.effects.verification import (
     MetricEffect,
     memory_bytes,
 )
-from app.twin.engines import LiveEngine
-from loadtest.report.comparison import compare_metric
-from policies.batch import BatchShape
-from sim.experiments.predict import Interval
-from sim.step_times.protocol import FloatArray, StepTime
+from servetwin.app.twin.engines import LiveEngine
+from servetwin.loadtest.report.comparison import compare_metric
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.step_times.protocol import FloatArray, StepTime
 from tests.support.known_effects import LOADS, PROFILE, sides, simulated
 
 pytest.importorskip("uvicorn")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.shapes.model import ModelShape
-from sim.step_times.roofline.deployment import Parallel
-from sim.step_times.roofline.step_cost import StepCost
+from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.step_times.roofline.deployment import Parallel
+from servetwin.sim.step_times.roofline.step_cost import StepCost
 from tests.support.kernel_techniques import (
     A100,
     BYTES_PER_S,

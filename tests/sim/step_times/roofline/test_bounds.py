@@ -5,21 +5,21 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from policies.batch import BatchShape
-from policies.protocols import KVLayout
-from sim.experiments.predict import run_once
-from sim.shapes.catalogue import find_hardware
-from sim.step_times.roofline.bounds import (
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.protocols import KVLayout
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.shapes.catalogue import find_hardware
+from servetwin.sim.step_times.roofline.bounds import (
     BoundBroken,
     check_bounds,
     least_read_s,
     least_token_s,
 )
-from sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.roofline.server import RooflineServer
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.techniques.setup import Setup
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.server import RooflineServer
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.techniques.setup import Setup
 from tests.support.rooflines import A100, LLAMA, REAL, shapes, trace
 
 SHEET = Deployment(LLAMA, A100, efficiency=IDEAL, kernels=IDEAL_KERNELS)

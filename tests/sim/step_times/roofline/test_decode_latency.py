@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.shapes.catalogue import find_hardware, find_model, shipped_models
-from sim.step_times.roofline.decode_latency import (
+from servetwin.sim.shapes.catalogue import find_hardware, find_model, shipped_models
+from servetwin.sim.step_times.roofline.decode_latency import (
     decode_latency,
     ideal_deployment,
     most_tokens_per_s,
     with_kv_heads,
 )
-from workloads.errors import PolicyError
+from servetwin.workloads.errors import PolicyError
 
 LLAMA_13B = find_model("llama-2-13b")
 H100 = find_hardware("h100")

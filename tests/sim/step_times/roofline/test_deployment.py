@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.deployment import Deployment, Parallel
-from sim.techniques.setup import Setup
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.deployment import Deployment, Parallel
+from servetwin.sim.techniques.setup import Setup
+from servetwin.workloads.errors import PolicyError
 from tests.support.rooflines import REAL
-from workloads.errors import PolicyError
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.step_times.roofline.efficiency import p_norm
+from servetwin.sim.step_times.roofline.efficiency import p_norm
 
 
 @given(st.floats(1e-9, 1e3), st.floats(1e-9, 1e3), st.floats(1, 16))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sim.step_times.roofline.formats import (
+from servetwin.sim.step_times.roofline.formats import (
     BLOCK_FORMATS,
     FORMATS,
     KV_FORMATS,
@@ -13,9 +13,9 @@ from sim.step_times.roofline.formats import (
     grouped_bytes,
     with_dynamic_scales,
 )
-from sim.step_times.roofline.quantisation_noise import Grid, sqnr_db
+from servetwin.sim.step_times.roofline.quantisation_noise import Grid, sqnr_db
+from servetwin.workloads.errors import PolicyError
 from tests.support.number_techniques import LLAMA_ON_A100, ideal
-from workloads.errors import PolicyError
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.formulas.intensities import (
+from servetwin.sim.formulas.intensities import (
     attention_intensity,
     attention_limit_flops_per_element,
     gated_ffn_intensity,
     matmul_intensity,
     per_second,
 )
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.shapes.hardware import Hardware
-from sim.shapes.mixers import Attention
-from sim.step_times.roofline.decode_latency import devices_for, ideal_deployment
-from sim.step_times.roofline.matrix_products import (
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.shapes.mixers import Attention
+from servetwin.sim.step_times.roofline.decode_latency import devices_for, ideal_deployment
+from servetwin.sim.step_times.roofline.matrix_products import (
     KINDS,
     Kind,
     Product,
@@ -27,7 +27,7 @@ from sim.step_times.roofline.matrix_products import (
     product,
     projections,
 )
-from sim.step_times.roofline.operators import decode_attention, prefill_attention
+from servetwin.sim.step_times.roofline.operators import decode_attention, prefill_attention
 
 LLAMA = find_model("llama-2-7b")
 MIXER = LLAMA.attentions()[0]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from sim.shapes.mixers import Attention
-from sim.step_times.roofline.operators import (
+from servetwin.sim.shapes.mixers import Attention
+from servetwin.sim.step_times.roofline.operators import (
     full_pairs,
     seen_keys,
     seen_pairs,

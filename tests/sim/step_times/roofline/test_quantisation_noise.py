@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from sim.step_times.roofline.formats import FORMATS
-from sim.step_times.roofline.quantisation_noise import (
+from servetwin.sim.step_times.roofline.formats import FORMATS
+from servetwin.sim.step_times.roofline.quantisation_noise import (
     DB_PER_BIT,
     Grid,
     most_sqnr_db,

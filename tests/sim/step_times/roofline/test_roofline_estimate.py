@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from sim.shapes.catalogue import find_hardware, find_model
-from sim.step_times.roofline.decode_latency import ideal_deployment
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.efficiency import Efficiency
-from sim.step_times.roofline.formats import find_format
-from sim.step_times.roofline.operators import Operator
-from sim.step_times.roofline.roofline_estimate import RooflineEstimate
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.step_times.step_time import UNIT_S
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.efficiency import Efficiency
+from servetwin.sim.step_times.roofline.formats import find_format
+from servetwin.sim.step_times.roofline.operators import Operator
+from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.step_times.step_time import UNIT_S
 
 LLAMA, A100 = find_model("llama-2-7b"), find_hardware("a100-80gb")
 IDEAL_LLAMA = ideal_deployment(LLAMA, A100)

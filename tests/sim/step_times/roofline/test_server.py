@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.experiments.predict import predict_scenario
-from sim.experiments.scenario import replicate
-from sim.step_times.roofline.efficiency import Efficiency
-from sim.step_times.roofline.server import RooflineServer
-from sim.techniques.setup import Setup
+from servetwin.sim.experiments.predict import predict_scenario
+from servetwin.sim.experiments.scenario import replicate
+from servetwin.sim.step_times.roofline.efficiency import Efficiency
+from servetwin.sim.step_times.roofline.server import RooflineServer
+from servetwin.sim.techniques.setup import Setup
+from servetwin.workloads.native import write_trace
+from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.command import refused, servetwin
 from tests.support.rooflines import REAL, trace
-from workloads.native import write_trace
-from workloads.trace import Trace
 
 
 def test_memory_is_what_weights_runtime_and_the_largest_step_leave() -> None:

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from policies.batch import BatchShape
-from sim.shapes.feed_forward import Experts
-from sim.shapes.mixers import Recurrence
-from sim.step_times.roofline.deployment import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.shapes.feed_forward import Experts
+from servetwin.sim.shapes.mixers import Recurrence
+from servetwin.sim.step_times.roofline.deployment import (
     IDEAL_KERNELS,
     Cascade,
     Deployment,
     Offload,
     Parallel,
 )
-from sim.step_times.roofline.efficiency import IDEAL
-from sim.step_times.roofline.operators import (
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.operators import (
     prefill_attention,
 )
-from sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from tests.support.small_models import A100, FULL, STATE, attention, model_of, step_s
 
 

@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.config import PolicyConfig
-from sim.shapes.catalogue import find_model, shipped_models
-from sim.step_times.roofline.memory import largest_step, memory_sizes
-from sim.step_times.roofline.step_memory import DRAWN_LOGIT_BYTES, LargestStep, StepBuffers
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.shapes.catalogue import find_model, shipped_models
+from servetwin.sim.step_times.roofline.memory import largest_step, memory_sizes
+from servetwin.sim.step_times.roofline.step_memory import (
+    DRAWN_LOGIT_BYTES,
+    LargestStep,
+    StepBuffers,
+)
 from tests.support.step_peaks import measured
 
 EAGER = StepBuffers(4.0, fused=False)

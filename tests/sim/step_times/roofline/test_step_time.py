@@ -4,14 +4,19 @@ import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.shapes.catalogue import find_hardware, find_model, shipped_hardware, shipped_models
-from sim.step_times.roofline.deployment import Deployment
-from sim.step_times.roofline.step_time import roofline_step_time
-from sim.step_times.step_time import AffineStepTime
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.shapes.catalogue import (
+    find_hardware,
+    find_model,
+    shipped_hardware,
+    shipped_models,
+)
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.step_time import roofline_step_time
+from servetwin.sim.step_times.step_time import AffineStepTime
 from tests.support.effort import examples
 from tests.support.rooflines import REAL, shapes, trace
 

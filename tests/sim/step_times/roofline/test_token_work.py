@@ -4,11 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from sim.shapes.catalogue import find_hardware, find_model, shipped_models
-from sim.step_times.roofline.decode_latency import ideal_deployment
-from sim.step_times.roofline.roofline_estimate import RooflineEstimate
-from sim.step_times.roofline.token_work import Work, token_work, total_work, with_ffn_matrices
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.shapes.catalogue import find_hardware, find_model, shipped_models
+from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
+from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
+from servetwin.sim.step_times.roofline.token_work import (
+    Work,
+    token_work,
+    total_work,
+    with_ffn_matrices,
+)
 
 LLAMA = find_model("llama-2-7b")
 

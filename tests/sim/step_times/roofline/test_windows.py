@@ -10,29 +10,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.batch import Batch, BatchShape
-from policies.lockstep import Lockstep
-from policies.registry import SCHEDULERS
-from sim.core.simulate import simulate
-from sim.shapes.feed_forward import Dense
-from sim.shapes.model import LayerGroup
-from sim.step_times.roofline.deployment import (
+from servetwin.policies.batch import Batch, BatchShape
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.registry import SCHEDULERS
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.shapes.feed_forward import Dense
+from servetwin.sim.shapes.model import LayerGroup
+from servetwin.sim.step_times.roofline.deployment import (
     IDEAL_KERNELS,
     Deployment,
     Kernels,
     Offload,
     Parallel,
 )
-from sim.step_times.roofline.efficiency import DEFAULT, IDEAL
-from sim.step_times.roofline.step_time import ContextStepTime, UncachedStepTime, roofline_step_time
-from sim.step_times.step_time import FloatArray, NoiseSample, StepNoise, StepTime
+from servetwin.sim.step_times.roofline.efficiency import DEFAULT, IDEAL
+from servetwin.sim.step_times.roofline.step_time import (
+    ContextStepTime,
+    UncachedStepTime,
+    roofline_step_time,
+)
+from servetwin.sim.step_times.step_time import FloatArray, NoiseSample, StepNoise, StepTime
+from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler
 from tests.support.effort import examples
 from tests.support.macro_steps import assert_macro_steps_change_nothing
 from tests.support.random_runs import policies, workloads
 from tests.support.scheduler_steps import sequence
 from tests.support.small_models import A100, FULL, STATE, attention, mixers, model_of, step_s
-from workloads.request import Request
 
 kernels = st.sampled_from(
     [

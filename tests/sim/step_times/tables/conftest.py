@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.step_times.tables import Table
+from servetwin.sim.step_times.tables import Table
 from tests.support.measured_tables import noisy, operators, phases
 
 

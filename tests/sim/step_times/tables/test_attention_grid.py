@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.step_times.tables.attention_grid import AttentionGrid
+from servetwin.sim.step_times.tables.attention_grid import AttentionGrid
 from tests.support.layer_bundles import (
     CHUNKS,
     CONTEXTS,

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.step_times.step_time import FloatArray
-from sim.step_times.tables import (
+from servetwin.sim.step_times.step_time import FloatArray
+from servetwin.sim.step_times.tables import (
     OperatorTable,
     fit_efficiency,
 )
+from servetwin.workloads.errors import ProfileError
 from tests.support.measured_tables import LAYERS, OPERATORS, mlp_frame, operators
-from workloads.errors import ProfileError
 
 PEAK_FLOPS_PER_S, BYTES_PER_S = 300e12, 1.5e12
 HIDDEN, OUT = 4096, 28_672

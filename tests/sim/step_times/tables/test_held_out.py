@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sim.step_times.tables import (
+from servetwin.sim.step_times.tables import (
     Curve,
     held_out_error,
 )

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.step_times.tables import (
+from servetwin.sim.step_times.tables import (
     Curve,
     Surface,
 )
-from sim.step_times.tables.interpolate import LEVELS
+from servetwin.sim.step_times.tables.interpolate import LEVELS
 
 grids = st.lists(
     st.tuples(st.integers(0, 5000), st.floats(1e-6, 10)), min_size=2, unique_by=lambda p: p[0]

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from policies.batch import BatchShape
-from sim.step_times.tables import KernelTable
-from sim.step_times.tables import kernel_library as library
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.tables import KernelTable
+from servetwin.sim.step_times.tables import kernel_library as library
+from servetwin.workloads.errors import ProfileError
 from tests.support.command import refused
 from tests.support.macro_steps import assert_macro_steps_change_nothing
 from tests.support.made_kernels import (
@@ -17,7 +18,6 @@ from tests.support.made_kernels import (
     install_made_package,
 )
 from tests.support.paths import SAMPLE
-from workloads.errors import ProfileError
 
 TABLE = KernelTable(MadeKernels(), "made")
 

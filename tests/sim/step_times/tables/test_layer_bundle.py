@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sim.step_times.tables import read_layer_bundle
+from servetwin.sim.step_times.tables import read_layer_bundle
+from servetwin.workloads.errors import ProfileError
 from tests.support.layer_bundles import attention_us, head_us, layer_us, once_us, write_bundle
-from workloads.errors import ProfileError
 
 
 def test_a_bundle_has_the_sums_of_its_operators(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from sim.shapes.catalogue import find_model
-from sim.step_times.roofline.links import Link
-from sim.step_times.tables import LayerTable, LayerTimes, read_layer_bundle
-from sim.step_times.tables.layer_table import as_one_chunk
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.step_times.roofline.links import Link
+from servetwin.sim.step_times.tables import LayerTable, LayerTimes, read_layer_bundle
+from servetwin.sim.step_times.tables.layer_table import as_one_chunk
+from servetwin.workloads.errors import ProfileError
 from tests.support.layer_bundles import attention_us, head_us, layer_us, once_us, write_bundle
 from tests.support.macro_steps import assert_macro_steps_change_nothing
-from workloads.errors import ProfileError
 
 MODEL = find_model("llama-3.1-8b")
 LAYERS = 32

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from policies.batch import BatchShape
-from sim.step_times.server_overheads import ServerOverheads
-from sim.step_times.tables import KernelTable, LoadedTable
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.server_overheads import ServerOverheads
+from servetwin.sim.step_times.tables import KernelTable, LoadedTable
 from tests.support.macro_steps import assert_macro_steps_change_nothing
 from tests.support.made_kernels import MadeKernels
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sim.step_times.tables.measurements import MOST_FALL, points, require_rising
+from servetwin.sim.step_times.tables.measurements import MOST_FALL, points, require_rising
+from servetwin.workloads.errors import ProfileError
 from tests.support.paths import SHARED
-from workloads.errors import ProfileError
 
 TABLE = Path("some.csv")
 DEEPEST = 0.06

@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from policies.batch import BatchShape
-from sim.step_times.tables import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.tables import (
     OperatorTable,
     PhaseTable,
     Surface,
 )
+from servetwin.workloads.errors import ProfileError
 from tests.support.measured_tables import (
     LAYERS,
     OPERATORS,
@@ -28,7 +29,6 @@ from tests.support.measured_tables import (
     prefill_shape,
     put,
 )
-from workloads.errors import ProfileError
 
 
 def of_rows_s(rows: int) -> float:

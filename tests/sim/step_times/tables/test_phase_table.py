@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from policies.batch import BatchShape
-from sim.step_times.tables import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.tables import (
     PhaseTable,
     Surface,
 )
+from servetwin.workloads.errors import ProfileError
 from tests.support.measured_tables import (
     Change,
     decode_shape,
@@ -23,7 +24,6 @@ from tests.support.measured_tables import (
     tbt_ms,
     ttft_ms,
 )
-from workloads.errors import ProfileError
 
 
 @pytest.mark.parametrize(

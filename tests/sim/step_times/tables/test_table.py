@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batch import BatchShape
-from sim.step_times.tables import (
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.tables import (
     Table,
 )
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.step_times.tables import (
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.step_times.tables import (
     Curve,
     OperatorTable,
     OperatorTimes,
@@ -14,9 +14,9 @@ from sim.step_times.tables import (
     Table,
     TableProfile,
 )
+from servetwin.workloads.errors import ProfileError
+from servetwin.workloads.request import Request
 from tests.support.measured_tables import decode_shape
-from workloads.errors import ProfileError
-from workloads.request import Request
 
 
 def test_a_table_serves_requests_and_macro_steps_change_nothing(tables: dict[str, Table]) -> None:

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from policies.config import PolicyConfig
-from policies.registry import build_scheduler
-from sim.core.simulate import simulate
-from sim.records.metrics import summarize
-from sim.step_times.step_time import LinearStepTime
-from sim.theory import littles_law_gap, number_integral_s
-from sim.theory.selftest.case import (
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.records.metrics import summarize
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.sim.theory import littles_law_gap, number_integral_s
+from servetwin.sim.theory.selftest.case import (
     trace,
 )
 

@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from sim.theory.selftest import batches, case, networks, single_server
-from sim.theory.selftest.case import SelftestCase
-from sim.theory.selftest.judge import (
+from servetwin.sim.theory.selftest import batches, case, networks, single_server
+from servetwin.sim.theory.selftest.case import SelftestCase
+from servetwin.sim.theory.selftest.judge import (
     CASES,
     FigureCheck,
     UnknownCase,

@@ -4,12 +4,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.theory.selftest.case import (
+from servetwin.sim.theory.selftest.case import (
     replay,
     server,
     trace,
 )
-from sim.theory.selftest.judge import (
+from servetwin.sim.theory.selftest.judge import (
     cases_named,
 )
 from tests.support.effort import examples

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.theory import md1_wait_s, mg1_wait_s
-from sim.theory.selftest.case import (
+from servetwin.sim.theory import md1_wait_s, mg1_wait_s
+from servetwin.sim.theory.selftest.case import (
     ONE_SLOT,
     ROW_COST,
     SelftestCase,
@@ -14,7 +14,7 @@ from sim.theory.selftest.case import (
     replay,
     trace,
 )
-from sim.theory.selftest.judge import (
+from servetwin.sim.theory.selftest.judge import (
     judge,
 )
 from tests.support.effort import REDUCTION, WIDENING, examples

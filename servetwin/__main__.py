@@ -1,0 +1,5 @@
+"""``python -m servetwin``: the command line."""
+
+from servetwin.app.cli import main
+
+main()
