@@ -161,7 +161,9 @@ def _digest(run: Callable[[], Run]) -> str:
     except ServetwinError as error:
         return type(error).__name__
     frames = (made.requests, made.steps, made.pauses, made.handovers)
-    text = repr([{name: frame[name].tolist() for name in sorted(map(str, frame))} for frame in frames])
+    text = repr(
+        [{name: frame[name].tolist() for name in sorted(map(str, frame))} for frame in frames]
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
