@@ -133,7 +133,7 @@ def _recorded(
     json: bool,
 ) -> None:
     """Calibrate from a recorded run."""
-    from servetwin.app.reports.recorded_calibration import calibration_lines
+    from servetwin.app.reports.calibration import calibration_lines
     from servetwin.app.scenario.scenarios import recorded_prior
     from servetwin.app.twin.recorded_calibration import calibrate_recorded
     from servetwin.sim.experiments.linearised import linearised

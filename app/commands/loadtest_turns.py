@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
-from servetwin.app.reports.load_report import complaint, gate_complaint
+from servetwin.app.reports.load_test import complaint, gate_complaint
 from servetwin.app.reports.saving import saved
 
 if TYPE_CHECKING:

@@ -213,8 +213,8 @@ def _verify_recorded(
 ) -> None:
     """Judge a prediction by a recorded run."""
     from servetwin.app.reports.progress import progress
-    from servetwin.app.reports.recorded_verdict import recorded_as_json, recorded_lines
     from servetwin.app.reports.saving import saved_if_asked
+    from servetwin.app.reports.verdict import recorded_as_json, recorded_lines
     from servetwin.app.scenario.scenarios import recorded_server
     from servetwin.app.twin.recorded_verification import verify_recorded
     from servetwin.loadtest.report.comparison import EXIT_CODES
@@ -291,7 +291,7 @@ def finish(verifications: Iterable["Verification"], out: Path | None, json: bool
 
 def _print(found: "Verification", json: bool) -> None:
     """Print the verdict, unless JSON follows, and the warnings in any case."""
-    from servetwin.app.reports.provenance import outside_warning
+    from servetwin.app.reports.run_words import outside_warning
     from servetwin.app.reports.verdict import profile_lines, verdict_lines
 
     if not json:

@@ -90,7 +90,11 @@ def finish_effects(
     verifications: Iterator["EffectVerification"], out: Path | None, json: bool
 ) -> None:
     """Save and print each as it is done, then the summary; exit with the code of the worst."""
-    from servetwin.app.reports.effect_verdict import effect_lines, effects_json, summary_lines
+    from servetwin.app.reports.techniques.verification import (
+        effect_lines,
+        effects_json,
+        summary_lines,
+    )
     from servetwin.loadtest.report.comparison import EXIT_CODES, worst
 
     found: list[EffectVerification] = []

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from servetwin.app.reports.trial_words import measured_noun, trial_words
+from servetwin.app.reports.run_words import measured_noun, trial_words
 from servetwin.app.twin.forecast import level_folder
 from servetwin.app.twin.waterfall import Waterfall, read_waterfall
 from servetwin.loadtest.report.comparison import (

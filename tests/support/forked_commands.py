@@ -29,7 +29,7 @@ LIMIT_S = 60
 """When a child is ended: far beyond what is allowed."""
 
 IMPORTS = (
-    "servetwin.sim", "servetwin.app.scenario.scenarios", "servetwin.app.reports.sweep_report",
+    "servetwin.sim", "servetwin.app.scenario.scenarios", "servetwin.app.reports.sweep",
     "servetwin.loadtest.run.client", "servetwin.workloads.readers.table",
     "servetwin.workloads.statistics.statistics", "servetwin.sim.explain.explain",
     "servetwin.sim.step_times.tables.table_profile", "servetwin.loadtest.recorded.reading",

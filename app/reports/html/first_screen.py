@@ -16,11 +16,10 @@ from servetwin.app.reports.html.tables import (
     OUTCOME_CLASSES,
     figures_table,
     judged_table,
-    number,
     runs_table,
 )
-from servetwin.app.reports.metric_labels import METRICS
 from servetwin.app.reports.report_folders import NamedRun, Trial, same_load
+from servetwin.app.words import METRICS, number
 from servetwin.loadtest.report.comparison import Comparison, Outcome, worst
 from servetwin.loadtest.report.comparison_report import verdict_in_words
 from servetwin.sim.records.metrics import SLO

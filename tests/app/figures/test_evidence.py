@@ -6,8 +6,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app import figures
-from servetwin.app.reports.assets import asset_table
-from servetwin.app.reports.origins import LOOKS
+from servetwin.app.words import LOOKS, asset_table
 
 EVIDENCE = asset_table("words.yaml")["evidence"]
 METRICS = ("ttft_s", "tpot_s")

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from textwrap import wrap
 
-from servetwin.app.reports.metric_labels import METRICS, Metric, slo_words
-from servetwin.app.reports.tables import WIDTH, number
+from servetwin.app.reports.tables import WIDTH
+from servetwin.app.words import METRICS, Metric, number, slo_words
 from servetwin.loadtest.sweep.attainment import CONFIDENCE, least_requests
 from servetwin.loadtest.sweep.knee import KNEE_CONFIDENCE, Knee
 from servetwin.loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from servetwin.workloads.scenarios.named import NamedWorkload
     from servetwin.workloads.validation import Check
 
+
 _WIDTH = 100
 _INDENT = " " * 4
 _FIGURES = ("mean", "p50", "p90", "p99", "max")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.reports.effect_verdict import effect_lines
+from servetwin.app.reports.techniques.verification import effect_lines
 from servetwin.app.twin.effects.figures import Figures
 from servetwin.app.twin.effects.prediction import PredictedEffect
 from servetwin.app.twin.effects.verification import EffectVerification

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from servetwin.app.reports.level_sweep_report import knee_sentences, sweep_lines
+from servetwin.app.reports.level_sweep import knee_sentences, sweep_lines
 from servetwin.loadtest.sweep.sweep import PredictedKnee
 from tests.support.swept_levels import swept, with_late_level
 

@@ -31,7 +31,7 @@ def as_text(
     gate: "Gate | None" = None,
 ) -> str:
     """Return the report, its distributions, and the comparison and the gate where there are any."""
-    from servetwin.app.reports.sparkline import sparkline_lines
+    from servetwin.app.reports.tables import sparkline_lines
     from servetwin.loadtest.report.comparison_report import render_comparison, render_requests
     from servetwin.loadtest.report.gate_report import render_gate
     from servetwin.loadtest.report.report import render_report

@@ -3,7 +3,7 @@
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from servetwin.app.reports.metric_labels import METRICS
+from servetwin.app.words import METRICS
 
 
 def test_words_are_defined_for_every_metric() -> None:

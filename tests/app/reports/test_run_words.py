@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.reports.provenance import outside_warning, rests_line, shares_in_words
+from servetwin.app.reports.run_words import outside_warning, rests_line, shares_in_words
 from servetwin.sim.step_times.provenance import (
     MeasuredRange,
 )

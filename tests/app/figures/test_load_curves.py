@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app.figures.canvas import alt_text
-from servetwin.app.figures.level_curves import level_curves
+from servetwin.app.figures.load_curves import level_curves
 from servetwin.loadtest.sweep.level import COMPLETED, SHARE
 from tests.support.swept_levels import swept, with_late_level
 
