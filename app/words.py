@@ -209,7 +209,7 @@ def ends(low: float, high: float, form: Callable[[float], str]) -> tuple[str, st
 
 
 def number(value: Any, factor: float) -> str:
-    """Return a value times ``factor`` in four digits, or whole with commas from a thousand on; - for None."""
+    """Return a value times ``factor``: four digits, with commas from a thousand on; - for None."""
     if value is None:
         return "-"
     scaled = value * factor

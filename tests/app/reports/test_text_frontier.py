@@ -19,7 +19,6 @@ def points_frame(**columns: Any) -> pd.DataFrame:
 def test_a_scatter_has_the_best_at_its_place() -> None:
     lines = scatter_lines(points_frame(), GOODPUT, 1, "requests/s")
     plot = [line.partition("|")[2] for line in lines[1 : PLOT_HEIGHT + 1]]
-    assert (plot[0][int(10 / 50 * PLOT_WIDTH)], plot[PLOT_HEIGHT - 1 - int(3 / 4 * PLOT_HEIGHT)].strip()) == (
-        "o", BEST,
-    )  # fmt: skip
+    assert plot[0][int(10 / 50 * PLOT_WIDTH)] == "o"
+    assert plot[PLOT_HEIGHT - 1 - int(3 / 4 * PLOT_HEIGHT)].strip() == BEST
     assert scatter_lines(points_frame().iloc[:0], GOODPUT, None, "") == []
