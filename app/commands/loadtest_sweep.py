@@ -24,8 +24,7 @@ from servetwin.loadtest.plan.undefined_times import check_times, without_outputs
 from servetwin.loadtest.run.stop_signals import signals_deferred
 from servetwin.loadtest.sweep.level import Level, LevelPlan, measured_level
 from servetwin.loadtest.sweep.run_sweep import run_sweep
-from servetwin.loadtest.sweep.sweep import PredictedKnee, Sweep
-from servetwin.loadtest.sweep.sweep_record import KeptSweep
+from servetwin.loadtest.sweep.sweep import KeptSweep, PredictedKnee, Sweep
 from servetwin.sim.experiments.capacity import SLOTarget, find_capacity
 from servetwin.sim.experiments.predict import run_once
 from servetwin.workloads.errors import EndedEarly, LoadTestError

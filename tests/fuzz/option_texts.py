@@ -21,7 +21,7 @@ from servetwin.loadtest.options import parse_cancellation, parse_give_up
 from servetwin.loadtest.report.fail_conditions import parse_conditions
 from servetwin.loadtest.report.gate import parse_limits
 from servetwin.loadtest.report.slo import parse_slo
-from servetwin.loadtest.sweep.stopping_rule import parse_budget
+from servetwin.loadtest.sweep.run_sweep import parse_budget
 from servetwin.sim.step_times.server_overheads import parse_overheads
 from servetwin.sim.techniques.build import parse_efficiency
 from servetwin.sim.techniques.quality import parse_own_qualities
