@@ -21,6 +21,42 @@ Raises ``EndedEarly`` where the load test was interrupted, or stopped since its 
 """
 
 
+_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_EXAMPLE = "write for example 24 (load tests), 900s or 15min"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepBudget:
+    """The most load tests that a sweep sends, repeated ones included, and the most time."""
+
+    load_tests: float = inf
+    time_s: float = inf
+
+    def spent(self, load_tests: int, elapsed_s: float, next_s: float) -> str | None:
+        """Return why no other load test is sent; None where one fits.
+
+        ``next_s`` is how long its sending would take.
+        """
+        if load_tests >= self.load_tests:
+            return f"the budget of {self.load_tests:g} load tests is spent"
+        if elapsed_s + next_s > self.time_s:
+            return f"the next level would end later than the budget of {self.time_s:g} s"
+        return None
+
+
+def parse_budget(text: str) -> SweepBudget:
+    """Read a number of load tests, or a time with its unit.
+
+    Raises ``LoadTestError`` where it is neither.
+    """
+    if re.fullmatch(r"[1-9]\d{0,5}", text):
+        return SweepBudget(load_tests=int(text))
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(s|min|h)", text)
+    if not match or not 0 < float(match[1]) < inf:
+        raise LoadTestError(f"--sweep-budget {text!r}: no number and no time; {_EXAMPLE}")
+    return SweepBudget(time_s=float(match[1]) * _UNITS_S[match[2]])
+
+
 def run_sweep(
     sweep: Sweep,
     budget: SweepBudget,
@@ -60,39 +96,3 @@ def _client_is_the_limit(level: Level) -> str:
 def _sending_s(plan: LevelPlan, sweep: Sweep) -> float:
     """Return how long sending a level takes; 0 where its rate is up to the server."""
     return sweep.settings.requests / plan.rate_per_s if plan.rate_per_s else 0.0
-
-
-_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
-_EXAMPLE = "write for example 24 (load tests), 900s or 15min"
-
-
-@dataclass(frozen=True, slots=True)
-class SweepBudget:
-    """The most load tests that a sweep sends, repeated ones included, and the most time."""
-
-    load_tests: float = inf
-    time_s: float = inf
-
-    def spent(self, load_tests: int, elapsed_s: float, next_s: float) -> str | None:
-        """Return why no other load test is sent; None where one fits.
-
-        ``next_s`` is how long its sending would take.
-        """
-        if load_tests >= self.load_tests:
-            return f"the budget of {self.load_tests:g} load tests is spent"
-        if elapsed_s + next_s > self.time_s:
-            return f"the next level would end later than the budget of {self.time_s:g} s"
-        return None
-
-
-def parse_budget(text: str) -> SweepBudget:
-    """Read a number of load tests, or a time with its unit.
-
-    Raises ``LoadTestError`` where it is neither.
-    """
-    if re.fullmatch(r"[1-9]\d{0,5}", text):
-        return SweepBudget(load_tests=int(text))
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(s|min|h)", text)
-    if not match or not 0 < float(match[1]) < inf:
-        raise LoadTestError(f"--sweep-budget {text!r}: no number and no time; {_EXAMPLE}")
-    return SweepBudget(time_s=float(match[1]) * _UNITS_S[match[2]])
