@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
+from servetwin.app.reports.level_sweep_report import level_line, sweep_lines
+from servetwin.app.reports.progress import progress
+from servetwin.app.reports.saving import saved
 from servetwin.app.scenario.cluster_options import ClusterOptions
 from servetwin.app.scenario.endpoint_options import EndpointOptions, TooLongChoice, endpoint_line
 from servetwin.app.scenario.levels.level_load import LevelLoad
@@ -16,11 +19,9 @@ from servetwin.app.scenario.load_options import LoadChoice
 from servetwin.app.scenario.policy_options import PolicyOptions
 from servetwin.app.scenario.scenarios import build_scenario
 from servetwin.app.scenario.server_options import ServerOptions
-from servetwin.app.text.level_sweep_report import level_line, sweep_lines
-from servetwin.app.text.progress import progress
-from servetwin.app.text.saving import saved
-from servetwin.loadtest.plan.endpoint_limits import check_times, within_context, without_outputs
-from servetwin.loadtest.run.event_loop import signals_deferred
+from servetwin.loadtest.plan.context_limit import within_context
+from servetwin.loadtest.plan.undefined_times import check_times, without_outputs
+from servetwin.loadtest.run.stop_signals import signals_deferred
 from servetwin.loadtest.sweep.level import Level, LevelPlan, measured_level
 from servetwin.loadtest.sweep.run_sweep import run_sweep
 from servetwin.loadtest.sweep.sweep import KeptSweep, PredictedKnee, Sweep

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.text.load_report import complaint
-from servetwin.loadtest.report.limits import (
+from servetwin.app.reports.load_report import complaint
+from servetwin.loadtest.report.fail_conditions import (
     DEFAULT,
     METRICS,
     failed_line,
