@@ -19,9 +19,8 @@ from servetwin.app.scenario.load_options import LoadChoice
 from servetwin.app.scenario.policy_options import PolicyOptions
 from servetwin.app.scenario.scenarios import build_scenario
 from servetwin.app.scenario.server_options import ServerOptions
-from servetwin.loadtest.plan.context_limit import within_context
-from servetwin.loadtest.plan.undefined_times import check_times, without_outputs
-from servetwin.loadtest.run.stop_signals import signals_deferred
+from servetwin.loadtest.plan.endpoint_limits import check_times, within_context, without_outputs
+from servetwin.loadtest.run.event_loop import signals_deferred
 from servetwin.loadtest.sweep.level import Level, LevelPlan, measured_level
 from servetwin.loadtest.sweep.run_sweep import run_sweep
 from servetwin.loadtest.sweep.sweep import KeptSweep, PredictedKnee, Sweep

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from servetwin.app.reports.load_report import complaint
-from servetwin.loadtest.report.fail_conditions import (
+from servetwin.loadtest.report.limits import (
     DEFAULT,
     METRICS,
     failed_line,
