@@ -20,7 +20,8 @@ ITEMS = {
 
 
 def claims() -> list[tuple[str, str, str]]:
-    return [(item.split()[0], *test.strip("`").split("::")) for item, _, test in rows("claims")]
+    cells = [(item.split()[0], test.strip("`").split("::")) for item, _, test in rows("claims")]
+    return [(item, file, name) for item, (file, name) in cells]
 
 
 @pytest.mark.parametrize(("item", "file", "name"), claims())
