@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from servetwin.app.scenario.common_options import Json
+from servetwin.app.scenario.options.common import Json
 from servetwin.app.text.progress import progress
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from typer import Option
 
-from servetwin.app.scenario.common_options import Seed
-from servetwin.app.scenario.engine_options import EngineChoice, HttpOptions, require_engine
-from servetwin.app.scenario.mock_options import MockOptions, check_options
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.options.common import Seed
+from servetwin.app.scenario.options.engine import EngineChoice, HttpOptions, require_engine
+from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.mock import MockOptions, check_options
+from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:

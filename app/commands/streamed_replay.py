@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from servetwin.app.scenario.options.stream import StreamOptions
 from servetwin.app.scenario.scenarios import build_scenario, scenario_record
-from servetwin.app.scenario.streams.stream_options import StreamOptions
 from servetwin.app.text.progress import progress
 from servetwin.app.text.provenance import outside_warning, rests_line
 from servetwin.app.text.tables import (

@@ -7,9 +7,9 @@ from typing import Any
 import typer
 
 from servetwin.app.commands.described import DescribedCommand, DescribedGroup
-from servetwin.app.scenario.common_options import Json, Seed
-from servetwin.app.scenario.option_groups import takes_options
-from servetwin.app.scenario.technique_options import (
+from servetwin.app.scenario.options.common import Json, Seed
+from servetwin.app.scenario.options.groups import takes_options
+from servetwin.app.scenario.options.techniques import (
     EffectOptions,
     FormatOptions,
     IntensityOptions,
@@ -104,7 +104,7 @@ def _echo_effects(options: EffectOptions, seed: int, as_json: bool) -> None:
 
     Raises ``PolicyError`` where none of them makes sense on the server.
     """
-    from servetwin.app.scenario.technique_scenario import read_technique_scenario
+    from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
     from servetwin.app.text.techniques.effects import (
         effect_lines,
         effects_as_dict,

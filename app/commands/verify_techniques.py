@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from servetwin.app.scenario.engine_options import require_engine
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.options.engine import require_engine
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.text.progress import report_progress
 from servetwin.app.text.saving import saved
 from servetwin.workloads.errors import LoadTestError

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from servetwin.app.number_bounds import as_number
-from servetwin.app.scenario.workload_distributions import (
+from servetwin.app.scenario.options.distributions import (
     LENGTHS,
     ArrivalChoice,
     LengthChoice,

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.server_options import ServerOptions
-from servetwin.app.scenario.trace_options import TraceOptions
+from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.trace import TraceOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import typer
 
 from servetwin.app.scenario.cluster_options import ClusterOptions
 from servetwin.app.scenario.idle_settings import idle_settings
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import NamedPolicies, parse_policies, with_settings
 from servetwin.policies.config import PolicyConfig

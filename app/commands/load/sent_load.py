@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servetwin.app.scenario.load_options import LoadChoice
+from servetwin.app.scenario.options.load import LoadChoice
 from servetwin.app.text.progress import progress
 from servetwin.app.text.progress_log import live_file
 

@@ -28,7 +28,7 @@ from servetwin.app.html.report import render_html
 from servetwin.app.html.run_charts import run_charts
 from servetwin.app.html.tables import POINTS
 from servetwin.app.pictures.source_line import source_line
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.text.report_folders import NamedRun
 from servetwin.workloads.errors import ServetwinError
 

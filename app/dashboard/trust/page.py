@@ -28,7 +28,7 @@ from servetwin.app.dashboard.trust.real_gpus import (
 )
 from servetwin.app.html.error_rows import error_rows
 from servetwin.app.pictures.source_line import made_by, source_line
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.text.metric_labels import METRICS
 from servetwin.app.text.origins import origin_sentences
 from servetwin.app.text.provenance import outside_warning

@@ -7,7 +7,7 @@ from math import isfinite
 from textwrap import wrap
 from typing import Any
 
-from servetwin.app.scenario.how_many.answers import FEWEST, Answer, What, best
+from servetwin.app.scenario.answers import FEWEST, Answer, What, best
 from servetwin.app.text.how_many.device_words import devices_words
 from servetwin.app.text.how_many.sentences import few_words, sentence, spread_sentence
 from servetwin.app.text.how_many.slo_target import figure_words

@@ -1,6 +1,6 @@
 """How many servers, users or requests per second, in words."""
 
-from servetwin.app.scenario.how_many.answers import FEWEST, Answer, What
+from servetwin.app.scenario.answers import FEWEST, Answer, What
 from servetwin.app.text.how_many.device_words import devices_words
 from servetwin.app.text.how_many.slo_target import figure_words, target_words
 from servetwin.sim.experiments.capacity import SLOTarget

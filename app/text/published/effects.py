@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any
 
-from servetwin.app.scenario.technique_scenario import read_technique_scenario
+from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
 from servetwin.app.text.tables import WIDTH
 from servetwin.sim.published.effects import EFFECTS, MEASURED, PublishedEffect, measured_effects
 from servetwin.sim.published.errors import ERRORS

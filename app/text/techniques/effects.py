@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, get_args
 
-from servetwin.app.scenario.technique_scenario import TechniqueScenario
+from servetwin.app.scenario.files.technique_scenario import TechniqueScenario
 from servetwin.app.text.assets import asset_table
 from servetwin.app.text.techniques.quality import (
     Judged,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any
 
-from servetwin.app.scenario.technique_options import FormatOptions
+from servetwin.app.scenario.options.techniques import FormatOptions
 from servetwin.app.text.techniques.quality import quality_as_dict, quality_cell
 from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.shapes.model import ModelShape

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.scenario.settings import policies_named
 from servetwin.app.text.report_folders import find_runs
 from servetwin.app.text.verdict import as_json, summary_table, verdict_lines

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.scenario.technique_scenario import read_technique_scenario
+from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
 from servetwin.sim.published.effects import EFFECTS, MEASURED, PublishedEffect, measured_effects
 from servetwin.sim.published.errors import ERRORS
 from servetwin.sim.published.tables import TABLES

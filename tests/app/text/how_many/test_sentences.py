@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from servetwin.app.scenario.how_many.answers import Answer, CurvePoint
+from servetwin.app.scenario.answers import Answer, CurvePoint
 from servetwin.app.text.how_many.report import headline, table_rows
 from servetwin.app.text.how_many.sentences import few_words, sentence, spread_sentence
 from servetwin.sim.experiments.capacity import SLOTarget

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.scenario.streams.stream_options import StreamOptions
+from servetwin.app.scenario.options.stream import StreamOptions
 from servetwin.sim.streams.part_run import simulate_part
 from servetwin.sim.streams.partition import Part
 from servetwin.workloads.errors import ServetwinError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.scenario.sweeps.sweep_axes import Axis, combinations, parse_axis, parse_rates
+from servetwin.app.scenario.sweep_axes import Axis, combinations, parse_axis, parse_rates
 from servetwin.workloads.errors import PolicyError
 
 

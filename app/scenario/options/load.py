@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from typer import Option
 
 from servetwin.app.scenario.cluster_options import ClosedLoop
-from servetwin.app.scenario.common_options import Csv, ThinkTime
 from servetwin.app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
-from servetwin.app.scenario.levels.level_sweep_options import (
-    NO_SWEEP,
-    LevelSweepOptions,
-    SweepChoice,
-)
-from servetwin.app.scenario.trace_options import WHOLE_TRACE, Limit, TraceOptions, TraceShape
-from servetwin.app.scenario.workload_distributions import (
+from servetwin.app.scenario.options.common import Csv, ThinkTime
+from servetwin.app.scenario.options.distributions import (
     DEFAULT_OUTPUT,
     DEFAULT_PROMPT,
     ArrivalChoice,
 )
+from servetwin.app.scenario.options.levels import (
+    NO_SWEEP,
+    LevelSweepOptions,
+    SweepChoice,
+)
+from servetwin.app.scenario.options.trace import WHOLE_TRACE, Limit, TraceOptions, TraceShape
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.generators.processes import ARRIVALS
 

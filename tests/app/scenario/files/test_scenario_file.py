@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from servetwin.app.scenario.scenario_file import (
+from servetwin.app.scenario.files.scenario_file import (
     PROFILE,
     Limits,
     ScenarioError,

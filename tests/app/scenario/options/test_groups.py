@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from servetwin.app.cli import app
 from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
 
 OTHER_MEANING = {
     "--against": "a prediction (loadtest), or a reference trace (workload stats)",

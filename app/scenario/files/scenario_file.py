@@ -18,11 +18,11 @@ from pydantic import (
     model_validator,
 )
 
+from servetwin.app.scenario.options.distributions import ArrivalChoice, LengthChoice, PrefixChoice
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import fitted, preset_cluster
-from servetwin.app.scenario.server_options import ServerOptions
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import parse_policies
-from servetwin.app.scenario.workload_distributions import ArrivalChoice, LengthChoice, PrefixChoice
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario

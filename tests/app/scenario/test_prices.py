@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from servetwin.app.scenario.how_many.prices import Prices, parse_prices
+from servetwin.app.scenario.prices import Prices, parse_prices
 from servetwin.workloads.errors import PolicyError
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from servetwin.app.scenario.common_options import Ray
-from servetwin.app.scenario.trace_options import TraceOptions
+from servetwin.app.scenario.options.common import Ray
+from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.workloads.errors import ServetwinError, TraceError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.errors import EngineError

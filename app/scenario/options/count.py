@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from servetwin.app.scenario.common_options import ThinkTime
+from servetwin.app.scenario.options.common import ThinkTime
 from servetwin.app.scenario.scenario_options import ScenarioOptions
 from servetwin.workloads.errors import PluginError, PolicyError, ServetwinError
 
 if TYPE_CHECKING:
-    from servetwin.app.scenario.how_many.prices import Prices
+    from servetwin.app.scenario.prices import Prices
     from servetwin.sim.experiments.scenario import Scenario
     from servetwin.workloads.generators.pauses import PauseDistribution
     from servetwin.workloads.trace import Trace
@@ -48,7 +48,7 @@ class CountOptions:
 
     def prices(self) -> "Prices":
         """Return the prices; raises ``PolicyError`` where they cannot be read."""
-        from servetwin.app.scenario.how_many.prices import parse_prices
+        from servetwin.app.scenario.prices import parse_prices
 
         return parse_prices(self.price or "", "--price")
 
@@ -60,7 +60,7 @@ def candidates(
 
     ``say`` gets what a user should know. Raises ``PolicyError`` for what varies nothing.
     """
-    from servetwin.app.scenario.sweeps.sweep_axes import combinations, parse_axis, scenario_at
+    from servetwin.app.scenario.sweep_axes import combinations, parse_axis, scenario_at
 
     found: dict[str, Scenario | ServetwinError] = {}
     for values in combinations([parse_axis(text) for text in vary]):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from typer import Option
 
 from servetwin.app.scenario.distribution_specs import lengths_of
-from servetwin.app.scenario.workload_distributions import (
+from servetwin.app.scenario.options.distributions import (
     DEFAULT_OUTPUT,
     DEFAULT_PROMPT,
     LENGTHS,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Option
 
-from servetwin.app.scenario.common_options import MOST_REPLICATIONS
+from servetwin.app.scenario.options.common import MOST_REPLICATIONS
 from servetwin.workloads.errors import PolicyError
 
 Model = Annotated[

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import exp, inf
 from typing import Literal
 
-from servetwin.app.scenario.how_many.prices import Prices
+from servetwin.app.scenario.prices import Prices
 from servetwin.sim.experiments.capacity import Capacity, SLOTarget
 from servetwin.sim.experiments.counted import times
 from servetwin.sim.experiments.devices import devices

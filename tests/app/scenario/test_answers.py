@@ -5,9 +5,9 @@ from itertools import permutations
 
 import pytest
 
-from servetwin.app.scenario.how_many.answers import Answer, best, of_counts, of_problem
-from servetwin.app.scenario.how_many.prices import Prices, parse_prices
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.answers import Answer, best, of_counts, of_problem
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.prices import Prices, parse_prices
 from servetwin.sim.experiments.how_many import CountSearch, HowMany, TriedCount
 from servetwin.sim.experiments.turning_point import TurningPoint
 

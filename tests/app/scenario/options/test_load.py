@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servetwin.app.scenario.load_options import LoadChoice
-from servetwin.app.scenario.trace_options import TraceShape
+from servetwin.app.scenario.options.load import LoadChoice
+from servetwin.app.scenario.options.trace import TraceShape
 from servetwin.loadtest.options import LoadOptions
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.trace import Trace

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.scenario.policy_options import PolicyOptions, parse_kv_tokens
+from servetwin.app.scenario.options.policy import PolicyOptions, parse_kv_tokens
 from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.errors import PolicyError
 
