@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from servetwin.app.scenario.black_box_options import BlackBoxOptions
-from servetwin.app.scenario.cluster_options import ClusterOptions
 from servetwin.app.scenario.options.common import Json, Overwriting, Recorded, Seed
-from servetwin.app.scenario.options.endpoint import EndpointOptions, ModelOrPreset
+from servetwin.app.scenario.options.endpoint import BlackBoxOptions, EndpointOptions, ModelOrPreset
 from servetwin.app.scenario.options.engine import EngineChoice, require_engine
 from servetwin.app.scenario.options.groups import Only, takes_options
-from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.text.progress import progress, report_progress

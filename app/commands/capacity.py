@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from servetwin.app.number_bounds import MOST_COUNT
-from servetwin.app.scenario.cluster_options import ClusterOptions
 from servetwin.app.scenario.options.common import (
     MOST_REPLICATIONS,
     SLO,
@@ -18,11 +16,10 @@ from servetwin.app.scenario.options.common import (
     Vary,
 )
 from servetwin.app.scenario.options.count import CountOptions, candidates
-from servetwin.app.scenario.options.groups import Only, takes_options
-from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.groups import MOST_COUNT, Only, takes_options
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.trace import TraceOptions
-from servetwin.app.scenario.scenario_options import ScenarioOptions
 from servetwin.app.text.progress import progress
 from servetwin.workloads.errors import PolicyError, ServetwinError
 

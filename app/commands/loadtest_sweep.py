@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
-from servetwin.app.scenario.cluster_options import ClusterOptions
 from servetwin.app.scenario.levels.level_load import LevelLoad
 from servetwin.app.scenario.options.endpoint import EndpointOptions, TooLongChoice, endpoint_line
 from servetwin.app.scenario.options.load import LoadChoice
-from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import build_scenario
 from servetwin.app.text.level_sweep_report import level_line, sweep_lines

@@ -10,19 +10,18 @@ import typer
 from typer import Option
 
 from servetwin.app.lasting_imports import lasting_imports
-from servetwin.app.scenario.cluster_options import ClusterOptions
 from servetwin.app.scenario.options.common import (
     MOST_REPLICATIONS,
     TRACE,
     Csv,
     Json,
     Overwriting,
+    PictureOptions,
     RunFolder,
 )
 from servetwin.app.scenario.options.groups import takes_options
+from servetwin.app.scenario.options.policy import ClusterOptions, ScenarioOptions
 from servetwin.app.scenario.options.stream import StreamOptions
-from servetwin.app.scenario.pictures.picture_options import PictureOptions
-from servetwin.app.scenario.scenario_options import ScenarioOptions
 from servetwin.app.text.progress import progress
 from servetwin.app.text.saving import saved_if_asked
 from servetwin.workloads.files import require_there

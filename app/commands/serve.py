@@ -99,7 +99,7 @@ def _serve(served: Served, http: HttpOptions) -> None:
 def _bundled(
     policy: PolicyOptions, choice: EngineChoice, servers: ServerOptions, step_log: Path | None
 ) -> Served:
-    from servetwin.app.scenario.idle_settings import unread_settings
+    from servetwin.app.scenario.scenarios import unread_settings
     from servetwin.engine.checkpoint.find_model import find_model
     from servetwin.engine.core.core_process import bundled
 
@@ -121,7 +121,7 @@ def _bundled(
 def _simulated(
     servers: ServerOptions, policy: PolicyOptions, choice: EngineChoice, step_log: Path | None
 ) -> Served:
-    from servetwin.app.scenario.idle_settings import unread_settings
+    from servetwin.app.scenario.scenarios import unread_settings
     from servetwin.app.twin.simulated_server import simulated_engine
     from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 

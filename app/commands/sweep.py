@@ -21,7 +21,7 @@ from servetwin.app.scenario.options.common import (
     Vary,
 )
 from servetwin.app.scenario.options.groups import takes_options
-from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.text.progress import progress
 from servetwin.workloads.errors import ServetwinError
 

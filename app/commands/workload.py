@@ -10,9 +10,8 @@ import typer
 from typer import Argument, Option
 
 from servetwin.app.commands.described import DescribedCommand
-from servetwin.app.scenario.distribution_specs import arrivals_of
 from servetwin.app.scenario.options.common import Json, Seed, TracePath
-from servetwin.app.scenario.options.distributions import ArrivalChoice, PrefixChoice
+from servetwin.app.scenario.options.distributions import ArrivalChoice, PrefixChoice, arrivals_of
 from servetwin.app.scenario.options.groups import Only, takes_options
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.options.workload import (

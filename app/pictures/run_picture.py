@@ -10,7 +10,7 @@ from servetwin.app.pictures.command_line import command_line
 from servetwin.app.pictures.picture_file import PictureError, PictureFile
 from servetwin.app.pictures.source_line import source_line
 from servetwin.app.pictures.talk_size import Caption
-from servetwin.app.scenario.pictures.picture_options import PictureOptions, RunChart
+from servetwin.app.scenario.options.common import PictureOptions, RunChart
 from servetwin.app.text.report_folders import NamedRun
 from servetwin.sim.records.metrics import SLO
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 
-from servetwin.app.number_bounds import as_number
+from servetwin.app.scenario.options.groups import as_number
 from servetwin.workloads.errors import PolicyError, did_you_mean
 
 FORM = "2.5, or DEVICE=2.5,DEVICE=0.9"

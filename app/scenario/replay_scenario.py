@@ -3,9 +3,8 @@
 from dataclasses import dataclass, replace
 
 from servetwin.app.scenario.files.scenario_file import GENERATED, SAMPLE, ScenarioFile
-from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.policy import PolicyOptions, ScenarioOptions
 from servetwin.app.scenario.options.server import ServerOptions
-from servetwin.app.scenario.scenario_options import ScenarioOptions
 from servetwin.app.scenario.scenarios import fit_to_trace
 from servetwin.app.scenario.servers import Servers
 from servetwin.sim.experiments.predict import Redraw

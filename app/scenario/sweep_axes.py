@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from servetwin.app.number_bounds import as_number
+from servetwin.app.scenario.options.groups import as_number
+from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.server import ServerOptions
-from servetwin.app.scenario.scenario_options import ScenarioOptions
 from servetwin.app.scenario.scenarios import fitted, prefix_note, preset_cluster
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import parse_settings

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.app.text.metric_labels import METRICS, RESOURCES, slo_words
 from servetwin.app.text.origins import origin_words

@@ -21,8 +21,7 @@ import pandas as pd
 import typer
 
 from servetwin.app.dashboard.trust.real_gpus import EVIDENCE, FILE, shown_metric
-from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions, TableOptions
 from servetwin.app.scenario.scenarios import recorded_prior, recorded_server
 from servetwin.app.text.tables import number

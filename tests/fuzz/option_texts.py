@@ -7,8 +7,13 @@ import sys
 from collections.abc import Callable, Mapping
 from math import isfinite
 
-from servetwin.app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
-from servetwin.app.scenario.options.distributions import ArrivalChoice, LengthChoice
+from servetwin.app.scenario.options.distributions import (
+    ArrivalChoice,
+    LengthChoice,
+    arrivals_of,
+    lengths_of,
+    think_time_of,
+)
 from servetwin.app.scenario.options.policy import parse_kv_tokens
 from servetwin.app.scenario.prices import parse_prices
 from servetwin.app.scenario.settings import parse_policies, parse_settings

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import pandas as pd
 
-from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.sim.experiments.sweep import COUNTS, FIGURE_MEANINGS, PROBLEM, Row
 from servetwin.sim.records.appended_csv import AppendedCsv
 from servetwin.sim.records.metrics import SLO

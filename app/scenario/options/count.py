@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from typer import Option
 
 from servetwin.app.scenario.options.common import ThinkTime
-from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.workloads.errors import PluginError, PolicyError, ServetwinError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class CountOptions:
 
     def think(self) -> "PauseDistribution | None":
         """Return the think times; raises ``TraceError`` where they cannot be read."""
-        from servetwin.app.scenario.distribution_specs import think_time_of
+        from servetwin.app.scenario.options.distributions import think_time_of
 
         return None if self.think_time is None else think_time_of(self.think_time)
 

@@ -172,3 +172,15 @@ def endpoint_line(endpoint: "Endpoint") -> str:
         f"endpoint: {endpoint.url}, dialect {endpoint.dialect} ({endpoint.api}), model "
         f"{endpoint.model}, prompts as {prompts}, {outputs}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class BlackBoxOptions:
+    """How much a black-box calibration may cost."""
+
+    PANEL: ClassVar = "Endpoint"
+
+    max_minutes: Annotated[float, Option(min=0.1)] = 5.0
+    """Minutes that a black-box calibration may take."""
+    max_requests: Annotated[int, Option(min=20)] = 400
+    """Requests that a black-box calibration may send."""

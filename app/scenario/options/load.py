@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
 
-from servetwin.app.scenario.cluster_options import ClosedLoop
-from servetwin.app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
 from servetwin.app.scenario.options.common import Csv, ThinkTime
 from servetwin.app.scenario.options.distributions import (
     DEFAULT_OUTPUT,
     DEFAULT_PROMPT,
     ArrivalChoice,
+    arrivals_of,
+    lengths_of,
+    think_time_of,
 )
 from servetwin.app.scenario.options.levels import (
     NO_SWEEP,
     LevelSweepOptions,
     SweepChoice,
 )
+from servetwin.app.scenario.options.policy import ClosedLoop
 from servetwin.app.scenario.options.trace import WHOLE_TRACE, Limit, TraceOptions, TraceShape
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.generators.processes import ARRIVALS

@@ -1,17 +1,21 @@
-"""Options of a server's policies, laid over what the server has by itself."""
+"""Options of policies and of a cluster, and all options of a scenario together."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
 
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.workloads.errors import PolicyError
 
 if TYPE_CHECKING:
     from servetwin.app.scenario.servers import Servers
     from servetwin.policies.config import PolicyConfig
+    from servetwin.sim.step_times.roofline.links import Link
 
 UNLIMITED_TOKENS = 1 << 40
 
@@ -95,3 +99,65 @@ def parse_kv_tokens(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,15}", text):
         raise PolicyError(f"--kv-tokens: {text!r} is neither a number of tokens nor 'unlimited'")
     return int(text)
+
+
+ClosedLoop = Annotated[
+    bool | None,
+    Option("--closed-loop/--open-loop", help="{cluster.closed_loop}", rich_help_panel="Workload"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """The cluster of the command line; an option that is absent leaves the setting as it is."""
+
+    PANEL: ClassVar = "Cluster"
+
+    replicas: Annotated[int | None, Option(help="{cluster.replicas}", min=1)] = None
+    router: Annotated[str | None, Option(help="{cluster.router}")] = None
+    staleness_ms: Annotated[float | None, Option(help="{cluster.staleness_s}")] = None
+    prefill_decode: Annotated[tuple[int, int] | None, Option(metavar="P D")] = None
+    """Servers for prompts and for decodes."""
+    link_gb_per_s: Annotated[
+        float | None, Option(help="{cluster.link_bytes_per_s} In 10^9 B/s.")
+    ] = None
+    link_us: Annotated[float | None, Option(help="{cluster.link_latency_s} In us.", min=0)] = None
+    closed_loop: ClosedLoop = None
+
+    def changes(self) -> dict[str, Any]:
+        """Return the settings of ``ClusterConfig`` to change."""
+        same = ("replicas", "router", "closed_loop")
+        changes = {name: getattr(self, name) for name in same if getattr(self, name) is not None}
+        if self.staleness_ms is not None:
+            changes["staleness_s"] = self.staleness_ms / 1000
+        if self.prefill_decode is not None:
+            if self.prefill_decode == (0, 0):
+                raise PolicyError("--prefill-decode: wants servers of each kind, not 0 and 0")
+            changes["prefill_replicas"], changes["decode_replicas"] = self.prefill_decode
+        if self.link_gb_per_s is not None:
+            changes["link_bytes_per_s"] = self.link_gb_per_s * 1e9
+        if self.link_us is not None:
+            changes["link_latency_s"] = self.link_us * 1e-6
+        return changes
+
+    def link(self) -> "Link | None":
+        """Return the link between the ranks of one server too, where both options are given."""
+        from servetwin.sim.step_times.roofline.links import Link
+
+        if self.link_us is None or self.link_gb_per_s is None:
+            return None
+        return Link(1e-6 * self.link_us, 1e9 * self.link_gb_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioOptions:
+    """A trace and a scenario of the command line."""
+
+    servers: ServerOptions
+    policy: PolicyOptions
+    cluster: ClusterOptions
+    trace: TraceOptions
+
+    def with_trace(self, path: Path | None, seed: int) -> "ScenarioOptions":
+        """Return the options with the trace at ``path``."""
+        return replace(self, trace=replace(self.trace, path=path, seed=seed))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from servetwin.app.scenario.distribution_specs import lengths_of
 from servetwin.app.scenario.options.distributions import (
     DEFAULT_OUTPUT,
     DEFAULT_PROMPT,
@@ -15,6 +14,7 @@ from servetwin.app.scenario.options.distributions import (
     ArrivalChoice,
     LengthChoice,
     PrefixChoice,
+    lengths_of,
     think_time,
 )
 from servetwin.workloads.errors import TraceError

@@ -13,9 +13,8 @@ from typer.models import ArgumentInfo, OptionInfo
 from typer.testing import CliRunner
 
 from servetwin.app.cli import app
-from servetwin.app.scenario.cluster_options import ClusterOptions
 from servetwin.app.scenario.options.groups import Only, takes_options
-from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions
 
 OTHER_MEANING = {

@@ -4,19 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.scenario.cluster_options import ClusterOptions
 from servetwin.app.scenario.files.scenario_file import (
     ScenarioError,
     ScenarioFile,
     Workload,
     parse_scenario,
 )
-from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.stream import StreamOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.replay_scenario import ReplayScenario
-from servetwin.app.scenario.scenario_options import ScenarioOptions
 from servetwin.workloads.errors import TraceError
 
 MAP = "arrival_ms=time,prompt_tokens=prompt,output_tokens=x"

@@ -6,8 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from servetwin.app.scenario.distribution_specs import arrivals_of, lengths_of, think_time_of
-from servetwin.app.scenario.options.distributions import DEFAULT_PROMPT, ArrivalChoice
+from servetwin.app.scenario.options.distributions import (
+    DEFAULT_PROMPT,
+    ArrivalChoice,
+    arrivals_of,
+    lengths_of,
+    think_time_of,
+)
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
 
