@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
+from servetwin.app.reports.progress import progress
 from servetwin.app.scenario.options.common import (
     MOST_REPLICATIONS,
     SLO,
@@ -20,7 +21,6 @@ from servetwin.app.scenario.options.groups import MOST_COUNT, Only, takes_option
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.trace import TraceOptions
-from servetwin.app.text.progress import progress
 from servetwin.workloads.errors import PolicyError, ServetwinError
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ class _Question:
 
     def report_rate(self, json: bool) -> None:
         """Print the highest rate of the one scenario."""
+        from servetwin.app.reports.capacity_report import as_json, report_lines
+        from servetwin.app.reports.provenance import outside_warning
         from servetwin.app.scenario.scenarios import build_scenario
-        from servetwin.app.text.capacity_report import as_json, report_lines
-        from servetwin.app.text.provenance import outside_warning
 
         options, target = self.options, self.target
         servers = options.servers.servers()
@@ -119,8 +119,8 @@ class _Question:
         self, what: "What", count: CountOptions, vary: tuple[str, ...], json: bool
     ) -> None:
         """Print the answer of every candidate; those that cannot be are named with the reason."""
+        from servetwin.app.reports.how_many.report import as_json, report_lines
         from servetwin.app.scenario.answers import of_problem
-        from servetwin.app.text.how_many.report import as_json, report_lines
         from servetwin.sim.experiments.devices import devices
 
         prices, requests = count.prices(), self.options.trace.read()

@@ -11,9 +11,9 @@ from servetwin.app.commands.load.load_judges import Judges, References
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
 from servetwin.app.commands.loadtest_turns import report_turns, run_in_turns
 from servetwin.app.commands.report import write_html
+from servetwin.app.reports.saving import saved
 from servetwin.app.scenario.options.endpoint import EndpointOptions, endpoint_line
 from servetwin.app.scenario.options.load import LoadChoice
-from servetwin.app.text.saving import saved
 from servetwin.loadtest.plan.context_limit import within_context
 from servetwin.loadtest.plan.undefined_times import check_times, without_outputs
 from servetwin.loadtest.run.stop_signals import signals_deferred

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
+from servetwin.app.reports.level_sweep_report import level_line, sweep_lines
+from servetwin.app.reports.progress import progress
+from servetwin.app.reports.saving import saved
 from servetwin.app.scenario.levels.level_load import LevelLoad
 from servetwin.app.scenario.options.endpoint import EndpointOptions, TooLongChoice, endpoint_line
 from servetwin.app.scenario.options.load import LoadChoice
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import build_scenario
-from servetwin.app.text.level_sweep_report import level_line, sweep_lines
-from servetwin.app.text.progress import progress
-from servetwin.app.text.saving import saved
 from servetwin.loadtest.plan.context_limit import within_context
 from servetwin.loadtest.plan.undefined_times import check_times, without_outputs
 from servetwin.loadtest.run.stop_signals import signals_deferred

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
-from servetwin.app.text.load_report import complaint, gate_complaint
-from servetwin.app.text.saving import saved
+from servetwin.app.reports.load_report import complaint, gate_complaint
+from servetwin.app.reports.saving import saved
 
 if TYPE_CHECKING:
     from servetwin.loadtest.endpoint import Endpoint

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from servetwin.app.reports.load_report import as_json, as_sent, as_text, compared, complaint
 from servetwin.app.scenario.options.common import GateOptions
-from servetwin.app.text.load_report import as_json, as_sent, as_text, compared, complaint
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _baselines(
     gate: GateOptions, endpoint: "Endpoint", trace: "Trace", load: "LoadOptions"
 ) -> "dict[str, Run]":
     """Return the runs of the baseline; another load is refused before anything is sent."""
-    from servetwin.app.text.report_folders import runs_by_folder
+    from servetwin.app.reports.report_folders import runs_by_folder
     from servetwin.loadtest.report.comparison import check_same_load
     from servetwin.loadtest.report.same_load import require_same_settings
     from servetwin.loadtest.run.client import load_scenario

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from servetwin.app.reports.progress import progress
+from servetwin.app.reports.progress_log import live_file
 from servetwin.app.scenario.options.load import LoadChoice
-from servetwin.app.text.progress import progress
-from servetwin.app.text.progress_log import live_file
 
 if TYPE_CHECKING:
     from servetwin.loadtest.endpoint import Endpoint
