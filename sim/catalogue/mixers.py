@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from servetwin.sim.shapes.frozen_model import Count, FrozenModel
+from servetwin.sim.catalogue.frozen_model import Count, FrozenModel
 
 
 class MixerShape(FrozenModel):

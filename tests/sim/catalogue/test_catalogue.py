@@ -3,7 +3,7 @@
 import pytest
 
 from servetwin.engine.models.model_config import PRESETS
-from servetwin.sim.shapes import find_hardware, find_model, shipped_hardware, shipped_models
+from servetwin.sim.catalogue import find_hardware, find_model, shipped_hardware, shipped_models
 
 BYTES = 2  # per element, in all tables
 

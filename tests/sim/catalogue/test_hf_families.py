@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from servetwin.sim.shapes.hf_config import model_from_hf_config
-from servetwin.sim.shapes.hf_families import NESTED_DEFAULTS
+from servetwin.sim.catalogue.hf_config import model_from_hf_config
+from servetwin.sim.catalogue.hf_families import NESTED_DEFAULTS
 from tests.support.hf_configs import (
     DEEPSEEK,
     LATE_EXPERTS,

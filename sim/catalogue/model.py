@@ -5,9 +5,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from servetwin.sim.shapes.feed_forward import FeedForward
-from servetwin.sim.shapes.frozen_model import Count, FrozenModel
-from servetwin.sim.shapes.mixers import Attention, Mixer
+from servetwin.sim.catalogue.feed_forward import FeedForward
+from servetwin.sim.catalogue.frozen_model import Count, FrozenModel
+from servetwin.sim.catalogue.mixers import Attention, Mixer
 
 
 class LayerGroup(FrozenModel):

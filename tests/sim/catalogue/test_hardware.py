@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.sim.shapes import Precision, find_hardware
+from servetwin.sim.catalogue import Precision, find_hardware
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from servetwin.sim.shapes.entry_errors import first_problem
-from servetwin.sim.shapes.hardware import Hardware
-from servetwin.sim.shapes.hf_config import model_from_hf_config
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.entry_errors import first_problem
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.hf_config import model_from_hf_config
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.workloads.errors import ShapeError, did_you_mean
 from servetwin.workloads.files import document
 
@@ -59,7 +59,7 @@ def shipped_hardware() -> list[str]:
 
 
 def _folder(folder: str) -> Traversable:
-    return resources.files("servetwin.sim").joinpath("shapes").joinpath(folder)
+    return resources.files("servetwin.sim").joinpath("catalogue").joinpath(folder)
 
 
 def _shipped(folder: str) -> list[str]:

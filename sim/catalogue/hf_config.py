@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from servetwin.sim.shapes.entry_errors import first_problem
-from servetwin.sim.shapes.feed_forward import Dense, Experts, FeedForward
-from servetwin.sim.shapes.hf_families import FAMILIES, NAMES, NESTED_DEFAULTS, PLAIN, Family
-from servetwin.sim.shapes.hf_keys import Keys
-from servetwin.sim.shapes.mixers import Attention, LatentAttention, Mixer, Recurrence
-from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.catalogue.entry_errors import first_problem
+from servetwin.sim.catalogue.feed_forward import Dense, Experts, FeedForward
+from servetwin.sim.catalogue.hf_families import FAMILIES, NAMES, NESTED_DEFAULTS, PLAIN, Family
+from servetwin.sim.catalogue.hf_keys import Keys
+from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Mixer, Recurrence
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.workloads.errors import ShapeError
 
 NO_LIMIT_TOKENS = 2**20

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.shapes import entry_errors as words
-from servetwin.sim.shapes import find_hardware, find_model, model_from_hf_config
+from servetwin.sim.catalogue import entry_errors as words
+from servetwin.sim.catalogue import find_hardware, find_model, model_from_hf_config
 from servetwin.workloads.errors import ShapeError
 
 SHAPES = Path(words.__file__).parent

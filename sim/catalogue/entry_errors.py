@@ -8,14 +8,14 @@ from reprlib import repr as shortened
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from servetwin.sim.shapes.feed_forward import Dense, Experts
-from servetwin.sim.shapes.hardware import Hardware
-from servetwin.sim.shapes.mixers import Attention, LatentAttention, Recurrence
-from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.catalogue.feed_forward import Dense, Experts
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Recurrence
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.workloads.errors import did_you_mean
 
 _UNITS: dict[str, dict[str, str]] = json.loads(
-    resources.files("servetwin.sim").joinpath("shapes/units.json").read_text("utf-8")
+    resources.files("servetwin.sim").joinpath("catalogue/units.json").read_text("utf-8")
 )
 """Units of fields, by their names and by the endings of their names."""
 _MODELS = (ModelShape, LayerGroup, Attention, LatentAttention, Recurrence, Dense, Experts, Hardware)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from servetwin.sim.shapes.frozen_model import Count, FrozenModel, Positive
+from servetwin.sim.catalogue.frozen_model import Count, FrozenModel, Positive
 
 Precision = Literal["fp32", "bf16", "fp8", "int8", "int4"]
 """The number format that a matrix product computes in."""

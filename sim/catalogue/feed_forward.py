@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from servetwin.sim.shapes.frozen_model import Count, FrozenModel
+from servetwin.sim.catalogue.frozen_model import Count, FrozenModel
 
 
 class Dense(FrozenModel):
