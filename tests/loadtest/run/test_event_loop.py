@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.loadtest.run.event_loop import quiet_gc
-from servetwin.loadtest.run.stop_signals import signals_deferred
+from servetwin.loadtest.run.event_loop import quiet_gc, signals_deferred
 from servetwin.sim.records.own_files import CLAIM
 from servetwin.sim.records.run import Run, load_run
 from servetwin.sim.records.run_folder import SUMMARY

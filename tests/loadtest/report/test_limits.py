@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from servetwin.app.reports.load_report import complaint
-from servetwin.loadtest.report.fail_conditions import (
+from servetwin.loadtest.report.limits import (
     DEFAULT,
     METRICS,
     failed_line,
     judge_conditions,
     parse_conditions,
+    parse_slo,
 )
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import Run
@@ -142,3 +143,50 @@ def test_lost_processes_come_before_the_conditions() -> None:
     assert complaint(lost, Path("here"), findings) == (failed_line(findings), 1)
     lost.extra["delivered"] |= {"lost_processes": 1, "processes": 2}
     assert complaint(lost, Path("here"), []) == ("1 of 2 processes of the load test died", 1)
+
+
+EXAMPLE = "write for example ttft=500ms,tpot=50ms,e2e=2s"
+
+
+@pytest.mark.parametrize(
+    ("text", "slo"),
+    [
+        ("ttft=500ms", SLO(ttft_s=0.5)),
+        ("ttft=500ms,tpot=50ms,e2e=2s", SLO(0.5, 0.05, 2.0)),
+        (" e2e = 1.5 s , tpot=250us", SLO(tpot_s=0.00025, e2e_s=1.5)),
+    ],
+)
+def test_limits_as_people_write_them(text: str, slo: SLO) -> None:
+    found = parse_slo(text)
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        assert getattr(found, name) == pytest.approx(getattr(slo, name))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", f"--slo: '' is not LIMIT=TIME; {EXAMPLE}"),
+        ("itl=5ms", f"--slo 'itl=5ms': unknown limit 'itl'; {EXAMPLE}"),
+        ("ttft", f"--slo: 'ttft' is not LIMIT=TIME; {EXAMPLE}"),
+        ("ttft=1s,", f"--slo: '' is not LIMIT=TIME; {EXAMPLE}"),
+        ("ttft=1s,ttft=2s", f"--slo 'ttft=2s': ttft is given twice; {EXAMPLE}"),
+        *(
+            (f"ttft{rest}", f"--slo 'ttft{rest}': not a positive time with its unit; {EXAMPLE}")
+            for rest in (
+                "=",
+                "=500",
+                "=0ms",
+                "=-1s",
+                "=nan s",
+                "=1m",
+                "=1.2.3s",
+                "=fast",
+                "=" + "9" * 400 + "s",
+            )
+        ),
+    ],
+)
+def test_limits_that_cannot_be_read(text: str, message: str) -> None:
+    with pytest.raises(LoadTestError) as caught:
+        parse_slo(text)
+    assert str(caught.value) == message

@@ -1,7 +1,8 @@
-"""Conditions that fail a load test in CI: ``failed>1%``, ``ttft_p99>500ms``, ``goodput<20``.
+"""The limits of a load test: an SLO (``ttft=500ms,tpot=50ms``), and conditions that fail it in CI.
 
-A condition is a metric, a comparison and a limit. It fails where the figure is on the wrong side of
-its limit, or is undefined: a load test without answers has no TTFT that could be good.
+A condition (``failed>1%``, ``ttft_p99>500ms``, ``goodput<20``) is a metric, a comparison and a
+limit. It fails where the figure is on the wrong side of its limit, or is undefined: a load test
+without answers has no TTFT that could be good.
 """
 
 import math
@@ -14,6 +15,7 @@ from servetwin.loadtest.report.records import gaps_s
 from servetwin.sim.records.metrics import LATENCIES, PERCENTILES, SLO, describe, measured
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError, did_you_mean
+from servetwin.workloads.key_values import key_value
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
 _EXAMPLE = "write for example failed>1%, ttft_p99>500ms or slo_attainment<99%"
@@ -180,3 +182,31 @@ def _finished_share(run: Run) -> float | None:
     requests = measured(run.requests)
     wanted = requests[requests["error"] != CANCELLED_BY_TEST]
     return float((wanted["status"] == "finished").mean()) if len(wanted) else None
+
+
+_LIMITS = {"ttft": "ttft_s", "tpot": "tpot_s", "e2e": "e2e_s"}
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_SLO_EXAMPLE = "write for example ttft=500ms,tpot=50ms,e2e=2s"
+
+
+def parse_slo(text: str) -> SLO:
+    """Read the limits in ``text``: each at most once, each with its unit (us, ms, s).
+
+    Raises ``LoadTestError`` naming the part that cannot be read.
+    """
+    limits: dict[str, float] = {}
+    for part in text.split(","):
+        name, duration = key_value(part, "--slo", LoadTestError, f"LIMIT=TIME; {_SLO_EXAMPLE}")
+        if name not in _LIMITS:
+            raise LoadTestError(f"--slo {part.strip()!r}: unknown limit {name!r}; {_SLO_EXAMPLE}")
+        if _LIMITS[name] in limits:
+            raise LoadTestError(f"--slo {part.strip()!r}: {name} is given twice; {_SLO_EXAMPLE}")
+        limits[_LIMITS[name]] = _seconds(part.strip(), duration)
+    return SLO(**limits)
+
+
+def _seconds(part: str, duration: str) -> float:
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(us|ms|s)", duration)
+    if not match or not 0 < float(match[1]) < math.inf:
+        raise LoadTestError(f"--slo {part!r}: not a positive time with its unit; {_SLO_EXAMPLE}")
+    return float(match[1]) * _UNITS_S[match[2]]

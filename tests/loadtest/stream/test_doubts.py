@@ -3,8 +3,8 @@
 import pytest
 
 from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.stream.doubts import Doubt, drop_doubted_usage, is_buffered
 from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
-from servetwin.loadtest.stream.usage_doubt import Doubt, drop_doubted_usage
 from tests.support.loadtest_server import DONE, delta, event, text, usage
 
 THREE = (text("a"), text("b"), text("c", "length"))
@@ -88,3 +88,46 @@ def test_true_is_no_count() -> None:
     stream = read(*THREE, event(choices=[], usage={"completion_tokens": True}), DONE)
     assert drop_doubted_usage(stream, 3) is None
     assert (stream.output_tokens, stream.tokens_from) == (3, "events")
+
+
+MS = 1_000_000
+
+
+def streamed(tokens: int, first_ms: float, gap_ms: float) -> bool:
+    """Whether an answer of one event per token is taken for buffered."""
+    stamps_ns = [round((first_ms + index * gap_ms) * MS) for index in range(tokens)]
+    reads = [(stamp_ns, text("a")) for stamp_ns in stamps_ns]
+    return is_buffered(read_stream(Exchange(0, [*reads, (stamps_ns[-1], DONE)])), 0)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "first_ms", "gap_ms", "buffered"),
+    [
+        (16, 100, 0, True),
+        (16, 21, 0, True),
+        (1000, 5000, 0.02, True),
+        (15, 100, 0, False),  # too few to tell
+        (1000, 19, 0, False),  # here at once, buffered or not
+        (16, 100, 0.3, False),  # 3,000 tokens/s after a long prompt
+        (1000, 5000, 0.06, False),
+        (16, 100, 20, False),
+    ],
+)
+def test_streams(tokens: int, first_ms: float, gap_ms: float, buffered: bool) -> None:
+    assert streamed(tokens, first_ms, gap_ms) is buffered
+
+
+def test_one_event_with_all_tokens() -> None:
+    stream = read_stream(Exchange(0, [(100 * MS, text("a b", "stop") + usage(16) + DONE)]))
+    assert is_buffered(stream, 0)
+
+
+@pytest.mark.parametrize(("tokens", "buffered"), [(1, False), (2, True)])
+def test_an_object_instead_of_a_stream(tokens: int, buffered: bool) -> None:
+    body = (text("a", "stop") + usage(tokens)).replace(b"data: ", b"").replace(b"\n\n", b"\n")
+    assert is_buffered(read_stream(Exchange(0, [(5 * MS, body)])), 0) is buffered
+
+
+def test_what_was_not_sent_or_not_answered_is_none() -> None:
+    assert not is_buffered(read_stream(Exchange(0, [])), 0)
+    assert not is_buffered(read_stream(Exchange(0, [(5, text("a", "stop") + usage(20))])), None)

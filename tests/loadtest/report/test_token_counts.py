@@ -8,7 +8,7 @@ import pytest
 
 from servetwin.loadtest.http.exchange import Exchange
 from servetwin.loadtest.report.report import render_report
-from servetwin.loadtest.report.token_count_warnings import token_count_warnings
+from servetwin.loadtest.report.token_counts import token_count_warnings
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
 from tests.support.loadtest_server import DONE, delta, event, text, usage

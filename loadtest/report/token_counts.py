@@ -1,11 +1,15 @@
 """Warnings about token counts: figures that rest on a guess, and prompts of other lengths."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from servetwin.loadtest.stream.buffered_answer import LEAST_TOKENS
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.stream.doubts import LEAST_TOKENS
+from servetwin.workloads.generators.prompts import prompt_text
+from servetwin.workloads.tokenizer import LocalTokenizer
 from servetwin.workloads.trace import Trace
 
 SEVERAL = 1.5
@@ -139,3 +143,17 @@ def prompt_lengths_note(
         f"{wanted.sum():,.0f} ({100 * (counted.sum() / wanted.sum() - 1):+.1f} %; "
         f"p5 to p95 of the requests {low:+.1f} % to {high:+.1f} %)"
     )
+
+
+def counted_prompts(trace: Trace, endpoint: Endpoint, tokenizer: LocalTokenizer) -> Trace:
+    """Return the trace with the length of each text that the endpoint was sent.
+
+    Prompts of token ids are as long as the trace says.
+    """
+    if endpoint.prompt == "ids":
+        return trace
+    texts = [
+        replace(r, prompt=prompt_text(r, endpoint.salt or "")) if r.prompt is None else r
+        for r in trace
+    ]
+    return tokenizer.counted(replace(trace, requests=tuple(texts)))
