@@ -196,7 +196,7 @@ def _number(replicas: str | None) -> int | None:
 
 
 def _target(slo: str, attainment: float) -> "SLOTarget":
-    from servetwin.loadtest.report.slo import parse_slo
+    from servetwin.loadtest.report.limits import parse_slo
     from servetwin.sim.experiments.capacity import SLOTarget
 
     if not attainment:

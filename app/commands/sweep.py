@@ -74,7 +74,7 @@ def sweep(
     from servetwin.app.reports.sweep_report import as_json, report_text
     from servetwin.app.scenario.files.sweep_file import RATE, SweepFile, identity
     from servetwin.app.scenario.sweep_axes import combinations, parse_axis, parse_rates
-    from servetwin.loadtest.report.slo import parse_slo
+    from servetwin.loadtest.report.limits import parse_slo
     from servetwin.sim.experiments.lost_items import LostItems
     from servetwin.sim.experiments.sweep import PROBLEM, GridConditions
     from servetwin.sim.records.file_claim import claimed_file

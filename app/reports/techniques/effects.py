@@ -15,7 +15,7 @@ from servetwin.app.reports.techniques.quality import (
     signed_cell,
 )
 from servetwin.app.scenario.files.technique_scenario import TechniqueScenario
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.effects import (
     DEAD_BAND,
     METRICS,

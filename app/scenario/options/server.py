@@ -10,8 +10,8 @@ from servetwin.workloads.errors import PolicyError
 
 if TYPE_CHECKING:
     from servetwin.app.scenario.servers import Servers
+    from servetwin.sim.catalogue.model import ModelShape
     from servetwin.sim.experiments.scenario import Scenario
-    from servetwin.sim.shapes.model import ModelShape
     from servetwin.sim.step_times.profile import ApiLatencyFit
     from servetwin.sim.step_times.roofline.links import Link
     from servetwin.sim.step_times.server_overheads import ServerOverheads
@@ -80,8 +80,8 @@ class TableOptions:
 
     def alone(self, model_name: str, link: "Link | None") -> "Scenario":
         """Return a scenario of layer times alone: no device says how large its KV memory is."""
+        from servetwin.sim.catalogue.catalogue import find_model
         from servetwin.sim.experiments.scenario import Scenario
-        from servetwin.sim.shapes.catalogue import find_model
         from servetwin.sim.step_times.profile import ApiLatencyFit
         from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
         from servetwin.sim.step_times.roofline.server import unlimited_policies
