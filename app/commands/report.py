@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from servetwin.app.scenario.common_options import SLO, Json
+from servetwin.app.scenario.options.common import SLO, Json
 
 
 def report(
@@ -39,7 +39,7 @@ def write_html(folders: list[Path], slo: str | None, out: Path) -> dict[str, Any
     require_plotly()
     from servetwin.app.reports.html.report import render_html
     from servetwin.app.reports.report_folders import find_runs, find_sweeps
-    from servetwin.loadtest.report.slo import parse_slo
+    from servetwin.loadtest.report.limits import parse_slo
 
     limits = parse_slo(slo) if slo else None
     _recover(folders)

@@ -5,7 +5,7 @@ from math import isfinite
 
 from servetwin.app.figures.canvas import Figure, canvas, escape_markup
 from servetwin.app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Look, Looks
-from servetwin.app.scenario.how_many.answers import Answer, CurvePoint
+from servetwin.app.scenario.answers import Answer, CurvePoint
 from servetwin.app.words import METRICS, Metric, axis_title, scaled, short
 from servetwin.loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level
 from servetwin.loadtest.sweep.sweep import Sweep

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from servetwin.app.reports.tables import note_lines, scenario_lines
-from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.app.words import METRICS, RESOURCES, ends, origin_words, slo_words
 from servetwin.sim.experiments.capacity import CONFIDENCE, Capacity, SLOTarget, TriedRate

@@ -8,11 +8,11 @@ from textwrap import wrap
 from typing import Any
 
 from servetwin.app.reports.tables import WIDTH
-from servetwin.app.scenario.how_many.answers import FEWEST, Answer, What, best
+from servetwin.app.scenario.answers import FEWEST, Answer, What, best
 from servetwin.app.words import figure_words, target_words
+from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.experiments.devices import UNKNOWN
-from servetwin.sim.shapes.catalogue import shipped_hardware
 from servetwin.workloads.rows import counted
 
 HEADS: Mapping[What, str] = {

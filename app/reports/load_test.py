@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from servetwin.loadtest.report.comparison import Comparison, RequestDifferences
-    from servetwin.loadtest.report.fail_conditions import Finding
     from servetwin.loadtest.report.gate import Gate
+    from servetwin.loadtest.report.limits import Finding
     from servetwin.sim.records.metrics import SLO
     from servetwin.sim.records.run import Run
     from servetwin.workloads.trace import Trace
@@ -88,7 +88,7 @@ def complaint(
 ) -> tuple[str, int] | None:
     """Return why the exit code is not 0, and the exit code; None where all is well."""
     from servetwin.loadtest.report.comparison import EXIT_CODES
-    from servetwin.loadtest.report.fail_conditions import failed_line
+    from servetwin.loadtest.report.limits import failed_line
     from servetwin.loadtest.report.load_notes import hint
 
     delivered = run.extra["delivered"]

@@ -19,8 +19,7 @@ from servetwin.loadtest.report.comparison import (
     compare_steady,
 )
 from servetwin.loadtest.report.server_metrics import load_server_metrics
-from servetwin.loadtest.sweep.sweep import Sweep
-from servetwin.loadtest.sweep.sweep_record import is_sweep, load_sweep
+from servetwin.loadtest.sweep.sweep import Sweep, is_sweep, load_sweep
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.metrics import REQUEST_COLUMNS
 from servetwin.sim.records.run import Run, RunError, load_run

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from servetwin.app.reports.load_test import as_json, as_sent, as_text, compared, complaint
-from servetwin.app.scenario.common_options import GateOptions
+from servetwin.app.scenario.options.common import GateOptions
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
     from servetwin.loadtest.endpoint import Endpoint
-    from servetwin.loadtest.report.fail_conditions import FailCondition, Finding
+    from servetwin.loadtest.report.limits import FailCondition, Finding
     from servetwin.loadtest.run.client import LoadOptions
     from servetwin.sim.records.metrics import SLO
     from servetwin.sim.records.run import Run
@@ -41,7 +41,7 @@ class Judges:
         cls, gate: GateOptions, against: Path | None, baseline_url: str | None, slo: str | None
     ) -> "Judges":
         """Read the options; raises ``LoadTestError`` where one cannot be read."""
-        from servetwin.loadtest.report.slo import parse_slo
+        from servetwin.loadtest.report.limits import parse_slo
 
         limits = parse_slo(slo) if slo else None
         return cls(
@@ -94,7 +94,7 @@ class Judges:
 
     def findings(self, run: "Run") -> "list[Finding]":
         """Return what was found for each condition."""
-        from servetwin.loadtest.report.fail_conditions import judge_conditions
+        from servetwin.loadtest.report.limits import judge_conditions
 
         return judge_conditions(self.conditions, run, self.limits)
 

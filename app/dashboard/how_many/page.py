@@ -37,9 +37,9 @@ from servetwin.app.reports.how_many import (
     spread_sentence,
     table_rows,
 )
-from servetwin.app.scenario.how_many.answers import FEWEST, Answer, What, best
-from servetwin.app.scenario.how_many.prices import FORM, Prices
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.answers import FEWEST, Answer, What, best
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
+from servetwin.app.scenario.prices import FORM, Prices
 from servetwin.sim.experiments.how_many import REPLICATIONS, CountSearch
 
 _FIRST, _DRAWS = "how_many", "how_many_draws"

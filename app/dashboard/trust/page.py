@@ -30,7 +30,7 @@ from servetwin.app.reports.html.error_rows import error_rows
 from servetwin.app.reports.report_folders import Trial
 from servetwin.app.reports.run_words import made_by, outside_warning, source_line
 from servetwin.app.reports.tables import capacity_line, judged_line
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.words import METRICS, origin_sentences
 from servetwin.loadtest.report.comparison import Comparison
 from servetwin.loadtest.report.comparison_report import verdict_in_words

@@ -15,8 +15,8 @@ from servetwin.app.reports.run_words import (
 )
 from servetwin.app.reports.tables import counts_line, error_lines
 from servetwin.app.words import slo_words
-from servetwin.loadtest.report.outages import outage_lines
 from servetwin.loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
+from servetwin.loadtest.report.records import outage_lines
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import Run, RunKind
 from servetwin.sim.records.steady_part import describe_steady

@@ -5,7 +5,7 @@ from textwrap import wrap
 from typing import Any
 
 from servetwin.app.reports.tables import WIDTH
-from servetwin.app.scenario.technique_scenario import read_technique_scenario
+from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
 from servetwin.sim.published.effects import EFFECTS, MEASURED, PublishedEffect, measured_effects
 from servetwin.sim.published.errors import ERRORS
 from servetwin.sim.techniques.effects import DEAD_BAND, Change, Effect

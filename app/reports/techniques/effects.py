@@ -13,9 +13,9 @@ from servetwin.app.reports.techniques.quality import (
     quality_lines,
     signed_cell,
 )
-from servetwin.app.scenario.technique_scenario import TechniqueScenario
+from servetwin.app.scenario.files.technique_scenario import TechniqueScenario
 from servetwin.app.words import asset_table
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.effects import (
     DEAD_BAND,
     METRICS,

@@ -11,7 +11,7 @@ from servetwin.app.reports.how_many import (
     spread_sentence,
     table_rows,
 )
-from servetwin.app.scenario.how_many.answers import Answer, CurvePoint
+from servetwin.app.scenario.answers import Answer, CurvePoint
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.records.metrics import SLO
 
