@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-import servetwin.sim.theory as theory
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.formulas.techniques import (
     chunk_passes,
@@ -19,15 +18,17 @@ from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.roofline.links import Link
 from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
-from servetwin.sim.theory.distributed import (
+from servetwin.sim.theory.queues import md1_wait_s
+from servetwin.sim.theory.serving import (
+    copy_on_write,
     goodput_per_device_per_s,
     kv_transfer_s,
+    mean_paged_waste_tokens,
     pipeline_bubble,
     pipelined_prefill_ttft_s,
     prefill_ttft_s,
     tensor_parallel_prefill_ttft_s,
 )
-from servetwin.sim.theory.kv_memory import copy_on_write, mean_paged_waste_tokens
 
 _DECODE = {"projections", "FFN", "head", "decode attention"}
 _PROMPT = {"projections", "FFN"}
@@ -108,7 +109,7 @@ def disaggregation() -> Iterator[Claim]:
 def queues() -> Iterator[Claim]:
     """Yield waits of queues that the simulator is judged by."""
     for load, printed in ((0.5, "0.5"), (0.8, "2"), (0.9, "4.5")):
-        yield Claim(f"M/D/1 at load {load}, service 1: wait", printed, theory.md1_wait_s(load, 1.0))
+        yield Claim(f"M/D/1 at load {load}, service 1: wait", printed, md1_wait_s(load, 1.0))
 
 
 def _step_ms(shape: BatchShape, traffic: set[str]) -> float:

@@ -35,7 +35,7 @@ from servetwin.sim.techniques.serving import (
 )
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
-from servetwin.sim.theory import exponential_slot_efficiency
+from servetwin.sim.theory.batches import exponential_slot_efficiency
 from servetwin.workloads.errors import PolicyError
 from tests.support.checked import CheckedScheduler, request
 from tests.support.serving_techniques import A100, LLAMA, ONE_SECOND, REAL, by_name, pair, simulated

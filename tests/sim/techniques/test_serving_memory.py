@@ -19,7 +19,7 @@ from servetwin.sim.techniques.serving import (
     PrefixCache,
 )
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.theory import copy_on_write
+from servetwin.sim.theory.serving import copy_on_write
 from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
 from tests.support.serving_techniques import ONE_SECOND, REAL, pair, simulated

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servetwin.sim.theory import md1_wait_s, mg1_wait_s
-from servetwin.sim.theory.selftest.case import (
+from servetwin.sim.theory.queues import md1_wait_s, mg1_wait_s
+from tests.support.effort import REDUCTION, WIDENING, examples
+from tests.support.queue_cases.case import (
     ONE_SLOT,
     ROW_COST,
     SelftestCase,
@@ -14,10 +15,9 @@ from servetwin.sim.theory.selftest.case import (
     replay,
     trace,
 )
-from servetwin.sim.theory.selftest.judge import (
+from tests.support.queue_cases.judge import (
     judge,
 )
-from tests.support.effort import REDUCTION, WIDENING, examples
 
 pytestmark = pytest.mark.slow
 

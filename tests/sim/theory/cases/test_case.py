@@ -8,8 +8,8 @@ from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.metrics import summarize
 from servetwin.sim.step_times.step_time import LinearStepTime
-from servetwin.sim.theory import littles_law_gap, number_integral_s
-from servetwin.sim.theory.selftest.case import (
+from servetwin.sim.theory.queues import littles_law_gap, number_integral_s
+from tests.support.queue_cases.case import (
     trace,
 )
 

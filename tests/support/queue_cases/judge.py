@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from servetwin.sim.experiments.paired_comparison import half_width as student_half_width
-from servetwin.sim.theory.selftest.batches import BATCHING
-from servetwin.sim.theory.selftest.case import SelftestCase
-from servetwin.sim.theory.selftest.losses import LOSSES
-from servetwin.sim.theory.selftest.many_servers import MANY_SERVERS
-from servetwin.sim.theory.selftest.networks import NETWORKS
-from servetwin.sim.theory.selftest.single_server import QUEUE_ORDERS, SINGLE_SERVER
 from servetwin.workloads.errors import ServetwinError, did_you_mean
+from tests.support.queue_cases.batches import BATCHING
+from tests.support.queue_cases.case import SelftestCase
+from tests.support.queue_cases.losses import LOSSES
+from tests.support.queue_cases.many_servers import MANY_SERVERS
+from tests.support.queue_cases.networks import NETWORKS
+from tests.support.queue_cases.single_server import QUEUE_ORDERS, SINGLE_SERVER
 
 CONFIDENCE = 0.999
 IDENTITY_PRECISION = 1e-9

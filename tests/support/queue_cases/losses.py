@@ -6,10 +6,10 @@ A request is judged at the end of the step it comes in, at most 1e-4 of a servic
 import numpy as np
 import numpy.typing as npt
 
-import servetwin.sim.theory as theory
-import servetwin.sim.theory.selftest.case as case
+import tests.support.queue_cases.case as case
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.records.run import Run
+from servetwin.sim.theory.queues import erlang_b, kaufman_roberts
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -31,7 +31,7 @@ def _erlang(name: str, setting: str, config: PolicyConfig) -> case.SelftestCase:
         run = case.replay(config, case.STEP_COST, requests)
         return {"share refused": float(_refused(run).mean())}
 
-    exact = {"share refused": theory.erlang_b(SLOTS, LOAD_ERLANGS)}
+    exact = {"share refused": erlang_b(SLOTS, LOAD_ERLANGS)}
     setting = f"{setting}, {LOAD_ERLANGS:g} erlangs, no queue"
     return case.SelftestCase(name, setting, exact, measure, replications=32)
 
@@ -69,9 +69,7 @@ LOSSES = (
     case.SelftestCase(
         "two-sizes",
         f"{BLOCKS} blocks reserved whole, requests of 4 (6 erlangs) and 16 (1.5), no queue",
-        _by_size(
-            *theory.kaufman_roberts(BLOCKS, SIZES_BLOCKS.tolist(), LOADS_ERLANGS.tolist()).tolist()
-        ),
+        _by_size(*kaufman_roberts(BLOCKS, SIZES_BLOCKS.tolist(), LOADS_ERLANGS.tolist()).tolist()),
         _two_sizes,
         replications=32,
         precision=case.HEAVY_TAIL,

@@ -2,9 +2,16 @@
 
 import numpy as np
 
-import servetwin.sim.theory as theory
-import servetwin.sim.theory.selftest.case as case
+import tests.support.queue_cases.case as case
 from servetwin.sim.records.run import Run
+from servetwin.sim.theory.batches import gated_mean_in_system, gated_sojourn_s
+from servetwin.sim.theory.queues import (
+    erlang_c,
+    mg_infinity_probability,
+    mmc_wait_s,
+    number_integral_s,
+    processor_sharing_sojourn_s,
+)
 
 UNBOUNDED = case.server()
 SLOTS, SLOT_LOAD = 4, 0.6
@@ -33,7 +40,7 @@ def _mean_in_system(run: Run) -> float:
     """Return the time average between the end of the warm-up and the last arrival."""
     enter, leave = run.requests[["scheduled_s", "last_token_s"]].to_numpy().T
     start_s, end_s = enter[int(case.WARM_UP * len(enter))], enter[-1]
-    inside = theory.number_integral_s(enter.clip(start_s, end_s), leave.clip(start_s, end_s))
+    inside = number_integral_s(enter.clip(start_s, end_s), leave.clip(start_s, end_s))
     return inside / float(end_s - start_s)
 
 
@@ -72,15 +79,15 @@ def _hyperexponential(rng: np.random.Generator, count: int) -> case.IntArray:
     return np.ceil(means * rng.exponential(case.STEPS, count)).astype(np.int64)
 
 
-_SLOWDOWN = theory.processor_sharing_sojourn_s(1.0, SHARED_LOAD, 1.0)
+_SLOWDOWN = processor_sharing_sojourn_s(1.0, SHARED_LOAD, 1.0)
 
 MANY_SERVERS = (
     case.SelftestCase(
         "mmc",
         f"{SLOTS} slots, exponential services of 1 s, {100 * SLOT_LOAD:.0f} % loaded",
         {
-            "share that waits": theory.erlang_c(SLOTS, SLOTS * SLOT_LOAD),
-            "mean wait": theory.mmc_wait_s(SLOTS, SLOTS * SLOT_LOAD, 1.0),
+            "share that waits": erlang_c(SLOTS, SLOTS * SLOT_LOAD),
+            "mean wait": mmc_wait_s(SLOTS, SLOTS * SLOT_LOAD, 1.0),
         },
         _mmc,
         replications=64,
@@ -90,9 +97,9 @@ MANY_SERVERS = (
         "gated",
         f"unlimited batch, {GATED_STEPS} steps of 1 s each, {GATED_RATE_PER_S:g} requests/s",
         {
-            "wait for a boundary": theory.gated_sojourn_s(GATED_RATE_PER_S, 1.0, GATED_STEPS)
+            "wait for a boundary": gated_sojourn_s(GATED_RATE_PER_S, 1.0, GATED_STEPS)
             - GATED_STEPS,
-            "mean in system": theory.gated_mean_in_system(GATED_RATE_PER_S, 1.0, GATED_STEPS),
+            "mean in system": gated_mean_in_system(GATED_RATE_PER_S, 1.0, GATED_STEPS),
         },
         _gated,
     ),
@@ -101,7 +108,7 @@ MANY_SERVERS = (
         f"unlimited batch, {CROWD_STEPS} steps of 1 s each, {CROWD_RATE_PER_S:g} requests/s",
         {
             f"P(at most {CROWD})": sum(
-                theory.mg_infinity_probability(count, CROWD_RATE_PER_S, CROWD_STEPS)
+                mg_infinity_probability(count, CROWD_RATE_PER_S, CROWD_STEPS)
                 for count in range(CROWD + 1)
             )
         },

@@ -7,9 +7,10 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from servetwin.sim.theory.selftest import batches, case, networks, single_server
-from servetwin.sim.theory.selftest.case import SelftestCase
-from servetwin.sim.theory.selftest.judge import (
+from tests.support.effort import REDUCTION, WIDENING, only_in_ci
+from tests.support.queue_cases import batches, case, networks, single_server
+from tests.support.queue_cases.case import SelftestCase
+from tests.support.queue_cases.judge import (
     CASES,
     FigureCheck,
     UnknownCase,
@@ -18,7 +19,6 @@ from servetwin.sim.theory.selftest.judge import (
     judge,
     judge_named,
 )
-from tests.support.effort import REDUCTION, WIDENING, only_in_ci
 
 SIZES = [
     (case, "REQUESTS"),

@@ -2,9 +2,16 @@
 
 import numpy as np
 
-import servetwin.sim.theory as theory
-import servetwin.sim.theory.selftest.case as case
+import tests.support.queue_cases.case as case
 from servetwin.policies.config import QueueOrder
+from servetwin.sim.theory.queues import (
+    PriorityClass,
+    md1_wait_s,
+    mg1_wait_s,
+    mm1_sojourn_quantile_s,
+    priority_waits_s,
+    sjf_waits_s,
+)
 
 UTILISATION = 0.5
 TOKEN_S = 0.02
@@ -43,7 +50,7 @@ def _mg1(
     setting = (
         f"one slot, steps of 20 ms, {distribution} outputs of {mean_tokens:g} tokens, half loaded"
     )
-    exact = {"mean wait": theory.mg1_wait_s(rate_per_s, service_s, cv)}
+    exact = {"mean wait": mg1_wait_s(rate_per_s, service_s, cv)}
     return case.SelftestCase(f"mg1-{distribution}", setting, exact, measure, replications)
 
 
@@ -62,7 +69,7 @@ SINGLE_SERVER = (
     case.SelftestCase(
         "md1",
         "one slot, services of 1 s, half loaded",
-        {"mean wait": theory.md1_wait_s(UTILISATION, 1.0)},
+        {"mean wait": md1_wait_s(UTILISATION, 1.0)},
         _md1,
         replications=32,
     ),
@@ -70,8 +77,8 @@ SINGLE_SERVER = (
         "mm1",
         "one slot, exponential services of 1 s, half loaded",
         {
-            "mean wait": theory.mg1_wait_s(UTILISATION, 1.0, service_cv=1.0),
-            "p99 sojourn": theory.mm1_sojourn_quantile_s(0.99, UTILISATION, 1.0),
+            "mean wait": mg1_wait_s(UTILISATION, 1.0, service_cv=1.0),
+            "p99 sojourn": mm1_sojourn_quantile_s(0.99, UTILISATION, 1.0),
         },
         _mm1,
         replications=48,
@@ -115,12 +122,12 @@ def _ordered(order: QueueOrder, exact: case.Figures) -> case.SelftestCase:
     )
 
 
-_SJF_S = theory.sjf_waits_s(RATE_PER_S, SIZES_S.tolist(), SHARES.tolist())
+_SJF_S = sjf_waits_s(RATE_PER_S, SIZES_S.tolist(), SHARES.tolist())
 _CLASSES = zip((RATE_PER_S * SHARES).tolist(), SIZES_S.tolist(), strict=True)
-_LONG_S, _SHORT_S = theory.priority_waits_s([theory.PriorityClass(*c) for c in _CLASSES][::-1])
+_LONG_S, _SHORT_S = priority_waits_s([PriorityClass(*c) for c in _CLASSES][::-1])
 
 QUEUE_ORDERS = (
-    _ordered("fcfs", {"mean wait": theory.mg1_wait_s(RATE_PER_S, MEAN_S, CV)}),
+    _ordered("fcfs", {"mean wait": mg1_wait_s(RATE_PER_S, MEAN_S, CV)}),
     _ordered("sjf", {"mean wait": float(SHARES @ _SJF_S), "short: mean wait": float(_SJF_S[0])}),
     _ordered("priority", {"long: mean wait": float(_LONG_S), "short: mean wait": float(_SHORT_S)}),
 )

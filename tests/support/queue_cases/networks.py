@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-import servetwin.sim.theory as theory
-import servetwin.sim.theory.selftest.case as case
+import tests.support.queue_cases.case as case
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.sim.theory.queues import closed_loop, tandem_sojourn_s
+from servetwin.sim.theory.serving import pipeline_makespan_s, pipeline_token_interval_s
 from servetwin.workloads.request import Request
 
 RATE_PER_S, TANDEM_S = 0.5, (1.0, 1.25)
@@ -89,13 +90,13 @@ def _passes_s(micro_batches: int) -> case.FloatArray:
     return ordered.to_numpy(np.float64).reshape(micro_batches, PASSES)
 
 
-_LOOP = theory.closed_loop(CLIENTS, THINK_S, LOOP_S)
+_LOOP = closed_loop(CLIENTS, THINK_S, LOOP_S)
 
 NETWORKS = (
     case.SelftestCase(
         "tandem",
         "prefill and decode pool of one slot, exponential 1 and 1.25 s, 0.5 requests/s",
-        {"mean sojourn": theory.tandem_sojourn_s(RATE_PER_S, TANDEM_S)},
+        {"mean sojourn": tandem_sojourn_s(RATE_PER_S, TANDEM_S)},
         _tandem,
         replications=32,
     ),
@@ -109,9 +110,9 @@ NETWORKS = (
         "pipeline",
         f"two stages of {1000 * STAGE_S:g} ms, {MICRO_BATCHES} micro-batches or one",
         {
-            "makespan": theory.pipeline_makespan_s(2, MICRO_BATCHES, STAGE_S),
-            "token interval, full": theory.pipeline_token_interval_s(2, MICRO_BATCHES, STAGE_S),
-            "token interval, alone": theory.pipeline_token_interval_s(2, 1, STAGE_S),
+            "makespan": pipeline_makespan_s(2, MICRO_BATCHES, STAGE_S),
+            "token interval, full": pipeline_token_interval_s(2, MICRO_BATCHES, STAGE_S),
+            "token interval, alone": pipeline_token_interval_s(2, 1, STAGE_S),
         },
         _pipeline,
         replications=1,

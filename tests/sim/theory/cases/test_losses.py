@@ -4,15 +4,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servetwin.sim.theory.selftest.case import (
+from tests.support.effort import examples
+from tests.support.queue_cases.case import (
     replay,
     server,
     trace,
 )
-from servetwin.sim.theory.selftest.judge import (
+from tests.support.queue_cases.judge import (
     cases_named,
 )
-from tests.support.effort import examples
 
 
 @settings(max_examples=examples(20))

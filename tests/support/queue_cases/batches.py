@@ -2,9 +2,17 @@
 
 import numpy as np
 
-import servetwin.sim.theory as theory
-import servetwin.sim.theory.selftest.case as case
+import tests.support.queue_cases.case as case
 from servetwin.policies.config import PolicyConfig
+from servetwin.sim.theory.batches import (
+    BatchQueue,
+    batch_service,
+    bounded_batch_service,
+    exponential_slot_efficiency,
+    geometric_slot_efficiency,
+    static_batch_makespan_s,
+    uniform_slot_efficiency,
+)
 
 RATE_PER_S, PER_REQUEST_S, FIXED_S = 1.0, 0.5, 1.0
 BOUND = 4
@@ -15,9 +23,7 @@ STATIC_PREFILL_S, STATIC_STEP_S, STATIC_CONTEXT_S = 2**-4, 2**-7, 2**-22
 """Powers of two, which the step time holds exactly."""
 
 
-def _batched(
-    name: str, setting: str, config: PolicyConfig, exact: theory.BatchQueue
-) -> case.SelftestCase:
+def _batched(name: str, setting: str, config: PolicyConfig, exact: BatchQueue) -> case.SelftestCase:
     cost = {"constant": FIXED_S, "rows_from_0": PER_REQUEST_S}
 
     def measure(rng: np.random.Generator) -> case.Figures:
@@ -61,19 +67,19 @@ BATCHING = (
         "batch-service",
         "takes all waiting requests: 1 s a batch and 0.5 s a request, 1 request/s",
         case.server(),
-        theory.batch_service(RATE_PER_S, PER_REQUEST_S, FIXED_S),
+        batch_service(RATE_PER_S, PER_REQUEST_S, FIXED_S),
     ),
     _batched(
         "bounded-batch",
         f"the same, at most {BOUND} at once",
         case.server(max_seqs=BOUND),
-        theory.bounded_batch_service(RATE_PER_S, PER_REQUEST_S, FIXED_S, BOUND),
+        bounded_batch_service(RATE_PER_S, PER_REQUEST_S, FIXED_S, BOUND),
     ),
     case.SelftestCase(
         "static-makespan",
         f"one static batch of {SLOTS} equal requests, step time grows with the context",
         {
-            "makespan": theory.static_batch_makespan_s(
+            "makespan": static_batch_makespan_s(
                 SLOTS,
                 STATIC_PROMPT,
                 STATIC_OUTPUT,
@@ -88,12 +94,12 @@ BATCHING = (
     _slots(
         "uniform",
         lambda rng, count: rng.integers(1, LONGEST_TOKENS, count, endpoint=True),
-        theory.uniform_slot_efficiency(SLOTS, LONGEST_TOKENS),
+        uniform_slot_efficiency(SLOTS, LONGEST_TOKENS),
     ),
     _slots(
         "geometric",
         lambda rng, count: rng.geometric(1 / MEAN_TOKENS, count),
-        theory.geometric_slot_efficiency(SLOTS, MEAN_TOKENS),
+        geometric_slot_efficiency(SLOTS, MEAN_TOKENS),
     ),
-    _slots("exponential", case.exponential(FINE_TOKENS), theory.exponential_slot_efficiency(SLOTS)),
+    _slots("exponential", case.exponential(FINE_TOKENS), exponential_slot_efficiency(SLOTS)),
 )
