@@ -8,11 +8,11 @@ import pytest
 
 from servetwin.loadtest.dialects.registry import DIALECTS
 from servetwin.policies.presets import PRESETS, find_preset
-from servetwin.sim.published.tables import TABLES
 from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
 from servetwin.workloads.scenarios.named import NAMED, find_named
 from tests.docs.test_examples import parse
 from tests.support.paths import DOCS
+from tests.support.published.tables import TABLES
 
 PAGE = (DOCS / "techniques" / "coverage.md").read_text()
 ABOUT, BY_ITEM = PAGE.split("## Tests by item")

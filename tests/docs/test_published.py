@@ -2,9 +2,9 @@
 
 import re
 
-from servetwin.sim.published.errors import ERRORS
-from servetwin.sim.published.tables import TABLES
 from tests.support.paths import DOCS
+from tests.support.published.errors import ERRORS
+from tests.support.published.tables import TABLES
 
 PAGE = (DOCS / "techniques" / "published.md").read_text()
 

@@ -8,16 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.formulas.speculation import (
-    best_drafts,
-    drafted_pass_s,
-    needed_alpha,
-    period,
-    plain_step_s,
-    speed_up,
-    streamed_pass_s,
-)
-from servetwin.sim.formulas.techniques import routed_cost, small_first_cost
 from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.formats import BF16
@@ -26,6 +16,16 @@ from servetwin.sim.techniques.memory import WeightOffload
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError
 from tests.support.decoding_techniques import base, gain, ideal
+from tests.support.formulas.speculation import (
+    best_drafts,
+    drafted_pass_s,
+    needed_alpha,
+    period,
+    plain_step_s,
+    speed_up,
+    streamed_pass_s,
+)
+from tests.support.formulas.techniques import routed_cost, small_first_cost
 
 
 # Closed forms

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from servetwin.sim.formulas.affine_grid import AffineGrid
-from servetwin.sim.formulas.distillation import distillation_loss
-from servetwin.sim.published.claim import Claim
 from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.shapes.feed_forward import Experts
 from servetwin.sim.step_times.roofline.formats import grouped_bytes
+from tests.support.formulas.affine_grid import AffineGrid
+from tests.support.formulas.distillation import distillation_loss
+from tests.support.published.claim import Claim
 
 _WEIGHTS_GB = {
     1.5: "1.263", 2: "1.685", 3: "2.527", 4: "3.369", 5: "4.211", 6: "5.054", 8: "6.738",

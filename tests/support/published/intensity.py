@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from servetwin.sim.formulas.block_shapes import block_shapes
-from servetwin.sim.formulas.intensities import attention_limit_flops_per_element
-from servetwin.sim.formulas.speculation import streamed_pass_s
-from servetwin.sim.formulas.techniques import break_even_rank
-from servetwin.sim.published.claim import Claim
 from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.matrix_products import Kind, intensity_table
 from servetwin.sim.step_times.roofline.memory import memory_sizes
 from servetwin.sim.step_times.roofline.token_work import token_work, total_work, with_ffn_matrices
+from tests.support.formulas.block_shapes import block_shapes
+from tests.support.formulas.intensities import attention_limit_flops_per_element
+from tests.support.formulas.speculation import streamed_pass_s
+from tests.support.formulas.techniques import break_even_rank
+from tests.support.published.claim import Claim
 
 _ROWS = (1, 2, 4, 8, 128, 512, 4096)
 _KEYS = (128, 512, 4096, 32_000)

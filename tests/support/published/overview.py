@@ -6,8 +6,14 @@ from typing import Literal
 
 import pandas as pd
 
-from servetwin.sim.formulas.speculation import needed_alpha
-from servetwin.sim.formulas.techniques import (
+from servetwin.sim.records.metrics import derive, figure, summarize
+from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.acceptance import Blockwise, Chain, Tree
+from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, EarlyExit
+from servetwin.sim.step_times.roofline.step_cost import StepCost
+from tests.support.formulas.speculation import needed_alpha
+from tests.support.formulas.techniques import (
     early_exit_gain_limit,
     routed_cost,
     score_elements,
@@ -15,13 +21,7 @@ from servetwin.sim.formulas.techniques import (
     split_gain_limit,
     token_passes,
 )
-from servetwin.sim.published.claim import Claim
-from servetwin.sim.records.metrics import derive, figure, summarize
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.step_times.acceptance import Blockwise, Chain, Tree
-from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
-from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, EarlyExit
-from servetwin.sim.step_times.roofline.step_cost import StepCost
+from tests.support.published.claim import Claim
 
 _TOKENS_PER_PASS = {
     0.5: ("1.5", "1.75", "1.875", "1.9375", "1.96875", "1.996094"),

@@ -2,13 +2,6 @@
 
 from collections.abc import Iterator
 
-from servetwin.sim.formulas.intensities import (
-    attention_intensity,
-    gated_ffn_intensity,
-    matmul_intensity,
-    per_second,
-)
-from servetwin.sim.published.claim import Claim
 from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.shapes.mixers import Attention, LatentAttention
 from servetwin.sim.shapes.model import ModelShape
@@ -23,6 +16,13 @@ from servetwin.sim.step_times.roofline.matrix_products import matmul_rows_at
 from servetwin.sim.step_times.roofline.memory import memory_sizes
 from servetwin.sim.techniques.attention import SlidingWindow
 from servetwin.sim.techniques.setup import Setup
+from tests.support.formulas.intensities import (
+    attention_intensity,
+    gated_ffn_intensity,
+    matmul_intensity,
+    per_second,
+)
+from tests.support.published.claim import Claim
 
 _LATENCIES = (
     (1, 40, "26869760000", "8.0208239", "124.6755"),

@@ -4,15 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.formulas.techniques import (
-    chunk_passes,
-    fetch_s_per_token,
-    kv_tokens_read,
-    overlap_block_tokens,
-    recompute_s_per_token,
-    shared_prefix_hit_rate,
-)
-from servetwin.sim.published.claim import Claim
 from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
@@ -29,6 +20,15 @@ from servetwin.sim.theory.serving import (
     prefill_ttft_s,
     tensor_parallel_prefill_ttft_s,
 )
+from tests.support.formulas.techniques import (
+    chunk_passes,
+    fetch_s_per_token,
+    kv_tokens_read,
+    overlap_block_tokens,
+    recompute_s_per_token,
+    shared_prefix_hit_rate,
+)
+from tests.support.published.claim import Claim
 
 _DECODE = {"projections", "FFN", "head", "decode attention"}
 _PROMPT = {"projections", "FFN"}

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 
-from servetwin.sim.formulas.phases import (
-    Phases,
-    activation_bytes,
-    batch_where_kv_outweighs_weights,
-    decode_traffic_ratio,
-)
-from servetwin.sim.formulas.techniques import ideal_request_s
-from servetwin.sim.published.claim import Claim
 from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.deployment import Parallel
 from servetwin.sim.step_times.roofline.formats import BF16, FORMATS, Format
 from servetwin.sim.step_times.roofline.links import Link
+from tests.support.formulas.phases import (
+    Phases,
+    activation_bytes,
+    batch_where_kv_outweighs_weights,
+    decode_traffic_ratio,
+)
+from tests.support.formulas.techniques import ideal_request_s
+from tests.support.published.claim import Claim
 
 _NAMED_PARAMS = 175e9
 """Weights as the model's name has them."""

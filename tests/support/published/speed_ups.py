@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.published.claim import Claim
 from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.acceptance import Tree
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.registry import find_technique
 from servetwin.sim.techniques.setup import Setup
+from tests.support.published.claim import Claim
 
 _DECODE = BatchShape(1, 128, 1)
 _PROMPT = BatchShape(0, 0, 0, ((0, 512),))

@@ -7,7 +7,6 @@ import numpy as np
 
 from servetwin.policies.presets import find_preset
 from servetwin.sim.experiments.scenario import replicate
-from servetwin.sim.published.claim import Claim
 from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.techniques.eager import with_eager_kernels
@@ -16,6 +15,7 @@ from servetwin.workloads.generators.arrivals import PoissonArrivals
 from servetwin.workloads.generators.generate import WorkloadSpec, generate
 from servetwin.workloads.generators.lengths import IndependentLengths, LognormalTokens
 from servetwin.workloads.trace import Trace
+from tests.support.published.claim import Claim
 
 _SHAREGPT = IndependentLengths(
     LognormalTokens.from_mean(161, 1.0, max_tokens=1024),

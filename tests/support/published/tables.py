@@ -1,6 +1,6 @@
 """All tables of the notes that figures here are compared with, by name."""
 
-from servetwin.sim.published import (
+from tests.support.published import (
     compression,
     deployment,
     frameworks,
@@ -10,8 +10,7 @@ from servetwin.sim.published import (
     overview,
     speed_ups,
 )
-from servetwin.sim.published.claim import PublishedTable
-from servetwin.workloads.errors import PolicyError, did_you_mean
+from tests.support.published.claim import PublishedTable
 
 TABLES: dict[str, PublishedTable] = {
     "metrics": PublishedTable("metrics of three requests", "1.1.1", overview.metrics),
@@ -74,12 +73,3 @@ TABLES: dict[str, PublishedTable] = {
     "disaggregation": PublishedTable("prefill and decode apart", "2.19", models.disaggregation),
     "queues": PublishedTable("waits of queues", "4 Q1", models.queues),
 }  # fmt: skip
-
-
-def find_table(name: str) -> PublishedTable:
-    """Return a table by name; raises ``PolicyError`` with the nearest one, or with all."""
-    if name not in TABLES:
-        names = ["effects", *TABLES]
-        hint = did_you_mean(name, names, f"there are {', '.join(names)}")
-        raise PolicyError(f"--table: unknown table {name!r}; {hint}")
-    return TABLES[name]

@@ -68,7 +68,7 @@ class PublishedEffect:
 EFFECTS = (
     PublishedEffect("quantisation / low precision", "smooth-quant", ("+", "+", "+", "-")),
     PublishedEffect(
-        "the same, of weights alone",
+        "quantisation of the weights alone",
         "weight-int8",
         ("+", "+", "+", "-"),
         {"first token": "E12", "quality": "perplexity shows no cost of 8 bits of weights alone"},
