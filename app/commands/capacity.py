@@ -7,6 +7,7 @@ import typer
 from typer import Option
 
 from servetwin.app.number_bounds import MOST_COUNT
+from servetwin.app.reports.progress import progress
 from servetwin.app.scenario.cluster_options import ClusterOptions
 from servetwin.app.scenario.common_options import (
     MOST_REPLICATIONS,
@@ -23,7 +24,6 @@ from servetwin.app.scenario.policy_options import PolicyOptions
 from servetwin.app.scenario.scenario_options import ScenarioOptions
 from servetwin.app.scenario.server_options import ServerOptions
 from servetwin.app.scenario.trace_options import TraceOptions
-from servetwin.app.text.progress import progress
 from servetwin.workloads.errors import PolicyError, ServetwinError
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ class _Question:
 
     def report_rate(self, json: bool) -> None:
         """Print the highest rate of the one scenario."""
+        from servetwin.app.reports.capacity_report import as_json, report_lines
+        from servetwin.app.reports.provenance import outside_warning
         from servetwin.app.scenario.scenarios import build_scenario
-        from servetwin.app.text.capacity_report import as_json, report_lines
-        from servetwin.app.text.provenance import outside_warning
 
         options, target = self.options, self.target
         servers = options.servers.servers()
@@ -122,8 +122,8 @@ class _Question:
         self, what: "What", count: CountOptions, vary: tuple[str, ...], json: bool
     ) -> None:
         """Print the answer of every candidate; those that cannot be are named with the reason."""
+        from servetwin.app.reports.how_many.report import as_json, report_lines
         from servetwin.app.scenario.how_many.answers import of_problem
-        from servetwin.app.text.how_many.report import as_json, report_lines
         from servetwin.sim.experiments.devices import devices
 
         prices, requests = count.prices(), self.options.trace.read()
@@ -199,7 +199,7 @@ def _number(replicas: str | None) -> int | None:
 
 
 def _target(slo: str, attainment: float) -> "SLOTarget":
-    from servetwin.loadtest.report.slo import parse_slo
+    from servetwin.loadtest.report.limits import parse_slo
     from servetwin.sim.experiments.capacity import SLOTarget
 
     if not attainment:

@@ -51,8 +51,8 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Split the latency of requests of RUN into parts that sum to it, or export its timeline."""
-    from servetwin.app.text.explanation import as_json as render_json
-    from servetwin.app.text.explanation import explanation_lines, slowest_lines
+    from servetwin.app.reports.explanation import as_json as render_json
+    from servetwin.app.reports.explanation import explanation_lines, slowest_lines
     from servetwin.sim.explain.explain import Explainer
     from servetwin.sim.records.run import load_run
 

@@ -39,6 +39,6 @@ def _settings(preset: Preset) -> str:
 def _wrapped(text: str) -> list[str]:
     from textwrap import wrap
 
-    from servetwin.app.text.tables import WIDTH
+    from servetwin.app.reports.tables import WIDTH
 
     return wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)

@@ -10,6 +10,7 @@ import typer
 from typer import Argument, Option
 
 from servetwin.app.commands.described import DescribedCommand
+from servetwin.app.reports.workload_report import check_lines, statistics_lines
 from servetwin.app.scenario.common_options import Json, Seed, TracePath
 from servetwin.app.scenario.distribution_specs import arrivals_of
 from servetwin.app.scenario.option_groups import Only, takes_options
@@ -21,7 +22,6 @@ from servetwin.app.scenario.workload_options import (
     SessionOptions,
     UserOptions,
 )
-from servetwin.app.text.workload_report import check_lines, statistics_lines
 from servetwin.workloads.errors import TraceError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def stats(
     as_json: Json = False,
 ) -> None:
     """Print arrivals, lengths, prefix hits and sessions of TRACE; --against judges it (exit 1)."""
-    from servetwin.app.text.tables import note_lines
+    from servetwin.app.reports.tables import note_lines
     from servetwin.workloads.statistics.statistics import statistics
 
     requests = replace(read, path=trace, seed=seed).read()
@@ -99,7 +99,7 @@ def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -
 @workload_app.command(cls=DescribedCommand)
 def named(as_json: Json = False) -> None:
     """List the named workloads of ``generate --named``: what they are, sources, options."""
-    from servetwin.app.text.workload_report import named_lines
+    from servetwin.app.reports.workload_report import named_lines
     from servetwin.workloads.scenarios.named import NAMED
 
     if as_json:
@@ -191,7 +191,7 @@ def _value_of(option: str, args: Sequence[str]) -> str:
 
 
 def _write(trace: "Trace", out: Path) -> None:
-    from servetwin.app.text.tables import note_lines
+    from servetwin.app.reports.tables import note_lines
     from servetwin.workloads.native import write_trace
 
     write_trace(trace, out)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from typer import Argument, Option
 
 if TYPE_CHECKING:
-    from servetwin.loadtest.report.fail_conditions import FailCondition
+    from servetwin.loadtest.report.limits import FailCondition
     from servetwin.sim.records.run_claim import RunClaim
 
 TRACE = Argument(help="Any known trace: a file, or a WEKA directory.")
@@ -115,6 +115,6 @@ class GateOptions:
 
     def fail_conditions(self, slo: str | None) -> "list[FailCondition]":
         """Return what fails a load test; raises ``LoadTestError`` where it cannot be read."""
-        from servetwin.loadtest.report.fail_conditions import parse_conditions
+        from servetwin.loadtest.report.limits import parse_conditions
 
         return parse_conditions(self.fail_if, slo=slo is not None)

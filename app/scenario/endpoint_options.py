@@ -10,7 +10,7 @@ from typer import Option
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from servetwin.loadtest.body.body_options import BodyOptions
+    from servetwin.loadtest.body.options import BodyOptions
     from servetwin.loadtest.endpoint import Endpoint
     from servetwin.workloads.trace import Trace
 
@@ -109,7 +109,7 @@ class EndpointOptions:
 
         ``options`` say what bodies have beside model, prompt and length.
         """
-        from servetwin.loadtest.body.body_options import PLAIN
+        from servetwin.loadtest.body.options import PLAIN
         from servetwin.loadtest.credentials import use_headers, use_key_of
         from servetwin.loadtest.endpoint import probe
 
@@ -149,10 +149,9 @@ class BodyChoice:
 
     def options(self, seed: int) -> "BodyOptions":
         """Return the options; raises ``LoadTestError`` for what cannot be read."""
-        from servetwin.loadtest.body.body_options import BodyOptions
         from servetwin.loadtest.body.extra_body import parse_extra_body, parse_sampling
         from servetwin.loadtest.body.images import parse_images
-        from servetwin.loadtest.body.lora_mix import parse_lora_mix
+        from servetwin.loadtest.body.options import BodyOptions, parse_lora_mix
 
         return BodyOptions(
             sampling=parse_sampling(self.sampling) if self.sampling is not None else {},

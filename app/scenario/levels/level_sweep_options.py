@@ -10,7 +10,7 @@ from typer import Option
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from servetwin.loadtest.sweep.stopping_rule import SweepBudget
+    from servetwin.loadtest.sweep.run_sweep import SweepBudget
     from servetwin.loadtest.sweep.sweep import SweepSettings
     from servetwin.sim.records.metrics import SLO
 
@@ -59,7 +59,7 @@ class LevelSweepOptions:
 
     def stopping_rule(self) -> "SweepBudget":
         """Return the budget; raises ``LoadTestError`` where it cannot be read."""
-        from servetwin.loadtest.sweep.stopping_rule import parse_budget
+        from servetwin.loadtest.sweep.run_sweep import parse_budget
 
         return parse_budget(DEFAULT_BUDGET if self.budget is None else self.budget)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from typer import Option
 
 if TYPE_CHECKING:
-    from servetwin.app.pictures.picture_file import PictureFile
+    from servetwin.app.reports.pictures.picture_file import PictureFile
 
 
 class RunChart(StrEnum):
@@ -42,7 +42,7 @@ class PictureOptions:
 
         Raises ``PictureError`` for what cannot be drawn, before any work.
         """
-        from servetwin.app.pictures.picture_file import PictureError, PictureFile
+        from servetwin.app.reports.pictures.picture_file import PictureError, PictureFile
 
         if self.plot is None:
             given = {"--chart": self.chart is not None, "--dark": self.dark}

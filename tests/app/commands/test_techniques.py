@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.text.published import published_tables
+from servetwin.app.reports.published import published_tables
 from servetwin.sim.shapes.catalogue import shipped_models
 from tests.support.command import refused, servetwin
 
