@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from servetwin.app.reports.progress import progress
 from servetwin.app.scenario.common_options import Json
 
 if TYPE_CHECKING:

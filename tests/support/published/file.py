@@ -3,8 +3,8 @@
 import json
 from collections.abc import Iterator
 
-from servetwin.app.scenario.technique_scenario import read_technique_scenario
 from servetwin.app.reports.published import PublishedRow, PublishedTable
+from servetwin.app.scenario.technique_scenario import read_technique_scenario
 from servetwin.sim.techniques.effects import REPLICATIONS, Change, Effect
 from servetwin.sim.techniques.quality import quality_of
 from tests.support.paths import ROOT
@@ -31,7 +31,9 @@ def computed_table(name: str) -> PublishedTable:
 def effect_rows(published: PublishedEffect, effect: Effect) -> Iterator[PublishedRow]:
     """Yield a row for each metric and condition; a sign that differs has its reason."""
     for (aspect, measured), printed in zip(MEASURED.items(), published.signs, strict=True):
-        signs = {c: (effect.of(n).sign, _size(effect.of(n))) for c, n in measured.items()}
+        signs: dict[str, tuple[str, str]] = {
+            c: (effect.of(n).sign, _size(effect.of(n))) for c, n in measured.items()
+        }
         if aspect == "quality":
             model = read_technique_scenario(None).setup.deployment.model
             quality = quality_of(effect.technique, model)
