@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from servetwin.app.scenario.common_options import GateOptions, Json, Overwriting
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.pictures.picture_options import PictureOptions
+from servetwin.app.scenario.options.common import GateOptions, Json, Overwriting, PictureOptions
+from servetwin.app.scenario.options.groups import Only, takes_options
 
 
 @takes_options

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from servetwin.app.scenario.common_options import SLO, Json
+from servetwin.app.scenario.options.common import SLO, Json
 
 
 def report(

@@ -19,8 +19,8 @@ from servetwin.app.reports.tables import (
     steady_lines,
     totals_lines,
 )
+from servetwin.app.scenario.options.stream import StreamOptions
 from servetwin.app.scenario.scenarios import build_scenario, scenario_record
-from servetwin.app.scenario.streams.stream_options import StreamOptions
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import RunError, machine_facts
 from servetwin.sim.streams.part_run import DividedRun

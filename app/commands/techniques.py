@@ -8,9 +8,9 @@ import typer
 
 from servetwin.app.commands.described import DescribedCommand, DescribedGroup
 from servetwin.app.reports.progress import progress
-from servetwin.app.scenario.common_options import Json, Seed
-from servetwin.app.scenario.option_groups import takes_options
-from servetwin.app.scenario.technique_options import (
+from servetwin.app.scenario.options.common import Json, Seed
+from servetwin.app.scenario.options.groups import takes_options
+from servetwin.app.scenario.options.techniques import (
     EffectOptions,
     FormatOptions,
     IntensityOptions,
@@ -111,7 +111,7 @@ def _echo_effects(options: EffectOptions, seed: int, as_json: bool) -> None:
         measure_effects,
         refusal,
     )
-    from servetwin.app.scenario.technique_scenario import read_technique_scenario
+    from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
     from servetwin.sim.techniques.quality import parse_own_qualities
     from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
 

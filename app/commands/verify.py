@@ -23,16 +23,14 @@ from servetwin.app.commands.verify_techniques import (
 )
 from servetwin.app.reports.progress import report_progress
 from servetwin.app.reports.saving import saved
-from servetwin.app.scenario.black_box_options import BlackBoxOptions
-from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.common_options import Json, Overwriting, Recorded, RunFolder, Seed
-from servetwin.app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
-from servetwin.app.scenario.engine_options import EngineChoice, require_engine
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.options.common import Json, Overwriting, Recorded, RunFolder, Seed
+from servetwin.app.scenario.options.endpoint import BlackBoxOptions, EndpointOptions, ModelOrPreset
+from servetwin.app.scenario.options.engine import EngineChoice, require_engine
+from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.settings import policies_named
-from servetwin.app.scenario.trace_options import TraceOptions
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import typer
 
 from servetwin.app.reports.progress import report_progress
 from servetwin.app.reports.saving import saved
-from servetwin.app.scenario.engine_options import require_engine
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.options.engine import require_engine
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:

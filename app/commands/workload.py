@@ -11,12 +11,11 @@ from typer import Argument, Option
 
 from servetwin.app.commands.described import DescribedCommand
 from servetwin.app.reports.workload_report import check_lines, statistics_lines
-from servetwin.app.scenario.common_options import Json, Seed, TracePath
-from servetwin.app.scenario.distribution_specs import arrivals_of
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.trace_options import TraceOptions
-from servetwin.app.scenario.workload_distributions import ArrivalChoice, PrefixChoice
-from servetwin.app.scenario.workload_options import (
+from servetwin.app.scenario.options.common import Json, Seed, TracePath
+from servetwin.app.scenario.options.distributions import ArrivalChoice, PrefixChoice, arrivals_of
+from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.trace import TraceOptions
+from servetwin.app.scenario.options.workload import (
     LengthOptions,
     ServeGenOptions,
     SessionOptions,

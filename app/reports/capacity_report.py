@@ -8,7 +8,7 @@ from typing import Any
 from servetwin.app.reports.metric_labels import METRICS, RESOURCES, slo_words
 from servetwin.app.reports.origins import origin_words
 from servetwin.app.reports.tables import ends, note_lines, scenario_lines
-from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.sim.experiments.capacity import CONFIDENCE, Capacity, SLOTarget, TriedRate
 from servetwin.sim.experiments.predict import Interval

@@ -22,8 +22,8 @@ from typing import Annotated, Any
 
 import typer
 
-from servetwin.app.scenario.engine_options import EngineChoice
-from servetwin.app.scenario.load_options import LoadChoice
+from servetwin.app.scenario.options.engine import EngineChoice
+from servetwin.app.scenario.options.load import LoadChoice
 from servetwin.app.twin.engines import LiveEngine
 from servetwin.app.twin.step_log_calibration import StepLogCalibrator
 from servetwin.app.twin.verification import STEP_LOG_ROUNDS

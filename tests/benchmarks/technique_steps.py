@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 
-from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.twin.effects.changed_server import ChangedStepTime
 from servetwin.app.twin.effects.machine import measured_hardware
 from servetwin.app.twin.effects.roofline_fit import fit_efficiency

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from servetwin.app.reports.progress import progress
 from servetwin.app.reports.progress_log import live_file
-from servetwin.app.scenario.load_options import LoadChoice
+from servetwin.app.scenario.options.load import LoadChoice
 
 if TYPE_CHECKING:
     from servetwin.loadtest.endpoint import Endpoint

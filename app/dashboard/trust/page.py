@@ -33,7 +33,7 @@ from servetwin.app.reports.pictures.source_line import made_by, source_line
 from servetwin.app.reports.provenance import outside_warning
 from servetwin.app.reports.report_folders import Trial
 from servetwin.app.reports.tables import capacity_line, judged_line
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.loadtest.report.comparison import Comparison
 from servetwin.loadtest.report.comparison_report import verdict_in_words
 from servetwin.loadtest.report.error_interval import CONFIDENCE

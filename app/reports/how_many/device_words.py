@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.experiments.devices import UNKNOWN
-from servetwin.sim.shapes.catalogue import shipped_hardware
 
 
 def devices_words(devices: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ from servetwin.app.reports.how_many.device_words import devices_words
 from servetwin.app.reports.how_many.sentences import few_words, sentence, spread_sentence
 from servetwin.app.reports.how_many.slo_target import figure_words
 from servetwin.app.reports.tables import WIDTH
-from servetwin.app.scenario.how_many.answers import FEWEST, Answer, What, best
+from servetwin.app.scenario.answers import FEWEST, Answer, What, best
 from servetwin.sim.experiments.capacity import SLOTarget
 
 HEADS: Mapping[What, str] = {

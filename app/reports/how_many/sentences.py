@@ -2,7 +2,7 @@
 
 from servetwin.app.reports.how_many.device_words import devices_words
 from servetwin.app.reports.how_many.slo_target import figure_words, target_words
-from servetwin.app.scenario.how_many.answers import FEWEST, Answer, What
+from servetwin.app.scenario.answers import FEWEST, Answer, What
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.workloads.rows import counted
 

@@ -11,7 +11,7 @@ from servetwin.app.reports.pictures.picture_file import PictureError, PictureFil
 from servetwin.app.reports.pictures.source_line import source_line
 from servetwin.app.reports.pictures.talk_size import Caption
 from servetwin.app.reports.report_folders import NamedRun
-from servetwin.app.scenario.pictures.picture_options import PictureOptions, RunChart
+from servetwin.app.scenario.options.common import PictureOptions, RunChart
 from servetwin.sim.records.metrics import SLO
 
 _Draw = Callable[[Sequence[NamedRun], Looks, SLO], figures.Figure]

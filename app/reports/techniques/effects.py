@@ -14,8 +14,8 @@ from servetwin.app.reports.techniques.quality import (
     quality_lines,
     signed_cell,
 )
-from servetwin.app.scenario.technique_scenario import TechniqueScenario
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.app.scenario.files.technique_scenario import TechniqueScenario
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.effects import (
     DEAD_BAND,
     METRICS,

@@ -5,9 +5,9 @@ from textwrap import wrap
 from typing import Any
 
 from servetwin.app.reports.techniques.quality import quality_as_dict, quality_cell
-from servetwin.app.scenario.technique_options import FormatOptions
-from servetwin.sim.shapes.catalogue import find_model
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.app.scenario.options.techniques import FormatOptions
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.formats import BLOCK_FORMATS, FORMATS, KV_FORMATS, Format
 from servetwin.sim.step_times.roofline.quantisation_noise import most_sqnr_db, noise_bits, sqnr_db
 from servetwin.sim.techniques.quality import KEPT, Quality, quality_of

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from servetwin.policies.batch import BatchShape
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.operators import prefill_attention
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
