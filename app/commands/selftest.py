@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from servetwin.app.scenario.common_options import Json
-from servetwin.app.reports.progress import progress
 from servetwin.app.scenario.options.common import Json
 
 if TYPE_CHECKING:

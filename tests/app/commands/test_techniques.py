@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from servetwin.app.reports.published import published_tables
-from servetwin.sim.shapes.catalogue import shipped_models
 from servetwin.sim.catalogue.catalogue import shipped_models
-from servetwin.sim.published.tables import TABLES
 from tests.support.command import refused, servetwin
 
 

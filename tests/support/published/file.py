@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from servetwin.app.reports.published import PublishedRow, PublishedTable
-from servetwin.app.scenario.technique_scenario import read_technique_scenario
+from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
 from servetwin.sim.techniques.effects import REPLICATIONS, Change, Effect
 from servetwin.sim.techniques.quality import quality_of
 from tests.support.paths import ROOT

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.roofline.links import Link
@@ -20,7 +20,6 @@ from servetwin.sim.theory.serving import (
     prefill_ttft_s,
     tensor_parallel_prefill_ttft_s,
 )
-from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from tests.support.formulas.techniques import (
     chunk_passes,
     fetch_s_per_token,
@@ -30,20 +29,6 @@ from tests.support.formulas.techniques import (
     shared_prefix_hit_rate,
 )
 from tests.support.published.claim import Claim
-from servetwin.sim.published.claim import Claim
-from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
-from servetwin.sim.step_times.roofline.efficiency import IDEAL
-from servetwin.sim.step_times.roofline.links import Link
-from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
-from servetwin.sim.theory.distributed import (
-    goodput_per_device_per_s,
-    kv_transfer_s,
-    pipeline_bubble,
-    pipelined_prefill_ttft_s,
-    prefill_ttft_s,
-    tensor_parallel_prefill_ttft_s,
-)
-from servetwin.sim.theory.kv_memory import copy_on_write, mean_paged_waste_tokens
 
 _DECODE = {"projections", "FFN", "head", "decode attention"}
 _PROMPT = {"projections", "FFN"}

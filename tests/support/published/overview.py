@@ -6,15 +6,13 @@ from typing import Literal
 
 import pandas as pd
 
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.records.metrics import derive, figure, summarize
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.acceptance import Blockwise, Chain, Tree
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, EarlyExit
 from servetwin.sim.step_times.roofline.step_cost import StepCost
 from tests.support.formulas.speculation import needed_alpha
-from servetwin.sim.catalogue.catalogue import find_hardware, find_model
-from servetwin.sim.formulas.speculation import needed_alpha
 from tests.support.formulas.techniques import (
     early_exit_gain_limit,
     routed_cost,
@@ -24,12 +22,6 @@ from tests.support.formulas.techniques import (
     token_passes,
 )
 from tests.support.published.claim import Claim
-from servetwin.sim.published.claim import Claim
-from servetwin.sim.records.metrics import derive, figure, summarize
-from servetwin.sim.step_times.acceptance import Blockwise, Chain, Tree
-from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
-from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, EarlyExit
-from servetwin.sim.step_times.roofline.step_cost import StepCost
 
 _TOKENS_PER_PASS = {
     0.5: ("1.5", "1.75", "1.875", "1.9375", "1.96875", "1.996094"),
