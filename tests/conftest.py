@@ -44,7 +44,7 @@ BEGUN_FIRST = (
     "tests/app/serving/",
     "tests/app/commands/test_verify.py",
     "tests/app/commands/test_calibrate.py",
-    "tests/sim/theory/selftest/",
+    "tests/sim/theory/cases/",
     "tests/engine/",
     "tests/app/",
     "tests/loadtest/run/",

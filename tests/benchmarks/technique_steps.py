@@ -3,7 +3,7 @@
     python -m tests.benchmarks.technique_steps TECHNIQUE ...
 
 Both sides take turns; the shortest of many repetitions counts, which other programs cannot shorten.
-The rows are those of the second table of docs/techniques/confirmed.md.
+The rows are those of the table ``technique-steps`` in docs/evidence/effects.yml.
 """
 
 import sys
