@@ -5,21 +5,17 @@ import textwrap
 from collections.abc import Sequence
 from itertools import chain
 
+from servetwin.app.reports.claims import LEGEND, WIDTH, comparison_table, verdict_in_words
 from servetwin.app.reports.run_words import load_words, measured_noun, recorded_words, rests_line
 from servetwin.app.reports.tables import capacity_line, judged_line, note_lines
-from servetwin.app.twin.recorded_verification import POINTS, RecordedVerification
-from servetwin.app.twin.saturation import Saturation, is_near_saturation
-from servetwin.app.twin.verification import Level, Verification
-from servetwin.app.twin.waterfall import Errors, Waterfall
+from servetwin.app.reports.verdict import waterfall_lines
+from servetwin.app.verdict.capacity import Saturation, is_near_saturation
+from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
+from servetwin.app.verdict.intervals import CONFIDENCE
+from servetwin.app.verdict.recorded import POINTS, RecordedVerification
+from servetwin.app.verdict.verification import Level, Verification
+from servetwin.app.verdict.why import Errors, Waterfall
 from servetwin.app.words import METRICS
-from servetwin.loadtest.report.comparison import DEFAULT_LIMITS, MetricComparison, worst
-from servetwin.loadtest.report.comparison_report import (
-    LEGEND,
-    WIDTH,
-    comparison_table,
-    verdict_in_words,
-)
-from servetwin.loadtest.report.error_interval import CONFIDENCE
 from servetwin.sim.step_times.profile import Profile
 
 

@@ -9,6 +9,7 @@ from operator import itemgetter
 import pandas as pd
 
 from servetwin.app import figures
+from servetwin.app.reports.claims import render_requests
 from servetwin.app.reports.html.charts import POLICY, Charts
 from servetwin.app.reports.html.elements import Child, document, element, folded
 from servetwin.app.reports.html.facts import about, facts, slo_line, what_ran_short
@@ -21,10 +22,9 @@ from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.run_words import run_without_paths, without_paths
 from servetwin.app.reports.tables import capacity_line, judged_line
 from servetwin.app.reports.verdict import WHY_TITLE, waterfall_sentences
-from servetwin.app.twin.resimulate import resimulate_as_sent
+from servetwin.app.verdict.claims import RequestDifferences, compare_requests
+from servetwin.app.verdict.resimulate import resimulate_as_sent
 from servetwin.app.words import METRICS, asset
-from servetwin.loadtest.report.comparison import RequestDifferences, compare_requests
-from servetwin.loadtest.report.comparison_report import render_requests
 from servetwin.loadtest.sweep.sweep import Sweep
 from servetwin.sim.records.metrics import LATENCIES, SLO
 from servetwin.sim.records.run import Run
