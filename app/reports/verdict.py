@@ -8,7 +8,6 @@ from itertools import chain
 from servetwin.app.reports.claims import LEGEND, WIDTH, comparison_table, verdict_in_words
 from servetwin.app.reports.run_words import load_words, measured_noun, recorded_words, rests_line
 from servetwin.app.reports.tables import capacity_line, judged_line, note_lines
-from servetwin.app.reports.verdict import waterfall_lines
 from servetwin.app.verdict.capacity import Saturation, is_near_saturation
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
 from servetwin.app.verdict.intervals import CONFIDENCE
