@@ -49,7 +49,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from servetwin.app.text.version import version_line
+        from servetwin.app.reports.version import version_line
 
         typer.echo(version_line())
         raise typer.Exit

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from servetwin.app.scenario.common_options import Json
-from servetwin.app.text.progress import progress
+from servetwin.app.reports.progress import progress
+from servetwin.app.scenario.options.common import Json
 
 if TYPE_CHECKING:
     from servetwin.sim.theory.selftest.judge import FigureCheck

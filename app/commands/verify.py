@@ -21,18 +21,16 @@ from servetwin.app.commands.verify_techniques import (
     require_two_engines,
     techniques_task,
 )
-from servetwin.app.scenario.black_box_options import BlackBoxOptions
-from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.common_options import Json, Overwriting, Recorded, RunFolder, Seed
-from servetwin.app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
-from servetwin.app.scenario.engine_options import EngineChoice, require_engine
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.reports.progress import report_progress
+from servetwin.app.reports.saving import saved
+from servetwin.app.scenario.options.common import Json, Overwriting, Recorded, RunFolder, Seed
+from servetwin.app.scenario.options.endpoint import BlackBoxOptions, EndpointOptions, ModelOrPreset
+from servetwin.app.scenario.options.engine import EngineChoice, require_engine
+from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.settings import policies_named
-from servetwin.app.scenario.trace_options import TraceOptions
-from servetwin.app.text.progress import report_progress
-from servetwin.app.text.saving import saved
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
@@ -212,10 +210,10 @@ def _verify_recorded(
     json: bool,
 ) -> None:
     """Judge a prediction by a recorded run."""
+    from servetwin.app.reports.progress import progress
+    from servetwin.app.reports.recorded_verdict import recorded_as_json, recorded_lines
+    from servetwin.app.reports.saving import saved_if_asked
     from servetwin.app.scenario.scenarios import recorded_server
-    from servetwin.app.text.progress import progress
-    from servetwin.app.text.recorded_verdict import recorded_as_json, recorded_lines
-    from servetwin.app.text.saving import saved_if_asked
     from servetwin.app.twin.recorded_verification import verify_recorded
     from servetwin.loadtest.report.comparison import EXIT_CODES
 
@@ -267,7 +265,7 @@ class VerifyTask:
 
 def finish(verifications: Iterable["Verification"], out: Path | None, json: bool) -> None:
     """Save and print each as it is done, then the table; exit with the code of the worst."""
-    from servetwin.app.text.verdict import as_json, summary_table
+    from servetwin.app.reports.verdict import as_json, summary_table
     from servetwin.loadtest.report.comparison import EXIT_CODES, worst
     from servetwin.loadtest.report.comparison_report import LEGEND
 
@@ -291,8 +289,8 @@ def finish(verifications: Iterable["Verification"], out: Path | None, json: bool
 
 def _print(found: "Verification", json: bool) -> None:
     """Print the verdict, unless JSON follows, and the warnings in any case."""
-    from servetwin.app.text.provenance import outside_warning
-    from servetwin.app.text.verdict import profile_lines, verdict_lines
+    from servetwin.app.reports.provenance import outside_warning
+    from servetwin.app.reports.verdict import profile_lines, verdict_lines
 
     if not json:
         described = profile_lines(found.profile) if found.identified else []

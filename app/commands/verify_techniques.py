@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from servetwin.app.scenario.engine_options import require_engine
-from servetwin.app.scenario.server_options import ServerOptions
-from servetwin.app.text.progress import report_progress
-from servetwin.app.text.saving import saved
+from servetwin.app.reports.progress import report_progress
+from servetwin.app.reports.saving import saved
+from servetwin.app.scenario.options.engine import require_engine
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def finish_effects(
     verifications: Iterator["EffectVerification"], out: Path | None, json: bool
 ) -> None:
     """Save and print each as it is done, then the summary; exit with the code of the worst."""
-    from servetwin.app.text.effect_verdict import effect_lines, effects_json, summary_lines
+    from servetwin.app.reports.effect_verdict import effect_lines, effects_json, summary_lines
     from servetwin.loadtest.report.comparison import EXIT_CODES, worst
 
     found: list[EffectVerification] = []

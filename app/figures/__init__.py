@@ -42,4 +42,4 @@ from servetwin.app.figures.timeline import TimelineData as TimelineData
 from servetwin.app.figures.timeline import gantt as gantt
 from servetwin.app.figures.timeline import timeline as timeline
 from servetwin.app.figures.waterfall import error_waterfall as error_waterfall
-from servetwin.app.text.metric_labels import METRICS as METRICS
+from servetwin.app.reports.metric_labels import METRICS as METRICS

@@ -7,7 +7,7 @@ from servetwin.app.figures.canvas import OF_RUN, Figure, canvas, marker_of, plot
 from servetwin.app.figures.diagonal import add_diagonal
 from servetwin.app.figures.palette import Looks
 from servetwin.app.figures.sampling import FloatArray, Frames
-from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.reports.metric_labels import METRICS
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 

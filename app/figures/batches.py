@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from servetwin.app.figures.canvas import Figure, add_spans, pattern_marker
-from servetwin.app.text.assets import asset_table
+from servetwin.app.reports.assets import asset_table
 
 MOST_BATCHES = 600
 MIXES: dict[str, tuple[str, str]] = asset_table("looks.yaml")["batches"]

@@ -17,7 +17,7 @@ from servetwin.app.figures.canvas import (
 )
 from servetwin.app.figures.palette import LIMIT_LINE, Looks
 from servetwin.app.figures.sampling import Frames, cdf_points
-from servetwin.app.text.metric_labels import METRICS, Metric
+from servetwin.app.reports.metric_labels import METRICS, Metric
 
 
 def latency_cdf(

@@ -5,8 +5,8 @@ from math import isfinite
 
 from servetwin.app.figures.canvas import Figure, canvas, escape_markup
 from servetwin.app.figures.palette import LIMIT_LINE, Look, Looks
-from servetwin.app.scenario.how_many.answers import Answer, CurvePoint
-from servetwin.app.text.how_many.slo_target import axis_title, scaled, short
+from servetwin.app.reports.how_many.slo_target import axis_title, scaled, short
+from servetwin.app.scenario.answers import Answer, CurvePoint
 from servetwin.sim.experiments.capacity import SLOTarget
 
 _MOST_LIMITS = 4

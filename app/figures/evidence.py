@@ -9,10 +9,10 @@ import pandas as pd
 from servetwin.app.figures.canvas import Figure, canvas_in_columns
 from servetwin.app.figures.diagonal import add_diagonal
 from servetwin.app.figures.palette import LIMIT_COLOUR, SYMBOLS
-from servetwin.app.text.assets import asset_table
-from servetwin.app.text.metric_labels import METRICS, Metric
-from servetwin.app.text.origins import LOOKS
-from servetwin.app.text.tables import number
+from servetwin.app.reports.assets import asset_table
+from servetwin.app.reports.metric_labels import METRICS, Metric
+from servetwin.app.reports.origins import LOOKS
+from servetwin.app.reports.tables import number
 
 _WORDS = asset_table("words.yaml")["evidence"]
 _STYLES = asset_table("looks.yaml")["evidence"]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from servetwin.app.figures.canvas import Figure, canvas
 from servetwin.app.figures.palette import COLOURS, LIMIT_COLOUR
-from servetwin.app.text.metric_labels import METRICS, Metric
+from servetwin.app.reports.metric_labels import METRICS, Metric
 from servetwin.loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level
 from servetwin.loadtest.sweep.sweep import Sweep
 

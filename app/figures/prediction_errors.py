@@ -8,7 +8,7 @@ import pandas as pd
 
 from servetwin.app.figures.canvas import Figure, canvas
 from servetwin.app.figures.palette import COLOURS, LIMIT_LINE
-from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.reports.metric_labels import METRICS
 
 _NOISE_COLOUR = "rgba(128,128,128,0.3)"
 _ALLOWED_COLOUR = "rgba(0,119,136,0.35)"

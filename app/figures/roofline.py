@@ -7,7 +7,7 @@ import pandas as pd
 
 from servetwin.app.figures.canvas import Figure, canvas, plot
 from servetwin.app.figures.palette import COLOURS, DASHES, LIMIT_LINE
-from servetwin.app.text.assets import asset_table
+from servetwin.app.reports.assets import asset_table
 
 _TERA = 1e12
 _OTHER = "x"

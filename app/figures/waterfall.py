@@ -6,7 +6,7 @@ import plotly.graph_objects as go  # type: ignore[import-untyped]
 
 from servetwin.app.figures.canvas import Figure, canvas
 from servetwin.app.figures.palette import COLOURS, LIMIT_LINE
-from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.reports.metric_labels import METRICS
 
 
 def error_waterfall(

@@ -19,7 +19,7 @@ from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.parallel.shard_config import shard_config
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.step_times.roofline.deployment import Deployment, Kernels
 from servetwin.sim.step_times.roofline.formats import FORMATS, KV_FORMATS
 from servetwin.sim.step_times.roofline.server import NEVER_FULL_TOKENS

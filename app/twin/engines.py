@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.engine.core.step_log import read_step_log
 from servetwin.engine.http.engine_server import EngineServer
 from servetwin.engine.serve_options import ServeOptions

@@ -18,8 +18,8 @@ from servetwin.sim.step_times.step_time import NoiseSample, StepNoise, StepTime
 from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:
-    from servetwin.app.scenario.policy_options import PolicyOptions
-    from servetwin.app.scenario.server_options import ServerOptions
+    from servetwin.app.scenario.options.policy import PolicyOptions
+    from servetwin.app.scenario.options.server import ServerOptions
     from servetwin.sim.step_times.server_model import ServerModel
 
 VOCAB_SIZE = 32_000

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.twin.calibration_load import LOAD_S, load_rate_per_s, representative_load
 from servetwin.app.twin.calibrator import AT_ONCE, ReportProgress
 from servetwin.app.twin.engines import LiveEngine, started_engine

@@ -182,12 +182,12 @@ SHAPES = ApiPage(
     " your own.",
     {
         "Catalogues": _of(
-            "sim.shapes", "find_model", "shipped_models", "find_hardware", "shipped_hardware"
+            "sim.catalogue", "find_model", "shipped_models", "find_hardware", "shipped_hardware"
         ),
-        "Devices": _of("sim.shapes", "Hardware", "Precision"),
-        "Models": _of("sim.shapes", "ModelShape", "LayerGroup", "model_from_hf_config"),
+        "Devices": _of("sim.catalogue", "Hardware", "Precision"),
+        "Models": _of("sim.catalogue", "ModelShape", "LayerGroup", "model_from_hf_config"),
         "Layers": _of(
-            "sim.shapes", "Mixer", "Attention", "LatentAttention", "Recurrence",
+            "sim.catalogue", "Mixer", "Attention", "LatentAttention", "Recurrence",
             "FeedForward", "Dense", "Experts",
         ),
     },

@@ -1,8 +1,8 @@
 """Shapes of the matrices of one block: a column for each token."""
 
-from servetwin.sim.shapes.feed_forward import Dense
-from servetwin.sim.shapes.mixers import Attention
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.feed_forward import Dense
+from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.workloads.errors import PolicyError
 
 Shape = tuple[int, int]

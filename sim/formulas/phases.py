@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from servetwin.sim.shapes.hardware import Hardware
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.operators import full_pairs
 
 ELEMENT_BYTES = 2

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.feed_forward import Experts
 from servetwin.sim.formulas.affine_grid import AffineGrid
 from servetwin.sim.formulas.distillation import distillation_loss
 from servetwin.sim.published.claim import Claim
-from servetwin.sim.shapes.catalogue import find_model
-from servetwin.sim.shapes.feed_forward import Experts
 from servetwin.sim.step_times.roofline.formats import grouped_bytes
 
 _WEIGHTS_GB = {

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.formulas.phases import (
     Phases,
     activation_bytes,
@@ -12,7 +13,6 @@ from servetwin.sim.formulas.phases import (
 )
 from servetwin.sim.formulas.techniques import ideal_request_s
 from servetwin.sim.published.claim import Claim
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.deployment import Parallel
 from servetwin.sim.step_times.roofline.formats import BF16, FORMATS, Format

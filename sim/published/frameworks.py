@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from servetwin.policies.presets import find_preset
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.experiments.scenario import replicate
 from servetwin.sim.published.claim import Claim
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.techniques.eager import with_eager_kernels
 from servetwin.sim.techniques.setup import Setup

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.formulas.block_shapes import block_shapes
 from servetwin.sim.formulas.intensities import attention_limit_flops_per_element
 from servetwin.sim.formulas.speculation import streamed_pass_s
 from servetwin.sim.formulas.techniques import break_even_rank
 from servetwin.sim.published.claim import Claim
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.matrix_products import Kind, intensity_table
 from servetwin.sim.step_times.roofline.memory import memory_sizes

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.mixers import Attention, LatentAttention
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.formulas.intensities import (
     attention_intensity,
     gated_ffn_intensity,
@@ -9,9 +12,6 @@ from servetwin.sim.formulas.intensities import (
     per_second,
 )
 from servetwin.sim.published.claim import Claim
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.shapes.mixers import Attention, LatentAttention
-from servetwin.sim.shapes.model import ModelShape
 from servetwin.sim.step_times.roofline.decode_latency import (
     decode_latency,
     ideal_deployment,

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import servetwin.sim.theory as theory
 from servetwin.policies.batch import BatchShape
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.formulas.techniques import (
     chunk_passes,
     fetch_s_per_token,
@@ -14,7 +15,6 @@ from servetwin.sim.formulas.techniques import (
     shared_prefix_hit_rate,
 )
 from servetwin.sim.published.claim import Claim
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.roofline.links import Link

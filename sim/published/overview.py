@@ -6,6 +6,7 @@ from typing import Literal
 
 import pandas as pd
 
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.formulas.speculation import needed_alpha
 from servetwin.sim.formulas.techniques import (
     early_exit_gain_limit,
@@ -17,7 +18,6 @@ from servetwin.sim.formulas.techniques import (
 )
 from servetwin.sim.published.claim import Claim
 from servetwin.sim.records.metrics import derive, figure, summarize
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.acceptance import Blockwise, Chain, Tree
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, EarlyExit

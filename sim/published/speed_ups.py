@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from servetwin.policies.batch import BatchShape
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.published.claim import Claim
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.acceptance import Tree
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time

@@ -25,7 +25,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.twin.engines import LiveEngine, bundled_engine
 from servetwin.app.twin.forecast import LevelForecast
 from servetwin.app.twin.step_log_calibration import StepLogCalibrator

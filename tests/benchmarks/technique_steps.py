@@ -3,14 +3,14 @@
     python -m tests.benchmarks.technique_steps TECHNIQUE ...
 
 Both sides take turns; the shortest of many repetitions counts, which other programs cannot shorten.
-The rows are those of the second table of docs/techniques/confirmed.md.
+The rows are those of the table ``technique-steps`` in docs/evidence/effects.yml.
 """
 
 import sys
 import time
 from dataclasses import dataclass, replace
 
-from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.twin.effects.changed_server import ChangedStepTime
 from servetwin.app.twin.effects.machine import measured_hardware
 from servetwin.app.twin.effects.roofline_fit import fit_efficiency

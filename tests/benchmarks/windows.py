@@ -20,7 +20,7 @@ from typing import Annotated
 
 import typer
 
-from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.scenario.settings import policies_named
 from servetwin.app.twin.step_log_calibration import StepLogCalibrator
 from servetwin.app.twin.verification import Level, Plan, Verification, Verifier

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from servetwin.policies.batch import BatchShape
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.feed_forward import Experts
 from servetwin.sim.formulas.techniques import (
     break_even_bytes_per_s,
     low_rank_elements,
     token_passes,
 )
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.shapes.feed_forward import Experts
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.attention import (

@@ -10,8 +10,8 @@ from typer.main import get_command
 
 import servetwin.policies.config as settings
 from servetwin.app.cli import app
+from servetwin.app.scenario.options.distributions import LENGTHS, STRUCTURES
 from servetwin.app.scenario.settings import parse_settings
-from servetwin.app.scenario.workload_distributions import LENGTHS, STRUCTURES
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.presets import PRESETS

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.formulas.speculation import roofline_speed_up
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.shapes.hardware import Hardware
-from servetwin.sim.shapes.model import ModelShape
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.roofline.deployment import (
     IDEAL_KERNELS,

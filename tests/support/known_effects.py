@@ -13,7 +13,7 @@ from servetwin.app.twin.engines import LiveEngine
 from servetwin.app.twin.simulated_server import SimulatedEngine
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.step_times.profile import Profile, StepTimeFit
 from servetwin.sim.step_times.step_time import NO_NOISE, StepTime
 from servetwin.sim.techniques.registry import find_technique

@@ -5,10 +5,10 @@ from functools import cache
 
 import numpy as np
 
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.experiments.scenario import replicate
 from servetwin.sim.published import frameworks
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.sim.techniques.serving import (

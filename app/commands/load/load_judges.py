@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from servetwin.app.scenario.common_options import GateOptions
-from servetwin.app.text.load_report import as_json, as_sent, as_text, compared, complaint
+from servetwin.app.reports.load_report import as_json, as_sent, as_text, compared, complaint
+from servetwin.app.scenario.options.common import GateOptions
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
     from servetwin.loadtest.endpoint import Endpoint
-    from servetwin.loadtest.report.fail_conditions import FailCondition, Finding
+    from servetwin.loadtest.report.limits import FailCondition, Finding
     from servetwin.loadtest.run.client import LoadOptions
     from servetwin.sim.records.metrics import SLO
     from servetwin.sim.records.run import Run
@@ -41,7 +41,7 @@ class Judges:
         cls, gate: GateOptions, against: Path | None, baseline_url: str | None, slo: str | None
     ) -> "Judges":
         """Read the options; raises ``LoadTestError`` where one cannot be read."""
-        from servetwin.loadtest.report.slo import parse_slo
+        from servetwin.loadtest.report.limits import parse_slo
 
         limits = parse_slo(slo) if slo else None
         return cls(
@@ -94,7 +94,7 @@ class Judges:
 
     def findings(self, run: "Run") -> "list[Finding]":
         """Return what was found for each condition."""
-        from servetwin.loadtest.report.fail_conditions import judge_conditions
+        from servetwin.loadtest.report.limits import judge_conditions
 
         return judge_conditions(self.conditions, run, self.limits)
 
@@ -132,7 +132,7 @@ def _baselines(
     gate: GateOptions, endpoint: "Endpoint", trace: "Trace", load: "LoadOptions"
 ) -> "dict[str, Run]":
     """Return the runs of the baseline; another load is refused before anything is sent."""
-    from servetwin.app.text.report_folders import runs_by_folder
+    from servetwin.app.reports.report_folders import runs_by_folder
     from servetwin.loadtest.report.comparison import check_same_load
     from servetwin.loadtest.report.same_load import require_same_settings
     from servetwin.loadtest.run.client import load_scenario

@@ -8,7 +8,7 @@ import pandas as pd
 
 from servetwin.app.dashboard.scenario.allowed_choices import offered_technique
 from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
-from servetwin.app.text.techniques.quality import (
+from servetwin.app.reports.techniques.quality import (
     HAS_IT,
     Judged,
     judge_effect,

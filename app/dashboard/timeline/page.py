@@ -21,7 +21,7 @@ from servetwin.app.dashboard.timeline.request_explanation import draw_explanatio
 from servetwin.app.dashboard.timeline.timeline_run import TimelineRun, from_folder, from_simulation
 from servetwin.app.dashboard.widgets import bound, problems_shown
 from servetwin.app.figures.batches import MOST_BATCHES
-from servetwin.app.pictures.source_line import source_line
+from servetwin.app.reports.pictures.source_line import source_line
 from servetwin.sim.explain.explain import Explanation
 from servetwin.workloads.errors import ServetwinError
 

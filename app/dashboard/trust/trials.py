@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from servetwin.app.html.error_rows import percents
-from servetwin.app.text.metric_labels import METRICS
-from servetwin.app.text.report_folders import NamedRun, Trial, find_runs
+from servetwin.app.reports.html.error_rows import percents
+from servetwin.app.reports.metric_labels import METRICS
+from servetwin.app.reports.report_folders import NamedRun, Trial, find_runs
 from servetwin.loadtest.report.comparison import MetricComparison, Outcome
 from servetwin.loadtest.report.comparison_report import metric_name, predicted_figures
 from servetwin.workloads.errors import ServetwinError

@@ -1,6 +1,6 @@
 """This machine as a device of the simulator: its peaks are what torch and the engine reach here."""
 
-from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.catalogue.hardware import Hardware
 
 
 def measured_hardware(threads: int = 1, ways: int = 1) -> Hardware:

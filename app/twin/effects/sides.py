@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from servetwin.app.twin.engine_techniques import EngineSetup, plain_setup, translated
 from servetwin.engine.serve_options import ServeOptions
-from servetwin.sim.shapes.hardware import Hardware, Precision
+from servetwin.sim.catalogue.hardware import Hardware, Precision
 from servetwin.sim.step_times.roofline.formats import BF16, Format
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from servetwin.sim.catalogue.catalogue import shipped_models
 from servetwin.sim.published.tables import TABLES
-from servetwin.sim.shapes.catalogue import shipped_models
 from tests.support.command import refused, servetwin
 
 

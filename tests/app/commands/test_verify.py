@@ -9,7 +9,7 @@ import pytest
 
 from servetwin.app.commands import verify
 from servetwin.app.commands.verify import VerifyTask
-from servetwin.app.text.report_folders import find_runs
+from servetwin.app.reports.report_folders import find_runs
 from servetwin.app.twin.verification import STEP_LOG_UTILISATIONS
 from servetwin.loadtest.report.comparison import EXIT_CODES
 from servetwin.sim.records.run import load_run

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app import figures
-from servetwin.app.text.assets import asset_table
-from servetwin.app.text.origins import LOOKS
+from servetwin.app.reports.assets import asset_table
+from servetwin.app.reports.origins import LOOKS
 
 EVIDENCE = asset_table("words.yaml")["evidence"]
 METRICS = ("ttft_s", "tpot_s")

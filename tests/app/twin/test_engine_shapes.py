@@ -6,10 +6,10 @@ import pytest
 
 from servetwin.app.twin.engine_shapes import model_of, shape_of
 from servetwin.engine.models.model_config import PRESETS
-from servetwin.sim.shapes.catalogue import find_model, shipped_models
-from servetwin.sim.shapes.feed_forward import Dense
-from servetwin.sim.shapes.mixers import Attention, Mixer, Recurrence
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.catalogue import find_model, shipped_models
+from servetwin.sim.catalogue.feed_forward import Dense
+from servetwin.sim.catalogue.mixers import Attention, Mixer, Recurrence
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.workloads.errors import PolicyError
 from tests.support.engine_oracle import draw_weights
 from tests.support.model_matrix import ALL_MODELS

@@ -20,7 +20,7 @@ from servetwin.engine.models.latent_config import LatentConfig
 from servetwin.engine.models.model_config import PRESETS
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.sim.techniques.toggles import Toggles
 from servetwin.workloads.errors import PolicyError

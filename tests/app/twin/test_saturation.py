@@ -180,7 +180,7 @@ def test_a_server_that_refuses_a_backlog_is_tested_below(
 
 def test_the_bundled_engine_is_saturated_and_then_loaded_at_a_share_of_that() -> None:
     pytest.importorskip("torch")
-    from servetwin.app.scenario.engine_options import EngineChoice
+    from servetwin.app.scenario.options.engine import EngineChoice
     from servetwin.app.twin.engines import bundled_engine
     from servetwin.app.twin.step_log_calibration import StepLogCalibrator
 

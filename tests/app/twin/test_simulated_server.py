@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.twin.simulated_server import SimulatedEngine, simulated_engine
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.registry import build_scheduler

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.reports.report_folders import find_runs
+from servetwin.app.reports.verdict import as_json, summary_table, verdict_lines
+from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.scenario.settings import policies_named
-from servetwin.app.text.report_folders import find_runs
-from servetwin.app.text.verdict import as_json, summary_table, verdict_lines
 from servetwin.app.twin import step_log_calibration
 from servetwin.app.twin.engines import bundled_engine, engine_at
 from servetwin.app.twin.step_log_calibration import StepLogCalibrator

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.text.waterfall import waterfall_lines, waterfall_sentences
+from servetwin.app.reports.waterfall import waterfall_lines, waterfall_sentences
 from servetwin.app.twin.measured_facts import ServerLog, measured_facts
 from servetwin.app.twin.waterfall import WHY, Cause, Waterfall, explain_error, read_waterfall
 from servetwin.loadtest.recorded.formats import engine_stamps

@@ -4,6 +4,7 @@ import pytest
 
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import build_scheduler
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.formulas.phases import (
     Phases,
@@ -11,7 +12,6 @@ from servetwin.sim.formulas.phases import (
     batch_where_kv_outweighs_weights,
     decode_traffic_ratio,
 )
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.workloads.request import Request
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.formulas.speculation import (
     best_drafts,
     drafted_pass_s,
@@ -18,7 +19,6 @@ from servetwin.sim.formulas.speculation import (
     streamed_pass_s,
 )
 from servetwin.sim.formulas.techniques import routed_cost, small_first_cost
-from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.formats import BF16
 from servetwin.sim.techniques.drafting import SpeculativeDecoding

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.formulas.speculation import drafted_pass_s, plain_step_s
-from servetwin.sim.shapes.catalogue import find_model
-from servetwin.sim.shapes.hardware import Hardware
 from servetwin.sim.step_times.acceptance import Chain, StoppedChain
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.scenario.technique_scenario import read_technique_scenario
+from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from servetwin.policies.batch import BatchShape
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.formulas.techniques import (
     flash_traffic_elements,
@@ -14,7 +15,6 @@ from servetwin.sim.formulas.techniques import (
     standard_traffic_elements,
 )
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.operators import prefill_attention
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.formulas.techniques import (
     break_even_bytes_per_s,
@@ -19,7 +20,6 @@ from servetwin.sim.formulas.techniques import (
     token_passes,
 )
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.memory import KVCache, KVOffload, LowRankKV, WeightOffload

@@ -2,8 +2,8 @@
 
 import pytest
 
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.formulas.techniques import overlap_block_tokens
-from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.step_times.roofline.links import Link
 from servetwin.sim.step_times.roofline.operators import (
     prefill_attention,

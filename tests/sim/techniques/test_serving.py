@@ -13,10 +13,10 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
 from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import Sequence as ServedSequence
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.formulas.phases import Phases
 from servetwin.sim.formulas.techniques import chunk_passes, kv_tokens_read
-from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.step_time import LinearStepTime

@@ -3,7 +3,7 @@
 import pytest
 
 from servetwin.app.twin.effects import machine
-from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.catalogue.hardware import Hardware
 
 
 def test_the_rates_that_were_measured_are_the_peaks(monkeypatch: pytest.MonkeyPatch) -> None:

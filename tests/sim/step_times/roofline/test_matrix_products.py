@@ -5,6 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.mixers import Attention
 from servetwin.sim.formulas.intensities import (
     attention_intensity,
     attention_limit_flops_per_element,
@@ -12,9 +15,6 @@ from servetwin.sim.formulas.intensities import (
     matmul_intensity,
     per_second,
 )
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.shapes.hardware import Hardware
-from servetwin.sim.shapes.mixers import Attention
 from servetwin.sim.step_times.roofline.decode_latency import devices_for, ideal_deployment
 from servetwin.sim.step_times.roofline.matrix_products import (
     KINDS,
