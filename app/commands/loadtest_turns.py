@@ -58,8 +58,8 @@ def report_turns(
 
     ``find`` says which conditions a run of the judged server fails.
     """
-    from servetwin.loadtest.report.gate import judge
-    from servetwin.loadtest.report.gate_report import render_gate
+    from servetwin.app.text.gate import render_gate
+    from servetwin.app.verdict.gate import judge
 
     found = judge(*sides, allowed)
     typer.echo(dumps(found.as_dict()) if as_json else render_gate(found))

@@ -82,7 +82,7 @@ def differences_over_time(differences: Frames, metric: str, looks: Looks) -> Fig
     """Draw predicted - measured of single requests by their arrival, evenly sampled.
 
     A frame has ``request_id``, ``scheduled_s`` and the metric with the suffix ``_difference``
-    (``loadtest.report.comparison.compare_requests``).
+    (``app.verdict.claims.compare_requests``).
     """
     found = (frame[f"{metric}_difference"].abs().max() for frame in differences.values())
     shown = METRICS[metric].fitting(found)

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Sequence
 
-from servetwin.app.twin.effects.figures import METRICS
-from servetwin.app.twin.effects.verification import EffectVerification, MetricEffect
-from servetwin.loadtest.report.comparison import worst
-from servetwin.loadtest.report.error_interval import CONFIDENCE
+from servetwin.app.verdict.claims import worst
+from servetwin.app.verdict.effects.figures import METRICS
+from servetwin.app.verdict.effects.verification import EffectVerification, MetricEffect
+from servetwin.app.verdict.intervals import CONFIDENCE
 
 _HEADER = f"  {'':<17}{'predicted':>23}{'measured':>23}  {'sign':<7}{'inside':<7}verdict"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from servetwin.loadtest.report.comparison import Comparison, RequestDifferences
-    from servetwin.loadtest.report.gate import Gate
+    from servetwin.app.verdict.claims import Comparison, RequestDifferences
+    from servetwin.app.verdict.gate import Gate
     from servetwin.loadtest.report.limits import Finding
     from servetwin.sim.records.metrics import SLO
     from servetwin.sim.records.run import Run
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def compared(run: "Run", predicted: "Run") -> "Compared":
     """Compare the run with its prediction, as a whole and request by request."""
-    from servetwin.loadtest.report.comparison import compare, compare_requests
+    from servetwin.app.verdict.claims import compare, compare_requests
 
     return compare(predicted, [run]), compare_requests(predicted, run)
 
@@ -32,8 +32,8 @@ def as_text(
 ) -> str:
     """Return the report, its distributions, and the comparison and the gate where there are any."""
     from servetwin.app.reports.sparkline import sparkline_lines
-    from servetwin.loadtest.report.comparison_report import render_comparison, render_requests
-    from servetwin.loadtest.report.gate_report import render_gate
+    from servetwin.app.text.claims import render_comparison, render_requests
+    from servetwin.app.text.gate import render_gate
     from servetwin.loadtest.report.report import render_report
     from servetwin.sim.records.metrics import measured
 
@@ -68,8 +68,8 @@ def as_json(
 
 def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
     """Return the prediction again, on the send times that the load test recorded."""
-    from servetwin.app.twin.resimulate import resimulate_as_sent
-    from servetwin.loadtest.report.comparison_report import render_comparison
+    from servetwin.app.text.claims import render_comparison
+    from servetwin.app.verdict.resimulate import resimulate_as_sent
     from servetwin.workloads.errors import ServetwinError
 
     try:
@@ -87,7 +87,7 @@ def complaint(
     gate: "Gate | None" = None,
 ) -> tuple[str, int] | None:
     """Return why the exit code is not 0, and the exit code; None where all is well."""
-    from servetwin.loadtest.report.comparison import EXIT_CODES
+    from servetwin.app.verdict.claims import EXIT_CODES
     from servetwin.loadtest.report.limits import failed_line
     from servetwin.loadtest.report.load_notes import hint
 
@@ -117,7 +117,7 @@ def complaint(
 
 def gate_complaint(gate: "Gate") -> tuple[str, int] | None:
     """Return why a gate does not hold, and the exit code; None where it holds."""
-    from servetwin.loadtest.report.comparison import EXIT_CODES
+    from servetwin.app.verdict.claims import EXIT_CODES
 
     said = {
         "refuted": "the run is worse than the baseline by more than is allowed",

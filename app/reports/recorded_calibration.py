@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from servetwin.app.calibration.recorded import RecordedCalibration
 from servetwin.app.reports.tables import note_lines
-from servetwin.app.twin.recorded_calibration import RecordedCalibration
 from servetwin.sim.experiments.stamp_fit import REQUEST_S
 
 _LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}

@@ -7,13 +7,13 @@ from servetwin.app.reports.provenance import rests_line
 from servetwin.app.reports.tables import note_lines
 from servetwin.app.reports.trial_words import measured_noun, recorded_words
 from servetwin.app.reports.waterfall import waterfall_lines
-from servetwin.app.twin.recorded_verification import POINTS, RecordedVerification
-from servetwin.loadtest.report.comparison_report import (
+from servetwin.app.text.claims import (
     LEGEND,
     WIDTH,
     comparison_table,
     verdict_in_words,
 )
+from servetwin.app.verdict.recorded import POINTS, RecordedVerification
 
 _LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
 

@@ -8,11 +8,11 @@ from servetwin.app.reports.provenance import rests_line
 from servetwin.app.reports.tables import capacity_line, judged_line
 from servetwin.app.reports.trial_words import load_words
 from servetwin.app.reports.waterfall import waterfall_lines
-from servetwin.app.twin.saturation import Saturation, is_near_saturation
-from servetwin.app.twin.verification import Level, Verification
-from servetwin.loadtest.report.comparison import DEFAULT_LIMITS, MetricComparison, worst
-from servetwin.loadtest.report.comparison_report import WIDTH, comparison_table, verdict_in_words
-from servetwin.loadtest.report.error_interval import CONFIDENCE
+from servetwin.app.text.claims import WIDTH, comparison_table, verdict_in_words
+from servetwin.app.verdict.capacity import Saturation, is_near_saturation
+from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
+from servetwin.app.verdict.intervals import CONFIDENCE
+from servetwin.app.verdict.verification import Level, Verification
 from servetwin.sim.step_times.profile import Profile
 
 

@@ -4,8 +4,8 @@ import textwrap
 from itertools import chain
 
 from servetwin.app.reports.metric_labels import METRICS
-from servetwin.app.twin.waterfall import Errors, Waterfall
-from servetwin.loadtest.report.comparison_report import WIDTH
+from servetwin.app.text.claims import WIDTH
+from servetwin.app.verdict.why import Errors, Waterfall
 
 WHY_TITLE = "Why it differs: each part is replaced by what was measured, and stays replaced"
 _NAMED = 0.005

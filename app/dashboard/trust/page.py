@@ -34,9 +34,9 @@ from servetwin.app.reports.provenance import outside_warning
 from servetwin.app.reports.report_folders import Trial
 from servetwin.app.reports.tables import capacity_line, judged_line
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
-from servetwin.loadtest.report.comparison import Comparison
-from servetwin.loadtest.report.comparison_report import verdict_in_words
-from servetwin.loadtest.report.error_interval import CONFIDENCE
+from servetwin.app.text.claims import verdict_in_words
+from servetwin.app.verdict.claims import Comparison
+from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.sim.records.steady_part import STEADY_PART
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.errors import ServetwinError

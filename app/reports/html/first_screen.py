@@ -21,8 +21,8 @@ from servetwin.app.reports.html.tables import (
 )
 from servetwin.app.reports.metric_labels import METRICS
 from servetwin.app.reports.report_folders import NamedRun, Trial, same_load
-from servetwin.loadtest.report.comparison import Comparison, Outcome, worst
-from servetwin.loadtest.report.comparison_report import verdict_in_words
+from servetwin.app.text.claims import verdict_in_words
+from servetwin.app.verdict.claims import Comparison, Outcome, worst
 from servetwin.sim.records.metrics import SLO
 
 MOST_TRIALS = 3

@@ -23,9 +23,9 @@ from servetwin.app.reports.metric_labels import METRICS
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.tables import capacity_line, judged_line
 from servetwin.app.reports.waterfall import WHY_TITLE, waterfall_sentences
-from servetwin.app.twin.resimulate import resimulate_as_sent
-from servetwin.loadtest.report.comparison import RequestDifferences, compare_requests
-from servetwin.loadtest.report.comparison_report import render_requests
+from servetwin.app.text.claims import render_requests
+from servetwin.app.verdict.claims import RequestDifferences, compare_requests
+from servetwin.app.verdict.resimulate import resimulate_as_sent
 from servetwin.loadtest.sweep.sweep import Sweep
 from servetwin.sim.records.metrics import LATENCIES, SLO
 from servetwin.sim.records.run import Run

@@ -9,9 +9,9 @@ from servetwin.app.reports.html.elements import Child, defined, element, table
 from servetwin.app.reports.html.facts import swatch
 from servetwin.app.reports.metric_labels import METRICS, Metric
 from servetwin.app.reports.report_folders import NamedRun, Trial
-from servetwin.loadtest.report.comparison import Comparison, MetricComparison
-from servetwin.loadtest.report.comparison_report import metric_name, predicted_figures
-from servetwin.loadtest.report.error_interval import CONFIDENCE
+from servetwin.app.text.claims import metric_name, predicted_figures
+from servetwin.app.verdict.claims import Comparison, MetricComparison
+from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.sim.records.metrics import LATENCIES, SLO, describe
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN

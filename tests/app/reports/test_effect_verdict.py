@@ -3,9 +3,9 @@
 import pytest
 
 from servetwin.app.reports.effect_verdict import effect_lines
-from servetwin.app.twin.effects.figures import Figures
-from servetwin.app.twin.effects.prediction import PredictedEffect
-from servetwin.app.twin.effects.verification import EffectVerification
+from servetwin.app.verdict.effects.figures import Figures
+from servetwin.app.verdict.effects.prediction import PredictedEffect
+from servetwin.app.verdict.effects.verification import EffectVerification
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
 from tests.support.known_effects import PROFILE, sides

@@ -26,7 +26,7 @@ from servetwin.app.reports.html.report import render_html
 from servetwin.app.reports.html.tables import number
 from servetwin.app.reports.metric_labels import METRICS
 from servetwin.app.reports.report_folders import NamedRun, find_runs
-from servetwin.loadtest.report.comparison import compare
+from servetwin.app.verdict.claims import compare
 from servetwin.loadtest.report.server_metrics import COLUMNS, FILE_NAME
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import Run, RunError, load_run
