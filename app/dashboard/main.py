@@ -17,7 +17,6 @@ chosen = st.navigation(
     ],
     position="top",
 )
-st.html(f"<style>{asset('dashboard.css')}</style>")
 complain_of_link()
 scenario_at_the_side()
 with st.sidebar:
