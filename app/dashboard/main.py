@@ -7,7 +7,6 @@ from servetwin.app.dashboard.pages import FIRST, PAGES, drawing
 from servetwin.app.dashboard.pictures.picture_buttons import load_picture_script
 from servetwin.app.dashboard.scenario.sidebar import scenario_at_the_side
 from servetwin.app.dashboard.scenario.url_state import complain_of_link
-from servetwin.app.words import asset
 
 st.set_page_config(page_title="Servetwin", page_icon="🎛️", layout="wide")
 chosen = st.navigation(
