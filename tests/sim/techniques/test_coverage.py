@@ -36,9 +36,8 @@ def test_every_item_of_the_checklist_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("name", TECHNIQUES)
-def test_a_technique_has_a_section_on_the_page_of_its_family(name: str) -> None:
-    page = (DOCS / "techniques" / f"{TECHNIQUES[name].family}.md").read_text()
-    assert re.search(rf"^#+ .*\b{name}\b|`{name}[`:]", page, re.MULTILINE)
+def test_the_page_of_techniques_explains_each(name: str) -> None:
+    assert f"`{name}`" in (DOCS / "techniques.md").read_text()
 
 
 @pytest.mark.parametrize("name", TECHNIQUES)
