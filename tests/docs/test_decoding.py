@@ -1,11 +1,11 @@
 """The computed figures of decoding in the evidence are those of the model."""
 
-from servetwin.sim.formulas.speculation import best_drafts, plain_step_s
 from servetwin.sim.step_times.acceptance import Chain, StoppedChain
 from servetwin.sim.techniques.decoding import EarlyExitDecoding
 from servetwin.sim.techniques.drafting import SpeculativeDecoding, TreeSpeculation
 from tests.support.decoding_techniques import base, gain, ideal
 from tests.support.evidence import rows
+from tests.support.formulas.speculation import best_drafts, plain_step_s
 
 
 def test_the_gains_are_those_of_the_model() -> None:
