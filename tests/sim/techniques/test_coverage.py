@@ -19,8 +19,7 @@ ITEMS = {
 """Numbered items of the checklist, by section."""
 
 
-TESTS = "
-".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+TESTS = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
 
 
 def claims() -> list[tuple[str, str]]:
