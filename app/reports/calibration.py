@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from servetwin.app.calibration.recorded import RecordedCalibration
+from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import note_lines
 from servetwin.sim.experiments.stamp_fit import REQUEST_S
 
@@ -13,17 +14,21 @@ def calibration_lines(found: RecordedCalibration, prior: Mapping[str, float] | N
     """Return the coefficients, what the log identifies, and the errors on later requests."""
     fit, identified = found.fit, set(found.fit.identified)
     values = ", ".join(f"{value:.3g}" for value in fit.singular_values)
+    rows = [
+        [
+            name,
+            f"{1e6 * value:.4g}",
+            _known(fit.deviations[name]),
+            "" if name in identified else "not identified by this log",
+        ]
+        for name, value in fit.coefficients.items()
+    ]
     around = "around the prior" if prior else "around a rough guess"
     return [
         f"fitted to the stamps of {found.fitted} of {found.requests} requests, in "
         f"{fit.simulations} simulations, {around}",
         "",
-        f"{'':<26}{'us':>12}{'known to':>12}",
-        *(
-            f"{name:<26}{1e6 * value:>12.4g}{_known(fit.deviations[name]):>12}"
-            + ("" if name in identified else "  not identified by this log")
-            for name, value in fit.coefficients.items()
-        ),
+        *table_lines(["", "us", "known to", ""], rows, "<>><"),
         f"singular values: {values}",
         "",
         *_errors("later requests, which were not fitted", found.held_out),

@@ -3,10 +3,10 @@
 GB are 10^9 bytes, GiB 2^30, KiB 2^10.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from servetwin.app.reports.tables import WIDTH
+from servetwin.app.reports.table import table_lines
 
 _TITLES = {
     ("projections", True): "projections",
@@ -15,10 +15,8 @@ _TITLES = {
     ("FFN", True): "FFN, each product alone",
 }
 _KINDS = ("projections", "attention", "FFN", "total")
-_LABEL = 14
-_CELL = 12
-_PAIR = 21
-_NAME = 18
+_MOST_COLUMNS = 7
+_LONGEST_NAME = 18
 _MOST_SPELT_OUT = 1e13
 
 
@@ -31,34 +29,32 @@ def intensity_lines(report: dict[str, Any]) -> list[str]:
             f"{without} of {report['layers']} layers mix by latents or states: only their FFN is"
             " in these tables"
         )
-    columns = (WIDTH - _LABEL) // _CELL
     rows = sorted({cell["rows"] for cell in report["intensity"]})
-    for first in range(0, len(rows), columns):
+    for first in range(0, len(rows), _MOST_COLUMNS):
         for (kind, in_memory), title in _TITLES.items():
             cells = {
                 (cell["keys"], cell["rows"]): cell["intensity"]
                 for cell in report["intensity"]
                 if (cell["kind"], cell["scores_in_memory"]) == (kind, in_memory)
             }
-            lines += _grid(title, cells, rows[first : first + columns])
+            lines += _grid(title, cells, rows[first : first + _MOST_COLUMNS])
     return [*lines, *_ridge_lines(report["ridge"]), *_token_lines(report["per_token"])]
 
 
 def memory_lines(report: dict[str, Any]) -> list[str]:
     """Return a row for each model."""
     device = report["hardware"]
+    heads = ["", "params 10^9", "weights GB", "KV B/token", "state MiB", "sequence GiB", "step MiB"]
+    rows = [_memory_row(row) for row in report["models"]]
+    if device:
+        heads.append("fit")
     lines = [
         f"weights in {report['format']}, KV in {report['kv_format']}; a sequence has"
         f" {report['context_tokens']:,} tokens",
-        f"{'':<{_NAME}}{'params 10^9':>12}{'weights GB':>11}{'KV B/token':>12}"
-        f"{'state MiB':>10}{'sequence GiB':>13}{'step MiB':>12}"
-        + (f"{'fit':>12}" if device else ""),
-    ]
-    lines += [_memory_row(row) for row in report["models"]]
-    lines.append(
+        *table_lines(heads, rows),
         f"step: tensors of {report['step_rows']:,} rows, {report['logit_rows']:,} of them with"
-        f" logits, {'nothing' if report['eager'] else 'all kernels'} fused"
-    )
+        f" logits, {'nothing' if report['eager'] else 'all kernels'} fused",
+    ]
     if device:
         gb = report["memory_bytes"] / 1e9
         beside = "beside weights, step and runtime"
@@ -69,12 +65,11 @@ def memory_lines(report: dict[str, Any]) -> list[str]:
 def latency_lines(report: dict[str, Any]) -> list[str]:
     """Return a row for each batch, and the limit of throughput for each number of KV heads."""
     fits = f"fits {report['memory_bytes'] / 1e9:g} GB"
+    heads = ["batch", "KV heads", "params", "bytes", "ms", "tokens/s", fits, "roofline ms"]
     lines = [
         f"{_short(report['model'])} in {report['format']} on one {report['hardware']}, KV in"
         f" {report['kv_format']}, {report['context_tokens']:,} tokens a sequence",
-        f"{'batch':>7}{'KV heads':>10}{'params':>17}{'bytes':>18}{'ms':>11}{'tokens/s':>12}"
-        f"{fits:>13}{'roofline ms':>12}",
-        *map(_latency_row, report["rows"]),
+        *table_lines(heads, map(_latency_row, report["rows"]), ">"),
         "bytes: all weights and KV; ms: reading them once; roofline ms: a step with its compute",
     ]
     heads = dict.fromkeys(row["kv_heads"] for row in report["rows"])
@@ -108,14 +103,9 @@ def _unit(report: dict[str, Any]) -> str:
 def _grid(title: str, cells: dict[tuple[int, int], float], rows: Sequence[int]) -> list[str]:
     if not cells:
         return []
-    header = f"{'n':<{_LABEL}}" + "".join(f"{n:>{_CELL},}" for n in rows)
-    keys = sorted({length for length, _ in cells})
-    return [title, header, *(_grid_row(x, (cells.get((x, n)) for n in rows)) for x in keys)]
-
-
-def _grid_row(keys: int, cells: Iterable[float | None]) -> str:
-    label, shown = f"l = {keys:,}", ("-" if cell is None else _digits(cell) for cell in cells)
-    return f"{label:<{_LABEL}}" + "".join(f"{cell:>{_CELL}}" for cell in shown)
+    lengths = sorted({length for length, _ in cells})
+    table = [[f"l = {at:,}", *(_digits(cells.get((at, n))) for n in rows)] for at in lengths]
+    return [title, *table_lines(["n", *(f"{n:,}" for n in rows)], table)]
 
 
 def _ridge_lines(ridge: dict[str, Any] | None) -> list[str]:
@@ -135,41 +125,49 @@ def _token_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     for matrices in dict.fromkeys(row["ffn_matrices"] for row in rows):
         counted = f", {matrices} matrices an FFN" if matrices else ""
         lines.append(f"per token, 2^20 FLOPs / 2^20 elements{counted}; no head, no activations")
-        lines.append(f"{'':<{_LABEL}}" + "".join(f"{kind:>{_PAIR}}" for kind in _KINDS))
-        lines += [_token_row(row) for row in rows if row["ffn_matrices"] == matrices]
+        shown = [_token_row(row) for row in rows if row["ffn_matrices"] == matrices]
+        lines += table_lines(["", *_KINDS], shown)
     return lines
 
 
-def _token_row(row: dict[str, Any]) -> str:
+def _token_row(row: dict[str, Any]) -> list[str]:
     cells = (
         " / ".join(_digits(row[kind][amount] / 2**20) for amount in ("flops", "elements"))
         for kind in _KINDS
     )
-    label = f"l = {row['position']:,}"
-    return f"{label:<{_LABEL}}" + "".join(f"{cell:>{_PAIR}}" for cell in cells)
+    return [f"l = {row['position']:,}", *cells]
 
 
-def _memory_row(row: dict[str, Any]) -> str:
-    fit = "" if row["sequences"] is None else f"{row['sequences']:>12,}"
-    return (
-        f"{_short(row['model']):<{_NAME}}{_billions(row['params']):>12}"
-        f"{_billions(row['weight_bytes']):>11}{row['kv_bytes_per_token']:>12,.0f}"
-        f"{row['state_bytes'] / 2**20:>10,.1f}{row['sequence_bytes'] / 2**30:>13,.4f}"
-        f"{row['step_bytes'] / 2**20:>12,.1f}{fit}"
-    )
+def _memory_row(row: dict[str, Any]) -> list[str]:
+    return [
+        _short(row["model"]),
+        _billions(row["params"]),
+        _billions(row["weight_bytes"]),
+        f"{row['kv_bytes_per_token']:,.0f}",
+        f"{row['state_bytes'] / 2**20:,.1f}",
+        f"{row['sequence_bytes'] / 2**30:,.4f}",
+        f"{row['step_bytes'] / 2**20:,.1f}",
+        *([] if row["sequences"] is None else [f"{row['sequences']:,}"]),
+    ]
 
 
-def _latency_row(row: dict[str, Any]) -> str:
-    return (
-        f"{row['batch']:>7,}{row['kv_heads'] or '-':>10}{row['params']:>17,.0f}"
-        f"{_whole(row['memory_bytes']):>18}{_digits(row['latency_s'] * 1e3):>11}"
-        f"{_digits(row['tokens_per_s']):>12}"
-        f"{'yes' if row['fits'] else 'no':>13}{_digits(row['roofline_s'] * 1e3):>12}"
-    )
+def _latency_row(row: dict[str, Any]) -> list[str]:
+    return [
+        f"{row['batch']:,}",
+        f"{row['kv_heads'] or '-'}",
+        f"{row['params']:,.0f}",
+        _whole(row["memory_bytes"]),
+        _digits(row["latency_s"] * 1e3),
+        _digits(row["tokens_per_s"]),
+        "yes" if row["fits"] else "no",
+        _digits(row["roofline_s"] * 1e3),
+    ]
 
 
-def _digits(number: float) -> str:
-    """Return seven digits, or three where seven would be too wide."""
+def _digits(number: float | None) -> str:
+    """Return seven digits, or three where seven would be too wide; - for None."""
+    if number is None:
+        return "-"
     return format(number, ".7g" if 1 <= number < 1e6 else ".3g")
 
 
@@ -183,4 +181,4 @@ def _billions(number: float) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) < _NAME else name[: _NAME - 4] + "..."
+    return name if len(name) < _LONGEST_NAME else name[: _LONGEST_NAME - 4] + "..."
