@@ -2,13 +2,13 @@
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from servetwin.app.calibration.recorded import RecordedCalibration
 from servetwin.app.reports.claims import LEGEND, WIDTH, comparison_table, verdict_in_words
 from servetwin.app.reports.run_words import load_words, measured_noun, recorded_words, rests_line
-from servetwin.app.reports.table import table_lines
-from servetwin.app.reports.tables import capacity_line, judged_line, note_lines
+from servetwin.app.reports.tables import capacity_line, judged_line, note_lines, table_lines
 from servetwin.app.verdict.capacity import Saturation, is_near_saturation
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
 from servetwin.app.verdict.intervals import CONFIDENCE
@@ -16,6 +16,7 @@ from servetwin.app.verdict.recorded import POINTS, RecordedVerification
 from servetwin.app.verdict.verification import Level, Verification
 from servetwin.app.verdict.why import Errors, Waterfall
 from servetwin.app.words import METRICS
+from servetwin.sim.experiments.stamp_fit import REQUEST_S
 from servetwin.sim.step_times.profile import Profile
 
 
@@ -258,3 +259,53 @@ def waterfall_sentences(found: Waterfall) -> list[str]:
     if unknown:
         said.append(f"Not measured, so part of what is left: {'; '.join(unknown)}.")
     return said
+
+
+_SHORT_LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
+
+
+def calibration_lines(found: RecordedCalibration, prior: Mapping[str, float] | None) -> list[str]:
+    """Return the coefficients, what the log identifies, and the errors on later requests."""
+    fit, identified = found.fit, set(found.fit.identified)
+    values = ", ".join(f"{value:.3g}" for value in fit.singular_values)
+    rows = [
+        [
+            name,
+            f"{1e6 * value:.4g}",
+            _known(fit.deviations[name]),
+            "" if name in identified else "not identified by this log",
+        ]
+        for name, value in fit.coefficients.items()
+    ]
+    around = "around the prior" if prior else "around a rough guess"
+    return [
+        f"fitted to the stamps of {found.fitted} of {found.requests} requests, in "
+        f"{fit.simulations} simulations, {around}",
+        "",
+        *table_lines(["", "us", "known to", ""], rows, "<>><"),
+        f"singular values: {values}",
+        "",
+        *_mean_errors("later requests, which were not fitted", found.held_out),
+        *_mean_errors("all requests", found.whole),
+        f"misfit of neighbouring requests' TPOT: {100 * found.misfit:.1f} %, in every interval",
+        "",
+        *note_lines(found.evidence),
+        *note_lines(
+            ["the API's latency was fitted too: the stamps are those of clients"]
+            if REQUEST_S in fit.coefficients
+            else []
+        ),
+    ]
+
+
+def _known(deviation: float) -> str:
+    return f"+-{100 * deviation:.0f} %" if deviation < 1 else "-"
+
+
+def _mean_errors(what: str, errors: Mapping[str, float]) -> list[str]:
+    if not errors:
+        return []
+    shown = ", ".join(
+        f"{_SHORT_LATENCIES[name]} {100 * error:+.2f} %" for name, error in errors.items()
+    )
+    return [f"{what}: mean {shown}"]
