@@ -45,7 +45,7 @@ def compare(
     found = judge(baselines, judged, limits, asked_alike=gate)
     typer.echo(json.dumps(found.as_dict()) if as_json else render_gate(found))
     if plotted:
-        from servetwin.app.reports.picture_file import draw_runs
+        from servetwin.app.reports.html.picture_file import draw_runs
         from servetwin.app.reports.report_folders import named_runs
 
         line = draw_runs(plotted, picture, named_runs({**baselines, **judged}), None)

@@ -26,7 +26,7 @@ from servetwin.app.scenario.options.stream import StreamOptions
 from servetwin.workloads.files import require_there
 
 if TYPE_CHECKING:
-    from servetwin.app.reports.picture_file import PictureFile
+    from servetwin.app.reports.html.picture_file import PictureFile
     from servetwin.app.scenario.files.scenario_file import ScenarioFile
     from servetwin.app.scenario.replay_scenario import ReplayScenario
     from servetwin.sim.experiments.predict import Redraw
@@ -185,7 +185,7 @@ def _draw(
     file: "ScenarioFile | None",
     as_json: bool,
 ) -> None:
-    from servetwin.app.reports.picture_file import draw_runs
+    from servetwin.app.reports.html.picture_file import draw_runs
     from servetwin.app.reports.report_folders import NamedRun
 
     named = [NamedRun(name, run) for name, run in runs.items()]

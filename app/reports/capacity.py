@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from servetwin.app.reports.tables import note_lines, scenario_lines, table_lines
+from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.tables import note_lines, scenario_lines
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.app.words import METRICS, RESOURCES, ends, origin_words, slo_words

@@ -10,7 +10,8 @@ import typer
 
 from servetwin.app.reports.progress import saved_if_asked
 from servetwin.app.reports.run_words import outside_warning, rests_line
-from servetwin.app.reports.tables import server_lines, table_lines
+from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.tables import server_lines
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.app.words import ends, number
 from servetwin.sim.experiments.paired_comparison import MetricDifference, RunComparison, compare

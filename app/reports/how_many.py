@@ -7,7 +7,8 @@ from math import isfinite
 from textwrap import wrap
 from typing import Any
 
-from servetwin.app.reports.tables import WIDTH, table_lines
+from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.tables import WIDTH
 from servetwin.app.scenario.answers import FEWEST, Answer, What, best
 from servetwin.app.words import figure_words, target_words
 from servetwin.sim.catalogue.catalogue import shipped_hardware

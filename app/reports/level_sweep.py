@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
-from servetwin.app.reports.tables import WIDTH, Table, table_lines
+from servetwin.app.reports.table import Table, table_lines
+from servetwin.app.reports.tables import WIDTH
 from servetwin.app.words import METRICS, Metric, number, slo_words
 from servetwin.loadtest.sweep.attainment import CONFIDENCE, least_requests
 from servetwin.loadtest.sweep.knee import KNEE_CONFIDENCE, Knee

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from servetwin.app.reports.tables import WIDTH, table_lines
+from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.tables import WIDTH
 from servetwin.sim.experiments.frontier import GOODPUT, INTERACTIVITY, best_point, on_front
 from servetwin.sim.experiments.sweep import PROBLEM
 from servetwin.sim.records.durations import duration

@@ -1,8 +1,7 @@
 """Plain-text tables that fit 100 columns."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from servetwin.app.reports.table import table_lines
 from servetwin.app.words import METRICS, ends, number
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
 from servetwin.workloads.rows import counted
@@ -186,54 +186,3 @@ def _counts(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int64
 
 def _is_wide(defined: npt.NDArray[np.float64]) -> bool:
     return bool(defined.min() > 0 and defined.max() >= _LOG_FROM * defined.min())
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A text; on a page with its definition one hover away, or with a colour or a class."""
-
-    text: str
-    definition: str = ""
-    colour: str = ""
-    css: str = ""
-
-    def __str__(self) -> str:
-        return self.text
-
-
-Content = Cell | str
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Headings and rows; the first cell of a row names it. The caption explains the columns."""
-
-    heads: Sequence[Content]
-    rows: Sequence[Sequence[Content]]
-    caption: str = ""
-
-    def lines(self, align: str = "<>", indent: str = "") -> list[str]:
-        """Return the table as text (``table_lines``), the caption below it."""
-        return [*table_lines(self.heads, self.rows, align, indent), *filter(None, [self.caption])]
-
-
-def table_lines(
-    heads: Sequence[Content],
-    rows: Iterable[Sequence[Content]],
-    align: str = "<>",
-    indent: str = "",
-) -> list[str]:
-    """Return heads and rows in columns that are as wide as they need.
-
-    ``align`` has ``<`` or ``>`` per column; its last one is that of all further columns.
-    """
-    texts = [[*map(str, row)] for row in (heads, *rows)]
-    sides = align.ljust(len(heads), align[-1])[: len(heads)]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    return [
-        indent
-        + "  ".join(
-            f"{text:{side}{width}}" for text, side, width in zip(row, sides, widths, strict=True)
-        ).rstrip()
-        for row in texts
-    ]

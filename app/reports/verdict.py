@@ -8,7 +8,8 @@ from itertools import chain
 from servetwin.app.calibration.recorded import RecordedCalibration
 from servetwin.app.reports.claims import LEGEND, WIDTH, comparison_table, verdict_in_words
 from servetwin.app.reports.run_words import load_words, measured_noun, recorded_words, rests_line
-from servetwin.app.reports.tables import capacity_line, judged_line, note_lines, table_lines
+from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.tables import capacity_line, judged_line, note_lines
 from servetwin.app.verdict.capacity import Saturation, is_near_saturation
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
 from servetwin.app.verdict.intervals import CONFIDENCE

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from servetwin.app.reports.tables import table_lines
+from servetwin.app.reports.table import table_lines
 
 if TYPE_CHECKING:
     from servetwin.workloads.scenarios.named import NamedWorkload

@@ -6,7 +6,8 @@ from typing import Any
 
 from servetwin.app.reports.report_folders import NamedRun
 from servetwin.app.reports.run_words import outside_warning, rests_line, what_ran, without_paths
-from servetwin.app.reports.tables import Cell, Content, counts_line, error_lines
+from servetwin.app.reports.table import Cell, Content
+from servetwin.app.reports.tables import counts_line, error_lines
 from servetwin.app.words import slo_words
 from servetwin.loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
 from servetwin.loadtest.report.records import outage_lines

@@ -21,7 +21,7 @@ from servetwin.app.reports.html.tables import (
 )
 from servetwin.app.reports.level_sweep import knee_sentences, sweep_table
 from servetwin.app.reports.report_folders import NamedRun, Trial, same_load
-from servetwin.app.reports.tables import Table
+from servetwin.app.reports.table import Table
 from servetwin.app.verdict.claims import Comparison, Outcome, worst
 from servetwin.app.words import METRICS, number
 from servetwin.loadtest.sweep.sweep import Sweep

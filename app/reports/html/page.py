@@ -19,7 +19,8 @@ from servetwin.app.reports.html.run_charts import run_charts
 from servetwin.app.reports.html.tables import comparison_table, latency_table, totals_table
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.run_words import run_without_paths, what_ran_short, without_paths
-from servetwin.app.reports.tables import Table, capacity_line, judged_line
+from servetwin.app.reports.table import Table
+from servetwin.app.reports.tables import capacity_line, judged_line
 from servetwin.app.reports.verdict import WHY_TITLE, waterfall_sentences
 from servetwin.app.verdict.claims import compare_requests
 from servetwin.app.verdict.resimulate import resimulate_as_sent

@@ -8,7 +8,7 @@ import pandas as pd
 from servetwin.app.figures import Look, gaps_s
 from servetwin.app.reports.claims import metric_name, predicted_figures
 from servetwin.app.reports.report_folders import NamedRun, Trial
-from servetwin.app.reports.tables import Cell, Content, Table
+from servetwin.app.reports.table import Cell, Content, Table
 from servetwin.app.verdict.claims import Comparison, MetricComparison
 from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.words import METRICS, Metric, number

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from servetwin.app.reports.tables import table_lines
+from servetwin.app.reports.table import table_lines
 from servetwin.app.scenario.options.techniques import (
     IntensityOptions,
     LatencyOptions,

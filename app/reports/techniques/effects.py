@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, get_args
 
-from servetwin.app.reports.tables import table_lines
+from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.techniques.quality import (
     Judged,
     judge_effect,

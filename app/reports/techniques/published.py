@@ -8,7 +8,8 @@ from importlib import resources
 from textwrap import wrap
 from typing import TypedDict
 
-from servetwin.app.reports.tables import WIDTH, Table
+from servetwin.app.reports.table import Table
+from servetwin.app.reports.tables import WIDTH
 from servetwin.workloads.errors import PolicyError, did_you_mean
 
 _MOST_SPELT_OUT = 1e15

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any
 
-from servetwin.app.reports.tables import table_lines
+from servetwin.app.reports.table import table_lines
 from servetwin.app.scenario.options.techniques import FormatOptions
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.model import ModelShape

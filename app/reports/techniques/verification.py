@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from servetwin.app.reports.tables import table_lines
+from servetwin.app.reports.table import table_lines
 from servetwin.app.verdict.claims import worst
 from servetwin.app.verdict.effects.figures import METRICS
 from servetwin.app.verdict.effects.verification import EffectVerification, MetricEffect
