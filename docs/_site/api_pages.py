@@ -195,7 +195,7 @@ SHAPES = ApiPage(
 TABLES = ApiPage(
     "Table step times",
     "Step times from tables of measured times, by interpolation ([table profiles]"
-    "(../../table-profiles.md)).",
+    "(../../calibration.md#tables)).",
     {
         "Tables": _of(
             "sim.step_times.tables", "Table", "PhaseTable", "OperatorTable", "OperatorTimes",
