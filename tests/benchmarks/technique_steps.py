@@ -11,7 +11,8 @@ import time
 from dataclasses import dataclass, replace
 
 from servetwin.app.scenario.options.engine import EngineChoice
-from servetwin.app.verdict.effects.prediction import ChangedStepTime, fit_efficiency
+from servetwin.app.verdict.effects.prediction import ChangedStepTime
+from servetwin.app.verdict.effects.roofline_fit import fit_efficiency
 from servetwin.app.verdict.effects.sides import Sides, measured_hardware, sides_of
 from servetwin.engine.core.build import token_state
 from servetwin.engine.core.runner import Runner, TokenState
