@@ -5,11 +5,15 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from servetwin.app.scenario.technique_options import IntensityOptions, LatencyOptions, MemoryOptions
-from servetwin.sim.shapes.catalogue import find_hardware, find_model, shipped_models
-from servetwin.sim.shapes.hardware import Hardware
-from servetwin.sim.shapes.mixers import Attention
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.app.scenario.options.techniques import (
+    IntensityOptions,
+    LatencyOptions,
+    MemoryOptions,
+)
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.decode_latency import (
     decode_latency,
     devices_for,
