@@ -92,7 +92,7 @@ def loaded(request: pytest.FixtureRequest) -> dict[str, tuple[Loaded, str]]:
             name: (chat if row.api == "chat" else completions)(server)
             for (name, row), server in zip(ROWS.items(), servers, strict=True)
         }
-        runs = {}
+        runs: dict[str, Loaded] = {}
         for tokens in (TOKENS, MANY):
             alike = {name: endpoints[name] for name, row in ROWS.items() if row.tokens == tokens}
             runs |= load_all(alike, evenly(COUNT, 10, tokens), apart_s=0.01)

@@ -142,7 +142,9 @@ def judged(answers: int, buffered: int, tokens: int = 16, unclear: int = 0) -> l
     frame = requests(*[(300, 300, 300)] * answers).assign(output_tokens=tokens, usage_doubt=None)
     return token_count_warnings(
         frame.assign(
-            buffered=[True] * buffered + [None] * unclear + [False] * (answers - buffered - unclear)
+            buffered=pd.Series([True] * buffered + [None] * unclear).reindex(
+                range(answers), fill_value=False
+            )
         )
     )
 
