@@ -81,5 +81,5 @@ def find_table(name: str) -> PublishedTable:
     if name not in TABLES:
         names = ["effects", *TABLES]
         hint = did_you_mean(name, names, f"there are {', '.join(names)}")
-        raise PolicyError(f"--table: unknown table {name!r}; {hint}")
+        raise PolicyError(f"unknown table {name!r}; {hint}")
     return TABLES[name]

@@ -48,7 +48,7 @@ def test_names_in_commands_are_those_of_something() -> None:
 
 
 def test_every_table_of_the_notes_prints_some_claim() -> None:
-    assert set(values("--table")) == {"effects", *TABLES}
+    assert set(values("table")) == {"effects", *TABLES}
 
 
 def test_every_system_is_simulated_and_can_be_load_tested() -> None:

@@ -1,4 +1,4 @@
-"""``servetwin techniques --table effects``: signs of the notes beside signs and sizes here."""
+"""``servetwin techniques table effects``: signs of the notes beside signs and sizes here."""
 
 from collections.abc import Iterator
 from textwrap import wrap

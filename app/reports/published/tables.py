@@ -1,4 +1,4 @@
-"""``servetwin techniques --table``: figures of the notes beside ours, and why some differ."""
+"""``servetwin techniques table``: figures of the notes beside ours, and why some differ."""
 
 from collections.abc import Iterable
 from textwrap import wrap

@@ -7,7 +7,6 @@ from typing import Annotated
 from typer import Option
 
 from servetwin.app.scenario.options.common import MOST_REPLICATIONS
-from servetwin.workloads.errors import PolicyError
 
 Model = Annotated[
     str | None, Option(help="A shipped model, or a path: our JSON, or any config.json.")
@@ -19,6 +18,15 @@ WeightFormat = Annotated[
 ]
 KVFormat = Annotated[str, Option(help="Number format of keys and values: bf16, fp8 ...")]
 
+Replications = Annotated[
+    int | None,
+    Option(
+        min=2,
+        max=MOST_REPLICATIONS,
+        help="Draws of load and engine behind the intervals; 5, to 20 while a sign is unsure.",
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class EffectOptions:
@@ -28,20 +36,9 @@ class EffectOptions:
     """YAML: model, hardware, techniques, policies, workload."""
     only: Annotated[tuple[str, ...], Option(metavar="NAME:KEY=VALUE,...")] = ()
     """This technique; may be repeated."""
-    replications: Annotated[int | None, Option(min=2, max=MOST_REPLICATIONS)] = None
-    """Draws of load and engine behind the intervals; 5, to 20 while a sign is unsure."""
-    table: Annotated[str | None, Option(metavar="[NAME]")] = None
-    """Print this table of the notes beside ours; alone: list."""
+    replications: Replications = None
     quality: Annotated[tuple[str, ...], Option(metavar="NAME=METRIC:CHANGE%@SOURCE")] = ()
     """Your own quality of a technique, with its source; may be repeated."""
-
-    def require_table_alone(self) -> None:
-        """Raise ``PolicyError`` where a table is wanted of one's own server: it has its own."""
-        given = {"scenario": self.scenario, "only": self.only, "quality": self.quality}
-        for beside in filter(given.get, given):
-            raise PolicyError(
-                f"--table and --{beside} exclude each other: a table has its own server"
-            )
 
 
 @dataclass(frozen=True, slots=True)

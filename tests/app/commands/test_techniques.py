@@ -269,7 +269,7 @@ def test_a_table_without_a_technique_is_refused(
 
 
 def test_a_table_of_the_notes_stands_beside_ours_with_the_reasons() -> None:
-    printed = lines("--table", "affine-quantisation")
+    printed = lines("table", "affine-quantisation")
     assert printed[1].split() == ["notes", "here"]
     assert printed[-1].startswith("[1] E8: Z = Qmax - Rmin / S")
     found = [words(line) for line in printed]
@@ -277,7 +277,7 @@ def test_a_table_of_the_notes_stands_beside_ours_with_the_reasons() -> None:
 
 
 def test_a_table_as_numbers_is_not_rounded() -> None:
-    table = numbers("--table", "distillation")
+    table = numbers("table", "distillation")
     first, second = table["rows"]
     assert (first["agrees"], first["error"], first["why"]) == (True, None, "")
     assert first["here"] == pytest.approx(0.7879858589, abs=5e-11)
@@ -286,27 +286,27 @@ def test_a_table_as_numbers_is_not_rounded() -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_fits(name: str) -> None:
-    assert len(lines("--table", name)) > 2
+    assert len(lines("table", name)) > 2
 
 
 @pytest.mark.parametrize("more", [(), ("--replications", 3)])
 def test_without_a_name_all_tables_are_listed(more: tuple[object, ...]) -> None:
     names = ["effects", *TABLES]
-    assert [line.split()[0] for line in lines("--table", *more)] == names
-    assert list(numbers("--table", *more)["tables"]) == names
+    assert [line.split()[0] for line in lines("table", *more)] == names
+    assert list(numbers("table", *more)["tables"]) == names
 
 
 def test_a_table_that_is_not_there_names_the_nearest() -> None:
-    message = "--table: unknown table '175b-phase'; did you mean '175b-phases'?"
-    assert message in refused("techniques", "--table", "175b-phase")
-    assert "exclude each other" in refused("techniques", "--table", "queues", "--only", "awq")
-    assert "only --table effects has draws of load" in refused(
-        "techniques", "--table", "queues", "--replications", 3
+    message = "unknown table '175b-phase'; did you mean '175b-phases'?"
+    assert message in refused("techniques", "table", "175b-phase")
+    assert "of servetwin techniques" in refused("techniques", "table", "queues", "--only", "awq")
+    assert "only the table effects has draws of load" in refused(
+        "techniques", "table", "queues", "--replications", 3
     )
 
 
 def test_the_effect_table_has_the_signs_of_the_notes_and_ours_and_the_reasons() -> None:
-    printed = lines("--table", "effects", "--replications", 2)
+    printed = lines("table", "effects", "--replications", 2)
     row = printed.index("continuous batching (continuous-batching)")
     first_token = words(printed[row + 1])
     assert first_token[:4] == ["first", "token", "-", "+"]
@@ -315,7 +315,7 @@ def test_the_effect_table_has_the_signs_of_the_notes_and_ours_and_the_reasons() 
 
 
 def test_the_effect_table_as_numbers() -> None:
-    table = numbers("--table", "effects", "--replications", 2)
+    table = numbers("table", "effects", "--replications", 2)
     paged = table["rows"][5]["aspects"]
     assert paged["throughput"]["here"]["saturated"]["change"] > 0.2
     assert [paged[aspect]["notes"] for aspect in paged] == ["0", "0", "+", "0"]

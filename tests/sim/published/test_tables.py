@@ -33,5 +33,5 @@ def test_all_75_cells_of_intensity_are_compared() -> None:
     ("name", "hint"), [("afine-quantisation", "did you mean 'affine-quantisation'?"), ("", "there")]
 )
 def test_an_unknown_table_is_refused_with_the_nearest(name: str, hint: str) -> None:
-    with pytest.raises(PolicyError, match=f"--table: unknown table '{name}'; {hint}"):
+    with pytest.raises(PolicyError, match=f"unknown table '{name}'; {hint}"):
         find_table(name)
