@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "workload generate": ("workload:generate", "Write a seeded synthetic trace."),
     "workload convert": ("workload:convert", "Write a trace, or a part of it, in our own format."),
     "techniques": ("techniques:techniques", "Compare a load with and without each technique."),
-    "techniques table": ("techniques:table", "Print a published table of effects beside ours."),
+    "techniques table": ("techniques:table", "Print a published table beside our figures."),
     "techniques list": ("techniques:list_techniques", "List every technique, formula and source."),
     "techniques intensity": ("techniques:intensity", "Print FLOPs per element of each product."),
     "techniques formats": ("techniques:formats", "List number formats: bits, noise, quality."),
@@ -117,7 +117,7 @@ class CommandLine(TyperGroup):
         """Write the commands and what they do."""
         formatter.write(f"Usage: servetwin COMMAND [OPTIONS]\n\n  {self.help}\n\n")
         formatter.write(section("Commands", self.summaries.items()) + "\n\n")
-        options = [p for p in self.params if p.param_type_name == "option"]
+        options: list[Any] = [p for p in self.params if p.param_type_name == "option"]
         formatter.write(section("Options", ((p.opts[0], p.help or "") for p in options)))
         formatter.write("\n\nservetwin COMMAND --help shows how a command is used.")
 
@@ -144,8 +144,6 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from servetwin.app.reports.version import version_line
-
         typer.echo(version_line())
         raise typer.Exit
 
@@ -183,6 +181,20 @@ def main() -> None:
         _print_error(f"servetwin: {problem}")
         sys.exit(problem.exit_code)
     sys.exit(code)
+
+
+def version_line() -> str:
+    """Return the name, the version, and whether the core is compiled."""
+    from servetwin.workloads.version import own_version
+
+    return f"servetwin {own_version()} ({'compiled' if is_compiled() else 'pure Python'})"
+
+
+def is_compiled() -> bool:
+    """Return whether Python took the compiled core (``compile_core.py``), not its sources."""
+    from servetwin.policies import lockstep
+
+    return not lockstep.__file__.endswith(".py")
 
 
 def _print_error(text: str) -> None:

@@ -16,7 +16,6 @@ from servetwin.app.scenario.options.techniques import (
     IntensityOptions,
     LatencyOptions,
     MemoryOptions,
-    Replications,
 )
 from servetwin.workloads.errors import PolicyError
 
@@ -32,24 +31,20 @@ def techniques(options: EffectOptions, seed: Seed = 0, as_json: Json = False) ->
     _echo_effects(options, seed, as_json)
 
 
-@takes_options()
 def table(
     name: Annotated[str, Argument(help="The table; without it, all are listed.")] = "",
-    replications: Replications = None,
-    seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Print a published table of effects beside ours."""
-    from servetwin.app.reports.published.effects import effects_lines, effects_report
-    from servetwin.app.reports.published.tables import table_lines, table_report
-    from servetwin.sim.techniques.effects import REPLICATIONS
+    """Print a published table beside our figures."""
+    from servetwin.app.reports.published import find_table, table_lines, titles
 
-    if name == "effects":
-        _echo(effects_report(replications or REPLICATIONS, seed), as_json, effects_lines)
-        return
-    if name and replications:
-        raise PolicyError("--replications: only the table effects has draws of load; leave it out")
-    _echo(table_report(name), as_json, table_lines)
+    if name:
+        found = find_table(name)
+        typer.echo(json.dumps(found) if as_json else "\n".join(table_lines(found)))
+    elif as_json:
+        typer.echo(json.dumps({"tables": titles()}))
+    else:
+        typer.echo("\n".join(f"{key:<22}{title}" for key, title in titles().items()))
 
 
 def list_techniques(as_json: Json = False) -> None:
@@ -78,7 +73,7 @@ def formats(options: FormatOptions, as_json: Json = False) -> None:
 
     Without a model: Llama-2-7B.
     """
-    from servetwin.app.reports.techniques.formats import formats_lines, formats_report
+    from servetwin.app.reports.techniques.quality import formats_lines, formats_report
 
     _echo(formats_report(options), as_json, formats_lines)
 

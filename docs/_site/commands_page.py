@@ -39,7 +39,7 @@ def _section(name: str, command: Any) -> str:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join([name, *map(_usage, arguments), *["[OPTIONS]"] * bool(_options(command))])
     parts = [f"## {name}", f"```text\n{usage}\n```", command.help or ""]
-    if subcommands := getattr(command, "commands", {}):
+    if subcommands := getattr(command, "commands", None):
         rows = [(f"`{name} {sub}`", does) for sub, does in subcommands.summaries.items()]
         parts.append(table(("command", "does"), rows))
     if arguments:

@@ -18,15 +18,6 @@ WeightFormat = Annotated[
 ]
 KVFormat = Annotated[str, Option(help="Number format of keys and values: bf16, fp8 ...")]
 
-Replications = Annotated[
-    int | None,
-    Option(
-        min=2,
-        max=MOST_REPLICATIONS,
-        help="Draws of load and engine behind the intervals; 5, to 20 while a sign is unsure.",
-    ),
-]
-
 
 @dataclass(frozen=True, slots=True)
 class EffectOptions:
@@ -36,7 +27,8 @@ class EffectOptions:
     """YAML: model, hardware, techniques, policies, workload."""
     only: Annotated[tuple[str, ...], Option(metavar="NAME:KEY=VALUE,...")] = ()
     """This technique; may be repeated."""
-    replications: Replications = None
+    replications: Annotated[int | None, Option(min=2, max=MOST_REPLICATIONS)] = None
+    """Draws of load and engine behind the intervals; 5, to 20 while a sign is unsure."""
     quality: Annotated[tuple[str, ...], Option(metavar="NAME=METRIC:CHANGE%@SOURCE")] = ()
     """Your own quality of a technique, with its source; may be repeated."""
 

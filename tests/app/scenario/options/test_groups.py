@@ -30,7 +30,6 @@ OTHER_MEANING = {
     "--host": "the dashboard's address, which lets others in",
     "--kv": "a KV memory to offer beside the others (dashboard)",
     "--model": "of the engine, the catalogue, the endpoint or a table",
-    "--only": "a scenario (selftest) or a technique (techniques)",
     "--out": "a run folder, a profile, a frame, a page or a trace",
     "--port": "8000 of the engine, 8501 of the dashboard",
     "--processes": "of a load test, of replications, of a grid: other defaults",
