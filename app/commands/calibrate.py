@@ -30,7 +30,9 @@ SETTINGS_OF_A_RECORDED_RUN = ("preset", "batching", "kv", "prefix_cache", "setti
 MEASURED_SETTINGS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget")
 
 
-@takes_options
+@takes_options(
+    "--url", "--model", "--recorded", "--device", "--threads", "--rounds", "--out",
+)  # fmt: skip
 def calibrate(
     endpoint: Annotated[EndpointOptions, Only("api", "prompt", "prompt_salt")],
     limits: BlackBoxOptions,

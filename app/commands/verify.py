@@ -54,7 +54,9 @@ PARTS_OF_A_TRACE = (
 SETTINGS = ("reservation", *MEASURED_SETTINGS, "wait_limit_ms")
 
 
-@takes_options
+@takes_options(
+    "--url", "--policy", "--model", "--trace", "--utilisation", "--profile", "--out", "--why",
+)  # fmt: skip
 def verify(
     endpoint: Annotated[EndpointOptions, Only("api", "prompt", "prompt_salt")],
     limits: BlackBoxOptions,
