@@ -153,10 +153,7 @@ LOADTEST = ApiPage(
         "Endpoints": _of(
             "loadtest.endpoint", "probe", "Endpoint", "Api", "Prompt", "client_settings"
         ),
-        "Report and compare": (
-            "servetwin.loadtest.report.report.render_report",
-            *_of("loadtest.report.comparison", "compare", "Comparison", "MetricComparison"),
-        ),
+        "Report": ("servetwin.loadtest.report.report.render_report",),
         "Find the knee": (
             "servetwin.loadtest.sweep.run_sweep.run_sweep",
             *_of("loadtest.sweep.sweep", "Sweep", "SweepSettings"),

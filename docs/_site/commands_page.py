@@ -20,6 +20,8 @@ _INTRODUCTION = """# Command line
 with `--json`; notes, warnings and progress go to stderr.
 """
 _WORDS = {bool: "", int: "whole number", float: "number", str: "text", Path: "path"}
+COMMON = ("help", "install_completion", "show_completion")
+"""Options that no command declares."""
 _CODES = (
     ("0", "done"),
     ("1", "the verdict failed (`verify`, `demo`, `selftest`, `workload stats --against`)"),
@@ -53,9 +55,9 @@ def _section(name: str, command: Any) -> str:
 
 def _options(command: Any) -> list[Any]:
     """Return the options in order of their panels; the command's own first."""
-    found = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-    panels = list(dict.fromkeys(map(_panel, found)))
-    return sorted(found, key=lambda option: (bool(_panel(option)), panels.index(_panel(option))))
+    options = [p for p in command.params if p.param_type_name == "option" and p.name not in COMMON]
+    panels = list(dict.fromkeys(map(_panel, options)))
+    return sorted(options, key=lambda option: (bool(_panel(option)), panels.index(_panel(option))))
 
 
 def _panel(option: Any) -> str:
