@@ -1,8 +1,10 @@
 """A point of a grid: a scenario at a rate, and the figures by which points are compared."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import pandas as pd
 
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
@@ -40,6 +42,29 @@ class GridPoint:
 
     scenario: Scenario
     rate_per_s: float | None = None
+
+
+def sweep(
+    trace: Trace,
+    scenarios: Mapping[str, Scenario],
+    rates_per_s: Iterable[float | None] = (None,),
+    *,
+    slo: SLO,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Simulate every scenario at every rate; return a row of figures for each.
+
+    A rate is in requests per second; None is the trace's own. ``problem`` says why a point could
+    not be simulated.
+    """
+    conditions = GridConditions(trace, slo, seed)
+    rows = [
+        {"scenario": name, "rate_per_s": rate}
+        | simulate_point(conditions, GridPoint(scenario, rate))
+        for rate in rates_per_s
+        for name, scenario in scenarios.items()
+    ]
+    return pd.DataFrame(rows)
 
 
 def simulate_point(conditions: GridConditions, point: GridPoint) -> Row:
