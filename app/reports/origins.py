@@ -1,11 +1,11 @@
-"""Where step times come from (``sim.step_times.origin``): the looks, and the shares of a run."""
+"""Where step times come from (``step_times.provenance``): the looks, and the shares of a run."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from servetwin.app.reports.assets import asset_table
-from servetwin.sim.step_times.origin import MEANINGS, Origin
+from servetwin.sim.step_times.provenance import MEANINGS, Origin
 
 LOOKS: dict[Origin, tuple[str, str]] = {
     origin: (colour, pattern)

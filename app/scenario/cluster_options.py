@@ -8,7 +8,7 @@ from typer import Option
 from servetwin.workloads.errors import PolicyError
 
 if TYPE_CHECKING:
-    from servetwin.sim.step_times.roofline.links import Link
+    from servetwin.sim.catalogue.hardware import Link
 
 ClosedLoop = Annotated[
     bool | None,
@@ -51,7 +51,7 @@ class ClusterOptions:
 
     def link(self) -> "Link | None":
         """Return the link between the ranks of one server too, where both options are given."""
-        from servetwin.sim.step_times.roofline.links import Link
+        from servetwin.sim.catalogue.hardware import Link
 
         if self.link_us is None or self.link_gb_per_s is None:
             return None

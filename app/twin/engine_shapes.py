@@ -7,8 +7,14 @@ from typing import Any, TypeVar
 from servetwin.engine.models.expert_config import ExpertConfig
 from servetwin.engine.models.latent_config import LatentConfig
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.sim.catalogue.feed_forward import Dense, Experts, FeedForward
-from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Mixer
+from servetwin.sim.catalogue.layers import (
+    Attention,
+    Dense,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Mixer,
+)
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.workloads.errors import PolicyError
 

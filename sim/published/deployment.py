@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import inf
 
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.formulas.phases import (
     Phases,
     activation_bytes,
@@ -16,7 +17,6 @@ from servetwin.sim.published.claim import Claim
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.deployment import Parallel
 from servetwin.sim.step_times.roofline.formats import BF16, FORMATS, Format
-from servetwin.sim.step_times.roofline.links import Link
 
 _NAMED_PARAMS = 175e9
 """Weights as the model's name has them."""

@@ -9,9 +9,14 @@ from servetwin.sim.formulas.speculation import streamed_pass_s
 from servetwin.sim.formulas.techniques import break_even_rank
 from servetwin.sim.published.claim import Claim
 from servetwin.sim.step_times.acceptance import Chain
-from servetwin.sim.step_times.roofline.matrix_products import Kind, intensity_table
+from servetwin.sim.step_times.roofline.matrix_products import (
+    Kind,
+    intensity_table,
+    token_work,
+    total_work,
+    with_ffn_matrices,
+)
 from servetwin.sim.step_times.roofline.memory import memory_sizes
-from servetwin.sim.step_times.roofline.token_work import token_work, total_work, with_ffn_matrices
 
 _ROWS = (1, 2, 4, 8, 128, 512, 4096)
 _KEYS = (128, 512, 4096, 32_000)

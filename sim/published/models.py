@@ -6,6 +6,7 @@ from dataclasses import replace
 import servetwin.sim.theory as theory
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.formulas.techniques import (
     chunk_passes,
     fetch_s_per_token,
@@ -15,10 +16,8 @@ from servetwin.sim.formulas.techniques import (
     shared_prefix_hit_rate,
 )
 from servetwin.sim.published.claim import Claim
-from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
+from servetwin.sim.step_times.roofline.decode_latency import RooflineEstimate, ideal_deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
-from servetwin.sim.step_times.roofline.links import Link
-from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
 from servetwin.sim.theory.distributed import (
     goodput_per_device_per_s,
     kv_transfer_s,

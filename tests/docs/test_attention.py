@@ -7,7 +7,7 @@ import pytest
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
-from servetwin.sim.catalogue.feed_forward import Experts
+from servetwin.sim.catalogue.layers import Experts
 from servetwin.sim.formulas.techniques import (
     break_even_bytes_per_s,
     low_rank_elements,

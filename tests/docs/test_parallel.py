@@ -2,7 +2,7 @@
 
 import re
 
-from servetwin.sim.step_times.roofline.links import Link
+from servetwin.sim.catalogue.hardware import Link
 from tests.support.parallel_techniques import TECHNIQUES
 from tests.support.paths import DOCS
 
