@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from servetwin.app.scenario.common_options import Json
-from servetwin.app.scenario.option_groups import takes_options
+from servetwin.app.scenario.options.common import Json
+from servetwin.app.scenario.options.groups import takes_options
 
 if TYPE_CHECKING:
     from servetwin.sim.explain.explain import Explainer

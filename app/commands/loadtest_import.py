@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from servetwin.app.scenario.common_options import Json, Overwriting
-from servetwin.app.scenario.option_groups import takes_options
-from servetwin.app.scenario.trace_options import Columns
+from servetwin.app.scenario.options.common import Json, Overwriting
+from servetwin.app.scenario.options.groups import takes_options
+from servetwin.app.scenario.options.trace import Columns
 
 
 @takes_options

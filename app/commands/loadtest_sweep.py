@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
-from servetwin.app.reports.level_sweep_report import level_line, sweep_lines
+from servetwin.app.reports.level_sweep import level_line, sweep_lines
 from servetwin.app.reports.progress import progress
 from servetwin.app.reports.saving import saved
-from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.endpoint_options import EndpointOptions, TooLongChoice, endpoint_line
 from servetwin.app.scenario.levels.level_load import LevelLoad
-from servetwin.app.scenario.load_options import LoadChoice
-from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.options.endpoint import EndpointOptions, TooLongChoice, endpoint_line
+from servetwin.app.scenario.options.load import LoadChoice
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import build_scenario
-from servetwin.app.scenario.server_options import ServerOptions
 from servetwin.loadtest.plan.endpoint_limits import check_times, within_context, without_outputs
 from servetwin.loadtest.run.event_loop import signals_deferred
 from servetwin.loadtest.sweep.level import Level, LevelPlan, measured_level

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument
 
-from servetwin.app.scenario.common_options import Json
+from servetwin.app.scenario.options.common import Json
 from servetwin.policies.presets import PRESETS, Preset, find_preset
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from servetwin.app.scenario.common_options import SLO, Json
+from servetwin.app.scenario.options.common import SLO, Json
 
 
 def report(
@@ -50,7 +50,7 @@ def write_html(folders: list[Path], slo: str | None, out: Path) -> dict[str, Any
 
 def _print_sweeps(folders: list[Path]) -> None:
     """Print the table of each sweep among the folders, perhaps one that still goes on."""
-    from servetwin.app.reports.level_sweep_report import sweep_lines
+    from servetwin.app.reports.level_sweep import sweep_lines
     from servetwin.app.reports.report_folders import find_sweeps
 
     for sweep in find_sweeps(folders).values():

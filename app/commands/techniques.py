@@ -8,9 +8,9 @@ import typer
 
 from servetwin.app.commands.described import DescribedCommand, DescribedGroup
 from servetwin.app.reports.progress import progress
-from servetwin.app.scenario.common_options import Json, Seed
-from servetwin.app.scenario.option_groups import takes_options
-from servetwin.app.scenario.technique_options import (
+from servetwin.app.scenario.options.common import Json, Seed
+from servetwin.app.scenario.options.groups import takes_options
+from servetwin.app.scenario.options.techniques import (
     EffectOptions,
     FormatOptions,
     IntensityOptions,
@@ -39,7 +39,7 @@ def techniques(
         _echo_effects(options, seed, as_json)
     else:
         options.require_table_alone()
-        _echo_table(options.table, options.replications, seed, as_json)
+        _echo_table(options.table, as_json)
 
 
 @techniques_app.command("list")
@@ -71,7 +71,7 @@ def formats(options: FormatOptions, as_json: Json = False) -> None:
 
     Without a model: Llama-2-7B.
     """
-    from servetwin.app.reports.techniques.formats import formats_lines, formats_report
+    from servetwin.app.reports.techniques.quality import formats_lines, formats_report
 
     _echo(formats_report(options), as_json, formats_lines)
 
@@ -111,7 +111,7 @@ def _echo_effects(options: EffectOptions, seed: int, as_json: bool) -> None:
         measure_effects,
         refusal,
     )
-    from servetwin.app.scenario.technique_scenario import read_technique_scenario
+    from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
     from servetwin.sim.techniques.quality import parse_own_qualities
     from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
 
@@ -132,18 +132,17 @@ def _echo_effects(options: EffectOptions, seed: int, as_json: bool) -> None:
         typer.echo("\n".join(effect_lines(judged, tried)))
 
 
-def _echo_table(name: str, replications: int | None, seed: int, as_json: bool) -> None:
-    """Print a table of the notes; that of effects is simulated."""
-    from servetwin.app.reports.published.effects import effects_lines, effects_report
-    from servetwin.app.reports.published.tables import table_lines, table_report
-    from servetwin.sim.techniques.effects import REPLICATIONS
+def _echo_table(name: str, as_json: bool) -> None:
+    """Print a published table, or without a name the titles of all."""
+    from servetwin.app.reports.published import find_table, table_lines, titles
 
-    if name == "effects":
-        _echo(effects_report(replications or REPLICATIONS, seed), as_json, effects_lines)
-        return
-    if name and replications:
-        raise PolicyError("--replications: only --table effects has draws of load; leave it out")
-    _echo(table_report(name), as_json, table_lines)
+    if name:
+        table = find_table(name)
+        typer.echo(json.dumps(table) if as_json else "\n".join(table_lines(table)))
+    elif as_json:
+        typer.echo(json.dumps({"tables": titles()}))
+    else:
+        typer.echo("\n".join(f"{key:<22}{title}" for key, title in titles().items()))
 
 
 def _echo(

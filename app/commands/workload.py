@@ -10,13 +10,12 @@ import typer
 from typer import Argument, Option
 
 from servetwin.app.commands.described import DescribedCommand
-from servetwin.app.reports.workload_report import check_lines, statistics_lines
-from servetwin.app.scenario.common_options import Json, Seed, TracePath
-from servetwin.app.scenario.distribution_specs import arrivals_of
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.trace_options import TraceOptions
-from servetwin.app.scenario.workload_distributions import ArrivalChoice, PrefixChoice
-from servetwin.app.scenario.workload_options import (
+from servetwin.app.reports.workload import check_lines, statistics_lines
+from servetwin.app.scenario.options.common import Json, Seed, TracePath
+from servetwin.app.scenario.options.distributions import ArrivalChoice, PrefixChoice, arrivals_of
+from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.trace import TraceOptions
+from servetwin.app.scenario.options.workload import (
     LengthOptions,
     ServeGenOptions,
     SessionOptions,
@@ -99,7 +98,7 @@ def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -
 @workload_app.command(cls=DescribedCommand)
 def named(as_json: Json = False) -> None:
     """List the named workloads of ``generate --named``: what they are, sources, options."""
-    from servetwin.app.reports.workload_report import named_lines
+    from servetwin.app.reports.workload import named_lines
     from servetwin.workloads.scenarios.named import NAMED
 
     if as_json:

@@ -13,6 +13,7 @@ from servetwin.sim.formulas.techniques import (
     low_rank_elements,
     token_passes,
 )
+from servetwin.sim.catalogue.feed_forward import Experts
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.attention import (
@@ -36,6 +37,11 @@ from servetwin.sim.techniques.memory import (
 from servetwin.sim.techniques.recurrence import LinearAttention, StateSpace
 from servetwin.sim.techniques.technique import Technique
 from tests.support.attention_techniques import LLAMA, ideal, step_s
+from tests.support.formulas.techniques import (
+    break_even_bytes_per_s,
+    low_rank_elements,
+    token_passes,
+)
 from tests.support.offloading import opt_13b, phone
 from tests.support.paths import DOCS
 

@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servetwin.app.reports.progress import progress
-from servetwin.app.reports.progress_log import live_file
-from servetwin.app.scenario.load_options import LoadChoice
+from servetwin.app.reports.progress import live_file, progress
+from servetwin.app.scenario.options.load import LoadChoice
 
 if TYPE_CHECKING:
     from servetwin.loadtest.endpoint import Endpoint

@@ -27,9 +27,9 @@ from servetwin.app.figures import looks
 from servetwin.app.reports.html.report import render_html
 from servetwin.app.reports.html.run_charts import run_charts
 from servetwin.app.reports.html.tables import POINTS
-from servetwin.app.reports.pictures.source_line import source_line
 from servetwin.app.reports.report_folders import NamedRun
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.reports.run_words import source_line
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.workloads.errors import ServetwinError
 
 _MESSAGE, _OPEN = "runs_message", "runs_open"

@@ -15,9 +15,9 @@ from functools import cache
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
 from servetwin.app.figures import Figure, alt_text, note_of
-from servetwin.app.reports.assets import asset
 from servetwin.app.reports.html.elements import element
 from servetwin.app.reports.pictures.themes import THEMES
+from servetwin.app.words import asset
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from servetwin.loadtest.report.comparison import MetricComparison
-from servetwin.loadtest.report.comparison_report import metric_name
+from servetwin.app.reports.claims import metric_name
+from servetwin.app.verdict.claims import MetricComparison
 
 
 def error_rows(metrics: Sequence[MetricComparison]) -> pd.DataFrame:

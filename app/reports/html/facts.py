@@ -6,12 +6,15 @@ from typing import Any
 
 from servetwin.app.figures import Look
 from servetwin.app.reports.html.elements import Child, element
-from servetwin.app.reports.html.machine_paths import without_paths
-from servetwin.app.reports.metric_labels import slo_words
-from servetwin.app.reports.provenance import outside_warning, rests_line
 from servetwin.app.reports.report_folders import NamedRun
+from servetwin.app.reports.run_words import (
+    outside_warning,
+    recorded_words,
+    rests_line,
+    without_paths,
+)
 from servetwin.app.reports.tables import counts_line, error_lines
-from servetwin.app.reports.trial_words import recorded_words
+from servetwin.app.words import slo_words
 from servetwin.loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
 from servetwin.loadtest.report.records import outage_lines
 from servetwin.sim.records.metrics import SLO

@@ -8,6 +8,7 @@ import pandas as pd
 
 from servetwin.app import figures
 from servetwin.app.figures.palette import Looks
+from servetwin.app.reports.claims import verdict_in_words
 from servetwin.app.reports.html.charts import Charts
 from servetwin.app.reports.html.elements import Child, card, element, folded
 from servetwin.app.reports.html.error_rows import error_rows
@@ -16,13 +17,11 @@ from servetwin.app.reports.html.tables import (
     OUTCOME_CLASSES,
     figures_table,
     judged_table,
-    number,
     runs_table,
 )
-from servetwin.app.reports.metric_labels import METRICS
 from servetwin.app.reports.report_folders import NamedRun, Trial, same_load
-from servetwin.loadtest.report.comparison import Comparison, Outcome, worst
-from servetwin.loadtest.report.comparison_report import verdict_in_words
+from servetwin.app.verdict.claims import Comparison, Outcome, worst
+from servetwin.app.words import METRICS, number
 from servetwin.sim.records.metrics import SLO
 
 MOST_TRIALS = 3

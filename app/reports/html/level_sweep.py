@@ -3,12 +3,11 @@
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 
-from servetwin.app.figures.level_curves import level_curves
+from servetwin.app.figures.load_curves import level_curves
 from servetwin.app.reports.html.charts import Charts
 from servetwin.app.reports.html.elements import Child, card, element, table
-from servetwin.app.reports.level_sweep_report import knee_sentences, share_words
-from servetwin.app.reports.metric_labels import METRICS, Metric
-from servetwin.app.reports.tables import number
+from servetwin.app.reports.level_sweep import knee_sentences, share_words
+from servetwin.app.words import METRICS, Metric, number
 from servetwin.loadtest.sweep.attainment import CONFIDENCE
 from servetwin.loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level
 from servetwin.loadtest.sweep.sweep import Sweep

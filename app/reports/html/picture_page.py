@@ -1,10 +1,10 @@
 """A picture as a page: one chart that can be zoomed, with its title, its source and its link."""
 
 from servetwin.app.figures import Figure, title_of
-from servetwin.app.reports.assets import asset
 from servetwin.app.reports.html.charts import POLICY, Charts
 from servetwin.app.reports.html.elements import document, element
 from servetwin.app.reports.pictures.talk_size import Caption
+from servetwin.app.words import asset
 
 
 def picture_page(figure: Figure, caption: Caption) -> str:

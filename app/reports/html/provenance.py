@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from servetwin.app.reports.html.elements import Child, element, folded, table
-from servetwin.app.reports.metric_labels import METRICS
 from servetwin.app.reports.report_folders import NamedRun
+from servetwin.app.words import METRICS
 
 _UNKNOWN = "not recorded"
 

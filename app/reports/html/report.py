@@ -9,23 +9,22 @@ from operator import itemgetter
 import pandas as pd
 
 from servetwin.app import figures
-from servetwin.app.reports.assets import asset
+from servetwin.app.reports.claims import render_requests
 from servetwin.app.reports.html.charts import POLICY, Charts
 from servetwin.app.reports.html.elements import Child, document, element, folded
 from servetwin.app.reports.html.facts import about, facts, slo_line, what_ran_short
 from servetwin.app.reports.html.first_screen import judged_screen, plain_screen
 from servetwin.app.reports.html.level_sweep import level_sweep_section
-from servetwin.app.reports.html.machine_paths import run_without_paths, without_paths
 from servetwin.app.reports.html.provenance import provenance
 from servetwin.app.reports.html.run_charts import run_charts
 from servetwin.app.reports.html.tables import comparison_table, latency_table, totals_table
-from servetwin.app.reports.metric_labels import METRICS
 from servetwin.app.reports.report_folders import NamedRun, Trial
+from servetwin.app.reports.run_words import run_without_paths, without_paths
 from servetwin.app.reports.tables import capacity_line, judged_line
-from servetwin.app.reports.waterfall import WHY_TITLE, waterfall_sentences
-from servetwin.app.twin.resimulate import resimulate_as_sent
-from servetwin.loadtest.report.comparison import RequestDifferences, compare_requests
-from servetwin.loadtest.report.comparison_report import render_requests
+from servetwin.app.reports.verdict import WHY_TITLE, waterfall_sentences
+from servetwin.app.verdict.claims import RequestDifferences, compare_requests
+from servetwin.app.verdict.resimulate import resimulate_as_sent
+from servetwin.app.words import METRICS, asset
 from servetwin.loadtest.sweep.sweep import Sweep
 from servetwin.sim.records.metrics import LATENCIES, SLO
 from servetwin.sim.records.run import Run

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from servetwin.app.figures import Look, gaps_s
+from servetwin.app.reports.claims import metric_name, predicted_figures
 from servetwin.app.reports.html.elements import Child, defined, element, table
 from servetwin.app.reports.html.facts import swatch
-from servetwin.app.reports.metric_labels import METRICS, Metric
 from servetwin.app.reports.report_folders import NamedRun, Trial
-from servetwin.loadtest.report.comparison import Comparison, MetricComparison
-from servetwin.loadtest.report.comparison_report import metric_name, predicted_figures
-from servetwin.loadtest.report.error_interval import CONFIDENCE
+from servetwin.app.verdict.claims import Comparison, MetricComparison
+from servetwin.app.verdict.intervals import CONFIDENCE
+from servetwin.app.words import METRICS, Metric, number
 from servetwin.sim.records.metrics import LATENCIES, SLO, describe
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN
@@ -232,11 +232,3 @@ def described(run: Run) -> dict[str, Mapping[str, Mapping[str, Any]]]:
 def _point(figures: Mapping[str, Any], point: str, factor: float) -> str:
     soft = point == "p99" and 0 < figures["count"] < _FIRM_P99
     return number(figures[point], factor) + ("*" if soft else "")
-
-
-def number(value: float | None, factor: float) -> str:
-    """Return a value times ``factor`` in four digits, or whole with commas from a thousand on."""
-    if value is None:
-        return "-"
-    scaled = value * factor
-    return f"{scaled:,.0f}" if abs(scaled) >= 1000 else f"{scaled:.4g}"

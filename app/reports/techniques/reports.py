@@ -5,7 +5,11 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from servetwin.app.scenario.technique_options import IntensityOptions, LatencyOptions, MemoryOptions
+from servetwin.app.scenario.options.techniques import (
+    IntensityOptions,
+    LatencyOptions,
+    MemoryOptions,
+)
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.layers import Attention

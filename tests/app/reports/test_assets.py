@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from servetwin.app.reports.assets import asset, asset_table
+from servetwin.app.words import asset, asset_table
 from servetwin.sim.explain.explain import PARTS
 from servetwin.sim.explain.limiting_resource import Resource
 from servetwin.sim.explain.queue_cause import QueueCause

@@ -7,9 +7,9 @@ import pytest
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.layers import Attention, Dense
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
-from servetwin.sim.formulas.block_shapes import block_shapes
 from servetwin.sim.step_times.roofline.matrix_products import model_products
 from servetwin.workloads.errors import PolicyError
+from tests.support.formulas.block_shapes import block_shapes
 
 FloatArray = npt.NDArray[np.float64]
 LLAMA = find_model("llama-2-7b")

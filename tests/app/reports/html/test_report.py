@@ -16,6 +16,8 @@ import pandas as pd
 import pytest
 import yaml
 
+from servetwin.app.words import METRICS, number
+
 pytest.importorskip("plotly", reason="reports need plotly")
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
@@ -23,10 +25,8 @@ from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 from servetwin.app.commands.report import report
 from servetwin.app.reports.html.charts import packed_library
 from servetwin.app.reports.html.report import render_html
-from servetwin.app.reports.html.tables import number
-from servetwin.app.reports.metric_labels import METRICS
 from servetwin.app.reports.report_folders import NamedRun, find_runs
-from servetwin.loadtest.report.comparison import compare
+from servetwin.app.verdict.claims import compare
 from servetwin.loadtest.report.server_metrics import COLUMNS, FILE_NAME
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import Run, RunError, load_run

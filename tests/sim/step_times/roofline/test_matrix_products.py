@@ -15,6 +15,7 @@ from servetwin.sim.formulas.intensities import (
     matmul_intensity,
     per_second,
 )
+from servetwin.sim.catalogue.mixers import Attention
 from servetwin.sim.step_times.roofline.decode_latency import devices_for, ideal_deployment
 from servetwin.sim.step_times.roofline.matrix_products import (
     KINDS,
@@ -28,6 +29,13 @@ from servetwin.sim.step_times.roofline.matrix_products import (
     projections,
 )
 from servetwin.sim.step_times.roofline.operators import decode_attention, prefill_attention
+from tests.support.formulas.intensities import (
+    attention_intensity,
+    attention_limit_flops_per_element,
+    gated_ffn_intensity,
+    matmul_intensity,
+    per_second,
+)
 
 LLAMA = find_model("llama-2-7b")
 MIXER = LLAMA.attentions()[0]
