@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from servetwin.app.reports.assets import asset_table
+from servetwin.app.words import asset_table
 from servetwin.sim.step_times.provenance import MEANINGS, Origin
 
 LOOKS: dict[Origin, tuple[str, str]] = {

@@ -13,7 +13,6 @@ from servetwin.sim.formulas.techniques import (
     low_rank_elements,
     token_passes,
 )
-from servetwin.sim.catalogue.feed_forward import Experts
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.attention import (

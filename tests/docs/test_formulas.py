@@ -12,7 +12,6 @@ from servetwin.sim.formulas.block_shapes import block_shapes
 from servetwin.sim.formulas.intensities import attention_intensity, matmul_intensity
 from servetwin.sim.formulas.phases import Phases, activation_bytes, decode_traffic_ratio
 from servetwin.sim.step_times.roofline.decode_latency import RooflineEstimate, ideal_deployment
-from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.efficiency import DEFAULT
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from tests.support.command import servetwin

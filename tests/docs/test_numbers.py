@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from servetwin.sim.step_times.roofline.formats import (
     BLOCK_FORMATS,
     FORMATS,
@@ -11,8 +9,6 @@ from servetwin.sim.step_times.roofline.formats import (
     most_sqnr_db,
     sqnr_db,
 )
-from servetwin.sim.step_times.roofline.formats import BLOCK_FORMATS, FORMATS, KV_FORMATS
-from servetwin.sim.step_times.roofline.quantisation_noise import most_sqnr_db, sqnr_db
 from servetwin.sim.techniques.compression import (
     SemiStructuredSparsity,
 )

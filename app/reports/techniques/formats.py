@@ -5,7 +5,7 @@ from textwrap import wrap
 from typing import Any
 
 from servetwin.app.reports.techniques.quality import quality_as_dict, quality_cell
-from servetwin.app.scenario.technique_options import FormatOptions
+from servetwin.app.scenario.options.techniques import FormatOptions
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.formats import (

@@ -15,7 +15,6 @@ from servetwin.sim.formulas.intensities import (
     matmul_intensity,
     per_second,
 )
-from servetwin.sim.catalogue.mixers import Attention
 from servetwin.sim.step_times.roofline.decode_latency import devices_for, ideal_deployment
 from servetwin.sim.step_times.roofline.matrix_products import (
     KINDS,
