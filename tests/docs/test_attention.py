@@ -8,11 +8,6 @@ import pytest
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.layers import Experts
-from servetwin.sim.formulas.techniques import (
-    break_even_bytes_per_s,
-    low_rank_elements,
-    token_passes,
-)
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.attention import (

@@ -8,9 +8,6 @@ import pytest
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
-from servetwin.sim.formulas.block_shapes import block_shapes
-from servetwin.sim.formulas.intensities import attention_intensity, matmul_intensity
-from servetwin.sim.formulas.phases import Phases, activation_bytes, decode_traffic_ratio
 from servetwin.sim.step_times.roofline.decode_latency import RooflineEstimate, ideal_deployment
 from servetwin.sim.step_times.roofline.efficiency import DEFAULT
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time

@@ -9,7 +9,6 @@ import pytest
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Hardware, Link
-from servetwin.sim.formulas.techniques import ideal_request_s
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.roofline.formats import (

@@ -4,7 +4,6 @@ import pytest
 
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.hardware import Link
-from servetwin.sim.formulas.techniques import overlap_block_tokens
 from servetwin.sim.step_times.roofline.operators import (
     prefill_attention,
 )

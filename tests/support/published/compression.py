@@ -6,9 +6,6 @@ import numpy as np
 
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.layers import Experts
-from servetwin.sim.formulas.affine_grid import AffineGrid
-from servetwin.sim.formulas.distillation import distillation_loss
-from servetwin.sim.published.claim import Claim
 from servetwin.sim.step_times.roofline.formats import grouped_bytes
 from tests.support.formulas.affine_grid import AffineGrid
 from tests.support.formulas.distillation import distillation_loss

@@ -8,13 +8,6 @@ from hypothesis import strategies as st
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.layers import Attention
-from servetwin.sim.formulas.intensities import (
-    attention_intensity,
-    attention_limit_flops_per_element,
-    gated_ffn_intensity,
-    matmul_intensity,
-    per_second,
-)
 from servetwin.sim.step_times.roofline.decode_latency import devices_for, ideal_deployment
 from servetwin.sim.step_times.roofline.matrix_products import (
     KINDS,
