@@ -94,8 +94,8 @@ def calibrate(
             profile, stopped = found, None
             more.append(f"next: servetwin replay TRACE --profile {out}")
         else:
-            from servetwin.app.calibration.black_box.burst_sender import Allowance
             from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
+            from servetwin.app.calibration.black_box.sender import Allowance
 
             probed = replace(endpoint, model=model).probe_generating(url)
             allowance = Allowance(60 * limits.max_minutes, limits.max_requests)

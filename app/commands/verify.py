@@ -191,8 +191,8 @@ def _verify_black_box(
     utilisations: tuple[float, ...],
 ) -> "Verification":
     """Verify an endpoint by what its clients see alone."""
-    from servetwin.app.calibration.black_box.burst_sender import Allowance
     from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
+    from servetwin.app.calibration.black_box.sender import Allowance
     from servetwin.app.verdict.verification import (
         BLACK_BOX_LIMITS,
         BLACK_BOX_ROUNDS,

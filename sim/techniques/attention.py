@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from servetwin.sim.catalogue.frozen_model import Count
-from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Mixer
+from servetwin.sim.catalogue.entry import Count
+from servetwin.sim.catalogue.layers import Attention, LatentAttention, Mixer
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.techniques.experiment import LONG_PROMPTS
 from servetwin.sim.techniques.setup import Setup
