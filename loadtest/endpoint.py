@@ -1,21 +1,21 @@
-"""An endpoint: which server and model, and the HTTP body of a request to it."""
+"""An endpoint: which server and model, its TLS, and the HTTP body of a request to it."""
 
 import json
+import os
 import secrets
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import httpx
 
-from servetwin.loadtest.body.body_options import PLAIN, BodyOptions, check_options
-from servetwin.loadtest.body.request_body import request_body
+from servetwin.loadtest.body.options import PLAIN, BodyOptions, check_options, request_body
 from servetwin.loadtest.credentials import KEY_VARIABLE, sent_headers
 from servetwin.loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
 from servetwin.loadtest.dialects.registry import DIALECTS, dialect_named, dialect_of
 from servetwin.loadtest.dialects.server_probe import TRY, ServerProbe
 from servetwin.loadtest.redaction import redact, shown_headers
-from servetwin.loadtest.tls import tls_context
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.generators.prompts import prompt_text, prompt_token_ids
 from servetwin.workloads.request import Request
@@ -224,3 +224,23 @@ def _prompt_kind(
     sure = dialect.guesses_vocab or facts.vocab_size is not None
     textual = api in ("chat", "embeddings")
     return "ids" if sure and dialect.takes_ids and not textual else "text"
+
+
+_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+def tls_context(*, insecure: bool) -> ssl.SSLContext:
+    """Return a context that trusts the authorities of ``SSL_CERT_FILE`` or ``SSL_CERT_DIR``, else
+    those of certifi; an ``insecure`` one trusts every server.
+
+    Raises ``LoadTestError`` where the variable names no certificates.
+    """
+    try:
+        return httpx.create_ssl_context(verify=not insecure)
+    except OSError as error:
+        named = next((name for name in _VARIABLES if os.environ.get(name)), "TLS")
+        reason = error.strerror or str(error)
+        raise LoadTestError(
+            f"{named} {os.environ.get(named, '')}: no certificates can be read there ({reason}); "
+            "name a file in PEM format"
+        ) from error

@@ -39,8 +39,6 @@ LOADTEST_ROOMS = [
     "options",
     "credentials",
     "redaction",
-    "redirect",
-    "tls",
     "dialects",
     "body",
     "endpoint",

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from servetwin.app.scenario.black_box_options import BlackBoxOptions
-from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.common_options import Json, Overwriting, Recorded, Seed
-from servetwin.app.scenario.endpoint_options import EndpointOptions, ModelOrPreset
-from servetwin.app.scenario.engine_options import EngineChoice, require_engine
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.server_options import ServerOptions
-from servetwin.app.scenario.trace_options import TraceOptions
-from servetwin.app.text.progress import progress, report_progress
+from servetwin.app.reports.progress import progress, report_progress
+from servetwin.app.scenario.options.common import Json, Overwriting, Recorded, Seed
+from servetwin.app.scenario.options.endpoint import BlackBoxOptions, EndpointOptions, ModelOrPreset
+from servetwin.app.scenario.options.engine import EngineChoice, require_engine
+from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
@@ -72,7 +70,7 @@ def calibrate(
     With --recorded: fit the step times to the stamps of requests in a run that was recorded
     elsewhere, given the server's limits; with --model and --hardware or --layers around these.
     """
-    from servetwin.app.text.verdict import profile_lines
+    from servetwin.app.reports.verdict import profile_lines
 
     if recorded is not None:
         require_recorded_alone({"url": url})
@@ -94,8 +92,8 @@ def calibrate(
             profile, stopped = found, None
             more.append(f"next: servetwin replay TRACE --profile {out}")
         else:
-            from servetwin.app.twin.black_box.burst_sender import Allowance
-            from servetwin.app.twin.black_box.calibration import BlackBoxCalibrator
+            from servetwin.app.calibration.black_box.burst_sender import Allowance
+            from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
 
             probed = replace(endpoint, model=model).probe_generating(url)
             allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
@@ -133,9 +131,9 @@ def _recorded(
     json: bool,
 ) -> None:
     """Calibrate from a recorded run."""
+    from servetwin.app.calibration.recorded import calibrate_recorded
+    from servetwin.app.reports.calibration import calibration_lines
     from servetwin.app.scenario.scenarios import recorded_prior
-    from servetwin.app.text.recorded_calibration import calibration_lines
-    from servetwin.app.twin.recorded_calibration import calibrate_recorded
     from servetwin.sim.experiments.linearised import linearised
     from servetwin.sim.experiments.stamp_fit import FITTED
 
@@ -180,7 +178,7 @@ def _bundled(
     name: str,
 ) -> "Profile":
     require_engine()
-    from servetwin.app.twin.step_log_calibration import calibrate_bundled
+    from servetwin.app.calibration.step_log import calibrate_bundled
 
     config = policy.over(engine.policies())
     sent = (rounds, name, report_progress, prompt_salt)

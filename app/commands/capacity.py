@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from servetwin.app.number_bounds import MOST_COUNT
-from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.common_options import (
+from servetwin.app.reports.progress import progress
+from servetwin.app.scenario.options.common import (
     MOST_REPLICATIONS,
     SLO,
     Attainment,
@@ -17,17 +16,15 @@ from servetwin.app.scenario.common_options import (
     TracePath,
     Vary,
 )
-from servetwin.app.scenario.how_many.count_options import CountOptions, candidates
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.scenario_options import ScenarioOptions
-from servetwin.app.scenario.server_options import ServerOptions
-from servetwin.app.scenario.trace_options import TraceOptions
-from servetwin.app.text.progress import progress
+from servetwin.app.scenario.options.count import CountOptions, candidates
+from servetwin.app.scenario.options.groups import MOST_COUNT, Only, takes_options
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.workloads.errors import PolicyError, ServetwinError
 
 if TYPE_CHECKING:
-    from servetwin.app.scenario.how_many.answers import Answer, What
+    from servetwin.app.scenario.answers import Answer, What
     from servetwin.sim.experiments.capacity import Capacity, SLOTarget
     from servetwin.sim.experiments.scenario import Scenario
     from servetwin.workloads.trace import Trace
@@ -100,9 +97,9 @@ class _Question:
 
     def report_rate(self, json: bool) -> None:
         """Print the highest rate of the one scenario."""
+        from servetwin.app.reports.capacity import as_json, report_lines
+        from servetwin.app.reports.run_words import outside_warning
         from servetwin.app.scenario.scenarios import build_scenario
-        from servetwin.app.text.capacity_report import as_json, report_lines
-        from servetwin.app.text.provenance import outside_warning
 
         options, target = self.options, self.target
         servers = options.servers.servers()
@@ -122,8 +119,8 @@ class _Question:
         self, what: "What", count: CountOptions, vary: tuple[str, ...], json: bool
     ) -> None:
         """Print the answer of every candidate; those that cannot be are named with the reason."""
-        from servetwin.app.scenario.how_many.answers import of_problem
-        from servetwin.app.text.how_many.report import as_json, report_lines
+        from servetwin.app.reports.how_many import as_json, report_lines
+        from servetwin.app.scenario.answers import of_problem
         from servetwin.sim.experiments.devices import devices
 
         prices, requests = count.prices(), self.options.trace.read()
@@ -151,7 +148,7 @@ class _Question:
     def _answer(
         self, what: "What", label: str, trace: "Trace", scenario: "Scenario", count: CountOptions
     ) -> "Answer":
-        from servetwin.app.scenario.how_many.answers import of_capacity, of_counts
+        from servetwin.app.scenario.answers import of_capacity, of_counts
         from servetwin.sim.experiments.counted import Replicas, Users
         from servetwin.sim.experiments.how_many import MOST, CountQuestion, how_many
 
@@ -199,7 +196,7 @@ def _number(replicas: str | None) -> int | None:
 
 
 def _target(slo: str, attainment: float) -> "SLOTarget":
-    from servetwin.loadtest.report.slo import parse_slo
+    from servetwin.loadtest.report.limits import parse_slo
     from servetwin.sim.experiments.capacity import SLOTarget
 
     if not attainment:

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from servetwin.app.scenario.common_options import GateOptions, Json, Overwriting
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.pictures.picture_options import PictureOptions
+from servetwin.app.scenario.options.common import GateOptions, Json, Overwriting, PictureOptions
+from servetwin.app.scenario.options.groups import Only, takes_options
 
 
 @takes_options
@@ -34,10 +33,10 @@ def compare(
     """
     sides = [first, *options.baseline], candidates
     plotted = picture.file(overwrite=overwriting.overwrite, runs=sum(map(len, sides)))
-    from servetwin.app.text.report_folders import runs_by_folder
-    from servetwin.loadtest.report.comparison import EXIT_CODES
-    from servetwin.loadtest.report.gate import judge
-    from servetwin.loadtest.report.gate_report import render_gate
+    from servetwin.app.reports.gate import render_gate
+    from servetwin.app.reports.report_folders import runs_by_folder
+    from servetwin.app.verdict.claims import EXIT_CODES
+    from servetwin.app.verdict.gate import judge
 
     limits = options.limits()
     baselines, judged = (
@@ -46,8 +45,8 @@ def compare(
     found = judge(baselines, judged, limits, asked_alike=gate)
     typer.echo(json.dumps(found.as_dict()) if as_json else render_gate(found))
     if plotted:
-        from servetwin.app.pictures.run_picture import draw_runs
-        from servetwin.app.text.report_folders import named_runs
+        from servetwin.app.reports.pictures.run_picture import draw_runs
+        from servetwin.app.reports.report_folders import named_runs
 
         line = draw_runs(plotted, picture, named_runs({**baselines, **judged}), None)
         typer.echo(line, err=as_json)

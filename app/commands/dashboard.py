@@ -11,8 +11,8 @@ import typer
 from typer import Option
 
 from servetwin.app.dashboard.network import OPEN_WARNING, is_loopback
-from servetwin.app.scenario.dashboard_options import Additions
-from servetwin.app.scenario.option_groups import takes_options
+from servetwin.app.scenario.options.common import Additions
+from servetwin.app.scenario.options.groups import takes_options
 from servetwin.workloads.errors import ServetwinError
 
 SERVER = Path(__file__).parents[1] / "dashboard" / "server.py"

@@ -6,12 +6,12 @@ from typing import Annotated
 from typer import Option
 
 from servetwin.app.commands.verify import VerifyTask, finish, verify_policies
-from servetwin.app.scenario.common_options import Json, Overwriting, Seed
-from servetwin.app.scenario.engine_options import EngineChoice, require_engine
-from servetwin.app.scenario.option_groups import takes_options
+from servetwin.app.reports.progress import report_progress
+from servetwin.app.scenario.options.common import Json, Overwriting, Seed
+from servetwin.app.scenario.options.engine import EngineChoice, require_engine
+from servetwin.app.scenario.options.groups import takes_options
+from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.settings import policies_named
-from servetwin.app.scenario.trace_options import TraceOptions
-from servetwin.app.text.progress import report_progress
 
 POLICIES = ("static+contiguous", "continuous+paged")
 MODEL = "small"
@@ -32,7 +32,7 @@ def demo(
     json: Json = False,
 ) -> None:
     """Serve, calibrate, predict, load-test and judge two policies on the bundled engine."""
-    from servetwin.app.twin.verification import Plan
+    from servetwin.app.verdict.verification import Plan
     from servetwin.policies.config import PolicyConfig
 
     require_engine()

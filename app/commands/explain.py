@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from servetwin.app.scenario.common_options import Json
-from servetwin.app.scenario.option_groups import takes_options
+from servetwin.app.scenario.options.common import Json
+from servetwin.app.scenario.options.groups import takes_options
 
 if TYPE_CHECKING:
     from servetwin.sim.explain.explain import Explainer
@@ -51,8 +51,8 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Split the latency of requests of RUN into parts that sum to it, or export its timeline."""
-    from servetwin.app.text.explanation import as_json as render_json
-    from servetwin.app.text.explanation import explanation_lines, slowest_lines
+    from servetwin.app.reports.explanation import as_json as render_json
+    from servetwin.app.reports.explanation import explanation_lines, slowest_lines
     from servetwin.sim.explain.explain import Explainer
     from servetwin.sim.records.run import load_run
 

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from servetwin.app.commands.load.load_judges import Judges
 from servetwin.app.commands.report import require_plotly, write_html
-from servetwin.app.scenario.common_options import (
+from servetwin.app.scenario.options.common import (
     SLO,
     GateOptions,
     Json,
@@ -18,16 +18,16 @@ from servetwin.app.scenario.common_options import (
     RunFolder,
     Seed,
 )
-from servetwin.app.scenario.endpoint_options import BodyChoice, EndpointOptions
-from servetwin.app.scenario.levels.level_sweep_options import (
+from servetwin.app.scenario.options.endpoint import BodyChoice, EndpointOptions
+from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.levels import (
     require_one_load_test,
     require_slo,
     require_sweep,
 )
-from servetwin.app.scenario.load_options import LoadChoice, WorkerOptions
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.options.load import LoadChoice, WorkerOptions
+from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
 
 if TYPE_CHECKING:
     from servetwin.sim.records.run_claim import RunClaim

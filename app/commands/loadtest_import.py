@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from servetwin.app.scenario.common_options import Json, Overwriting
-from servetwin.app.scenario.option_groups import takes_options
-from servetwin.app.scenario.trace_options import Columns
+from servetwin.app.scenario.options.common import Json, Overwriting
+from servetwin.app.scenario.options.groups import takes_options
+from servetwin.app.scenario.options.trace import Columns
 
 
 @takes_options
@@ -27,8 +27,8 @@ def loadtest_import(
     Known are vLLM bench serve, SGLang's bench_serving, AIPerf, GuideLLM, inference-perf, stamps of
     vLLM's requests and OpenTelemetry spans. What a format lacks is said, not guessed.
     """
-    from servetwin.app.text.saving import saved
-    from servetwin.app.text.tables import counts_line, latency_table, note_lines
+    from servetwin.app.reports.saving import saved
+    from servetwin.app.reports.tables import counts_line, latency_table, note_lines
     from servetwin.loadtest.recorded.reading import read_recording
     from servetwin.loadtest.recorded.recorded_run import as_recorded_run
     from servetwin.workloads.tables.mapping import parse_mapping

@@ -11,15 +11,14 @@ from servetwin.app.commands.load.load_judges import Judges, References
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
 from servetwin.app.commands.loadtest_turns import report_turns, run_in_turns
 from servetwin.app.commands.report import write_html
-from servetwin.app.scenario.endpoint_options import EndpointOptions, endpoint_line
-from servetwin.app.scenario.load_options import LoadChoice
-from servetwin.app.text.saving import saved
-from servetwin.loadtest.plan.context_limit import within_context
-from servetwin.loadtest.plan.undefined_times import check_times, without_outputs
-from servetwin.loadtest.run.stop_signals import signals_deferred
+from servetwin.app.reports.saving import saved
+from servetwin.app.scenario.options.endpoint import EndpointOptions, endpoint_line
+from servetwin.app.scenario.options.load import LoadChoice
+from servetwin.loadtest.plan.endpoint_limits import check_times, within_context, without_outputs
+from servetwin.loadtest.run.event_loop import signals_deferred
 
 if TYPE_CHECKING:
-    from servetwin.loadtest.body.body_options import BodyOptions
+    from servetwin.loadtest.body.options import BodyOptions
     from servetwin.loadtest.endpoint import Endpoint
     from servetwin.loadtest.run.client import LoadOptions
     from servetwin.workloads.tokenizer import LocalTokenizer

@@ -9,30 +9,27 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
-from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.endpoint_options import EndpointOptions, TooLongChoice, endpoint_line
+from servetwin.app.reports.level_sweep import level_line, sweep_lines
+from servetwin.app.reports.progress import progress
+from servetwin.app.reports.saving import saved
 from servetwin.app.scenario.levels.level_load import LevelLoad
-from servetwin.app.scenario.load_options import LoadChoice
-from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.options.endpoint import EndpointOptions, TooLongChoice, endpoint_line
+from servetwin.app.scenario.options.load import LoadChoice
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import build_scenario
-from servetwin.app.scenario.server_options import ServerOptions
-from servetwin.app.text.level_sweep_report import level_line, sweep_lines
-from servetwin.app.text.progress import progress
-from servetwin.app.text.saving import saved
-from servetwin.loadtest.plan.context_limit import within_context
-from servetwin.loadtest.plan.undefined_times import check_times, without_outputs
-from servetwin.loadtest.run.stop_signals import signals_deferred
+from servetwin.loadtest.plan.endpoint_limits import check_times, within_context, without_outputs
+from servetwin.loadtest.run.event_loop import signals_deferred
 from servetwin.loadtest.sweep.level import Level, LevelPlan, measured_level
 from servetwin.loadtest.sweep.run_sweep import run_sweep
-from servetwin.loadtest.sweep.sweep import PredictedKnee, Sweep
-from servetwin.loadtest.sweep.sweep_record import KeptSweep
+from servetwin.loadtest.sweep.sweep import KeptSweep, PredictedKnee, Sweep
 from servetwin.sim.experiments.capacity import SLOTarget, find_capacity
 from servetwin.sim.experiments.predict import run_once
 from servetwin.workloads.errors import EndedEarly, LoadTestError
 from servetwin.workloads.rows import counted
 
 if TYPE_CHECKING:
-    from servetwin.loadtest.body.body_options import BodyOptions
+    from servetwin.loadtest.body.options import BodyOptions
     from servetwin.loadtest.endpoint import Endpoint
     from servetwin.sim.experiments.scenario import Scenario
     from servetwin.sim.records.metrics import SLO

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
-from servetwin.app.text.load_report import complaint, gate_complaint
-from servetwin.app.text.saving import saved
+from servetwin.app.reports.load_test import complaint, gate_complaint
+from servetwin.app.reports.saving import saved
 
 if TYPE_CHECKING:
     from servetwin.loadtest.endpoint import Endpoint
-    from servetwin.loadtest.report.fail_conditions import Finding
+    from servetwin.loadtest.report.limits import Finding
     from servetwin.sim.records.run import Run
 
 
@@ -31,7 +31,7 @@ def run_in_turns(test: LoadTest, judged: "Endpoint", baseline: "Endpoint", turns
     The runs are in ``baseline/1``, ``run/1``, ``baseline/2`` ... of the folder of the test. Each
     has prompts of its own, so that no prefix cache favours the second run of a server.
     """
-    from servetwin.loadtest.run.stop_signals import signals_deferred
+    from servetwin.loadtest.run.event_loop import signals_deferred
 
     sides = Sides({}, {})
     for turn in range(2 * turns + 1):
@@ -58,8 +58,8 @@ def report_turns(
 
     ``find`` says which conditions a run of the judged server fails.
     """
-    from servetwin.loadtest.report.gate import judge
-    from servetwin.loadtest.report.gate_report import render_gate
+    from servetwin.app.reports.gate import render_gate
+    from servetwin.app.verdict.gate import judge
 
     found = judge(*sides, allowed)
     typer.echo(dumps(found.as_dict()) if as_json else render_gate(found))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument
 
-from servetwin.app.scenario.common_options import Json
+from servetwin.app.scenario.options.common import Json
 from servetwin.policies.presets import PRESETS, Preset, find_preset
 
 
@@ -39,6 +39,6 @@ def _settings(preset: Preset) -> str:
 def _wrapped(text: str) -> list[str]:
     from textwrap import wrap
 
-    from servetwin.app.text.tables import WIDTH
+    from servetwin.app.reports.tables import WIDTH
 
     return wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)

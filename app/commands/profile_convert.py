@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.common_options import Json, Overwriting
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.options.common import Json, Overwriting
+from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.policy import ClusterOptions
+from servetwin.app.scenario.options.server import ServerOptions
 
 
 @takes_options

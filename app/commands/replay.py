@@ -10,27 +10,26 @@ import typer
 from typer import Option
 
 from servetwin.app.lasting_imports import lasting_imports
-from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.common_options import (
+from servetwin.app.reports.progress import progress
+from servetwin.app.reports.saving import saved_if_asked
+from servetwin.app.scenario.options.common import (
     MOST_REPLICATIONS,
     TRACE,
     Csv,
     Json,
     Overwriting,
+    PictureOptions,
     RunFolder,
 )
-from servetwin.app.scenario.option_groups import takes_options
-from servetwin.app.scenario.pictures.picture_options import PictureOptions
-from servetwin.app.scenario.scenario_options import ScenarioOptions
-from servetwin.app.scenario.streams.stream_options import StreamOptions
-from servetwin.app.text.progress import progress
-from servetwin.app.text.saving import saved_if_asked
+from servetwin.app.scenario.options.groups import takes_options
+from servetwin.app.scenario.options.policy import ClusterOptions, ScenarioOptions
+from servetwin.app.scenario.options.stream import StreamOptions
 from servetwin.workloads.files import require_there
 
 if TYPE_CHECKING:
-    from servetwin.app.pictures.picture_file import PictureFile
+    from servetwin.app.reports.pictures.picture_file import PictureFile
+    from servetwin.app.scenario.files.scenario_file import ScenarioFile
     from servetwin.app.scenario.replay_scenario import ReplayScenario
-    from servetwin.app.scenario.scenario_file import ScenarioFile
     from servetwin.sim.experiments.predict import Redraw
     from servetwin.sim.experiments.scenario import Scenario
     from servetwin.sim.records.run import Run
@@ -77,8 +76,8 @@ def replay(
         require_there(trace)
     plotted = picture.file(overwrite=overwriting.overwrite, runs=2 if compare else 1)
     with lasting_imports():
+        from servetwin.app.scenario.files.scenario_file import read_scenario
         from servetwin.app.scenario.replay_scenario import ReplayScenario
-        from servetwin.app.scenario.scenario_file import read_scenario
         from servetwin.sim.records.run import RunError
 
     if csv and (compare or out is None):
@@ -122,8 +121,8 @@ def _compared(
     asked: _Asked, compare: tuple[str, str], overwriting: Overwriting, out: Path | None
 ) -> dict[str, "Run"]:
     """Simulate and print two policies side by side; return the run of each."""
+    from servetwin.app.reports.comparison import print_comparison
     from servetwin.app.scenario.scenarios import build_scenario
-    from servetwin.app.text.comparison import print_comparison
 
     both, requests = asked.both, asked.both.requests()
     base, policy, record = both.base(), both.policies(), both.servers().record()
@@ -162,7 +161,7 @@ def _print_run(
     asked: _Asked, requests: "Trace", found: "Scenario", run: "Run", folder: Path | None
 ) -> None:
     """Print a run that is kept in ``folder``, with intervals where they are wanted."""
-    from servetwin.app.text.provenance import outside_warning
+    from servetwin.app.reports.run_words import outside_warning
 
     both, file = asked.both, asked.both.file
     summary = run.summary(file.slo.slo() if file else None)
@@ -187,8 +186,8 @@ def _draw(
     file: "ScenarioFile | None",
     as_json: bool,
 ) -> None:
-    from servetwin.app.pictures.run_picture import draw_runs
-    from servetwin.app.text.report_folders import NamedRun
+    from servetwin.app.reports.pictures.run_picture import draw_runs
+    from servetwin.app.reports.report_folders import NamedRun
 
     named = [NamedRun(name, run) for name, run in runs.items()]
     line = draw_runs(plotted, picture, named, file.slo.slo() if file else None)
@@ -245,18 +244,18 @@ _PARTS = ("mean", "p50", "p90", "p99")
 def _report(
     run: "Run", summary: Mapping[str, Any], intervals: Mapping[str, Any], scenario: "Scenario"
 ) -> list[str]:
-    from servetwin.app.text.origins import origin_words
-    from servetwin.app.text.provenance import rests_line
-    from servetwin.app.text.sparkline import sparkline_lines
-    from servetwin.app.text.tables import (
+    from servetwin.app.reports.run_words import rests_line
+    from servetwin.app.reports.tables import (
         counts_line,
         error_lines,
         latency_table,
         note_lines,
         scenario_lines,
+        sparkline_lines,
         steady_lines,
         totals_lines,
     )
+    from servetwin.app.words import origin_words
 
     lines = [
         *scenario_lines(run.scenario["trace"], scenario, run.scenario),

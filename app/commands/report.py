@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from servetwin.app.scenario.common_options import SLO, Json
+from servetwin.app.scenario.options.common import SLO, Json
 
 
 def report(
@@ -37,9 +37,9 @@ def report(
 def write_html(folders: list[Path], slo: str | None, out: Path) -> dict[str, Any]:
     """Write the report of run folders: its file, its bytes, the names of its runs."""
     require_plotly()
-    from servetwin.app.html.report import render_html
-    from servetwin.app.text.report_folders import find_runs, find_sweeps
-    from servetwin.loadtest.report.slo import parse_slo
+    from servetwin.app.reports.html.report import render_html
+    from servetwin.app.reports.report_folders import find_runs, find_sweeps
+    from servetwin.loadtest.report.limits import parse_slo
 
     limits = parse_slo(slo) if slo else None
     _recover(folders)
@@ -50,8 +50,8 @@ def write_html(folders: list[Path], slo: str | None, out: Path) -> dict[str, Any
 
 def _print_sweeps(folders: list[Path]) -> None:
     """Print the table of each sweep among the folders, perhaps one that still goes on."""
-    from servetwin.app.text.level_sweep_report import sweep_lines
-    from servetwin.app.text.report_folders import find_sweeps
+    from servetwin.app.reports.level_sweep import sweep_lines
+    from servetwin.app.reports.report_folders import find_sweeps
 
     for sweep in find_sweeps(folders).values():
         typer.echo("\n".join([*sweep_lines(sweep), ""]))
@@ -62,7 +62,7 @@ def _recover(folders: list[Path]) -> None:
 
     Raises ``RunError`` for one that still runs, or has nothing to recover.
     """
-    from servetwin.app.text.report_folders import unsaved_runs
+    from servetwin.app.reports.report_folders import unsaved_runs
     from servetwin.loadtest.run.recovery import recovered_run
     from servetwin.sim.records.file_lock import ClaimError
     from servetwin.sim.records.run import RunError

@@ -1,65 +1,99 @@
-"""``servetwin selftest``: the simulator meets queueing theory, on this machine."""
+"""``servetwin selftest``: the installed simulator meets three results of queueing theory."""
 
 import json
-import os
-from itertools import groupby
-from operator import call
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import typer
-from typer import Option
 
-from servetwin.app.scenario.common_options import Json
-from servetwin.app.text.progress import progress
+from servetwin.app.scenario.options.common import Json
 
 if TYPE_CHECKING:
-    from servetwin.sim.theory.selftest.judge import FigureCheck
+    import numpy as np
+
+    from servetwin.sim.records.run import Run
+
+RATE_PER_S, REQUESTS, REPLICATIONS, WARM_UP = 0.5, 2_000, 16, 200
+ROWS_PER_S = 1_000_000
+CONFIDENCE, SEED = 0.999, 20_231
 
 
-def selftest(
-    only: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Only this scenario; may be repeated.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Simulate servers whose figures theory knows exactly, and compare; under a minute."""
-    from servetwin.sim.experiments.parallel_map import map_on_processes
-    from servetwin.sim.theory.selftest.judge import cases_named, judge_named
+@dataclass(frozen=True, slots=True)
+class ClosedFormCheck:
+    """An exact figure beside the simulated one and the half width of its 99.9 % interval."""
 
-    names = [scenario.name for scenario in cases_named(only or ())]
-    judged: dict[int, list[FigureCheck]] = {}
-    with progress("selftest, scenarios", total=len(names)) as advance:
-        for place, found in map_on_processes(call, judge_named, names, os.cpu_count() or 1):
-            judged[place] = found
-            advance(len(judged))
-    outcomes = [outcome for place in sorted(judged) for outcome in judged[place]]
-    typer.echo(_as_json(outcomes) if as_json else _as_text(outcomes))
-    failed = sum(not outcome.holds for outcome in outcomes)
-    if failed:
-        typer.echo(f"servetwin: {failed} of {len(outcomes)} figures do not hold", err=True)
+    name: str
+    exact: float
+    measured: float
+    half_width: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the exact figure lies in the interval."""
+        return abs(self.measured - self.exact) <= self.half_width
+
+
+def selftest(as_json: Json = False) -> None:
+    """Compare the simulator with M/D/1, M/M/1 and Little's law; takes a few seconds."""
+    checks = list(closed_form_checks())
+    holds = all(check.holds for check in checks)
+    if as_json:
+        rows = [{**asdict(check), "holds": check.holds} for check in checks]
+        typer.echo(json.dumps({"holds": holds, "confidence": CONFIDENCE, "checks": rows}))
+    else:
+        typer.echo(f"{'':<28}{'exact':>12}{'measured':>12}{'+- 99.9 %':>12}")
+        for check in checks:
+            figures = f"{check.exact:>12.6g}{check.measured:>12.6g}{check.half_width:>12.2g}"
+            typer.echo(f"{check.name:<28}{figures}  {'holds' if check.holds else 'FAILED'}")
+    if not holds:
+        failed = sum(not check.holds for check in checks)
+        typer.echo(f"servetwin: {failed} of {len(checks)} checks failed", err=True)
         raise typer.Exit(1)
 
 
-def _as_text(outcomes: list["FigureCheck"]) -> str:
-    from servetwin.sim.theory.selftest.judge import CASES
+def closed_form_checks() -> Iterator[ClosedFormCheck]:
+    """Yield the mean waits of two queues that are half loaded, and Little's law on their runs."""
+    import numpy as np
 
-    lines = [f"{'':<28}{'exact':>12}{'measured':>12}{'+- 99.9 %':>12}"]
-    for scenario, of_one in groupby(outcomes, key=lambda outcome: outcome.scenario):
-        lines.append(f"{scenario}: {CASES[scenario].setting}")
-        lines += [
-            f"  {outcome.figure:<26}{outcome.exact:>12.6g}{outcome.measured:>12.6g}"
-            f"{outcome.half_width:>12.2g}  {outcome.verdict}"
-            for outcome in of_one
+    from servetwin.sim.experiments.paired_comparison import half_width
+    from servetwin.sim.theory.queues import littles_law_gap, mg1_wait_s
+
+    gaps: list[float] = []
+    for name, service_cv in (("M/D/1 mean wait, s", 0.0), ("M/M/1 mean wait, s", 1.0)):
+        streams = np.random.SeedSequence(SEED).spawn(REPLICATIONS)
+        runs = [_one_server(np.random.default_rng(stream), service_cv) for stream in streams]
+        waits_s = np.array([run.requests["queue_s"][WARM_UP:].mean() for run in runs])
+        exact_s = mg1_wait_s(RATE_PER_S, 1.0, service_cv)
+        half_s = half_width(waits_s, CONFIDENCE)
+        yield ClosedFormCheck(name, exact_s, float(waits_s.mean()), half_s)
+        gaps += [
+            littles_law_gap(r.requests["scheduled_s"], r.requests["last_token_s"]) for r in runs
         ]
-    holding = sum(outcome.holds for outcome in outcomes)
-    return "\n".join([*lines, f"{holding} of {len(outcomes)} figures hold"])
+    yield ClosedFormCheck("Little's law, relative gap", 0.0, max(gaps), 1e-9)
 
 
-def _as_json(outcomes: list["FigureCheck"]) -> str:
-    from servetwin.sim.theory.selftest.judge import CASES, CONFIDENCE, SEED
+def _one_server(rng: "np.random.Generator", service_cv: float) -> "Run":
+    """Simulate one slot that Poisson arrivals keep half busy; a service lasts 1 s in the mean."""
+    import numpy as np
 
-    figures = [
-        {**outcome.as_dict(), "setting": CASES[outcome.scenario].setting} for outcome in outcomes
+    from servetwin.policies.config import PolicyConfig
+    from servetwin.policies.registry import build_scheduler
+    from servetwin.sim.core.simulate import simulate
+    from servetwin.sim.step_times.step_time import LinearStepTime
+    from servetwin.workloads.request import Request
+
+    arrivals_s = np.cumsum(rng.exponential(1 / RATE_PER_S, REQUESTS))
+    services_s = rng.exponential(1.0, REQUESTS) if service_cv else np.ones(REQUESTS)
+    prompts = np.ceil(services_s * ROWS_PER_S).astype(np.int64)
+    config = PolicyConfig(
+        max_seqs=1, kv_tokens=1 << 40, max_model_len=1 << 40, token_budget=1 << 40
+    )
+    requests = [
+        Request(str(number), arrival_s, prompt, 1)
+        for number, (arrival_s, prompt) in enumerate(
+            zip(arrivals_s.tolist(), prompts.tolist(), strict=True)
+        )
     ]
-    holds = all(outcome.holds for outcome in outcomes)
-    return json.dumps({"holds": holds, "confidence": CONFIDENCE, "seed": SEED, "figures": figures})
+    step_time = LinearStepTime.of({"rows_from_0": 1 / ROWS_PER_S})
+    return simulate(requests, build_scheduler(config), step_time)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from typer import Option
 
-from servetwin.app.scenario.common_options import Seed
-from servetwin.app.scenario.engine_options import EngineChoice, HttpOptions, require_engine
-from servetwin.app.scenario.mock_options import MockOptions, check_options
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.options.common import Seed
+from servetwin.app.scenario.options.engine import EngineChoice, HttpOptions, require_engine
+from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.mock import MockOptions, check_options
+from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _serve(served: Served, http: HttpOptions) -> None:
 def _bundled(
     policy: PolicyOptions, choice: EngineChoice, servers: ServerOptions, step_log: Path | None
 ) -> Served:
-    from servetwin.app.scenario.idle_settings import unread_settings
+    from servetwin.app.scenario.scenarios import unread_settings
     from servetwin.engine.checkpoint.find_model import find_model
     from servetwin.engine.core.core_process import bundled
 
@@ -110,7 +110,7 @@ def _bundled(
     options = choice.options(policies, toggles, step_log)
     notes = list(unread_settings(options.policies))
     if not toggles.is_empty():
-        from servetwin.app.twin.engine_techniques import notes as technique_notes
+        from servetwin.app.serving.techniques import notes as technique_notes
 
         notes += technique_notes(choice.options(policies), toggles, policy.changes())
     _say(notes)
@@ -121,8 +121,8 @@ def _bundled(
 def _simulated(
     servers: ServerOptions, policy: PolicyOptions, choice: EngineChoice, step_log: Path | None
 ) -> Served:
-    from servetwin.app.scenario.idle_settings import unread_settings
-    from servetwin.app.twin.simulated_server import simulated_engine
+    from servetwin.app.scenario.scenarios import unread_settings
+    from servetwin.app.serving.simulated import simulated_engine
     from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 
     if choice != EngineChoice(choice.model, seed=choice.seed):

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from servetwin.app.scenario.scenarios import build_scenario, scenario_record
-from servetwin.app.scenario.streams.stream_options import StreamOptions
-from servetwin.app.text.progress import progress
-from servetwin.app.text.provenance import outside_warning, rests_line
-from servetwin.app.text.tables import (
+from servetwin.app.reports.progress import progress
+from servetwin.app.reports.run_words import outside_warning, rests_line
+from servetwin.app.reports.tables import (
     counts_line,
     error_count_lines,
     latency_table,
@@ -21,6 +19,8 @@ from servetwin.app.text.tables import (
     steady_lines,
     totals_lines,
 )
+from servetwin.app.scenario.options.stream import StreamOptions
+from servetwin.app.scenario.scenarios import build_scenario, scenario_record
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import RunError, machine_facts
 from servetwin.sim.streams.part_run import DividedRun

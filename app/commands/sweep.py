@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from servetwin.app.scenario.common_options import (
+from servetwin.app.reports.progress import progress
+from servetwin.app.scenario.options.common import (
     SLO,
     Attainment,
     Json,
@@ -20,13 +21,12 @@ from servetwin.app.scenario.common_options import (
     TracePath,
     Vary,
 )
-from servetwin.app.scenario.option_groups import takes_options
-from servetwin.app.scenario.scenario_options import ScenarioOptions
-from servetwin.app.text.progress import progress
+from servetwin.app.scenario.options.groups import takes_options
+from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.workloads.errors import ServetwinError
 
 if TYPE_CHECKING:
-    from servetwin.app.scenario.sweeps.sweep_file import SweepFile
+    from servetwin.app.scenario.files.sweep_file import SweepFile
     from servetwin.sim.experiments.sweep import GridConditions, GridPoint, Row
 
 
@@ -71,10 +71,10 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Simulate TRACE at every point of a grid; print and keep the frontier."""
-    from servetwin.app.scenario.sweeps.sweep_axes import combinations, parse_axis, parse_rates
-    from servetwin.app.scenario.sweeps.sweep_file import RATE, SweepFile, identity
-    from servetwin.app.text.sweep_report import as_json, report_text
-    from servetwin.loadtest.report.slo import parse_slo
+    from servetwin.app.reports.sweep import as_json, report_text
+    from servetwin.app.scenario.files.sweep_file import RATE, SweepFile, identity
+    from servetwin.app.scenario.sweep_axes import combinations, parse_axis, parse_rates
+    from servetwin.loadtest.report.limits import parse_slo
     from servetwin.sim.experiments.lost_items import LostItems
     from servetwin.sim.experiments.sweep import PROBLEM, GridConditions
     from servetwin.sim.records.file_claim import claimed_file
@@ -115,9 +115,9 @@ def _simulate(
     found: "SweepFile",
     grid: Grid,
 ) -> None:
-    from servetwin.app.scenario.sweeps.sweep_axes import scenario_at
-    from servetwin.app.scenario.sweeps.sweep_file import RATE
-    from servetwin.app.text.sweep_report import named
+    from servetwin.app.reports.sweep import named
+    from servetwin.app.scenario.files.sweep_file import RATE
+    from servetwin.app.scenario.sweep_axes import scenario_at
     from servetwin.sim.experiments.sweep import PROBLEM, GridPoint
 
     ready: list[tuple[dict[str, Any], GridPoint]] = []

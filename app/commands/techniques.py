@@ -7,16 +7,16 @@ from typing import Any
 import typer
 
 from servetwin.app.commands.described import DescribedCommand, DescribedGroup
-from servetwin.app.scenario.common_options import Json, Seed
-from servetwin.app.scenario.option_groups import takes_options
-from servetwin.app.scenario.technique_options import (
+from servetwin.app.reports.progress import progress
+from servetwin.app.scenario.options.common import Json, Seed
+from servetwin.app.scenario.options.groups import takes_options
+from servetwin.app.scenario.options.techniques import (
     EffectOptions,
     FormatOptions,
     IntensityOptions,
     LatencyOptions,
     MemoryOptions,
 )
-from servetwin.app.text.progress import progress
 from servetwin.workloads.errors import PolicyError
 
 techniques_app = typer.Typer(cls=DescribedGroup)
@@ -39,13 +39,13 @@ def techniques(
         _echo_effects(options, seed, as_json)
     else:
         options.require_table_alone()
-        _echo_table(options.table, options.replications, seed, as_json)
+        _echo_table(options.table, as_json)
 
 
 @techniques_app.command("list")
 def list_techniques(as_json: Json = False) -> None:
     """Every technique by family: its parameters, its formula, its source."""
-    from servetwin.app.text.techniques.effects import catalogue, catalogue_lines
+    from servetwin.app.reports.techniques.effects import catalogue, catalogue_lines
 
     _echo(catalogue(), as_json, catalogue_lines)
 
@@ -58,8 +58,8 @@ def intensity(options: IntensityOptions, as_json: Json = False) -> None:
     Attention is counted twice: its n x l scores through memory, and on the chip (FlashAttention).
     With no options: Llama-2-7B, with 2 matrices an FFN as often published, and with its own 3.
     """
-    from servetwin.app.text.techniques.reports import intensity_report
-    from servetwin.app.text.techniques.tables import intensity_lines
+    from servetwin.app.reports.techniques.reports import intensity_report
+    from servetwin.app.reports.techniques.tables import intensity_lines
 
     _echo(intensity_report(options), as_json, intensity_lines)
 
@@ -71,7 +71,7 @@ def formats(options: FormatOptions, as_json: Json = False) -> None:
 
     Without a model: Llama-2-7B.
     """
-    from servetwin.app.text.techniques.formats import formats_lines, formats_report
+    from servetwin.app.reports.techniques.quality import formats_lines, formats_report
 
     _echo(formats_report(options), as_json, formats_lines)
 
@@ -80,8 +80,8 @@ def formats(options: FormatOptions, as_json: Json = False) -> None:
 @takes_options
 def memory(options: MemoryOptions, as_json: Json = False) -> None:
     """Weights, KV per token and a whole sequence in memory, for every model of the catalogue."""
-    from servetwin.app.text.techniques.reports import memory_report
-    from servetwin.app.text.techniques.tables import memory_lines
+    from servetwin.app.reports.techniques.reports import memory_report
+    from servetwin.app.reports.techniques.tables import memory_lines
 
     _echo(memory_report(options), as_json, memory_lines)
 
@@ -93,8 +93,8 @@ def latency(options: LatencyOptions, as_json: Json = False) -> None:
 
     With no options: Llama-2-13B on an H100, with 40 and with 8 KV heads.
     """
-    from servetwin.app.text.techniques.reports import latency_report
-    from servetwin.app.text.techniques.tables import latency_lines
+    from servetwin.app.reports.techniques.reports import latency_report
+    from servetwin.app.reports.techniques.tables import latency_lines
 
     _echo(latency_report(options), as_json, latency_lines)
 
@@ -104,14 +104,14 @@ def _echo_effects(options: EffectOptions, seed: int, as_json: bool) -> None:
 
     Raises ``PolicyError`` where none of them makes sense on the server.
     """
-    from servetwin.app.scenario.technique_scenario import read_technique_scenario
-    from servetwin.app.text.techniques.effects import (
+    from servetwin.app.reports.techniques.effects import (
         effect_lines,
         effects_as_dict,
         judge,
         measure_effects,
         refusal,
     )
+    from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
     from servetwin.sim.techniques.quality import parse_own_qualities
     from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
 
@@ -132,18 +132,17 @@ def _echo_effects(options: EffectOptions, seed: int, as_json: bool) -> None:
         typer.echo("\n".join(effect_lines(judged, tried)))
 
 
-def _echo_table(name: str, replications: int | None, seed: int, as_json: bool) -> None:
-    """Print a table of the notes; that of effects is simulated."""
-    from servetwin.app.text.published.effects import effects_lines, effects_report
-    from servetwin.app.text.published.tables import table_lines, table_report
-    from servetwin.sim.techniques.effects import REPLICATIONS
+def _echo_table(name: str, as_json: bool) -> None:
+    """Print a published table, or without a name the titles of all."""
+    from servetwin.app.reports.published import find_table, table_lines, titles
 
-    if name == "effects":
-        _echo(effects_report(replications or REPLICATIONS, seed), as_json, effects_lines)
-        return
-    if name and replications:
-        raise PolicyError("--replications: only --table effects has draws of load; leave it out")
-    _echo(table_report(name), as_json, table_lines)
+    if name:
+        table = find_table(name)
+        typer.echo(json.dumps(table) if as_json else "\n".join(table_lines(table)))
+    elif as_json:
+        typer.echo(json.dumps({"tables": titles()}))
+    else:
+        typer.echo("\n".join(f"{key:<22}{title}" for key, title in titles().items()))
 
 
 def _echo(

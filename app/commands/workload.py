@@ -10,18 +10,17 @@ import typer
 from typer import Argument, Option
 
 from servetwin.app.commands.described import DescribedCommand
-from servetwin.app.scenario.common_options import Json, Seed, TracePath
-from servetwin.app.scenario.distribution_specs import arrivals_of
-from servetwin.app.scenario.option_groups import Only, takes_options
-from servetwin.app.scenario.trace_options import TraceOptions
-from servetwin.app.scenario.workload_distributions import ArrivalChoice, PrefixChoice
-from servetwin.app.scenario.workload_options import (
+from servetwin.app.reports.workload import check_lines, statistics_lines
+from servetwin.app.scenario.options.common import Json, Seed, TracePath
+from servetwin.app.scenario.options.distributions import ArrivalChoice, PrefixChoice, arrivals_of
+from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.trace import TraceOptions
+from servetwin.app.scenario.options.workload import (
     LengthOptions,
     ServeGenOptions,
     SessionOptions,
     UserOptions,
 )
-from servetwin.app.text.workload_report import check_lines, statistics_lines
 from servetwin.workloads.errors import TraceError
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def stats(
     as_json: Json = False,
 ) -> None:
     """Print arrivals, lengths, prefix hits and sessions of TRACE; --against judges it (exit 1)."""
-    from servetwin.app.text.tables import note_lines
+    from servetwin.app.reports.tables import note_lines
     from servetwin.workloads.statistics.statistics import statistics
 
     requests = replace(read, path=trace, seed=seed).read()
@@ -99,7 +98,7 @@ def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -
 @workload_app.command(cls=DescribedCommand)
 def named(as_json: Json = False) -> None:
     """List the named workloads of ``generate --named``: what they are, sources, options."""
-    from servetwin.app.text.workload_report import named_lines
+    from servetwin.app.reports.workload import named_lines
     from servetwin.workloads.scenarios.named import NAMED
 
     if as_json:
@@ -191,7 +190,7 @@ def _value_of(option: str, args: Sequence[str]) -> str:
 
 
 def _write(trace: "Trace", out: Path) -> None:
-    from servetwin.app.text.tables import note_lines
+    from servetwin.app.reports.tables import note_lines
     from servetwin.workloads.native import write_trace
 
     write_trace(trace, out)

@@ -7,7 +7,7 @@ from servetwin.app.dashboard.scenario.controls import CONTROLS
 from servetwin.app.dashboard.scenario.uploads import uploads
 from servetwin.app.dashboard.simulations import TURNS
 from servetwin.app.dashboard.widgets import end_if_stale
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
 from servetwin.sim.experiments.predict import run_once
 from servetwin.workloads.errors import ServetwinError

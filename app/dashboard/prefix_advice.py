@@ -4,7 +4,7 @@ from typing import Any
 
 from servetwin.app.dashboard.scenario.controls import ASSUMED_PREFIX, CONVERSATIONS, SHARED_PREFIX
 from servetwin.app.dashboard.simulations import SimulatedScenario
-from servetwin.app.scenario.scenario_file import Workload
+from servetwin.app.scenario.files.scenario_file import Workload
 from servetwin.workloads.statistics.prefix_reuse import why_no_hits
 from servetwin.workloads.trace import Trace
 

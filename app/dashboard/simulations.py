@@ -22,7 +22,7 @@ from servetwin.app.dashboard.jobs.turns import Rank, Turns
 from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
 from servetwin.app.dashboard.scenario.uploads import uploads
 from servetwin.app.dashboard.widgets import end_if_stale, keep_newest, or_stop
-from servetwin.app.scenario.scenario_file import Limits, ScenarioError, ScenarioFile, Workload
+from servetwin.app.scenario.files.scenario_file import Limits, ScenarioError, ScenarioFile, Workload
 from servetwin.sim.experiments.predict import is_outside, run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from servetwin.app.dashboard.widgets import bound
-from servetwin.app.scenario.scenario_file import ScenarioFile, as_share
+from servetwin.app.scenario.files.scenario_file import ScenarioFile, as_share
 
 WITHIN_SLO = "Requests within the SLO, % at least"
 

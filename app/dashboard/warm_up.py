@@ -6,7 +6,7 @@ from pathlib import Path
 
 from servetwin.app.dashboard.jobs.process_pool import shared_pool
 from servetwin.app.dashboard.jobs.replication import Replication, simulate_replication
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.sim.experiments.predict import run_once
 
 _PAGES = sorted(path.parent.name for path in Path(__file__).parent.glob("*/page.py"))

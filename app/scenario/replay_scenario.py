@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
-from servetwin.app.scenario.scenario_options import ScenarioOptions
+from servetwin.app.scenario.files.scenario_file import GENERATED, SAMPLE, ScenarioFile
+from servetwin.app.scenario.options.policy import PolicyOptions, ScenarioOptions
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import fit_to_trace
-from servetwin.app.scenario.server_options import ServerOptions
 from servetwin.app.scenario.servers import Servers
 from servetwin.sim.experiments.predict import Redraw
 from servetwin.sim.experiments.scenario import Scenario

@@ -1,15 +1,13 @@
 """From the options of a command to a scenario that can be simulated."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.idle_settings import idle_settings
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import NamedPolicies, parse_policies, with_settings
 from servetwin.policies.config import PolicyConfig
@@ -21,6 +19,7 @@ from servetwin.sim.step_times.roofline.server import unlimited_policies
 from servetwin.sim.step_times.server_model import ServerModel
 from servetwin.sim.step_times.step_time import StepTime
 from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.plugins import names_a_file
 from servetwin.workloads.trace import Trace
 
 if TYPE_CHECKING:
@@ -172,3 +171,52 @@ def scenario_record(
         "cluster": scenario.cluster.as_dict(),
         "seed": seed,
     }
+
+
+_READERS = {
+    **dict.fromkeys(("draft_rows", "prompt_token"), ("batching", "speculative")),
+    **dict.fromkeys(("full_prompt_gate", "long_prefill_tokens"), ("batching", "unified")),
+    "decodes_between_prefills": ("batching", "prefill-first"),
+    "pad_newcomers": ("batching", "insertion"),
+    "padding": ("batching", "static"),
+    **dict.fromkeys(("reservation", "rounding_waste"), ("kv", "contiguous")),
+    "kv_window_tokens": ("kv", "windowed"),
+}
+"""The one policy that reads a setting: that of ``batching`` or ``kv``."""
+
+
+def unread_settings(config: PolicyConfig) -> Iterator[str]:
+    """Yield a note for each setting that is not at its default and that no policy reads.
+
+    A policy of a file may read any.
+    """
+    usual = PolicyConfig()
+    for key, (kind, reader) in _READERS.items():
+        value, policy = getattr(config, key), getattr(config, kind)
+        if value != getattr(usual, key) and policy != reader and not names_a_file(policy):
+            yield f"{key} {value} changes nothing: only {kind}: {reader} reads it, not {policy}"
+
+
+def idle_settings(scenario: Scenario, trace: "Trace | StreamedTrace") -> Iterator[str]:
+    """Yield a note for each; of a streamed trace only the rows that are read are known."""
+    config, cluster = scenario.policies, scenario.cluster
+    yield from unread_settings(config)
+    if config.batching == "speculative" and not config.draft_rows:
+        yield (
+            "batching: speculative has no drafts to verify here; --technique speculative makes them"
+        )
+    if config.batching == "beam" and isinstance(trace, Trace) and not _wants_several(trace):
+        yield (
+            "batching: beam: every request of this trace wants one answer, so no beam forks; "
+            "workload generate --samples K wants several"
+        )
+    if cluster.splits and cluster.replicas > 1:
+        yield (
+            f"replicas {cluster.replicas} changes nothing: prompts and decodes have servers of "
+            f"their own (prefill_replicas {cluster.prefill_replicas}, decode_replicas "
+            f"{cluster.decode_replicas})"
+        )
+
+
+def _wants_several(trace: Trace) -> bool:
+    return any(request.samples > 1 for request in trace)

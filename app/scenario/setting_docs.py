@@ -53,7 +53,7 @@ def filled_help(text: str) -> str:
 @cache
 def setting_docs() -> dict[str, SettingDoc]:
     """Return every setting by its key in a scenario file, such as ``policies.kv`` or ``seed``."""
-    from servetwin.app.scenario.scenario_file import Limits, ScenarioFile, Server, Workload
+    from servetwin.app.scenario.files.scenario_file import Limits, ScenarioFile, Server, Workload
     from servetwin.policies.config import PolicyConfig
     from servetwin.sim.experiments.scenario import ClusterConfig
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from servetwin.app.number_bounds import MOST_NUMBER
+from servetwin.app.scenario.options.groups import MOST_NUMBER
 from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.key_values import key_value
 

@@ -182,12 +182,12 @@ SHAPES = ApiPage(
     " your own.",
     {
         "Catalogues": _of(
-            "sim.shapes", "find_model", "shipped_models", "find_hardware", "shipped_hardware"
+            "sim.catalogue", "find_model", "shipped_models", "find_hardware", "shipped_hardware"
         ),
-        "Devices": _of("sim.shapes", "Hardware", "Precision"),
-        "Models": _of("sim.shapes", "ModelShape", "LayerGroup", "model_from_hf_config"),
+        "Devices": _of("sim.catalogue", "Hardware", "Precision"),
+        "Models": _of("sim.catalogue", "ModelShape", "LayerGroup", "model_from_hf_config"),
         "Layers": _of(
-            "sim.shapes", "Mixer", "Attention", "LatentAttention", "Recurrence",
+            "sim.catalogue", "Mixer", "Attention", "LatentAttention", "Recurrence",
             "FeedForward", "Dense", "Experts",
         ),
     },
@@ -218,37 +218,37 @@ THEORY = ApiPage(
     " to them (`servetwin selftest`, [simulation practice](../../simulation-practice.md)).",
     {
         "One server": _of(
-            "sim.theory", "mm1_sojourn_s", "mm1_sojourn_quantile_s", "mm1_wait_relative_error",
-            "md1_wait_s", "mg1_wait_s", "processor_sharing_sojourn_s",
+            "sim.theory.queues", "mm1_sojourn_s", "mm1_sojourn_quantile_s",
+            "mm1_wait_relative_error", "md1_wait_s", "mg1_wait_s", "processor_sharing_sojourn_s",
         ),
         "Many servers": _of(
-            "sim.theory", "erlang_b", "erlang_c", "mmc_wait_s", "mmc_wait_quantile_s",
+            "sim.theory.queues", "erlang_b", "erlang_c", "mmc_wait_s", "mmc_wait_quantile_s",
             "mg_infinity_probability", "mg_infinity_quantile", "kaufman_roberts",
         ),
-        "Priorities": _of("sim.theory", "PriorityClass", "priority_waits_s", "sjf_waits_s"),
+        "Priorities": _of("sim.theory.queues", "PriorityClass", "priority_waits_s", "sjf_waits_s"),
         "Batches": _of(
-            "sim.theory", "BatchQueue", "batch_service", "batch_service_bounds_s",
+            "sim.theory.batches", "BatchQueue", "batch_service", "batch_service_bounds_s",
             "bounded_batch_service", "gated_idle_probability", "gated_mean_in_system",
             "gated_sojourn_s", "mean_longest", "static_batch_makespan_s",
             "uniform_slot_efficiency", "uniform_slot_efficiency_limit",
             "geometric_slot_efficiency", "exponential_slot_efficiency", "sampled_slot_efficiency",
         ),
         "KV memory": _of(
-            "sim.theory", "RegionUse", "region_use", "sampled_region_use",
+            "sim.theory.serving", "RegionUse", "region_use", "sampled_region_use",
             "mean_paged_waste_tokens", "sampled_paged_waste_tokens", "ForkedBlocks",
             "copy_on_write",
         ),
         "Closed loops and networks": _of(
-            "sim.theory", "ClosedLoop", "closed_loop", "closed_loop_throughput_bound_per_s",
+            "sim.theory.queues", "ClosedLoop", "closed_loop", "closed_loop_throughput_bound_per_s",
             "tandem_sojourn_s", "littles_law_gap", "number_integral_s",
         ),
         "Several devices": _of(
-            "sim.theory", "prefill_ttft_s", "tensor_parallel_prefill_ttft_s",
+            "sim.theory.serving", "prefill_ttft_s", "tensor_parallel_prefill_ttft_s",
             "pipelined_prefill_ttft_s", "pipeline_first_token_s", "pipeline_token_interval_s",
             "pipeline_makespan_s", "pipeline_bubble", "pipeline_utilisation", "kv_transfer_s",
             "goodput_per_device_per_s",
         ),
-        "Errors": _of("sim.theory", "TheoryError"),
+        "Errors": _of("sim.theory.queues", "TheoryError"),
     },
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ import diagram
 from api_pages import API_PAGES
 from columns_page import columns_page
 from commands_page import commands_page
+from evidence_page import evidence_page
 from glossary_links import with_links
 from link_check import wrong_links
 from metrics_page import metrics_page
@@ -33,6 +34,7 @@ _PAGES: dict[str, Callable[[], str]] = {
     "reference/techniques.md": techniques_page,
     "reference/columns.md": columns_page,
     "reference/metrics.md": metrics_page,
+    "reference/evidence.md": evidence_page,
     **{f"reference/api/{name}.md": page.markdown for name, page in API_PAGES.items()},
     "all-pages.md": (_ROOT / "docs/README.md").read_text,
     "contributing.md": (_ROOT / "CONTRIBUTING.md").read_text,

@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 from markdown_table import table
 
-from servetwin.app.text.techniques.effects import catalogue
+from servetwin.app.reports.techniques.effects import catalogue
 from servetwin.sim.techniques.technique import Family
 
 _INTRODUCTION = """# Techniques

@@ -7,13 +7,13 @@ import httpx
 
 from servetwin.loadtest.credentials import key_variable
 from servetwin.loadtest.dialects.native_event import fields_of
-from servetwin.loadtest.redaction import redact
-from servetwin.loadtest.redirect import redirect_target
+from servetwin.loadtest.redaction import hide_secrets, redact
 from servetwin.workloads.errors import LoadTestError, Unreachable
 
 TRY = "give the URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
 MODELS = "/v1/models"
 _PAGE_TIMEOUT_S = 3.0
+_URL_LENGTH = 300
 
 
 class ServerProbe:
@@ -113,3 +113,19 @@ def _unreachable(call: str, error: httpx.HTTPError, timeout_s: float | None) -> 
     known = (hint for words, hint in _REASONS.items() if words in reason)
     hint = next(known, f"is the server running? {TRY}")
     return Unreachable(f"{call}: {reason}; {hint}")
+
+
+def redirect_target(response: httpx.Response) -> str:
+    """Return the URL to which an answer redirects; empty where it does not.
+
+    Query and password are left out: they may be secrets of the server.
+    """
+    location = response.headers.get("location")
+    if not location or not 300 <= response.status_code < 400:
+        return ""
+    try:
+        target = response.request.url.join(location)
+        shown = str(target.copy_with(query=None, fragment=None, userinfo=b""))
+    except (httpx.InvalidURL, ValueError):
+        shown = location.partition("?")[0]
+    return hide_secrets(shown, _URL_LENGTH)

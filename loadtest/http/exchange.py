@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx
 
+from servetwin.loadtest.dialects.server_probe import redirect_target
 from servetwin.loadtest.http.recorded_reads import RecordedReads
 from servetwin.loadtest.http.transport import ANSWER, SENT_NS
 from servetwin.loadtest.redaction import hide_secrets, redact
-from servetwin.loadtest.redirect import redirect_target
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
 ORPHANED = "orphaned"

@@ -15,8 +15,7 @@ from servetwin.loadtest.mock.parsed_request import BadRequest
 from servetwin.loadtest.mock.plan import MockPlan
 from servetwin.loadtest.mock.request_handler import Reply, RequestHandler, refusal
 from servetwin.loadtest.mock.truth import Truth, TruthLog
-from servetwin.loadtest.run.event_loop import run_fast
-from servetwin.loadtest.run.stop_signals import stop_signals
+from servetwin.loadtest.run.event_loop import run_fast, stop_signals
 from servetwin.workloads.errors import MockError
 from servetwin.workloads.listening import listening_socket, stop_accepting, url_of
 

@@ -1,4 +1,4 @@
-"""Notes beside the figures: how the load was sent, and what to try when all of it failed."""
+"""Warnings and notes beside the figures: reasons to doubt them, and what to try after failures."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from servetwin.loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
+from servetwin.loadtest.report.records import outage_lines
 from servetwin.sim.records.run import Run
 from servetwin.workloads.rows import counted
 
@@ -99,3 +100,26 @@ def hint(first_messages: Mapping[str, str]) -> str | None:
         if message is not None and re.search(words, message, re.IGNORECASE):
             return advice
     return None
+
+
+def load_warnings(delivered: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each reason to doubt the figures: how the load and its answers went."""
+    if limits := delivered.get("limited_by"):
+        reasons = "; ".join(limits)
+        yield f"CLIENT LIMITED: the latencies below include the client's own ({reasons})"
+    if lost := delivered.get("lost_processes"):
+        yield f"{lost} of {delivered['processes']} processes of the load test died"
+    if resent := delivered.get("resent"):
+        yield f"{resent} requests were sent twice: the server was closing their connection"
+    yield from outage_lines(delivered.get("outages", []))
+    if requests := cut_off(delivered):
+        yield f"ENDED EARLY: {requests}; they are in none of the figures below"
+    yield from delivered.get("token_doubts", [])
+
+
+def cut_off(delivered: Mapping[str, Any]) -> str | None:
+    """Return how many requests the end of the test cut off."""
+    not_sent, in_flight = delivered.get("not_sent", 0), delivered.get("in_flight", 0)
+    if not not_sent + in_flight:
+        return None
+    return f"{not_sent} requests were not sent, {in_flight} were in flight"

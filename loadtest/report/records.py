@@ -1,14 +1,18 @@
-"""The columns of a measured run, and how well its load was delivered."""
+"""The columns of a measured run, how well its load was delivered, and its outages."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from servetwin.loadtest.report.rows import Row
-from servetwin.loadtest.report.token_count_warnings import token_count_warnings
+from servetwin.loadtest.report.token_counts import token_count_warnings
 from servetwin.sim.records.metrics import REQUEST_COLUMNS, derive, describe
+from servetwin.sim.records.run import Run
+from servetwin.workloads.rows import counted
 
 EXTRA_MEANINGS = {
     "first_chunk_tokens": "tokens that came with the first token event",
@@ -25,7 +29,7 @@ EXTRA_MEANINGS = {
     "attempts": "how often it was sent; latencies count from when it was first due",
     "cached_reported": "whether the server gave cached_tokens; else they are 0",
     "usage_doubt": "what is wrong with the server's counts, which are not used then; else empty",
-    "buffered": "whether the answer came in one piece (loadtest.stream.buffered_answer)",
+    "buffered": "whether the answer came in one piece (loadtest.stream.doubts)",
     "model": "the model that was asked: that of the run, or a LoRA module",
     "warm_up": "whether it was due in the warm-up, and so is in no summary",
 }
@@ -117,3 +121,57 @@ def _rate_per_s(stamps_s: pd.Series) -> float | None:
     """Return the mean rate (n - 1) / span, as of a trace; None where the span is 0."""
     span_s = float(stamps_s.max() - stamps_s.min()) if len(stamps_s) else 0.0
     return (len(stamps_s) - 1) / span_s if span_s > 0 else None
+
+
+_LISTED = 3
+_REFUSED, _BROKEN = "connect", "broken_stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A gap: when its first request was sent, and the first that got a connection again.
+
+    ``to_s`` is None where none did. ``lost`` counts the requests between the two.
+    """
+
+    from_s: float
+    to_s: float | None
+    lost: int
+
+
+def outages(requests: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the gaps of a load test, each an ``Outage`` as a mapping."""
+    return [asdict(outage) for outage in _outages(requests)]
+
+
+def _outages(requests: pd.DataFrame) -> Iterator[Outage]:
+    if not (requests["error"] == _REFUSED).any():
+        return
+    sent = requests[requests["sent_s"].notna()].sort_values("sent_s", kind="stable")
+    rows = zip(sent["sent_s"].tolist(), sent["error"].tolist(), strict=True)
+    parts = [list(part) for _, part in groupby(rows, key=lambda row: row[1] in (_REFUSED, _BROKEN))]
+    for part, after in zip(parts, [*parts[1:], None], strict=True):
+        if any(error == _REFUSED for _, error in part):
+            yield Outage(part[0][0], after[0][0] if after else None, len(part))
+
+
+def outage_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line for each of the first gaps, and one for the others together."""
+    for outage in found[:_LISTED]:
+        yield f"NO CONNECTION {_when(outage)}: {counted(outage['lost'], 'request')} lost"
+    if more := found[_LISTED:]:
+        lost = counted(sum(outage["lost"] for outage in more), "request")
+        yield f"NO CONNECTION {counted(len(more), 'more time')}: {lost} lost"
+
+
+def _when(outage: Mapping[str, Any]) -> str:
+    from_s, to_s = outage["from_s"], outage["to_s"]
+    if to_s is None:
+        return f"from {from_s:.2f} s to the end"
+    return f"from {from_s:.2f} s to {to_s:.2f} s"
+
+
+def client_limits(run: Run, late_sends: bool) -> list[str]:
+    """Return why the client of a run was limited; empty if it kept up."""
+    found: list[str] = run.extra.get("delivered", {}).get("limited_by", [])
+    return [why for why in found if late_sends or not why.startswith(SCHEDULE_LAG)]

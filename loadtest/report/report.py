@@ -6,8 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.loadtest.report.load_notes import load_notes, wrapped
-from servetwin.loadtest.report.load_warnings import cut_off, load_warnings
+from servetwin.loadtest.report.load_notes import cut_off, load_notes, load_warnings, wrapped
 from servetwin.loadtest.report.records import gaps_s
 from servetwin.sim.records.durations import duration, duration_unit
 from servetwin.sim.records.metrics import LATENCIES, SLO, describe, measured

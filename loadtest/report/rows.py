@@ -11,9 +11,8 @@ import numpy as np
 from servetwin.loadtest.http.exchange import Exchange, Failure
 from servetwin.loadtest.plan.schedule import ScheduledRequest
 from servetwin.loadtest.redaction import HIDDEN, hide_secrets, redact
-from servetwin.loadtest.stream.buffered_answer import is_buffered
+from servetwin.loadtest.stream.doubts import Doubt, drop_doubted_usage, is_buffered
 from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
-from servetwin.loadtest.stream.usage_doubt import Doubt, drop_doubted_usage
 
 Row = dict[str, Any]
 MadeRow = tuple[Row, Failure | None]

@@ -14,16 +14,14 @@ import pandas as pd
 
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.options import LoadOptions
-from servetwin.loadtest.plan.context_limit import oversized
+from servetwin.loadtest.plan.endpoint_limits import oversized
 from servetwin.loadtest.plan.request_dependencies import begun_before
 from servetwin.loadtest.plan.schedule import ClockZero, build_schedule, expected_peak_tokens_per_s
-from servetwin.loadtest.report.outages import outages
-from servetwin.loadtest.report.records import delivered, requests_frame
-from servetwin.loadtest.run.event_loop import quiet_gc, run_fast
+from servetwin.loadtest.report.records import delivered, outages, requests_frame
+from servetwin.loadtest.run.event_loop import quiet_gc, run_fast, signals_deferred, stop_signals
 from servetwin.loadtest.run.journal import Journal
 from servetwin.loadtest.run.node_clock import clock_facts
 from servetwin.loadtest.run.progress import OnProgress, Progress, progress_reports
-from servetwin.loadtest.run.stop_signals import signals_deferred, stop_signals
 from servetwin.loadtest.run.worker_client import WorkerClient, WorkerResult
 from servetwin.loadtest.run.worker_pool import merged, run_workers, worker_links
 from servetwin.sim.records.run import Run, machine_facts

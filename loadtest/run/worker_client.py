@@ -10,7 +10,7 @@ from typing import Self
 
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.http.exchange import Exchange
-from servetwin.loadtest.http.http_client import open_client
+from servetwin.loadtest.http.transport import open_client
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest
 from servetwin.loadtest.report.rows import Row, request_rows

@@ -7,6 +7,7 @@ and no others.
 """
 
 import asyncio
+import json
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -14,16 +15,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.http.exchange import Exchange, Failure
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.request_dependencies import roots_and_followers, split_among
-from servetwin.loadtest.plan.schedule import ClockZero, expected_peak_tokens_per_s
-from servetwin.loadtest.report.rows import Row
+from servetwin.loadtest.plan.schedule import ClockZero, ScheduledRequest, expected_peak_tokens_per_s
+from servetwin.loadtest.report.rows import Row, request_rows
+from servetwin.loadtest.run.event_loop import stop_signals
 from servetwin.loadtest.run.journal import Journal
-from servetwin.loadtest.run.lost_worker import lost_result
+from servetwin.loadtest.run.journal_lines import read_lines
 from servetwin.loadtest.run.node_clock import NodeClock
 from servetwin.loadtest.run.progress import LiveAnswer, OnProgress, Progress, progress_reports
 from servetwin.loadtest.run.ray_link import ray_links
-from servetwin.loadtest.run.stop_signals import stop_signals
 from servetwin.loadtest.run.worker import WorkerJob
 from servetwin.loadtest.run.worker_client import WorkerResult
 from servetwin.loadtest.run.worker_link import ProcessLink, WorkerLink
@@ -178,3 +180,22 @@ def _sum(workers: Sequence[_Worker]) -> Progress:
     total, sent, ended, failed = map(sum, zip(*counts, strict=True))
     answers = tuple(answer for worker in workers for answer in worker.new_answers())
     return Progress(max(s.elapsed_s for s in states), total, sent, ended, failed, answers)
+
+
+def lost_result(trace: Trace, journal: bytes, death: str) -> WorkerResult:
+    """Return the result of a worker that handed in none.
+
+    ``journal`` has the lines that came from it before: these requests have ended. The others of its
+    ``trace`` are ``client_lost``; ``death`` says which worker it was, and how it ended.
+    """
+    rows, first_messages = read_lines(map(json.loads, journal.splitlines()))
+    ended = {row["request_id"] for row in rows}
+    lost = [request for request in trace if request.request_id not in ended]
+    reason = (
+        f"{death} before it handed in its records: what became of {len(lost)} of its {len(trace)} "
+        "requests is not known"
+    )
+    failure = Failure("client_lost", reason)
+    sends = [ScheduledRequest(request.arrival_s, request, b"") for request in lost]
+    lost_rows, messages = request_rows(sends, [Exchange(failure=failure)] * len(lost), 0, "")
+    return WorkerResult([*rows, *lost_rows], {**messages, **first_messages}, lost=True)

@@ -1,14 +1,17 @@
 """A sweep over load levels: its settings, the levels so far, and which level is next."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from servetwin.loadtest.sweep.between import rates_between, users_between
-from servetwin.loadtest.sweep.knee import Knee, RatedLevel, find_knee
+import numpy as np
+
+from servetwin.loadtest.sweep.knee import Knee, KneeSearch, RatedLevel, find_knee
 from servetwin.loadtest.sweep.level import COMPLETED, Level, LevelPlan
-from servetwin.loadtest.sweep.search import KneeSearch
 from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import RunError, save_files
 from servetwin.workloads.errors import EndedEarly
 
 SweepOf = Literal["rates", "users", "slo"]
@@ -146,3 +149,43 @@ class Sweep:
                 "10 are needed"
             )
         return rate_per_s
+
+
+def rates_between(alone_per_s: float, saturation_per_s: float, count: int) -> list[float]:
+    """Return ``count`` rates between two, at equal distances."""
+    return [float(rate) for rate in np.linspace(alone_per_s, saturation_per_s, count + 2)[1:-1]]
+
+
+def users_between(most: float, count: int) -> list[int]:
+    """Return at most ``count`` numbers of users above 1 and up to ``most``, evenly apart."""
+    spread = np.linspace(1, max(2.0, most), count + 1)[1:]
+    return sorted({round(users) for users in spread.tolist() if round(users) > 1})
+
+
+SWEEP = "sweep.json"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSweep:
+    """A sweep that can be saved."""
+
+    sweep: Sweep
+
+    def save(self, folder: Path) -> None:
+        """Write ``sweep.json``; raises ``NotSaved`` as ``Run.save`` does."""
+        record = json.dumps(self.sweep.as_dict(), indent=1).encode()
+        save_files(folder, lambda: [(SWEEP, record)])
+
+
+def is_sweep(folder: Path) -> bool:
+    """Return whether a folder holds a sweep."""
+    return (folder / SWEEP).is_file()
+
+
+def load_sweep(folder: Path) -> Sweep:
+    """Read the sweep of a folder; raises ``RunError`` where it is missing or damaged."""
+    path = folder / SWEEP
+    try:
+        return Sweep.of_dict(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path}: not a readable sweep ({error})") from error

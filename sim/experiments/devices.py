@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 
+from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.shapes.catalogue import shipped_hardware
 from servetwin.sim.step_times.profile import Profile
 from servetwin.sim.step_times.roofline.server import RooflineServer
 from servetwin.sim.step_times.server_model import ServerModel

@@ -133,11 +133,11 @@ def overheads_of(terms: Mapping[str, Any], source: str = GIVEN) -> ServerOverhea
 
 
 def fitted_overheads(backend: str | None) -> ServerOverheads:
-    """Return the shipped overheads of a backend (``sim/shapes/overheads.json``).
+    """Return the shipped overheads of a backend (``sim/catalogue/overheads.json``).
 
     Raises ``ProfileError`` for a backend without any.
     """
-    text = resources.files("servetwin.sim").joinpath("shapes/overheads.json").read_text("utf-8")
+    text = resources.files("servetwin.sim").joinpath("catalogue/overheads.json").read_text("utf-8")
     shipped = json.loads(text)
     if backend not in shipped["backends"]:
         there = ", ".join(shipped["backends"])

@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from servetwin.sim.shapes.frozen_model import Count
-from servetwin.sim.shapes.mixers import Attention, LatentAttention, Mixer
-from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.catalogue.frozen_model import Count
+from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Mixer
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.techniques.experiment import LONG_PROMPTS
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Family, Technique

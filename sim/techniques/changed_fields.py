@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from servetwin.sim.shapes.frozen_model import FrozenModel
+from servetwin.sim.catalogue.frozen_model import FrozenModel
 from servetwin.sim.step_times.roofline.formats import Format
 from servetwin.sim.techniques.setup import Setup
 

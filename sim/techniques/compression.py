@@ -9,10 +9,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from servetwin.sim.shapes.feed_forward import Dense, Experts, FeedForward
-from servetwin.sim.shapes.frozen_model import Count
-from servetwin.sim.shapes.mixers import Mixer, Recurrence
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.feed_forward import Dense, Experts, FeedForward
+from servetwin.sim.catalogue.frozen_model import Count
+from servetwin.sim.catalogue.mixers import Mixer, Recurrence
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.formats import Format
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique

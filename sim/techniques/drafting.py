@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from servetwin.sim.shapes.catalogue import find_hardware
-from servetwin.sim.shapes.frozen_model import Count, Positive, Share
-from servetwin.sim.shapes.hardware import Hardware
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.catalogue import find_hardware
+from servetwin.sim.catalogue.frozen_model import Count, Positive, Share
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.acceptance import Chain, StoppedChain, Tree
 from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting
 from servetwin.sim.step_times.roofline.formats import FORMATS, Format

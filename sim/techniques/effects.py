@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.experiments.paired_comparison import half_width
 from servetwin.sim.experiments.scenario import Scenario, replicate
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.model import ModelShape
 from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from servetwin.sim.shapes.feed_forward import Dense, Experts, FeedForward
-from servetwin.sim.shapes.frozen_model import Count
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.feed_forward import Dense, Experts, FeedForward
+from servetwin.sim.catalogue.frozen_model import Count
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 

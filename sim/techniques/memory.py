@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from servetwin.sim.shapes.frozen_model import Count, Positive, Share
-from servetwin.sim.shapes.mixers import Attention, Mixer
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.frozen_model import Count, Positive, Share
+from servetwin.sim.catalogue.mixers import Attention, Mixer
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.attention import AttentionChange
 from servetwin.sim.techniques.experiment import LONG_PROMPTS
 from servetwin.sim.techniques.setup import Setup

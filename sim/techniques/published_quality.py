@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from servetwin.sim.shapes.frozen_model import FrozenModel, Positive
+from servetwin.sim.catalogue.frozen_model import FrozenModel, Positive
 from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.key_values import key_values
 from servetwin.workloads.plugins import split_settings

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal, get_args
 
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.published_quality import (
     Metric,
     PublishedQuality,

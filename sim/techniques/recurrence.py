@@ -6,10 +6,10 @@ Symbols in the formulas: d width, h heads, e head size, E inner width, N state p
 from math import ceil
 from typing import Literal
 
-from servetwin.sim.shapes.feed_forward import Dense
-from servetwin.sim.shapes.frozen_model import Count
-from servetwin.sim.shapes.mixers import Attention, Recurrence
-from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.catalogue.feed_forward import Dense
+from servetwin.sim.catalogue.frozen_model import Count
+from servetwin.sim.catalogue.mixers import Attention, Recurrence
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.techniques.attention import AttentionChange, OneIn
 from servetwin.sim.techniques.setup import Setup
 

@@ -5,10 +5,10 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
-from servetwin.sim.shapes.catalogue import find_model
-from servetwin.sim.shapes.frozen_model import FrozenModel
-from servetwin.sim.shapes.mixers import Recurrence
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.frozen_model import FrozenModel
+from servetwin.sim.catalogue.mixers import Recurrence
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError, ShapeError

@@ -1,9 +1,8 @@
-"""Write the table of docs/techniques/confirmed.md from a run folder of ``verify --technique``.
+"""Keep the figures of a run folder of ``verify --technique`` for the evidence of the documentation.
 
     python -m tests.benchmarks.confirmed_techniques FOLDER
 
-The figures are kept beside the page, in confirmed.json; without a folder the table is written anew
-from them. A technique that the folder has replaces the one of that name.
+A technique that the folder has replaces the one of that name in docs/evidence/confirmed.json.
 """
 
 import json
@@ -13,16 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from servetwin.app.twin.effects.figures import METRICS
+from servetwin.app.verdict.effects.figures import METRICS
 from tests.support.paths import ROOT
 
-PAGE = ROOT / "docs/techniques/confirmed.md"
-KEPT = ROOT / "docs/techniques/confirmed.json"
-BEGIN, END = "<!-- table -->", "<!-- end of the table -->"
+KEPT = ROOT / "docs/evidence/confirmed.json"
 
 
 def main(folders: list[str]) -> None:
-    """Add the techniques of the folders to the kept figures, and write the table."""
+    """Add the techniques of the folders to the kept figures."""
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     for folder in folders:
         for path in sorted(Path(folder).glob("*/effect.json")):
@@ -30,15 +27,10 @@ def main(folders: list[str]) -> None:
             when = datetime.fromtimestamp(path.stat().st_mtime, UTC)
             kept[path.parent.name] = condensed(record, f"{when:%Y-%m-%d}")
     KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-    page = PAGE.read_text()
-    before, rest = page.split(BEGIN)
-    after = rest.split(END)[1]
-    table = "\n".join(lines(kept))
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}")
 
 
 def condensed(record: dict[str, Any], date: str) -> dict[str, Any]:
-    """Return what the page needs of a verdict."""
+    """Return what the table needs of a verdict."""
     return {
         "technique": record["technique"],
         "date": date,

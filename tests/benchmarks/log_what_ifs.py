@@ -15,19 +15,19 @@ from pathlib import Path
 
 import typer
 
-from servetwin.app.twin.recorded_calibration import RecordedCalibration, calibrate_recorded
+from servetwin.app.calibration.recorded import RecordedCalibration, calibrate_recorded
 from servetwin.loadtest.recorded.formats import engine_stamps
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
 from servetwin.policies.registry import build_scheduler
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.linearised import linearised
 from servetwin.sim.experiments.predict import predict
 from servetwin.sim.experiments.stamp_fit import FITTED
 from servetwin.sim.records.metrics import LATENCIES
-from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.step_times.step_time import StepTime
 from servetwin.sim.step_times.tables import KernelTable, LayerTable, read_layer_bundle
 from servetwin.sim.step_times.tables.kernel_library import installed_package, open_kernels

@@ -21,11 +21,11 @@ from typing import Annotated, Any
 import simpy
 import typer
 
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.experiments.capacity import saturation_rate_per_s
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.acceptance import Acceptance, Chain
 from servetwin.sim.step_times.profile import load_profile
 from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting, Kernels

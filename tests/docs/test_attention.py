@@ -6,13 +6,8 @@ from dataclasses import replace
 import pytest
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.formulas.techniques import (
-    break_even_bytes_per_s,
-    low_rank_elements,
-    token_passes,
-)
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.shapes.feed_forward import Experts
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.feed_forward import Experts
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.attention import (
@@ -36,6 +31,11 @@ from servetwin.sim.techniques.memory import (
 from servetwin.sim.techniques.recurrence import LinearAttention, StateSpace
 from servetwin.sim.techniques.technique import Technique
 from tests.support.attention_techniques import LLAMA, ideal, step_s
+from tests.support.formulas.techniques import (
+    break_even_bytes_per_s,
+    low_rank_elements,
+    token_passes,
+)
 from tests.support.offloading import opt_13b, phone
 from tests.support.paths import DOCS
 

@@ -2,11 +2,11 @@
 
 import re
 
-from servetwin.sim.formulas.speculation import best_drafts, plain_step_s
 from servetwin.sim.step_times.acceptance import Chain, StoppedChain
 from servetwin.sim.techniques.decoding import EarlyExitDecoding
 from servetwin.sim.techniques.drafting import SpeculativeDecoding, TreeSpeculation
 from tests.support.decoding_techniques import TECHNIQUES, base, gain, ideal
+from tests.support.formulas.speculation import best_drafts, plain_step_s
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs/techniques/decoding.md").read_text()

@@ -10,8 +10,8 @@ from typer.main import get_command
 
 import servetwin.policies.config as settings
 from servetwin.app.cli import app
+from servetwin.app.scenario.options.distributions import LENGTHS, STRUCTURES
 from servetwin.app.scenario.settings import parse_settings
-from servetwin.app.scenario.workload_distributions import LENGTHS, STRUCTURES
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.presets import PRESETS
@@ -26,13 +26,13 @@ from servetwin.sim.explain.stages import CLIENT_STAGES
 from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
 from servetwin.sim.step_times.profile import shipped_profiles
 from servetwin.sim.step_times.step_time import LinearStepTime
-from servetwin.sim.theory import mg1_wait_s, mm1_wait_relative_error
-from servetwin.sim.theory.selftest.judge import CASES
+from servetwin.sim.theory.queues import mg1_wait_s, mm1_wait_relative_error
 from servetwin.workloads.generators.processes import ARRIVALS
 from servetwin.workloads.plugins import Registry
 from servetwin.workloads.readers.registry import READERS
 from servetwin.workloads.request import Request
 from tests.support.paths import DOCS
+from tests.support.queue_cases.judge import CASES
 
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text() for path in DOCS.rglob("*.md")}
 ALL = "\n".join(PAGES.values())

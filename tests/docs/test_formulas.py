@@ -6,15 +6,15 @@ import shlex
 import pytest
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.formulas.block_shapes import block_shapes
-from servetwin.sim.formulas.intensities import attention_intensity, matmul_intensity
-from servetwin.sim.formulas.phases import Phases, activation_bytes, decode_traffic_ratio
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.efficiency import DEFAULT
 from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from tests.support.command import servetwin
+from tests.support.formulas.block_shapes import block_shapes
+from tests.support.formulas.intensities import attention_intensity, matmul_intensity
+from tests.support.formulas.phases import Phases, activation_bytes, decode_traffic_ratio
 from tests.support.paths import DOCS
 
 PAGE = (DOCS / "techniques" / "roofline.md").read_text()

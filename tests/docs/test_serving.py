@@ -2,11 +2,12 @@
 
 import re
 
-from servetwin.sim.formulas.techniques import chunk_passes, kv_tokens_read, shared_prefix_hit_rate
-from servetwin.sim.published.frameworks import SERVERS
 from servetwin.sim.techniques.eager import with_eager_kernels
-from servetwin.sim.theory import copy_on_write, exponential_slot_efficiency
+from servetwin.sim.theory.batches import exponential_slot_efficiency
+from servetwin.sim.theory.serving import copy_on_write
+from tests.support.formulas.techniques import chunk_passes, kv_tokens_read, shared_prefix_hit_rate
 from tests.support.paths import DOCS
+from tests.support.published.frameworks import SERVERS
 from tests.support.serving_techniques import SERVING, equal_kernels, gain_over_static
 
 PAGE = (DOCS / "techniques" / "serving.md").read_text()

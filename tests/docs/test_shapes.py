@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from servetwin.sim.shapes import (
+from servetwin.sim.catalogue import (
     Attention,
     Dense,
     Experts,

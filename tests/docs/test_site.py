@@ -10,10 +10,10 @@ import pytest
 from typer.main import get_command
 
 from servetwin.app.cli import app
-from servetwin.app.scenario.scenario_file import Limits, ScenarioFile, Server, Workload
+from servetwin.app.scenario.files.scenario_file import Limits, ScenarioFile, Server, Workload
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import scenario_record
-from servetwin.app.scenario.server_options import ServerOptions
-from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.words import METRICS
 from servetwin.loadtest.report.records import EXTRA_COLUMNS
 from servetwin.loadtest.report.server_metrics import COLUMNS as SERVER_COLUMNS
 from servetwin.policies.config import PolicyConfig

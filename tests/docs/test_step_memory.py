@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.memory import memory_sizes
 from servetwin.sim.step_times.roofline.server import base_policies, memory_settings

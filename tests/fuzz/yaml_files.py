@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.loadtest.mock.parsed_request import ParsedRequest
 from servetwin.loadtest.mock.plan import read_plan
 from servetwin.loadtest.mock.stream_faults import FAULTS

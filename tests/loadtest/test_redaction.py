@@ -5,11 +5,13 @@ import html
 import json
 from urllib.parse import quote, quote_plus
 
+import httpx
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from servetwin.loadtest.credentials import use_headers
+from servetwin.loadtest.dialects.server_probe import redirect_target
 from servetwin.loadtest.redaction import PART, hide_secrets, redact, shown_headers
 
 SECRET = 'sk-Live/9a+b c&d<e>"0123456789zyx'
@@ -99,3 +101,22 @@ def test_every_value_is_stored_hidden() -> None:
 def test_without_secrets_texts_stay() -> None:
     use_headers([])
     assert hide_secrets(SECRET) == SECRET
+
+
+ASKED = httpx.Request("POST", "http://h:8000/v1/completions")
+
+
+@pytest.mark.parametrize(
+    ("status", "location", "target"),
+    [
+        (307, "https://other.example/v1/completions", "https://other.example/v1/completions"),
+        (301, "/v1/completions/", "http://h:8000/v1/completions/"),
+        (302, "https://u:pw@login.example/in?state=a1b2#top", "https://login.example/in"),
+        (302, "http://h:port/in?x=1", "http://h:port/in"),
+        (302, None, ""),
+        (201, "/v1/made", ""),
+    ],
+)
+def test_targets(status: int, location: str | None, target: str) -> None:
+    headers = {} if location is None else {"location": location}
+    assert redirect_target(httpx.Response(status, headers=headers, request=ASKED)) == target

@@ -3,10 +3,10 @@
 from typing import Any
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.shapes.feed_forward import Dense
-from servetwin.sim.shapes.mixers import Attention
-from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.feed_forward import Dense
+from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL, Efficiency
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time

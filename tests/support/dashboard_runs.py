@@ -7,7 +7,7 @@ from pathlib import Path
 from servetwin.app.dashboard.kept_runs.saved_scenario import save_run
 from servetwin.app.dashboard.simulations import SimulatedScenario
 from servetwin.app.dashboard.timeline.timeline_run import TimelineRun, from_simulation
-from servetwin.app.scenario.scenario_file import ScenarioFile, Workload, parse_scenario
+from servetwin.app.scenario.files.scenario_file import ScenarioFile, Workload, parse_scenario
 from servetwin.sim.experiments.predict import run_once
 from tests.support.figure_frames import load_test
 

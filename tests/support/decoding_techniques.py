@@ -3,10 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from servetwin.sim.formulas.speculation import roofline_speed_up
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.shapes.hardware import Hardware
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.roofline.deployment import (
     IDEAL_KERNELS,
@@ -25,6 +24,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
+from tests.support.formulas.speculation import roofline_speed_up
 
 A100: Hardware = find_hardware("a100-80gb")
 TARGET: ModelShape = find_model("llama-2-7b")

@@ -15,10 +15,10 @@ from servetwin.policies import config as settings
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.profile import Profile, load_profile, shipped_profiles
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.techniques.registry import TECHNIQUES, find_technique

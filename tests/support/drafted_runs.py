@@ -10,9 +10,9 @@ from servetwin.policies.batch import Batch, BatchShape
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.drafted_decodes import IntArray
 from servetwin.policies.kv.paged import PagedKV
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.acceptance import Acceptance, Verifier
 from servetwin.sim.step_times.roofline.deployment import (
     Deployment,

@@ -1,6 +1,6 @@
 """Hugging Face configs as tests read them."""
 
-from servetwin.sim.shapes import Attention, ModelShape
+from servetwin.sim.catalogue import Attention, ModelShape
 
 LLAMA = {
     "vocab_size": 500,

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.roofline.formats import (

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from servetwin.app.scenario.scenario_file import (
+from servetwin.app.scenario.files.scenario_file import (
     GENERATED,
     SAMPLE,
     Limits,

@@ -5,10 +5,9 @@ from functools import cache
 
 import numpy as np
 
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.experiments.scenario import replicate
-from servetwin.sim.published import frameworks
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.sim.techniques.serving import (
@@ -24,6 +23,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
+from tests.support.published import frameworks
 
 SERVING: list[Technique] = [
     ContinuousBatching(),

@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.shapes.feed_forward import Dense
-from servetwin.sim.shapes.hardware import Hardware
-from servetwin.sim.shapes.mixers import Attention, LatentAttention, Mixer, Recurrence
-from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.catalogue.feed_forward import Dense
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Mixer, Recurrence
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.step_times.roofline.deployment import (
     Deployment,
 )

@@ -5,8 +5,7 @@ from math import exp
 
 from servetwin.loadtest.sweep.attainment import Attainment
 from servetwin.loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level, LevelPlan
-from servetwin.loadtest.sweep.run_sweep import run_sweep
-from servetwin.loadtest.sweep.stopping_rule import SweepBudget
+from servetwin.loadtest.sweep.run_sweep import SweepBudget, run_sweep
 from servetwin.loadtest.sweep.sweep import PredictedKnee, Sweep, SweepOf, SweepSettings
 from servetwin.sim.records.metrics import SLO
 

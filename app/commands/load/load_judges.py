@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from servetwin.app.scenario.common_options import GateOptions
-from servetwin.app.text.load_report import as_json, as_sent, as_text, compared, complaint
+from servetwin.app.reports.load_test import as_json, as_sent, as_text, compared, complaint
+from servetwin.app.scenario.options.common import GateOptions
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
     from servetwin.loadtest.endpoint import Endpoint
-    from servetwin.loadtest.report.fail_conditions import FailCondition, Finding
+    from servetwin.loadtest.report.limits import FailCondition, Finding
     from servetwin.loadtest.run.client import LoadOptions
     from servetwin.sim.records.metrics import SLO
     from servetwin.sim.records.run import Run
@@ -41,7 +41,7 @@ class Judges:
         cls, gate: GateOptions, against: Path | None, baseline_url: str | None, slo: str | None
     ) -> "Judges":
         """Read the options; raises ``LoadTestError`` where one cannot be read."""
-        from servetwin.loadtest.report.slo import parse_slo
+        from servetwin.loadtest.report.limits import parse_slo
 
         limits = parse_slo(slo) if slo else None
         return cls(
@@ -94,13 +94,13 @@ class Judges:
 
     def findings(self, run: "Run") -> "list[Finding]":
         """Return what was found for each condition."""
-        from servetwin.loadtest.report.fail_conditions import judge_conditions
+        from servetwin.loadtest.report.limits import judge_conditions
 
         return judge_conditions(self.conditions, run, self.limits)
 
     def report(self, run: "Run", kept: Path, references: "References", json: bool) -> int:
         """Print the report and the verdict on a run, and return the exit code."""
-        from servetwin.loadtest.report.gate import judge
+        from servetwin.app.verdict.gate import judge
 
         predicted, baselines = references.predicted, references.baselines
         found = compared(run, predicted) if predicted else None
@@ -132,9 +132,9 @@ def _baselines(
     gate: GateOptions, endpoint: "Endpoint", trace: "Trace", load: "LoadOptions"
 ) -> "dict[str, Run]":
     """Return the runs of the baseline; another load is refused before anything is sent."""
-    from servetwin.app.text.report_folders import runs_by_folder
-    from servetwin.loadtest.report.comparison import check_same_load
-    from servetwin.loadtest.report.same_load import require_same_settings
+    from servetwin.app.reports.report_folders import runs_by_folder
+    from servetwin.app.verdict.claims import check_same_load
+    from servetwin.app.verdict.same_load import require_same_settings
     from servetwin.loadtest.run.client import load_scenario
 
     scenario = load_scenario(endpoint, trace, load, len(trace))
@@ -151,7 +151,7 @@ def _baselines(
 
 def _prediction(against: Path | None, trace: "Trace", load: "LoadOptions") -> "Run | None":
     """Return the prediction to compare with; a wrong one is refused before anything is sent."""
-    from servetwin.loadtest.report.comparison import check_same_load
+    from servetwin.app.verdict.claims import check_same_load
     from servetwin.sim.records.run import load_run
 
     if against is None:

@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servetwin.app.scenario.load_options import LoadChoice
-from servetwin.app.text.progress import progress
-from servetwin.app.text.progress_log import live_file
+from servetwin.app.reports.progress import live_file, progress
+from servetwin.app.scenario.options.load import LoadChoice
 
 if TYPE_CHECKING:
     from servetwin.loadtest.endpoint import Endpoint
@@ -33,7 +32,7 @@ class LoadTest:
         """Send the load to an endpoint, with a generated one kept in the folder."""
         from servetwin.loadtest.report.prompt_cache import prompt_cache
         from servetwin.loadtest.report.server_metrics import watch_server
-        from servetwin.loadtest.report.token_count_warnings import prompt_lengths_note
+        from servetwin.loadtest.report.token_counts import prompt_lengths_note
         from servetwin.loadtest.run.journal import Journal
 
         _keep_trace(self.trace if self.load.is_made else None, self.folder)
@@ -54,7 +53,7 @@ class LoadTest:
 
     def _counted(self, endpoint: "Endpoint", run: "Run") -> "tuple[Trace, str | None]":
         """Return the trace as the client's tokenizer counts what was sent, and its name."""
-        from servetwin.loadtest.report.counted_prompts import counted_prompts
+        from servetwin.loadtest.report.token_counts import counted_prompts
 
         if self.tokenizer is None:
             return self.trace, None
@@ -94,7 +93,7 @@ def server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:
 
 def _keep_trace(trace: "Trace | None", folder: Path) -> None:
     """Write a generated load beside the run, so that it can be simulated or sent again."""
-    from servetwin.loadtest.plan.undefined_times import with_an_output
+    from servetwin.loadtest.plan.endpoint_limits import with_an_output
     from servetwin.workloads.native import write_trace
 
     if trace is not None:

@@ -24,8 +24,8 @@ from servetwin.app.dashboard.prefix_advice import only_prefix_cache_differs, pre
 from servetwin.app.dashboard.scenario.sidebar import current_scenario
 from servetwin.app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from servetwin.app.dashboard.widgets import bound
-from servetwin.app.scenario.scenario_file import ScenarioFile
-from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
+from servetwin.app.words import METRICS
 from servetwin.sim.records.durations import duration_unit
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.workloads.errors import ServetwinError

@@ -7,9 +7,9 @@ from typing import Any
 from servetwin.app.dashboard.how_many.candidates import Candidate
 from servetwin.app.dashboard.how_many.search_job import Asked, Impossible, Search
 from servetwin.app.dashboard.jobs.job import Job
-from servetwin.app.scenario.how_many.answers import Answer, of_capacity, of_counts, of_problem
-from servetwin.app.scenario.how_many.prices import Prices
-from servetwin.app.scenario.scenario_file import GENERATED, ScenarioFile
+from servetwin.app.scenario.answers import Answer, of_capacity, of_counts, of_problem
+from servetwin.app.scenario.files.scenario_file import GENERATED, ScenarioFile
+from servetwin.app.scenario.prices import Prices
 from servetwin.sim.experiments.capacity import Capacity
 from servetwin.sim.experiments.how_many import CountSearch, HowMany
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from servetwin.app.dashboard.compare.policy_comparison import OWN_LABEL, scenario_under
 from servetwin.app.dashboard.jobs.scenario_grid import with_values
 from servetwin.app.dashboard.scenario.allowed_choices import offered, require_all_offered
-from servetwin.app.scenario.scenario_file import ScenarioError, ScenarioFile, Server
+from servetwin.app.scenario.files.scenario_file import ScenarioError, ScenarioFile, Server
 from servetwin.workloads.errors import ServetwinError
 
 OWN_SERVER = "this server"

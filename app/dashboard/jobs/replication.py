@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.sim.experiments.predict import replication_summary
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.workloads.trace import Trace

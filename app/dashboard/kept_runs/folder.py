@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
-from servetwin.app.text.report_folders import is_run
+from servetwin.app.reports.report_folders import is_run
 from servetwin.sim.records.run import RunError
 
 MOST_ZIP_BYTES = 200_000_000

@@ -8,7 +8,12 @@ from typing import Any
 from servetwin.app.dashboard.kept_runs.folder import new_child
 from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
 from servetwin.app.dashboard.simulations import SimulatedScenario
-from servetwin.app.scenario.scenario_file import SAMPLE, ScenarioFile, Server, parse_scenario_dict
+from servetwin.app.scenario.files.scenario_file import (
+    SAMPLE,
+    ScenarioFile,
+    Server,
+    parse_scenario_dict,
+)
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.sim.records.run import RunError, machine_facts
 from servetwin.workloads.sample import sample_trace

@@ -11,9 +11,14 @@ from html import escape
 import streamlit as st
 
 from servetwin.app.figures import Figure, title_of
-from servetwin.app.pictures.talk_size import PNG_WIDTH_PX, Caption, letters_in_line, talk_layout
-from servetwin.app.pictures.themes import THEMES
-from servetwin.app.text.assets import asset
+from servetwin.app.reports.pictures.talk_size import (
+    PNG_WIDTH_PX,
+    Caption,
+    letters_in_line,
+    talk_layout,
+)
+from servetwin.app.reports.pictures.themes import THEMES
+from servetwin.app.words import asset
 
 SCRIPT = "pictures/pictures.js"
 LIBRARY = "pictures/plotly.min.js"

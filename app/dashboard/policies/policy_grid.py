@@ -8,7 +8,7 @@ import pandas as pd
 
 from servetwin.app.dashboard.jobs.scenario_grid import AXES, parse_numbers, require_few, with_values
 from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
-from servetwin.app.scenario.scenario_file import ScenarioError, ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioError, ScenarioFile
 from servetwin.workloads.errors import ServetwinError
 
 NAME, POLICIES = "name", "policies"

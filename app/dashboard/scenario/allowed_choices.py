@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from servetwin.app.scenario.dashboard_options import Additions
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
+from servetwin.app.scenario.options.common import Additions
 from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
-from servetwin.sim.shapes.catalogue import shipped_hardware, shipped_models
+from servetwin.sim.catalogue.catalogue import shipped_hardware, shipped_models
 from servetwin.sim.step_times.profile import shipped_profiles
 from servetwin.sim.techniques.registry import find_technique
 from servetwin.sim.techniques.technique import Technique

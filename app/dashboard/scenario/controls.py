@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from servetwin.app.dashboard.scenario.allowed_choices import offered, require_all_offered
-from servetwin.app.scenario.scenario_file import (
+from servetwin.app.scenario.files.scenario_file import (
     GENERATED,
     PROFILE,
     SAMPLE,

@@ -9,7 +9,7 @@ import streamlit as st
 from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.dashboard.jobs.job import Job, start_job, watch_job
 from servetwin.app.dashboard.scenario.uploads import unpacked_file, uploads
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.loadtest.recorded.formats.mapped import read
 from servetwin.loadtest.recorded.recorded_run import as_recorded_run
 from servetwin.workloads.tables.mapping import parse_mapping
@@ -39,7 +39,7 @@ class FittedServer:
 
 def fit_server(table: MeasuredTable) -> FittedServer:
     """Fit step times to a table. Raises ``ServetwinError`` where it says too little."""
-    from servetwin.app.twin.recorded_calibration import calibrate_recorded
+    from servetwin.app.calibration.recorded import calibrate_recorded
 
     with unpacked_file(table.name, table.content) as path:
         recorded = as_recorded_run(read(path, parse_mapping(table.columns)), table.name)

@@ -31,7 +31,7 @@ from servetwin.app.dashboard.scenario.uploads import (
     whole_trace,
 )
 from servetwin.app.dashboard.widgets import bound, or_stop, uploader
-from servetwin.app.scenario.scenario_file import (
+from servetwin.app.scenario.files.scenario_file import (
     GENERATED_REQUESTS,
     ScenarioError,
     ScenarioFile,

@@ -18,7 +18,7 @@ import streamlit as st
 from servetwin.app.dashboard.formatting import escaped, plain
 from servetwin.app.dashboard.scenario.own_table import OwnTable, own_table
 from servetwin.app.dashboard.widgets import keep_newest, uploader
-from servetwin.app.scenario.scenario_file import GENERATED, SAMPLE, ScenarioFile
+from servetwin.app.scenario.files.scenario_file import GENERATED, SAMPLE, ScenarioFile
 from servetwin.app.scenario.setting_docs import setting_docs
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.reading import read_trace

@@ -21,7 +21,7 @@ from servetwin.app.dashboard.scenario.controls import (
 )
 from servetwin.app.dashboard.scenario.sidebar import show_scenario
 from servetwin.app.dashboard.scenario.uploads import remember_columns, uploads
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.workloads.errors import ServetwinError, did_you_mean
 
 _PROBLEMS, _FAULTY = "link_problems", "link_faulty"

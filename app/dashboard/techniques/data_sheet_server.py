@@ -3,9 +3,9 @@
 from dataclasses import asdict, dataclass, replace
 
 from servetwin.app.dashboard.scenario.allowed_choices import offered_technique, require_all_offered
-from servetwin.app.pictures.source_line import made_by, server_name
-from servetwin.app.scenario.scenario_file import ScenarioFile, Server
-from servetwin.app.scenario.server_options import technique_name
+from servetwin.app.reports.run_words import made_by, server_name
+from servetwin.app.scenario.files.scenario_file import ScenarioFile, Server
+from servetwin.app.scenario.options.server import technique_name
 from servetwin.sim.techniques.build import build_setup, parse_efficiency
 from servetwin.sim.techniques.setup import Setup
 

@@ -8,9 +8,8 @@ import streamlit as st
 from servetwin.app import figures
 from servetwin.app.dashboard.charts import chart
 from servetwin.app.dashboard.formatting import escaped
-from servetwin.app.text.assets import asset_table
-from servetwin.app.text.explanation import neighbour_lines, verdict
-from servetwin.app.text.metric_labels import METRICS
+from servetwin.app.reports.explanation import neighbour_lines, verdict
+from servetwin.app.words import METRICS, asset_table
 from servetwin.sim.explain.explain import Explanation
 from servetwin.sim.records.durations import duration_unit
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from servetwin.app.scenario.levels.level_sweep_options import GENERATED_REQUESTS, NO_SWEEP
-from servetwin.app.scenario.load_options import LoadChoice
+from servetwin.app.scenario.options.levels import GENERATED_REQUESTS, NO_SWEEP
+from servetwin.app.scenario.options.load import LoadChoice
 from servetwin.loadtest.sweep.level import LevelPlan
 from servetwin.sim.experiments.capacity import all_at_once
 

@@ -6,8 +6,8 @@ from math import ceil
 import numpy as np
 
 import servetwin.sim.step_times.roofline.operators as operators
-from servetwin.sim.shapes.mixers import Mixer
-from servetwin.sim.shapes.model import LayerGroup
+from servetwin.sim.catalogue.mixers import Mixer
+from servetwin.sim.catalogue.model import LayerGroup
 from servetwin.sim.step_times.roofline.batch_pieces import BatchPieces
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.messages import PARTIAL_BYTES, Messages, partial_elements

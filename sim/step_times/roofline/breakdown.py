@@ -12,8 +12,8 @@ import numpy as np
 
 import servetwin.sim.step_times.roofline.operators as counts
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.shapes.hardware import Hardware, Precision
-from servetwin.sim.shapes.model import LayerGroup
+from servetwin.sim.catalogue.hardware import Hardware, Precision
+from servetwin.sim.catalogue.model import LayerGroup
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.operators import Operator
 from servetwin.sim.step_times.roofline.step_cost import StepCost

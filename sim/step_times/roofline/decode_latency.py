@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.shapes.hardware import Hardware
-from servetwin.sim.shapes.mixers import Attention, Mixer
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.mixers import Attention, Mixer
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.roofline.formats import BF16, Format

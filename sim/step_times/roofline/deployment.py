@@ -5,9 +5,9 @@ from functools import cached_property
 from math import ceil
 from typing import Literal
 
-from servetwin.sim.shapes.feed_forward import Experts
-from servetwin.sim.shapes.hardware import Hardware
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.feed_forward import Experts
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.efficiency import DEFAULT, Efficiency
 from servetwin.sim.step_times.roofline.formats import (
     ACTIVATION_BYTES,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Literal
 
-from servetwin.sim.shapes.hardware import Precision
+from servetwin.sim.catalogue.hardware import Precision
 from servetwin.sim.step_times.roofline.quantisation_noise import Grid
 from servetwin.workloads.errors import PolicyError, did_you_mean
 

@@ -6,9 +6,9 @@ nothing is reused, these are the tensors that have a name in a layer of the bund
 
 from dataclasses import dataclass
 
-from servetwin.sim.shapes.feed_forward import Dense, FeedForward
-from servetwin.sim.shapes.mixers import Attention, LatentAttention, Mixer
-from servetwin.sim.shapes.model import LayerGroup
+from servetwin.sim.catalogue.feed_forward import Dense, FeedForward
+from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Mixer
+from servetwin.sim.catalogue.model import LayerGroup
 
 Buffers = tuple[float, ...]
 """Elements per row of each buffer that lives."""

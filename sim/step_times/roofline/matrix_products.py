@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
 
-from servetwin.sim.shapes.feed_forward import Dense, FeedForward
-from servetwin.sim.shapes.mixers import Attention
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.feed_forward import Dense, FeedForward
+from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.model import ModelShape
 
 Kind = Literal["projections", "attention", "FFN"]
 KINDS: tuple[Kind, ...] = ("projections", "attention", "FFN")

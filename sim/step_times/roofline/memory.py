@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 
 from servetwin.policies.config import PolicyConfig, has_token_budget
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.operators import STATE_BYTES
 from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepMemory

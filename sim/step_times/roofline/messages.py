@@ -1,7 +1,7 @@
 """Seconds that the devices of a deployment talk to each other: all-reduces, all-to-alls, rings."""
 
-from servetwin.sim.shapes.feed_forward import Experts, FeedForward
-from servetwin.sim.shapes.mixers import Attention, Mixer, Recurrence
+from servetwin.sim.catalogue.feed_forward import Experts, FeedForward
+from servetwin.sim.catalogue.mixers import Attention, Mixer, Recurrence
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
 from servetwin.sim.step_times.roofline.operators import read_kv_bytes

@@ -11,9 +11,9 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from servetwin.sim.shapes.feed_forward import Dense
-from servetwin.sim.shapes.mixers import Attention, Mixer
-from servetwin.sim.shapes.model import LayerGroup
+from servetwin.sim.catalogue.feed_forward import Dense
+from servetwin.sim.catalogue.mixers import Attention, Mixer
+from servetwin.sim.catalogue.model import LayerGroup
 from servetwin.sim.step_times.roofline.deployment import Deployment, Parallel
 from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import servetwin.sim.step_times.roofline.operators as counts
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.shapes.model import LayerGroup
+from servetwin.sim.catalogue.model import LayerGroup
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.operators import Operator
 

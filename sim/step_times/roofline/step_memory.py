@@ -9,8 +9,8 @@ nothing that grows with the pairs. A test measures the peak of the bundled engin
 from dataclasses import dataclass, replace
 from math import ceil
 
-from servetwin.sim.shapes.mixers import Attention, Mixer
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.mixers import Attention, Mixer
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.layer_buffers import Buffers, LayerBuffers
 
 LOGIT_BYTES = 4

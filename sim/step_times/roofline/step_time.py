@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from servetwin.policies.batch import Batch, BatchShape
 from servetwin.policies.lockstep import Lockstep
-from servetwin.sim.shapes.mixers import Attention
+from servetwin.sim.catalogue.mixers import Attention
 from servetwin.sim.step_times.piecewise import NEVER, RunPieces
 from servetwin.sim.step_times.roofline.affine_step_time import RooflineStepTime
 from servetwin.sim.step_times.roofline.deployment import Deployment

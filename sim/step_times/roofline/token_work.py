@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from servetwin.sim.shapes.mixers import Mixer
-from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.catalogue.mixers import Mixer
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.step_times.roofline.matrix_products import KINDS, Kind
 from servetwin.sim.step_times.roofline.operators import STATE_FLOPS, kv_sharing, visible
 

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from servetwin.sim.shapes.catalogue import plain_name
+from servetwin.sim.catalogue.catalogue import plain_name
 from servetwin.workloads.errors import ProfileError, did_you_mean
 
 PACKAGES = ("aiconfigurator_core", "aisimulate_core")

@@ -16,8 +16,8 @@ from math import sqrt
 import numpy as np
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.shapes.feed_forward import Experts
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.feed_forward import Experts
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
 from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
 from servetwin.sim.step_times.roofline.links import Link

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from servetwin.app.text.explanation import explanation_lines, slowest_lines, verdict
+from servetwin.app.reports.explanation import explanation_lines, slowest_lines, verdict
 from servetwin.sim.explain.explain import PARTS, Explanation, Neighbours
 from tests.support.command import servetwin
 from tests.support.paths import SAMPLE

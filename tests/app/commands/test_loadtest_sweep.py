@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from servetwin.app.cli import app
-from servetwin.loadtest.sweep.sweep_record import load_sweep
+from servetwin.loadtest.sweep.sweep import load_sweep
 from servetwin.sim.records.run import load_run
 from tests.support.mock_endpoint import mocked, plan
 from tests.support.paths import ROOT

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="pictures need plotly")
 
-from servetwin.app.scenario.pictures.picture_options import RunChart
+from servetwin.app.scenario.options.common import RunChart
 from tests.support.command import refused, servetwin
 from tests.support.paths import SAMPLE
 

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from servetwin.app.scenario.sweeps.sweep_file import RATE, SweepError, SweepFile
+from servetwin.app.scenario.files.sweep_file import RATE, SweepError, SweepFile
 from servetwin.sim.experiments import ray_cluster, sweep
 from servetwin.sim.experiments.sweep import FIGURE_MEANINGS
 from tests.support.command import refused, servetwin

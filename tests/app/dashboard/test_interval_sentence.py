@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app.dashboard.interval_sentence import interval_sentence
 from servetwin.app.dashboard.simulations import simulate
-from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.app.scenario.files.scenario_file import parse_scenario
 
 
 @pytest.mark.parametrize(

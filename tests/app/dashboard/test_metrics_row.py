@@ -2,7 +2,7 @@
 
 from servetwin.app.dashboard.metrics_row import PARTS, shown_metrics
 from servetwin.app.dashboard.simulations import simulate
-from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.app.scenario.files.scenario_file import parse_scenario
 
 
 def test_labels_have_their_units() -> None:

@@ -6,7 +6,7 @@ from servetwin.app.dashboard import simulations
 from servetwin.app.dashboard.prefix_advice import only_prefix_cache_differs, prefix_advice
 from servetwin.app.dashboard.scenario.uploads import Upload
 from servetwin.app.dashboard.simulations import SimulatedScenario
-from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 

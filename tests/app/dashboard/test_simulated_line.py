@@ -8,7 +8,7 @@ from servetwin.app.dashboard.scenario.controls import OWN
 from servetwin.app.dashboard.scenario.uploads import Upload
 from servetwin.app.dashboard.simulated_line import simulated_line
 from servetwin.app.dashboard.simulations import simulate
-from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 

@@ -9,7 +9,7 @@ import pytest
 from servetwin.app.dashboard import simulations
 from servetwin.app.dashboard.scenario.uploads import Upload
 from servetwin.app.dashboard.simulations import finished_replications, replications, simulate
-from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from tests.support.dashboard_app import page_test
 
 _SCRIPT = """
 import streamlit as st
 from servetwin.app.dashboard.slo_share import share_input
-from servetwin.app.scenario.scenario_file import Limits, ScenarioFile
+from servetwin.app.scenario.files.scenario_file import Limits, ScenarioFile
 
 base = ScenarioFile(slo=Limits(percentile=st.session_state.get("percentile", 99.0)))
 st.caption(repr(share_input("policies_share", "share", base, "What it is.")))

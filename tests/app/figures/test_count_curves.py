@@ -3,7 +3,7 @@
 import pytest
 
 from servetwin.app import figures
-from servetwin.app.scenario.how_many.answers import Answer, CurvePoint
+from servetwin.app.scenario.answers import Answer, CurvePoint
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.records.metrics import SLO
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from servetwin.app.scenario.idle_settings import idle_settings, unread_settings
+from servetwin.app.scenario.scenarios import idle_settings, unread_settings
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import PRESETS
 from servetwin.sim.experiments.scenario import Scenario

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.policy_options import PolicyOptions
-from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.app.scenario.files.scenario_file import parse_scenario
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import build_scenario
-from servetwin.app.scenario.server_options import ServerOptions
 from servetwin.app.scenario.servers import Servers
 from servetwin.policies.presets import PRESETS
 from servetwin.sim.experiments.scenario import Scenario

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.files.technique_scenario import (
+    TechniqueScenario,
+    read_technique_scenario,
+)
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import build_scenario
-from servetwin.app.scenario.server_options import ServerOptions
-from servetwin.app.scenario.technique_scenario import TechniqueScenario, read_technique_scenario
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.roofline.server import RooflineServer

@@ -8,7 +8,7 @@ from typer.main import get_command
 
 from servetwin.app.cli import app
 from servetwin.app.dashboard.scenario.controls import CONTROLS
-from servetwin.app.scenario.scenario_file import ScenarioFile, Workload
+from servetwin.app.scenario.files.scenario_file import ScenarioFile, Workload
 from servetwin.app.scenario.setting_docs import filled_help, section_docs, setting_docs
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import SCHEDULERS
@@ -70,7 +70,7 @@ def test_an_option_has_the_sentence_below_its_field_as_help(command: str) -> Non
 
 
 def test_an_option_of_a_group_above_has_the_sentence_there() -> None:
-    place = "servetwin.app.scenario.trace_options:TraceOptions"
+    place = "servetwin.app.scenario.options.trace:TraceOptions"
     assert filled_help(f"{{{place}.start_s}}") == "Window start, s."
     assert filled_help(f"{{{place}.estimate_cv}}").startswith("Error of the declared")
     with pytest.raises(KeyError):

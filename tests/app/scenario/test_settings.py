@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.scenario.cluster_options import ClusterOptions
-from servetwin.app.scenario.policy_options import PolicyOptions
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.scenarios import build_scenario
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import (

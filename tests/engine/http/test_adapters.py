@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from servetwin.app.scenario.engine_options import EngineChoice
+from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.engine.http.engine_server import EngineServer
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import model_preset

@@ -17,7 +17,7 @@ import pytest
 
 from servetwin.loadtest.mock.truth import Truth
 from servetwin.loadtest.report.report import render_report
-from servetwin.loadtest.report.token_count_warnings import token_count_warnings
+from servetwin.loadtest.report.token_counts import token_count_warnings
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.sim.records.run import Run
 from tests.support.mock_endpoint import chat, completions, evenly, load_all, mocked, plan, truths

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from servetwin.loadtest.http import http_client
+from servetwin.loadtest.http import transport as http_client
 from servetwin.loadtest.report.load_notes import PROMPT_TEXT, hint
 from servetwin.loadtest.report.report import render_report
-from servetwin.loadtest.report.token_count_warnings import token_count_warnings
+from servetwin.loadtest.report.token_counts import token_count_warnings
 from servetwin.loadtest.run.client import run_load_test
 from tests.support.mock_endpoint import Loaded, chat, completions, evenly, load_all, mocked, plan
 

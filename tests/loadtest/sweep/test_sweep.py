@@ -2,11 +2,24 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from servetwin.loadtest.sweep.level import COMPLETED, LevelPlan
-from servetwin.loadtest.sweep.sweep import ALL_LEVELS, MISSED_ALONE, NARROW, Sweep
+from servetwin.loadtest.sweep.sweep import (
+    ALL_LEVELS,
+    MISSED_ALONE,
+    NARROW,
+    SWEEP,
+    KeptSweep,
+    Sweep,
+    is_sweep,
+    load_sweep,
+    rates_between,
+    users_between,
+)
+from servetwin.sim.records.run import RunError
 from servetwin.workloads.errors import EndedEarly
 from tests.support.swept_levels import settings, swept, with_late_level
 
@@ -63,3 +76,30 @@ def test_an_end_without_a_rate_ends_the_sweep() -> None:
 def test_a_sweep_is_the_same_from_json(of: str) -> None:
     sweep = swept(of)  # type: ignore[arg-type]
     assert Sweep.of_dict(json.loads(json.dumps(sweep.as_dict()))) == sweep
+
+
+def test_rates_are_at_equal_distances_inside() -> None:
+    assert rates_between(1.0, 5.0, 3) == pytest.approx([2.0, 3.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    ("most", "count", "users"),
+    [(9.0, 4, [3, 5, 7, 9]), (3.2, 6, [2, 3]), (0.4, 2, [2]), (100.0, 1, [100])],
+)
+def test_users_are_whole_and_differ(most: float, count: int, users: list[int]) -> None:
+    assert users_between(most, count) == users
+
+
+def test_a_sweep_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    sweep = swept(load_tests=4)
+    assert not is_sweep(tmp_path)
+    KeptSweep(sweep).save(tmp_path)
+    assert is_sweep(tmp_path)
+    assert load_sweep(tmp_path) == sweep
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"sweep": {"of": "slo"}}'])
+def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / SWEEP).write_text(text)
+    with pytest.raises(RunError, match=SWEEP):
+        load_sweep(tmp_path)

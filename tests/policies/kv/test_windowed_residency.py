@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.kv.windowed import Residency
-from servetwin.sim.shapes.feed_forward import Dense
-from servetwin.sim.shapes.mixers import Attention
-from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.catalogue.feed_forward import Dense
+from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 
 
 def kept(config: PolicyConfig, positions: int) -> int:

@@ -14,7 +14,7 @@ from servetwin.sim.core.pools import Pool
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import ApiLatency, FloatArray, LinearStepTime
-from servetwin.sim.theory import closed_loop
+from servetwin.sim.theory.queues import closed_loop
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.generate import ClosedLoopSpec, generate_closed_loop
 from servetwin.workloads.generators.lengths import IntArray

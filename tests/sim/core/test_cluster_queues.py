@@ -8,7 +8,7 @@ from servetwin.policies.routers.replica_loads import RouterConfig
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.step_times.step_time import LinearStepTime
-from servetwin.sim.theory import md1_wait_s, tandem_sojourn_s
+from servetwin.sim.theory.queues import md1_wait_s, tandem_sojourn_s
 from tests.support.checked import request
 from tests.support.effort import REDUCTION, WIDENING
 

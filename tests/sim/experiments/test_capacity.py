@@ -26,7 +26,6 @@ from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario, replicate
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.step_times.profile import Profile, load_profile
-from servetwin.sim.theory.selftest.case import ONE_SLOT, poisson_arrivals_s, trace
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.sample import sample_trace
 from servetwin.workloads.trace import Trace
@@ -34,6 +33,7 @@ from servetwin.workloads.transform import limit
 from tests.support.command import refused, servetwin
 from tests.support.effort import REDUCTION, WIDENING
 from tests.support.paths import SAMPLE
+from tests.support.queue_cases.case import ONE_SLOT, poisson_arrivals_s, trace
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.scenario.server_options import ServerOptions
+from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.sim.experiments.counted import times
 from servetwin.sim.experiments.devices import devices, devices_of
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import gamma
 
-import servetwin.sim.theory as theory
-import servetwin.sim.theory.selftest.case as case
+import tests.support.queue_cases.case as case
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.experiments.counted import Replicas, Users, times
 from servetwin.sim.experiments.how_many import (
@@ -33,6 +32,7 @@ from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.experiments.turning_point import TurningPoint
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.step_times.profile import Profile, load_profile
+from servetwin.sim.theory.queues import mmc_wait_quantile_s
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
 from servetwin.workloads.request import Request
@@ -73,9 +73,7 @@ class Slots(Replicas):
 def test_the_fewest_slots_are_those_of_erlang(wait_s: float, slots: int) -> None:
     """The smallest c of M/M/c with which 90 % wait at most so long (Erlang 1917)."""
     rate_per_s = 3.0
-    fitting = (
-        c for c in range(4, 20) if theory.mmc_wait_quantile_s(0.9, c, rate_per_s, 1.0) <= wait_s
-    )
+    fitting = (c for c in range(4, 20) if mmc_wait_quantile_s(0.9, c, rate_per_s, 1.0) <= wait_s)
     assert next(fitting) == slots
     trace = exponential_trace(4, rate_per_s, 12_000 // REDUCTION)
     target = SLOTarget(SLO(ttft_s=wait_s + STEP_S), 0.9)

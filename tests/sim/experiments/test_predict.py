@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from servetwin.app.scenario.scenario_file import ScenarioFile, parse_scenario
+from servetwin.app.scenario.files.scenario_file import ScenarioFile, parse_scenario
 from servetwin.sim.experiments.predict import (
     Interval,
     difference,

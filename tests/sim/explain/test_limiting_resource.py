@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.sim.core.recorder import STEP_COLUMNS
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.explain.bottleneck import find_bottleneck

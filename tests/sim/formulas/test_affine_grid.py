@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.formulas.affine_grid import AffineGrid
+from tests.support.formulas.affine_grid import AffineGrid
 
 
 def test_the_grid_over_minus_one_to_three() -> None:

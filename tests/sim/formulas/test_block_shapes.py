@@ -4,13 +4,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from servetwin.sim.formulas.block_shapes import block_shapes
-from servetwin.sim.shapes.catalogue import find_model
-from servetwin.sim.shapes.feed_forward import Dense
-from servetwin.sim.shapes.mixers import Attention
-from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.feed_forward import Dense
+from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.step_times.roofline.matrix_products import model_products
 from servetwin.workloads.errors import PolicyError
+from tests.support.formulas.block_shapes import block_shapes
 
 FloatArray = npt.NDArray[np.float64]
 LLAMA = find_model("llama-2-7b")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from servetwin.sim.formulas.distillation import distillation_loss
+from tests.support.formulas.distillation import distillation_loss
 
 
 def test_distillation_loss() -> None:

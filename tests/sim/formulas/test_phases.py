@@ -4,16 +4,16 @@ import pytest
 
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import build_scheduler
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.formulas.phases import (
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.request import Request
+from tests.support.formulas.phases import (
     Phases,
     activation_bytes,
     batch_where_kv_outweighs_weights,
     decode_traffic_ratio,
 )
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.step_times.step_time import LinearStepTime
-from servetwin.workloads.request import Request
 
 GPT_3 = find_model("gpt-3-175b")
 A100 = find_hardware("a100-80gb")

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.formulas.speculation import (
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.step_times.acceptance import Chain
+from servetwin.sim.step_times.roofline.formats import BF16
+from servetwin.sim.techniques.drafting import SpeculativeDecoding
+from servetwin.sim.techniques.memory import WeightOffload
+from servetwin.sim.techniques.setup import Setup
+from servetwin.workloads.errors import PolicyError
+from tests.support.decoding_techniques import base, gain, ideal
+from tests.support.formulas.speculation import (
     best_drafts,
     drafted_pass_s,
     needed_alpha,
@@ -17,15 +25,7 @@ from servetwin.sim.formulas.speculation import (
     speed_up,
     streamed_pass_s,
 )
-from servetwin.sim.formulas.techniques import routed_cost, small_first_cost
-from servetwin.sim.shapes.catalogue import find_model
-from servetwin.sim.step_times.acceptance import Chain
-from servetwin.sim.step_times.roofline.formats import BF16
-from servetwin.sim.techniques.drafting import SpeculativeDecoding
-from servetwin.sim.techniques.memory import WeightOffload
-from servetwin.sim.techniques.setup import Setup
-from servetwin.workloads.errors import PolicyError
-from tests.support.decoding_techniques import base, gain, ideal
+from tests.support.formulas.techniques import routed_cost, small_first_cost
 
 
 # Closed forms

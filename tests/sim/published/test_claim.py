@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.sim.published.claim import Claim, Number
+from tests.support.published.claim import Claim, Number
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@
 
 import pytest
 
-from servetwin.app.scenario.technique_scenario import read_technique_scenario
-from servetwin.sim.published.effects import EFFECTS, MEASURED, PublishedEffect, measured_effects
-from servetwin.sim.published.errors import ERRORS
-from servetwin.sim.published.tables import TABLES
-from servetwin.sim.shapes.catalogue import find_model
+from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.techniques.effects import METRICS, REPLICATIONS, Effect
 from servetwin.sim.techniques.quality import quality_of
+from tests.support.published.effects import EFFECTS, MEASURED, PublishedEffect, measured_effects
+from tests.support.published.errors import ERRORS
+from tests.support.published.tables import TABLES
 
 pytestmark = pytest.mark.slow
 Found = dict[str, tuple[PublishedEffect, Effect]]

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from servetwin.sim.published.tables import TABLES, find_table
-from servetwin.workloads.errors import PolicyError
+from tests.support.published.tables import TABLES
 
 SIMULATED = "frameworks"
 NAMES = [pytest.param(n, marks=pytest.mark.slow) if n == SIMULATED else n for n in TABLES]
@@ -27,11 +26,3 @@ def test_there_are_hundreds_of_figures() -> None:
 def test_all_75_cells_of_intensity_are_compared() -> None:
     cells = re.compile(r"(projections|attention|FFN), n = \d+, l = \d+")
     assert sum(bool(cells.fullmatch(c.what)) for c in TABLES["intensity"].rows()) == 75
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"), [("afine-quantisation", "did you mean 'affine-quantisation'?"), ("", "there")]
-)
-def test_an_unknown_table_is_refused_with_the_nearest(name: str, hint: str) -> None:
-    with pytest.raises(PolicyError, match=f"--table: unknown table '{name}'; {hint}"):
-        find_table(name)

@@ -16,7 +16,7 @@ from servetwin.sim.records.steady_part import (
     number_found,
     steady_part,
 )
-from servetwin.sim.theory import mg1_wait_s
+from servetwin.sim.theory.queues import mg1_wait_s
 from tests.support.figure_frames import requests_frame
 
 WHOLE = st.lists(st.integers(-1000, 1000).map(lambda n: 5 * n), min_size=50, max_size=200)

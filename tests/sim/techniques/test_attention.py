@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servetwin.sim.shapes.catalogue import find_model
-from servetwin.sim.shapes.feed_forward import Dense
-from servetwin.sim.shapes.mixers import Attention, LatentAttention, Mixer
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.feed_forward import Dense
+from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Mixer
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import DEFAULT, IDEAL, Efficiency
 from servetwin.sim.step_times.roofline.operators import decode_attention

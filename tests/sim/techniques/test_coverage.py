@@ -1,4 +1,4 @@
-"""The coverage table names tests that are there; every technique has a section and a test."""
+"""The table of claims names tests that are there; every technique has a section and a test."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from servetwin.sim.techniques.registry import TECHNIQUES
+from tests.support.evidence import rows
 from tests.support.paths import DOCS, ROOT
 
-PAGE = DOCS / "techniques" / "coverage.md"
 ITEMS = {
     "1.1": 20,
     "1.2": 16,
@@ -18,22 +18,19 @@ ITEMS = {
 }
 """Numbered items of the checklist, by section."""
 
-ROW = re.compile(r"^\| ([\d.]+)[^|]*\| .* \| `([^`]+)::([^`]+)` \|$")
+
+def claims() -> list[tuple[str, str, str]]:
+    cells = [(item.split()[0], test.strip("`").split("::")) for item, _, test in rows("claims")]
+    return [(item, file, name) for item, (file, name) in cells]
 
 
-def rows() -> list[tuple[str, str, str]]:
-    lines = PAGE.read_text().splitlines()
-    found = [match.groups() for line in lines if (match := ROW.match(line))]
-    return [(item, file, name) for item, file, name in found]
-
-
-@pytest.mark.parametrize(("item", "file", "name"), rows())
+@pytest.mark.parametrize(("item", "file", "name"), claims())
 def test_what_the_table_names_is_a_test(item: str, file: str, name: str) -> None:
     assert re.search(rf"^def {re.escape(name)}\(", (ROOT / file).read_text(), re.MULTILINE), item
 
 
 def test_every_item_of_the_checklist_has_a_row() -> None:
-    covered = {item for item, _, _ in rows()}
+    covered = {item for item, _, _ in claims()}
     wanted = {f"{part}.{n}" for part, count in ITEMS.items() for n in range(1, count + 1)}
     assert wanted <= covered, sorted(wanted - covered)
 

@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.formulas.speculation import drafted_pass_s, plain_step_s
-from servetwin.sim.formulas.techniques import early_exit_gain_limit, routed_cost
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.shapes.hardware import Hardware
 from servetwin.sim.step_times.acceptance import Blockwise, Chain, Diffusion, Tree
 from servetwin.sim.step_times.roofline.deployment import (
     Drafting,
@@ -40,6 +38,8 @@ from tests.support.decoding_techniques import (
     ideal,
     law_of,
 )
+from tests.support.formulas.speculation import drafted_pass_s, plain_step_s
+from tests.support.formulas.techniques import early_exit_gain_limit, routed_cost
 
 H100: Hardware = find_hardware("h100")
 

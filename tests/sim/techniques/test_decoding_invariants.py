@@ -9,12 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.formulas.speculation import drafted_pass_s, plain_step_s
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.catalogue import find_model
-from servetwin.sim.shapes.model import ModelShape
 from servetwin.sim.step_times.acceptance import Verifier
 from servetwin.sim.step_times.roofline.deployment import (
     Offload,
@@ -37,6 +36,7 @@ from tests.support.decoding_techniques import (
     gain,
     law_of,
 )
+from tests.support.formulas.speculation import drafted_pass_s, plain_step_s
 
 
 def together(count: int, prompt: int, output: int) -> Trace:

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.formulas.speculation import drafted_pass_s, period, plain_step_s
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.operators import head_operator, linear_operators
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
@@ -22,6 +21,7 @@ from tests.support.decoding_techniques import (
     ideal,
     law_of,
 )
+from tests.support.formulas.speculation import drafted_pass_s, period, plain_step_s
 
 
 # Step times

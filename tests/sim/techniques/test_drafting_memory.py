@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.formulas.speculation import drafted_pass_s, plain_step_s
-from servetwin.sim.shapes.catalogue import find_model
-from servetwin.sim.shapes.hardware import Hardware
 from servetwin.sim.step_times.acceptance import Chain, StoppedChain
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
@@ -19,6 +18,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError
 from tests.support.decoding_techniques import A100, TARGET, apart, base, law_of
+from tests.support.formulas.speculation import drafted_pass_s, plain_step_s
 
 LARGE, SMALL = find_model("llama-2-13b"), find_model("llama-2-7b")
 LINK = 4e9

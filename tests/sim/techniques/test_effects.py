@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.scenario.technique_scenario import read_technique_scenario
+from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.published.effects import ParallelAndSplit
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.sim.techniques.effects import METRICS, Change, Effect, Laboratory, compare
 from servetwin.sim.techniques.experiment import Experiment
@@ -19,6 +18,7 @@ from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.request import Request
 from tests.support.command import refused, servetwin
 from tests.support.effort import FULL
+from tests.support.published.effects import ParallelAndSplit
 
 pytestmark = pytest.mark.slow
 

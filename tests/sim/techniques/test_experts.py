@@ -5,9 +5,9 @@ from typing import Literal
 
 import pytest
 
-from servetwin.sim.shapes.catalogue import find_model
-from servetwin.sim.shapes.feed_forward import Dense, Experts
-from servetwin.sim.shapes.model import ModelShape
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.feed_forward import Dense, Experts
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.experts import MixtureOfExperts
 from servetwin.workloads.errors import PolicyError
 from tests.support.attention_techniques import LLAMA, applied, ideal, layers_of, step_s

@@ -6,15 +6,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from servetwin.policies.batch import BatchShape
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.formulas.techniques import (
-    flash_traffic_elements,
-    score_elements,
-    split_gain_limit,
-    standard_traffic_elements,
-)
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.operators import prefill_attention
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
@@ -29,6 +23,12 @@ from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
+from tests.support.formulas.techniques import (
+    flash_traffic_elements,
+    score_elements,
+    split_gain_limit,
+    standard_traffic_elements,
+)
 from tests.support.kernel_techniques import (
     BYTES_PER_S,
     KV_BYTES,

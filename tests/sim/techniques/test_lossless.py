@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.registry import TECHNIQUES

@@ -9,17 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.formulas.techniques import (
-    break_even_bytes_per_s,
-    break_even_rank,
-    fetch_s_per_token,
-    low_rank_elements,
-    recompute_s_per_token,
-    token_passes,
-)
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.memory import KVCache, KVOffload, LowRankKV, WeightOffload
@@ -28,6 +20,14 @@ from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
+from tests.support.formulas.techniques import (
+    break_even_bytes_per_s,
+    break_even_rank,
+    fetch_s_per_token,
+    low_rank_elements,
+    recompute_s_per_token,
+    token_passes,
+)
 from tests.support.offloading import A100, ideal, opt_13b, phone
 
 LLAMA = find_model("llama-2-7b")

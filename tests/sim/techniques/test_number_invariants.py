@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.shapes.hardware import Hardware
 from servetwin.sim.step_times.roofline.bounds import check_bounds
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import Efficiency

@@ -7,9 +7,8 @@ from math import inf
 import pytest
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.formulas.techniques import ideal_request_s
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.shapes.hardware import Hardware
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.roofline.formats import (
@@ -47,6 +46,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 from servetwin.sim.techniques.toggles import Toggles
 from servetwin.workloads.errors import PolicyError, ServetwinError
+from tests.support.formulas.techniques import ideal_request_s
 from tests.support.number_techniques import (
     A100,
     GPT3,

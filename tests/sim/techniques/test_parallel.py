@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import ClusterConfig
-from servetwin.sim.formulas.techniques import bubble_share, makespan_s
 from servetwin.sim.records.run import Run
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.shapes.model import ModelShape
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.links import Link
 from servetwin.sim.step_times.roofline.operators import (
@@ -34,6 +33,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
+from tests.support.formulas.techniques import bubble_share, makespan_s
 from tests.support.parallel_techniques import (
     A100,
     FREE,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.techniques.published_quality import PublishedQuality
 from servetwin.sim.techniques.quality import (
     EXAMPLE,

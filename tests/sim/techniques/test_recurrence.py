@@ -2,10 +2,10 @@
 
 import pytest
 
-from servetwin.sim.shapes.catalogue import find_model
-from servetwin.sim.shapes.feed_forward import Dense
-from servetwin.sim.shapes.mixers import Attention, Recurrence
-from servetwin.sim.shapes.model import LayerGroup, ModelShape
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.feed_forward import Dense
+from servetwin.sim.catalogue.mixers import Attention, Recurrence
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.techniques.recurrence import LinearAttention, StateSpace
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError

@@ -2,8 +2,7 @@
 
 import pytest
 
-from servetwin.sim.formulas.techniques import overlap_block_tokens
-from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.step_times.roofline.links import Link
 from servetwin.sim.step_times.roofline.operators import (
     prefill_attention,
@@ -14,6 +13,7 @@ from servetwin.sim.techniques.parallel import (
 )
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError
+from tests.support.formulas.techniques import overlap_block_tokens
 from tests.support.parallel_techniques import FREE, GQA, MHA, MIXTURE, ideal, rows_s
 
 

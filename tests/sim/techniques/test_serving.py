@@ -13,10 +13,8 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
 from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import Sequence as ServedSequence
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.formulas.phases import Phases
-from servetwin.sim.formulas.techniques import chunk_passes, kv_tokens_read
-from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.step_time import LinearStepTime
@@ -35,9 +33,11 @@ from servetwin.sim.techniques.serving import (
 )
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
-from servetwin.sim.theory import exponential_slot_efficiency
+from servetwin.sim.theory.batches import exponential_slot_efficiency
 from servetwin.workloads.errors import PolicyError
 from tests.support.checked import CheckedScheduler, request
+from tests.support.formulas.phases import Phases
+from tests.support.formulas.techniques import chunk_passes, kv_tokens_read
 from tests.support.serving_techniques import A100, LLAMA, ONE_SECOND, REAL, by_name, pair, simulated
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from servetwin.policies.config import PrefixIndex as PrefixIndexName
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.formulas.techniques import shared_prefix_hit_rate, token_passes
 from servetwin.sim.techniques.effects import Laboratory
 from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.memory import KVCache
@@ -19,9 +18,10 @@ from servetwin.sim.techniques.serving import (
     PrefixCache,
 )
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.theory import copy_on_write
+from servetwin.sim.theory.serving import copy_on_write
 from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
+from tests.support.formulas.techniques import shared_prefix_hit_rate, token_passes
 from tests.support.serving_techniques import ONE_SECOND, REAL, pair, simulated
 
 pytestmark = pytest.mark.slow

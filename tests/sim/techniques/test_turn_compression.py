@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.shapes.catalogue import find_model
 from servetwin.sim.techniques.attention import KVBudget
 from servetwin.sim.techniques.memory import LowRankKV, TurnCompression
 from servetwin.workloads.errors import PolicyError

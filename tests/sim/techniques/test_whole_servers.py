@@ -3,8 +3,8 @@
 import pytest
 
 from servetwin.policies.presets import find_preset
-from servetwin.sim.published.frameworks import SERVERS
 from servetwin.sim.techniques.eager import with_eager_kernels
+from tests.support.published.frameworks import SERVERS
 from tests.support.serving_techniques import equal_kernels, gain_over_static
 
 pytestmark = pytest.mark.slow

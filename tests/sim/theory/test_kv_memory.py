@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import servetwin.sim.theory as theory
 from servetwin.policies.config import PolicyConfig, Reservation
 from servetwin.policies.kv.contiguous import ContiguousKV
 from servetwin.policies.sequence import Sequence
+from servetwin.sim.theory.serving import (
+    ForkedBlocks,
+    copy_on_write,
+    mean_paged_waste_tokens,
+    region_use,
+    sampled_paged_waste_tokens,
+    sampled_region_use,
+)
 from tests.support.markov import FEW
 
 PROMPTS, OUTPUTS = [100, 30, 7, 400], [50, 200, 9, 100]
@@ -28,7 +35,7 @@ def test_region_use_is_the_time_average_of_what_contiguous_memory_holds(
         assert memory.reserve(seq, prompt)
         for step in np.arange(output) + 0.5:
             held += [1, prompt + step, output - step, seq.region_tokens]
-    use = theory.sampled_region_use(PROMPTS, OUTPUTS, reservation, 512)
+    use = sampled_region_use(PROMPTS, OUTPUTS, reservation, 512)
     expected = held[1:] / held[0]
     found = [use.live_tokens, use.reserved_tokens, use.allocated_tokens]
     assert found == pytest.approx(expected.tolist(), rel=1e-12)
@@ -42,9 +49,9 @@ def test_region_use_from_moments_is_that_of_an_independent_sample(
 ) -> None:
     pairs = np.array(list(product(PROMPTS, [20, 60, 100])))
     cv = float(np.std([20, 60, 100])) / 60
-    moments = theory.region_use(float(np.mean(PROMPTS)), 60.0, cv, region_tokens)
+    moments = region_use(float(np.mean(PROMPTS)), 60.0, cv, region_tokens)
     reservation: Reservation = "max" if region_tokens else "exact"
-    sample = theory.sampled_region_use(pairs[:, 0], pairs[:, 1], reservation, 512)
+    sample = sampled_region_use(pairs[:, 0], pairs[:, 1], reservation, 512)
     assert moments.live_tokens == pytest.approx(sample.live_tokens)
     assert moments.reserved_tokens == pytest.approx(sample.reserved_tokens)
     if region_tokens:
@@ -54,19 +61,19 @@ def test_region_use_from_moments_is_that_of_an_independent_sample(
 
 
 def test_paged_waste_of_16_token_blocks() -> None:
-    assert theory.mean_paged_waste_tokens(16) == 7.5
+    assert mean_paged_waste_tokens(16) == 7.5
 
 
 @given(st.lists(st.tuples(FEW, st.integers(1, 70)), min_size=1, max_size=5), FEW)
 def test_sampled_paged_waste_counts_every_step(pairs: list[tuple[int, int]], block: int) -> None:
     waste = [-length % block for p, o in pairs for length in range(p + 1, p + o + 1)]
     prompts, outputs = zip(*pairs, strict=True)
-    sampled = theory.sampled_paged_waste_tokens(prompts, outputs, block)
+    sampled = sampled_paged_waste_tokens(prompts, outputs, block)
     assert sampled == pytest.approx(np.mean(waste))
 
 
 def test_copy_on_write_numbers() -> None:
-    assert theory.copy_on_write(100, 50, 4, 16) == theory.ForkedBlocks(22, 40, 3)
+    assert copy_on_write(100, 50, 4, 16) == ForkedBlocks(22, 40, 3)
 
 
 def forked_block_table(prompt: int, output: int, samples: int, block: int) -> tuple[int, int]:
@@ -89,6 +96,6 @@ def forked_block_table(prompt: int, output: int, samples: int, block: int) -> tu
 def test_copy_on_write_is_what_block_tables_do(
     prompt: int, output: int, samples: int, block: int
 ) -> None:
-    forked = theory.copy_on_write(prompt, output, samples, block)
+    forked = copy_on_write(prompt, output, samples, block)
     assert (forked.blocks, forked.copies) == forked_block_table(prompt, output, samples, block)
     assert forked.unshared_blocks == samples * -(-(prompt + output) // block)

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import gamma
 
-import servetwin.sim.theory as theory
+from servetwin.sim.theory.queues import (
+    erlang_b,
+    erlang_c,
+    kaufman_roberts,
+    mg_infinity_probability,
+    mg_infinity_quantile,
+    mm1_sojourn_s,
+    mmc_wait_quantile_s,
+    mmc_wait_s,
+)
 from tests.support.markov import FEW, LOADS, TIMES, Moves, State, steady_state
 
 
@@ -18,18 +27,18 @@ from tests.support.markov import FEW, LOADS, TIMES, Moves, State, steady_state
     [(7, 5, 0.1205186), (8, 8, 0.2355703), (16, 12, 0.0604126), (64, 60, 0.0603627)],
 )
 def test_erlang_b(servers: int, load: float, blocking: float) -> None:
-    assert theory.erlang_b(servers, load) == pytest.approx(blocking, abs=5e-8)
+    assert erlang_b(servers, load) == pytest.approx(blocking, abs=5e-8)
 
 
 @given(st.integers(1, 60), st.floats(0.01, 80))
 def test_erlang_b_is_the_direct_sum(servers: int, load: float) -> None:
     weights = [load**n / factorial(n) for n in range(servers + 1)]
-    assert theory.erlang_b(servers, load) == pytest.approx(weights[-1] / sum(weights))
+    assert erlang_b(servers, load) == pytest.approx(weights[-1] / sum(weights))
 
 
 def test_erlang_b_of_very_many_servers_neither_overflows_nor_vanishes() -> None:
     """At load = servers = c the loss tends to sqrt(2 / (pi c))."""
-    assert theory.erlang_b(10**5, 10**5) == pytest.approx(sqrt(2 / (np.pi * 1e5)), rel=3e-3)
+    assert erlang_b(10**5, 10**5) == pytest.approx(sqrt(2 / (np.pi * 1e5)), rel=3e-3)
 
 
 def test_erlang_c_and_its_wait_are_those_of_the_birth_death_process() -> None:
@@ -41,8 +50,8 @@ def test_erlang_c_and_its_wait_are_those_of_the_birth_death_process() -> None:
 
     law = steady_state([(n,) for n in range(220)], rates)
     queue = float(law @ np.maximum(np.arange(220) - servers, 0))
-    assert theory.erlang_c(servers, rate) == pytest.approx(law[servers:].sum(), rel=1e-9)
-    assert theory.mmc_wait_s(servers, rate, 1.0) == pytest.approx(queue / rate, rel=1e-9)
+    assert erlang_c(servers, rate) == pytest.approx(law[servers:].sum(), rel=1e-9)
+    assert mmc_wait_s(servers, rate, 1.0) == pytest.approx(queue / rate, rel=1e-9)
 
 
 def test_mmc_wait_quantile_is_that_of_the_mix_of_erlang_waits() -> None:
@@ -51,18 +60,18 @@ def test_mmc_wait_quantile_is_that_of_the_mix_of_erlang_waits() -> None:
     weights = [load**n / factorial(n) for n in range(servers)]
     weights += [load**3 / 6 * 0.8**n for n in found]
     law = np.array(weights) / sum(weights)
-    mark = theory.mmc_wait_quantile_s(0.9, servers, load, 1.0)
+    mark = mmc_wait_quantile_s(0.9, servers, load, 1.0)
     within = law[:3].sum() + law[3:] @ gamma.cdf(mark, found + 1, scale=1 / servers)
     assert within == pytest.approx(0.9, abs=1e-12)
-    assert theory.mmc_wait_quantile_s(0.99 * law[:3].sum(), servers, load, 1.0) == 0
+    assert mmc_wait_quantile_s(0.99 * law[:3].sum(), servers, load, 1.0) == 0
 
 
 @given(LOADS, TIMES)
 def test_one_of_many_servers_is_mm1(load: float, service: float) -> None:
     rate = load / service
-    sojourn = theory.mmc_wait_s(1, rate, service) + service
-    assert sojourn == pytest.approx(theory.mm1_sojourn_s(rate, service))
-    assert theory.erlang_c(1, load) == pytest.approx(load)
+    sojourn = mmc_wait_s(1, rate, service) + service
+    assert sojourn == pytest.approx(mm1_sojourn_s(rate, service))
+    assert erlang_c(1, load) == pytest.approx(load)
 
 
 def test_infinite_servers_are_the_limit_of_many_slots() -> None:
@@ -73,9 +82,9 @@ def test_infinite_servers_are_the_limit_of_many_slots() -> None:
         return [((n + 1,), 3.0), ((n - 1,), n / 2.0)]
 
     law = steady_state([(n,) for n in range(60)], rates)
-    counts = [theory.mg_infinity_probability(n, 3.0, 2.0) for n in range(60)]
+    counts = [mg_infinity_probability(n, 3.0, 2.0) for n in range(60)]
     assert counts == pytest.approx(law.tolist(), abs=1e-12)
-    assert theory.mg_infinity_quantile(0.99, 3.0, 2.0) == int(np.searchsorted(law.cumsum(), 0.99))
+    assert mg_infinity_quantile(0.99, 3.0, 2.0) == int(np.searchsorted(law.cumsum(), 0.99))
 
 
 def by_enumeration(capacity: int, sizes: list[int], loads: list[float]) -> list[float]:
@@ -100,16 +109,16 @@ def by_enumeration(capacity: int, sizes: list[int], loads: list[float]) -> list[
 def test_kaufman_roberts_is_the_product_form(
     capacity: int, sizes: list[int], loads: list[float]
 ) -> None:
-    blocking = theory.kaufman_roberts(capacity, sizes, loads)
+    blocking = kaufman_roberts(capacity, sizes, loads)
     assert blocking.tolist() == pytest.approx(by_enumeration(capacity, sizes, loads), rel=1e-12)
 
 
 @given(FEW, st.integers(1, 40), st.floats(0.01, 60))
 def test_kaufman_roberts_of_one_class_is_erlang_b(size: int, servers: int, load: float) -> None:
-    (blocking,) = theory.kaufman_roberts(size * servers + size - 1, [size], [load])
-    assert blocking == pytest.approx(theory.erlang_b(servers, load))
+    (blocking,) = kaufman_roberts(size * servers + size - 1, [size], [load])
+    assert blocking == pytest.approx(erlang_b(servers, load))
 
 
 def test_kaufman_roberts_stands_loads_whose_weights_overflow() -> None:
-    (blocking,) = theory.kaufman_roberts(3000, [1], [2900.0])
-    assert blocking == pytest.approx(theory.erlang_b(3000, 2900.0))
+    (blocking,) = kaufman_roberts(3000, [1], [2900.0])
+    assert blocking == pytest.approx(erlang_b(3000, 2900.0))

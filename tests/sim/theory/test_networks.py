@@ -8,12 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import servetwin.sim.theory as theory
+from servetwin.sim.theory.queues import (
+    closed_loop,
+    closed_loop_throughput_bound_per_s,
+    littles_law_gap,
+    number_integral_s,
+    tandem_sojourn_s,
+)
 from tests.support.markov import Moves, State, steady_state
 
 
 def test_tandem() -> None:
-    assert theory.tandem_sojourn_s(0.5, [1.0, 1 / 0.8]) == pytest.approx(5.33333, abs=5e-6)
+    assert tandem_sojourn_s(0.5, [1.0, 1 / 0.8]) == pytest.approx(5.33333, abs=5e-6)
 
 
 def test_tandem_sojourn_is_that_of_its_markov_process() -> None:
@@ -27,7 +33,7 @@ def test_tandem_sojourn_is_that_of_its_markov_process() -> None:
 
     states: list[State] = list(product(range(levels), repeat=2))
     number = float(steady_state(states, rates) @ np.sum(states, axis=1))
-    sojourn = theory.tandem_sojourn_s(rate, [1 / s for s in serve])
+    sojourn = tandem_sojourn_s(rate, [1 / s for s in serve])
     assert number / rate == pytest.approx(sojourn, rel=1e-6)
 
 
@@ -35,7 +41,7 @@ def test_tandem_sojourn_is_that_of_its_markov_process() -> None:
     ("clients", "throughput"), [(1, 0.588235), (2, 1.069182), (8, 1.985204), (200, 2.0)]
 )
 def test_closed_loop(clients: int, throughput: float) -> None:
-    loop = theory.closed_loop(clients, 1.0, [0.2, 0.5])
+    loop = closed_loop(clients, 1.0, [0.2, 0.5])
     assert loop.throughput_per_s == pytest.approx(throughput, abs=5e-7)
 
 
@@ -51,9 +57,9 @@ def test_closed_loop_is_the_product_form(clients: int, think: float, services: l
                 total += think**thinking / factorial(thinking) * np.prod(np.power(services, at))
         return total
 
-    loop = theory.closed_loop(clients, think, services)
+    loop = closed_loop(clients, think, services)
     assert loop.throughput_per_s == pytest.approx(constant(clients - 1) / constant(clients))
-    bound = theory.closed_loop_throughput_bound_per_s(clients, think, services)
+    bound = closed_loop_throughput_bound_per_s(clients, think, services)
     assert loop.throughput_per_s <= bound * (1 + 1e-12)
     assert loop.throughput_per_s * (think + loop.sojourn_s) == pytest.approx(clients)
     inside = clients - loop.throughput_per_s * think
@@ -64,9 +70,9 @@ def test_closed_loop_is_the_product_form(clients: int, think: float, services: l
 def test_littles_law_holds_for_any_spans(spans: list[tuple[float, float]]) -> None:
     enter = np.array([start for start, _ in spans])
     leave = enter + [stay for _, stay in spans]
-    assert theory.littles_law_gap(enter, leave) < 1e-9
+    assert littles_law_gap(enter, leave) < 1e-9
 
 
 def test_number_integral_counts_those_present() -> None:
     """One until 1 s, two until 2 s, one until 4 s, none until 5 s, one until 6 s."""
-    assert theory.number_integral_s([0, 1, 5], [2, 4, 6]) == pytest.approx(1 + 2 + 2 + 0 + 1)
+    assert number_integral_s([0, 1, 5], [2, 4, 6]) == pytest.approx(1 + 2 + 2 + 0 + 1)

@@ -8,24 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import servetwin.sim.theory as theory
-from servetwin.sim.theory import PriorityClass
+from servetwin.sim.theory.queues import PriorityClass, mg1_wait_s, priority_waits_s, sjf_waits_s
 from tests.support.markov import TIMES, Moves, State, steady_state
 
 SJF_RATE = 0.7 / 1.8
 
 
 def test_shortest_job_first_of_two_sizes() -> None:
-    waits = theory.sjf_waits_s(SJF_RATE, [1, 9], [0.9, 0.1])
+    waits = sjf_waits_s(SJF_RATE, [1, 9], [0.9, 0.1])
     assert waits[0] == pytest.approx(2.692308, abs=5e-7)
     assert waits @ [0.9, 0.1] == pytest.approx(3.320513, abs=5e-7)
-    fcfs = theory.mg1_wait_s(SJF_RATE, 1.8, sqrt(9 - 1.8**2) / 1.8)
+    fcfs = mg1_wait_s(SJF_RATE, 1.8, sqrt(9 - 1.8**2) / 1.8)
     assert fcfs == pytest.approx(5.83333, abs=5e-6)
 
 
 def test_shortest_job_first_answers_in_the_order_asked_and_joins_equal_sizes() -> None:
-    waits = theory.sjf_waits_s(SJF_RATE, [9, 1, 1], [0.1, 0.5, 0.4])
-    plain = theory.sjf_waits_s(SJF_RATE, [1, 9], [0.9, 0.1])
+    waits = sjf_waits_s(SJF_RATE, [9, 1, 1], [0.1, 0.5, 0.4])
+    plain = sjf_waits_s(SJF_RATE, [1, 9], [0.9, 0.1])
     assert waits == pytest.approx(plain[[1, 0, 0]])
 
 
@@ -52,7 +51,7 @@ def test_priorities_wait_as_their_markov_process_says() -> None:
     states += [(a, b, served) for a, b in pairs for served in (0, 1) if (a, b)[served]]
     present = steady_state(states, rates) @ np.array(states)[:, :2]
     classes = [PriorityClass(a, 1 / s, 1.0) for a, s in zip(arrive, serve, strict=True)]
-    waits = theory.priority_waits_s(classes)
+    waits = priority_waits_s(classes)
     for kind in (0, 1):
         sojourn = waits[kind] + 1 / serve[kind]
         assert present[kind] / arrive[kind] == pytest.approx(sojourn, rel=1e-6)
@@ -66,5 +65,5 @@ def test_priorities_conserve_the_work_that_waits(drawn: list[tuple[float, float,
     loads = np.array([c.rate_per_s * c.service_s for c in classes])
     residual = sum(c.rate_per_s * c.service_s**2 * (1 + c.service_cv**2) / 2 for c in classes)
     fcfs = residual / (1 - loads.sum()) * loads.sum()
-    assert loads @ theory.priority_waits_s(classes) == pytest.approx(fcfs)
-    assert loads[::-1] @ theory.priority_waits_s(classes[::-1]) == pytest.approx(fcfs)
+    assert loads @ priority_waits_s(classes) == pytest.approx(fcfs)
+    assert loads[::-1] @ priority_waits_s(classes[::-1]) == pytest.approx(fcfs)

@@ -8,17 +8,24 @@ import pytest
 from hypothesis import given
 from scipy.stats import gamma, poisson
 
-import servetwin.sim.theory as theory
+from servetwin.sim.theory.queues import (
+    md1_wait_s,
+    mg1_wait_s,
+    mm1_sojourn_quantile_s,
+    mm1_sojourn_s,
+    mm1_wait_relative_error,
+    processor_sharing_sojourn_s,
+)
 from tests.support.markov import LOADS, TIMES, Moves, State, stationary, steady_state
 
 
 @pytest.mark.parametrize(("load", "wait"), [(0.5, 0.5), (0.8, 2.0), (0.9, 4.5)])
 def test_md1_wait(load: float, wait: float) -> None:
-    assert theory.md1_wait_s(load, 1.0) == pytest.approx(wait, rel=1e-12)
+    assert md1_wait_s(load, 1.0) == pytest.approx(wait, rel=1e-12)
 
 
 def test_mm1_quantile() -> None:
-    assert theory.mm1_sojourn_quantile_s(0.99, 0.8, 1.0) == pytest.approx(23.02585, abs=5e-6)
+    assert mm1_sojourn_quantile_s(0.99, 0.8, 1.0) == pytest.approx(23.02585, abs=5e-6)
 
 
 GEOMETRIC_128 = (128 * 0.02, sqrt(127 / 128))
@@ -32,13 +39,13 @@ UNIFORM_256 = (128.5 * 0.02, float(np.arange(1, 257).std() / 128.5))
 )
 def test_pollaczek_khinchine_wait(law: tuple[float, float], load: float, wait: float) -> None:
     service, cv = law
-    assert theory.mg1_wait_s(load / service, service, cv) == pytest.approx(wait, rel=1e-4)
+    assert mg1_wait_s(load / service, service, cv) == pytest.approx(wait, rel=1e-4)
 
 
 @given(LOADS, TIMES)
 def test_exponential_service_makes_mg1_an_mm1(load: float, service: float) -> None:
-    wait = theory.mg1_wait_s(load / service, service, 1.0)
-    assert wait + service == pytest.approx(theory.mm1_sojourn_s(load / service, service))
+    wait = mg1_wait_s(load / service, service, 1.0)
+    assert wait + service == pytest.approx(mm1_sojourn_s(load / service, service))
 
 
 def test_mg1_wait_is_that_of_the_chain_at_departures() -> None:
@@ -53,12 +60,12 @@ def test_mg1_wait_is_that_of_the_chain_at_departures() -> None:
     present = float(stationary(moves) @ np.arange(levels))
     mean = float(shares @ sizes)
     cv = sqrt(float(shares @ sizes**2) - mean**2) / mean
-    assert present / rate == pytest.approx(theory.mg1_wait_s(rate, mean, cv) + mean, rel=1e-9)
+    assert present / rate == pytest.approx(mg1_wait_s(rate, mean, cv) + mean, rel=1e-9)
 
 
 def test_mm1_quantile_is_that_of_the_mix_of_erlang_sojourns() -> None:
     """An arrival that finds n present stays n + 1 services."""
-    load, mark = 0.7, theory.mm1_sojourn_quantile_s(0.95, 0.7, 1.0)
+    load, mark = 0.7, mm1_sojourn_quantile_s(0.95, 0.7, 1.0)
     found = np.arange(400)
     within = (1 - load) * load**found @ gamma.cdf(mark, found + 1)
     assert within == pytest.approx(0.95, abs=1e-12)
@@ -70,7 +77,7 @@ def test_mm1_quantile_is_that_of_the_mix_of_erlang_sojourns() -> None:
 )
 def test_relative_error_of_mm1_waits(load: float, percents: tuple[float, ...]) -> None:
     for requests, percent in zip((10**4, 10**5, 10**6), percents, strict=True):
-        error = theory.mm1_wait_relative_error(load, requests)
+        error = mm1_wait_relative_error(load, requests)
         assert round(100 * error, 1 if percent > 1 else 2) == percent
 
 
@@ -83,14 +90,14 @@ def test_relative_error_of_mm1_waits_is_the_spread_of_simulated_runs() -> None:
         total += wait
         wait = np.maximum(0, wait + rng.exponential(1, runs) - rng.exponential(1 / load, runs))
     spread = (total / requests).std(ddof=1) / (load / (1 - load))
-    error = theory.mm1_wait_relative_error(load, requests)
+    error = mm1_wait_relative_error(load, requests)
     assert abs(spread / error - 1) < 4 / sqrt(2 * runs)
 
 
 @given(LOADS, TIMES)
 def test_processor_sharing_means_as_long_as_mm1(load: float, mean: float) -> None:
-    sharing = theory.processor_sharing_sojourn_s(mean, load / mean, mean)
-    assert sharing == pytest.approx(theory.mm1_sojourn_s(load / mean, mean))
+    sharing = processor_sharing_sojourn_s(mean, load / mean, mean)
+    assert sharing == pytest.approx(mm1_sojourn_s(load / mean, mean))
 
 
 def test_processor_sharing_of_two_kinds_is_that_of_its_markov_process() -> None:
@@ -112,5 +119,5 @@ def test_processor_sharing_of_two_kinds_is_that_of_its_markov_process() -> None:
     present = steady_state(states, rates) @ np.array(states)
     mean = sum(a / m for a, m in zip(arrive, leave, strict=True)) / sum(arrive)
     for kind in (0, 1):
-        sojourn = theory.processor_sharing_sojourn_s(1 / leave[kind], sum(arrive), mean)
+        sojourn = processor_sharing_sojourn_s(1 / leave[kind], sum(arrive), mean)
         assert present[kind] / arrive[kind] == pytest.approx(sojourn, rel=1e-6)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.workloads.generators import arrivals, lengths, modulated, pauses, prefixes
 from servetwin.workloads.generators.conversations import agentic, multi_turn
 from servetwin.workloads.generators.description import describe

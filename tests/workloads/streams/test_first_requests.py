@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.scenario.trace_options import TraceOptions
+from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.streams import first_requests
 from servetwin.workloads.streams.first_requests import read_first

@@ -19,7 +19,7 @@ from servetwin.app.dashboard.compare.policy_comparison import (
 )
 from servetwin.app.dashboard.metrics_row import ScenarioSummaries, shown_metrics
 from servetwin.app.dashboard.prefix_advice import CANNOT_TELL
-from servetwin.app.scenario.scenario_file import ScenarioFile, Workload, parse_scenario
+from servetwin.app.scenario.files.scenario_file import ScenarioFile, Workload, parse_scenario
 from servetwin.workloads.errors import PolicyError
 
 METRICS = shown_metrics(["p90"])

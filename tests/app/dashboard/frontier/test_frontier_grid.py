@@ -17,7 +17,7 @@ from servetwin.app.dashboard.frontier.frontier_grid import (
 from servetwin.app.dashboard.jobs.scenario_grid import (
     points_frame,
 )
-from servetwin.app.scenario.scenario_file import ScenarioError
+from servetwin.app.scenario.files.scenario_file import ScenarioError
 from servetwin.sim.experiments.frontier import GOODPUT, INTERACTIVITY, on_front
 from servetwin.sim.experiments.sweep import PROBLEM
 

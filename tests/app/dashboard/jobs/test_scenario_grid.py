@@ -9,7 +9,7 @@ from servetwin.app.dashboard.jobs.scenario_grid import (
     simulate_point,
     with_values,
 )
-from servetwin.app.scenario.scenario_file import ScenarioFile, Workload
+from servetwin.app.scenario.files.scenario_file import ScenarioFile, Workload
 from servetwin.sim.experiments.sweep import PROBLEM
 from servetwin.workloads.sample import sample_trace
 

@@ -14,7 +14,7 @@ pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app.dashboard.kept_runs import received_run
 from servetwin.app.dashboard.kept_runs.folder import zipped
 from servetwin.app.dashboard.kept_runs.received_run import receive_run
-from servetwin.app.text.report_folders import find_runs
+from servetwin.app.reports.report_folders import find_runs
 from servetwin.sim.explain.explain import servers_of
 from servetwin.sim.records.run import Run, RunError, load_run
 from tests.support.dashboard_runs import quantised

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app.dashboard.kept_runs.saved_scenario import FILE, rebuilt, save_run
-from servetwin.app.scenario.scenario_file import SAMPLE, ScenarioFile, parse_scenario
+from servetwin.app.scenario.files.scenario_file import SAMPLE, ScenarioFile, parse_scenario
 from servetwin.sim.records.run import RunError, load_run
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.sample import sample_trace

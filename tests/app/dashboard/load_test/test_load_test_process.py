@@ -9,7 +9,7 @@ import pytest
 
 from servetwin.app.dashboard.load_test.load_test_process import Endpoint, LoadTestProcess, start
 from servetwin.app.dashboard.simulations import SimulatedScenario, simulate
-from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.sim.records.run import RunError, load_run
 from tests.support.mock_endpoint import mocked, plan
 

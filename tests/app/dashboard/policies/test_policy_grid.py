@@ -18,7 +18,7 @@ from servetwin.app.dashboard.policies.policy_grid import (
     policy_points,
     with_policies,
 )
-from servetwin.app.scenario.scenario_file import ScenarioError, ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioError, ScenarioFile
 from servetwin.workloads.errors import ServetwinError
 
 BASE = ScenarioFile(policies={"max_seqs": 8})

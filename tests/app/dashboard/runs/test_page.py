@@ -12,8 +12,8 @@ pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app.dashboard.kept_runs.folder import zipped
 from servetwin.app.dashboard.scenario import allowed_choices as offers
-from servetwin.app.scenario.dashboard_options import Additions
-from servetwin.app.text.explanation import verdict
+from servetwin.app.reports.explanation import verdict
+from servetwin.app.scenario.options.common import Additions
 from servetwin.sim.explain.explain import Explainer
 from servetwin.sim.records.run import load_run
 from servetwin.sim.step_times.profile import load_profile

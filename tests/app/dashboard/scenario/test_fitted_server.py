@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from servetwin.app.dashboard.scenario.fitted_server import FittedServer, MeasuredTable, fit_server
-from servetwin.app.scenario.scenario_file import ScenarioFile, Workload
+from servetwin.app.scenario.files.scenario_file import ScenarioFile, Workload
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.errors import ServetwinError

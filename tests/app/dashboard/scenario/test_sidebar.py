@@ -8,7 +8,7 @@ from hypothesis import given
 from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.dashboard.scenario.controls import as_controls, changes, from_controls
 from servetwin.app.dashboard.scenario.sidebar import own_settings
-from servetwin.app.scenario.scenario_file import ScenarioFile, parse_scenario
+from servetwin.app.scenario.files.scenario_file import ScenarioFile, parse_scenario
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.sample import sample_path
 from tests.support.dashboard_app import (

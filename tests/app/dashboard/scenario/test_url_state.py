@@ -8,7 +8,7 @@ from hypothesis import given
 from servetwin.app.dashboard.formatting import plain
 from servetwin.app.dashboard.scenario.controls import CONTROLS, as_controls
 from servetwin.app.dashboard.scenario.url_state import PAGE_CONTROLS, problems, query_of
-from servetwin.app.scenario.scenario_file import ScenarioFile, parse_scenario
+from servetwin.app.scenario.files.scenario_file import ScenarioFile, parse_scenario
 from tests.support.dashboard_app import Browser, expect, page_test
 from tests.support.scenario_strategies import scenarios
 

@@ -8,7 +8,7 @@ from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
 from servetwin.app.dashboard.techniques.effects import (
     texts,
 )
-from servetwin.app.scenario.scenario_file import ScenarioFile, parse_scenario
+from servetwin.app.scenario.files.scenario_file import ScenarioFile, parse_scenario
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads.errors import PolicyError
 

@@ -13,7 +13,7 @@ from servetwin.app.dashboard.techniques.effects import (
     effects_table,
     measure,
 )
-from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.techniques.effects import METRICS, Change
 from servetwin.sim.techniques.registry import TECHNIQUES
 

@@ -16,8 +16,8 @@ from servetwin.app.dashboard.techniques.server_tables import (
     step_sentence,
     work_frame,
 )
-from servetwin.app.scenario.technique_options import IntensityOptions, LatencyOptions
-from servetwin.app.text.techniques.reports import intensity_report, latency_report
+from servetwin.app.reports.techniques.reports import intensity_report, latency_report
+from servetwin.app.scenario.options.techniques import IntensityOptions, LatencyOptions
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.roofline.breakdown import decode_breakdown, prefill_breakdown
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment

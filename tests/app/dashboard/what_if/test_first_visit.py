@@ -8,7 +8,7 @@ from servetwin.app.dashboard.compare.policy_comparison import (
     scenario_under,
 )
 from servetwin.app.dashboard.what_if.first_visit import BATCHING, BUTTON
-from servetwin.app.scenario.scenario_file import ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from tests.support.dashboard_app import Browser, expect, page_test
 
 pytestmark = pytest.mark.usefixtures("few_replications")

@@ -12,7 +12,7 @@ import streamlit as st
 from servetwin.app.dashboard.metrics_row import ALIKE, shown_metrics
 from servetwin.app.dashboard.simulations import simulate
 from servetwin.app.dashboard.what_if.page import bars_of_one_unit, memory_parts
-from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.app.scenario.files.scenario_file import parse_scenario
 from tests.support.dashboard_app import Browser, ServedDashboard, expect, page_test
 from tests.support.dashboard_session import open_session
 from tests.support.effort import FULL, REDUCTION

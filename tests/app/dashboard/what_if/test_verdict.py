@@ -7,7 +7,7 @@ import pytest
 
 from servetwin.app.dashboard.simulations import simulate
 from servetwin.app.dashboard.what_if.verdict import VerdictFacts, facts, judge
-from servetwin.app.scenario.scenario_file import parse_scenario
+from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.explain.bottleneck import Bottleneck

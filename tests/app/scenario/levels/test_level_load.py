@@ -9,12 +9,12 @@ from servetwin.app.scenario.levels.level_load import (
     SYNCHRONOUS_REQUESTS,
     LevelLoad,
 )
-from servetwin.app.scenario.levels.level_sweep_options import (
+from servetwin.app.scenario.options.levels import (
     GENERATED_REQUESTS,
     LevelSweepOptions,
     SweepChoice,
 )
-from servetwin.app.scenario.load_options import LoadChoice
+from servetwin.app.scenario.options.load import LoadChoice
 from servetwin.loadtest.sweep.attainment import least_requests
 from servetwin.loadtest.sweep.level import LevelPlan
 from servetwin.workloads.native import write_trace

@@ -7,8 +7,8 @@ from hypothesis import given
 
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.protocols import KVLayout
+from servetwin.sim.catalogue.catalogue import find_hardware
 from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.shapes.catalogue import find_hardware
 from servetwin.sim.step_times.roofline.bounds import (
     BoundBroken,
     check_bounds,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment, Parallel
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError

@@ -5,16 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.formulas.intensities import (
-    attention_intensity,
-    attention_limit_flops_per_element,
-    gated_ffn_intensity,
-    matmul_intensity,
-    per_second,
-)
-from servetwin.sim.shapes.catalogue import find_hardware, find_model
-from servetwin.sim.shapes.hardware import Hardware
-from servetwin.sim.shapes.mixers import Attention
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.mixers import Attention
 from servetwin.sim.step_times.roofline.decode_latency import devices_for, ideal_deployment
 from servetwin.sim.step_times.roofline.matrix_products import (
     KINDS,
@@ -28,6 +21,13 @@ from servetwin.sim.step_times.roofline.matrix_products import (
     projections,
 )
 from servetwin.sim.step_times.roofline.operators import decode_attention, prefill_attention
+from tests.support.formulas.intensities import (
+    attention_intensity,
+    attention_limit_flops_per_element,
+    gated_ffn_intensity,
+    matmul_intensity,
+    per_second,
+)
 
 LLAMA = find_model("llama-2-7b")
 MIXER = LLAMA.attentions()[0]

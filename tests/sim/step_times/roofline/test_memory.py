@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.step_times.roofline.memory import memory_sizes
 
 LLAMA = find_model("llama-2-7b")

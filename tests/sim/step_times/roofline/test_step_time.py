@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import build_scheduler
-from servetwin.sim.core.simulate import simulate
-from servetwin.sim.shapes.catalogue import (
+from servetwin.sim.catalogue.catalogue import (
     find_hardware,
     find_model,
     shipped_hardware,
     shipped_models,
 )
+from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.step_times.step_time import AffineStepTime

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.shapes.catalogue import find_hardware, find_model, shipped_models
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
 from servetwin.sim.step_times.roofline.token_work import (

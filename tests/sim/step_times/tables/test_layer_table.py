@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.shapes.catalogue import find_model
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.step_times.roofline.links import Link
 from servetwin.sim.step_times.tables import LayerTable, LayerTimes, read_layer_bundle
 from servetwin.sim.step_times.tables.layer_table import as_one_chunk

@@ -1,0 +1,138 @@
+"""``--compare A B``: per-metric differences with intervals, and the requests that gained most."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pandas as pd
+import typer
+
+from servetwin.app.reports.run_words import outside_warning, rests_line
+from servetwin.app.reports.saving import saved_if_asked
+from servetwin.app.reports.tables import server_lines
+from servetwin.app.scenario.scenarios import scenario_record
+from servetwin.app.words import ends, number
+from servetwin.sim.experiments.paired_comparison import MetricDifference, RunComparison, compare
+from servetwin.sim.experiments.predict import runs_over_seeds
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.run import Run, machine_facts
+from servetwin.sim.records.run_claim import RunClaim
+from servetwin.workloads.trace import Trace
+
+REPLICATIONS = 10
+_SHOWN = 5
+_PARTS = ("a", "b", "difference", "low", "high", "seeds")
+
+
+def print_comparison(
+    trace: Trace,
+    sides: Sequence[Scenario],
+    names: tuple[str, str],
+    servers: Mapping[str, object],
+    seed: int,
+    replications: int | None,
+    claim: RunClaim | None,
+    as_json: bool,
+) -> list[Run]:
+    """Simulate both over the same seeds, print how B differs from A, and return a run of each.
+
+    ``servers`` is what the scenario says of them.
+    """
+    repeatable = all(side.is_repeatable() for side in sides)  # all other seeds would do the same
+    seeds = max(1, (1 if repeatable else REPLICATIONS) if replications is None else replications)
+    runs = [runs_over_seeds(trace, side, seed=seed, replications=seeds) for side in sides]
+    found = compare(runs[0], runs[1])
+    rests = [of_side[0].extra["provenance"] for of_side in runs]
+    out = claim.begin() if claim else None
+    with ExitStack() as kept:
+        for name, side, (first, *_) in zip("ab", sides, runs, strict=True):
+            first.scenario = scenario_record(trace, side, servers, seed)
+            first.meta = machine_facts()
+            kept.enter_context(saved_if_asked(first, out and out / name))
+        for letter, provenance in zip("AB", rests, strict=True):
+            if warning := outside_warning(provenance, widened=seeds > 1):
+                typer.echo(f"{letter}: {warning}", err=True)
+        if as_json:
+            typer.echo(json.dumps(_as_dict(found, names, sides, rests)))
+        else:
+            typer.echo("\n".join(_report(found, names, sides, servers, seeds, rests)))
+    return [of_side[0] for of_side in runs]
+
+
+def _report(
+    found: RunComparison,
+    names: tuple[str, str],
+    sides: Sequence[Scenario],
+    servers: Mapping[str, object],
+    seeds: int,
+    rests: Sequence[dict[str, Any]],
+) -> list[str]:
+    lines = [f"A = {names[0]}: {sides[0].name}", f"B = {names[1]}: {sides[1].name}"]
+    if seeds == 1:
+        lines.append("one seed, the same load and noise for both: no intervals")
+    else:
+        lines.append(f"{seeds} seeds, the same load and noise for both (common random numbers)")
+    lines += server_lines(sides, servers)
+    lines += ["", f"{'':<18}{'A':>12}{'B':>12}{'B - A':>12}   95 % interval"]
+    lines += [_metric_line(metric) for metric in found.metrics]
+    lines += ["", *(f"{side} {rests_line(of)}" for side, of in zip("AB", rests, strict=True))]
+    if all(side.is_repeatable() for side in sides):
+        lines.append("nothing is drawn, neither noise nor coefficients: other seeds do the same")
+    for title, frame in (("gained", found.gained), ("lost", found.lost)):
+        unit, factor = duration_unit([*frame["a"], *frame["b"]])
+        head = f"requests that {title} most (E2E latency, {unit}):"
+        lines += ["", head, *_requests(frame, factor)]
+    return lines
+
+
+def _metric_line(metric: MetricDifference) -> str:
+    kind = "s" if "_s." in metric.metric else "throughput"
+    unit, factor = duration_unit([metric.a, metric.b]) if kind == "s" else ("/s", 1.0)
+    label = metric.metric.replace("_s.", " ").replace("_throughput", "")
+    label = label.replace("_tokens_per_s", " tok").replace("_per_s", "")
+    values = (metric.a, metric.b, metric.difference)
+    cells = "".join(f"{number(value, factor):>12}" for value in values)
+    if metric.low is None or metric.high is None:
+        return f"{f'{label} {unit}':<18}{cells}"
+    shown = ends(metric.low, metric.high, lambda end: number(end, factor))
+    if shown is None:
+        return f"{f'{label} {unit}':<18}{cells}"
+    doubt = "" if metric.sure else "  (unsure)"
+    return f"{f'{label} {unit}':<18}{cells}   {shown[0]} to {shown[1]}{doubt}"
+
+
+def _requests(frame: pd.DataFrame, factor: float) -> list[str]:
+    if frame.empty:
+        return ["  none"]
+    rows = frame.head(_SHOWN).itertuples(index=False)
+    return [
+        f"  {str(row.request_id)[-40:]:<42}{number(row.a, factor):>10} -> "
+        f"{number(row.b, factor):>10}  ({number(row.difference, factor)})"
+        for row in rows
+    ]
+
+
+def _as_dict(
+    found: RunComparison,
+    names: tuple[str, str],
+    sides: Sequence[Scenario],
+    rests: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    return {
+        "a": _side(names[0], sides[0], rests[0]),
+        "b": _side(names[1], sides[1], rests[1]),
+        "metrics": {m.metric: {name: getattr(m, name) for name in _PARTS} for m in found.metrics},
+        "gained": found.gained.to_dict("records"),
+        "lost": found.lost.to_dict("records"),
+    }
+
+
+def _side(name: str, side: Scenario, rests: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "policies": side.policies.as_dict(),
+        "cluster": side.cluster.as_dict(),
+        "provenance": rests,
+    }

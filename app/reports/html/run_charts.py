@@ -1,0 +1,55 @@
+"""The charts of runs: of several in a report, of one on the page of runs."""
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from servetwin.app import figures
+from servetwin.app.figures.palette import Looks
+from servetwin.app.reports.report_folders import NamedRun
+from servetwin.app.words import METRICS
+from servetwin.sim.records.metrics import LATENCIES, SLO
+
+MOST_TIMELINES = 4
+"""With more runs than these there are no timelines of single requests."""
+
+_DISTRIBUTIONS, _OVER_TIME, _REQUESTS = "Distributions", "Over time", "Requests and memory"
+
+
+def run_charts(
+    runs: Sequence[NamedRun], looks: Looks, slo: SLO
+) -> Iterator[tuple[str, str, figures.Figure]]:
+    """Yield section, title and figure of each chart, section by section."""
+    requests = {named.name: named.run.requests for named in runs}
+    measured = {named.name: named.run.requests for named in runs if named.run.kind == "loadtest"}
+    for name in LATENCIES:
+        figure = figures.latency_cdf(requests, name, looks, getattr(slo, name))
+        yield _DISTRIBUTIONS, f"Distribution of {METRICS[name].label}", figure
+    if chunked := {name: of for name, of in measured.items() if "chunk_s" in of}:
+        yield _DISTRIBUTIONS, "Chunk gaps (ITL)", figures.chunk_gap_cdf(chunked, looks)
+    for name in ("ttft_s", "tpot_s"):
+        figure = figures.latency_over_time(requests, name, looks, getattr(slo, name))
+        yield _OVER_TIME, f"{METRICS[name].label} over time", figure
+    yield _OVER_TIME, "Output throughput over time", figures.throughput_over_time(requests, looks)
+    if measured:
+        lag = figures.schedule_lag(measured, looks)
+        yield _OVER_TIME, "Schedule lag: how late the client was", lag
+    if states := {named.name: state for named in runs if len(state := server_state(named))}:
+        figure = figures.server_over_time(states, looks)
+        yield _OVER_TIME, "Requests running and waiting, and KV memory", figure
+    if len(runs) <= MOST_TIMELINES:
+        for named in runs:
+            yield _REQUESTS, f"Requests of {named.name}", figures.gantt(named.run.requests)
+    steps = {named.name: named.run.steps for named in runs if "live_tokens" in named.run.steps}
+    if bars := {name: figures.mean_kv_parts(of) for name, of in steps.items()}:
+        yield _REQUESTS, "KV memory, mean over the run", figures.memory_bar(bars, "tokens")
+
+
+def server_state(named: NamedRun) -> pd.DataFrame:
+    """Return the server over time: steps of a simulation, or scraped metrics of a load test."""
+    run = named.run
+    if run.kind == "loadtest":
+        return named.server if named.server is not None else pd.DataFrame()
+    pools = isinstance(run.scenario.get("profile"), list)
+    kv_tokens = None if pools else run.scenario.get("policies", {}).get("kv_tokens")
+    return figures.state_of_steps(run.steps, kv_tokens)

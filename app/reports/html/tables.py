@@ -1,0 +1,234 @@
+"""The tables of a report, as the terminal prints them, with definitions one hover away."""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from servetwin.app.figures import Look, gaps_s
+from servetwin.app.reports.claims import metric_name, predicted_figures
+from servetwin.app.reports.html.elements import Child, defined, element, table
+from servetwin.app.reports.html.facts import swatch
+from servetwin.app.reports.report_folders import NamedRun, Trial
+from servetwin.app.verdict.claims import Comparison, MetricComparison
+from servetwin.app.verdict.intervals import CONFIDENCE
+from servetwin.app.words import METRICS, Metric, number
+from servetwin.sim.records.metrics import LATENCIES, SLO, describe
+from servetwin.sim.records.run import Run
+from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN
+
+POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
+_FIRM_P99 = 100
+_SOFT = f"* fewer than {_FIRM_P99} values: not a firm p99"
+_TOTALS = (
+    "output_throughput_tokens_per_s",
+    "request_throughput_per_s",
+    "goodput_per_s",
+    "slo_attainment",
+    "prefix_hit_rate_tokens",
+    "preemptions",
+)
+_HEADLINE = ("mean", "p50", "p90", "p99")
+_COMPARED = ("metric", "predicted", "measured", "error", "limit", "")
+OUTCOME_CLASSES = {"holds": "good", "refuted": "bad", "cannot tell": "unsure", None: "quiet"}
+
+
+def figures_table(named: NamedRun, slo: SLO | None) -> ET.Element:
+    """Return the main figures of one run: a row per latency, then the totals."""
+    summary = named.run.summary(slo)
+    rows: list[list[Child]] = []
+    for name in LATENCIES:
+        shown = _shown(name, [summary])
+        cells = (_headline(summary, name, point, shown.factor) for point in _HEADLINE)
+        rows.append([defined(shown.title, shown.definition), *cells])
+    for name in _totals(slo):
+        value = number(summary[name], METRICS[name].factor)
+        rows.append([_metric(name), value, *[""] * (len(_HEADLINE) - 1)])
+    return table(["metric", *_HEADLINE], rows, _marks([summary]))
+
+
+def runs_table(runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO | None) -> ET.Element:
+    """Return the main figures of several runs: a row for each."""
+    summaries = {named.name: named.run.summary(slo) for named in runs}
+    shown = {name: _shown(name, list(summaries.values())) for name in LATENCIES[:2]}
+    columns = [(name, point) for name in shown for point in _HEADLINE if point != "p50"]
+    rows: list[list[Child]] = [
+        [
+            _run_name(run, looks),
+            *(_headline(summary, name, point, shown[name].factor) for name, point in columns),
+            *(number(summary[name], METRICS[name].factor) for name in _totals(slo)),
+        ]
+        for run, summary in summaries.items()
+    ]
+    heads = [f"{shown[name].title} {point}" for name, point in columns]
+    head: list[Child] = ["run", *heads, *map(_metric, _totals(slo))]
+    return table(head, rows, _marks(list(summaries.values())))
+
+
+def _totals(slo: SLO | None) -> list[str]:
+    return [_TOTALS[0], *(["goodput_per_s", "slo_attainment"] if slo else [])]
+
+
+def _shown(name: str, summaries: Sequence[Mapping[str, Any]]) -> Metric:
+    """Return a metric in the unit that fits the figures of all runs."""
+    return METRICS[name].fitting(of[name][point] for of in summaries for point in _HEADLINE)
+
+
+def _headline(summary: Mapping[str, Any], metric: str, point: str, factor: float) -> str:
+    """Return a figure of a run, with the range of its replications where it is known."""
+    shown = _point(summary[metric], point, factor)
+    spread = summary.get("intervals", {}).get(f"{metric}.{point}")
+    return _with_range(shown, (spread["p5"], spread["p95"]), factor) if spread else shown
+
+
+def _marks(summaries: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return what brackets and stars mean, where there are any."""
+    said = []
+    if any("intervals" in summary for summary in summaries):
+        said.append("in brackets: what nine of ten replications lie between")
+    if any(0 < summary["ttft_s"]["count"] < _FIRM_P99 for summary in summaries):
+        said.append(_SOFT)
+    return "; ".join(said) or None
+
+
+def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> ET.Element:
+    """Return a row per metric, run and part of the run: count, mean, percentiles, maximum."""
+    of_runs = {named.name: described(named.run) for named in runs}
+    rows: list[list[Child]] = [
+        [
+            defined(shown.title, shown.definition),
+            _run_name(name, looks),
+            part,
+            str(figures[metric]["count"]),
+            *(_point(figures[metric], point, shown.factor) for point in POINTS),
+        ]
+        for metric, shown in _in_one_unit(of_runs).items()
+        for name, parts in of_runs.items()
+        for part, figures in parts.items()
+        if metric in figures
+    ]
+    note = f"{_SOFT}; finished requests only"
+    head: list[Child] = ["metric", element("span", "run", class_="name"), "part", "count", *POINTS]
+    return table(head, rows, note)
+
+
+def _in_one_unit(
+    of_runs: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]],
+) -> dict[str, Metric]:
+    """Return the metrics, each in the unit in which the figures of all runs are shown."""
+    found = [figures for parts in of_runs.values() for figures in parts.values()]
+    return {
+        name: metric.fitting(of[name][point] for of in found if name in of for point in POINTS)
+        for name, metric in METRICS.items()
+    }
+
+
+def totals_table(
+    runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO | None
+) -> ET.Element:
+    """Return throughput, goodput, prefix hits and preemptions: a column per run."""
+    summaries = [named.run.summary(slo) for named in runs]
+    steady = [summary["steady"] for summary in summaries]
+    rows: list[list[Child]] = [
+        [
+            _metric(metric),
+            part,
+            *(number(summary[metric], METRICS[metric].factor) for summary in of_part),
+        ]
+        for metric in _TOTALS
+        for part, of_part in ((WHOLE_RUN, summaries), (STEADY_PART, steady))
+        if metric in of_part[0]
+    ]
+    names = [_run_name(named.name, looks) for named in runs]
+    return table(["", "part", *names], rows)
+
+
+def comparison_table(found: Comparison, caption: str | None = None) -> ET.Element:
+    """Return predicted, measured and error with their intervals, limit and verdict.
+
+    Without a ``caption``, it explains the error.
+    """
+    rows = ([*_compared(row)] for row in found.metrics)
+    return table(_COMPARED, rows, caption or _explained(found.repeats))
+
+
+def judged_table(trials: Sequence[Trial]) -> ET.Element:
+    """Return what trials judge, under the name of each if they are several."""
+    head, *others = _COMPARED
+    rows: list[list[Child]] = []
+    for trial in trials:
+        measured = (*(trial.capacity.metrics if trial.capacity else ()), *trial.comparison.metrics)
+        for row in measured:
+            metric, *cells = _compared(row)
+            if len(trials) == 1:
+                rows.append([metric, *cells])
+            elif row.limit is not None:
+                rows.append([metric, element("span", trial.name, class_="name"), *cells])
+    of = [element("span", "load", class_="name")] if len(trials) > 1 else []
+    return table([head, *of, *others], rows, _explained(max(t.comparison.repeats for t in trials)))
+
+
+def _explained(repeats: int) -> str:
+    return (
+        f"error = (predicted - measured) / measured, with its {CONFIDENCE:.0%} confidence interval "
+        f"over {repeats} measured; a metric holds when the interval is within the limit, and "
+        "is refuted when it is outside"
+    )
+
+
+def _compared(row: MetricComparison) -> Iterator[Child]:
+    predicted = predicted_figures(row)
+    metric = METRICS[row.metric.partition(".")[0]].fitting((predicted[0], row.measured))
+    yield defined(f"{metric_name(row.metric)}, {metric.unit}", metric.definition)
+    shown = number(predicted[0], metric.factor)
+    yield _with_range(shown, predicted[1:], metric.factor)
+    yield number(row.measured, metric.factor)
+    yield _error(row)
+    yield "-" if row.limit is None else f"{row.limit:.0%}"
+    yield element("span", row.outcome or "", class_=OUTCOME_CLASSES[row.outcome])
+
+
+def _error(row: MetricComparison) -> str:
+    if row.error is None:
+        return "-"
+    if row.error_low is None or row.error_high is None or row.error_low == row.error_high:
+        return f"{row.error:+.1%}"
+    return f"{row.error:+.1%} ({row.error_low:+.1%} to {row.error_high:+.1%})"
+
+
+def _with_range(shown: str, ends: Sequence[float | None], factor: float) -> str:
+    """Return a figure with its interval; one without extent is none."""
+    if shown == "-" or None in ends or ends[0] == ends[1]:
+        return shown
+    low, high = (number(end, factor) for end in ends)
+    return f"{shown} ({low} to {high})"
+
+
+def _metric(metric: str) -> ET.Element:
+    return defined(METRICS[metric].title, METRICS[metric].definition)
+
+
+def _run_name(name: str, looks: Mapping[str, Look]) -> ET.Element:
+    return element("span", swatch(looks[name]), name, class_="name")
+
+
+def described(run: Run) -> dict[str, Mapping[str, Mapping[str, Any]]]:
+    """Return count, mean, percentiles and maximum of every metric that a request has.
+
+    They are of the whole run and, where there is one, of its steady part.
+    """
+    summary = run.summary()
+    found = {name: summary[name] for name in ("ttft_s", "tpot_s", "e2e_s")}
+    finished = run.requests[run.requests["status"] == "finished"]
+    if "ttft_sent_s" in run.requests:
+        found["ttft_sent_s"] = describe(finished["ttft_sent_s"])
+    if "chunk_s" in run.requests:
+        found["gap_s"] = describe(gaps_s(run.requests))
+    found |= {name: summary[name] for name in ("decode_tps", "request_tps")}
+    steady = summary["steady"]
+    settled = () if steady["unsettled"] else found.keys() & steady.keys()
+    return {WHOLE_RUN: found, STEADY_PART: {name: steady[name] for name in settled}}
+
+
+def _point(figures: Mapping[str, Any], point: str, factor: float) -> str:
+    soft = point == "p99" and 0 < figures["count"] < _FIRM_P99
+    return number(figures[point], factor) + ("*" if soft else "")

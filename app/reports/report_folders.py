@@ -1,0 +1,294 @@
+"""From folders to the runs of a report, and which of them predict and which measured the same."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from servetwin.app.reports.run_words import measured_noun, trial_words
+from servetwin.app.verdict.claims import (
+    Comparison,
+    MetricComparison,
+    compare,
+    compare_steady,
+)
+from servetwin.app.verdict.forecast import level_folder
+from servetwin.app.verdict.why import Waterfall, read_waterfall
+from servetwin.loadtest.report.server_metrics import load_server_metrics
+from servetwin.loadtest.sweep.sweep import Sweep, is_sweep, load_sweep
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.records.metrics import REQUEST_COLUMNS
+from servetwin.sim.records.run import Run, RunError, load_run
+from servetwin.sim.records.run_folder import JOURNAL, SUMMARY
+from servetwin.sim.records.steady_part import SteadyPart, steady_part
+
+RUN_FILES = ("meta.json", "summary.json", "requests.parquet", JOURNAL)
+VERDICT = "verdict.json"
+_PREDICTED = "predicted"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRun:
+    """A run under the name that the report gives it; ``server`` is what its server said."""
+
+    name: str
+    run: Run
+    server: pd.DataFrame | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A prediction, load tests of the same requests, and how they compare.
+
+    ``capacity`` is the comparison that the verification made first, near saturation; else None.
+    """
+
+    predicted: NamedRun
+    measured: tuple[NamedRun, ...]
+    comparison: Comparison
+    capacity: Comparison | None = None
+    why: Waterfall | None = None
+    """Why the prediction differs, where the verification was asked."""
+
+    @property
+    def name(self) -> str:
+        """The folder that all its runs are in, or the prediction's own name."""
+        parents = {named.name.rpartition("/")[0] for named in (self.predicted, *self.measured)}
+        together = len(parents) == 1 and "" not in parents
+        return parents.pop() if together else self.predicted.name
+
+    @property
+    def load(self) -> str:
+        """What was sent and how often, in words."""
+        return trial_words([named.run for named in self.measured])
+
+    @property
+    def noun(self) -> str:
+        """What the measured runs are: load tests or recorded runs."""
+        return measured_noun(self.measured[0].run.scenario)
+
+    @property
+    def steady_part(self) -> SteadyPart:
+        """The steady part of the prediction."""
+        return steady_part(self.predicted.run.requests)
+
+    @property
+    def steady(self) -> Comparison | None:
+        """How the steady part compares, not judged; None if the prediction never settles."""
+        return compare_steady(self.steady_part, [named.run for named in self.measured])
+
+
+def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
+    """Find the runs in ``folders``, and the trials among them.
+
+    A folder is a run (``replay --out``, ``loadtest --out``), a verification (``verify --out``,
+    whose verdicts are taken as they stand), or holds some of either. Raises ``RunError`` that names
+    a folder that is none of these, or is damaged.
+    """
+    found: dict[Path, str] = {}
+    for root in folders:
+        for folder in _runs_in(root):
+            found.setdefault(folder.resolve(), _name(root, folder))
+    names = _unique(list(found.values()), list(found))
+    runs = {
+        folder: NamedRun(name, _load(folder), load_server_metrics(folder))
+        for folder, name in zip(found, names, strict=True)
+    }
+    return list(runs.values()), list(_trials(runs))
+
+
+def find_sweeps(folders: Sequence[Path]) -> dict[str, Sweep]:
+    """Return the sweeps over load levels among ``folders`` by their names; raises ``RunError``."""
+    found = {folder.resolve(): folder for folder in folders if is_sweep(folder)}
+    names = _unique([place.name for place in found], list(found))
+    return {name: load_sweep(at) for name, at in zip(names, found.values(), strict=True)}
+
+
+def unsaved_runs(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders in ``folders`` that have the journal of a load test and no run."""
+    found = [folder for root in folders for folder in _runs_in(root)]
+    return [at for at in found if (at / JOURNAL).exists() and not (at / SUMMARY).exists()]
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder holds a run, perhaps a damaged one."""
+    return any((folder / name).exists() for name in RUN_FILES)
+
+
+def runs_by_folder(folders: Sequence[Path]) -> dict[Path, Run]:
+    """Return the runs in ``folders``, which ``find_runs`` describes; raises ``RunError``."""
+    return {folder: _load(folder) for root in folders for folder in _runs_in(root)}
+
+
+def named_runs(runs: Mapping[str, Run]) -> list[NamedRun]:
+    """Return runs by their folders under the names of these; where two are the same, whole
+    paths."""
+    folders = list(map(Path, runs))
+    names = _unique([folder.resolve().name for folder in folders], folders)
+    return [
+        NamedRun(name, run, load_server_metrics(folder))
+        for name, (folder, run) in zip(names, zip(folders, runs.values(), strict=True), strict=True)
+    ]
+
+
+def same_load(predicted: Run, measured: Run) -> bool:
+    """Return whether both had the same requests at the same times."""
+    ours, theirs = (
+        run.requests.set_index("request_id")["scheduled_s"].sort_index()
+        for run in (predicted, measured)
+    )
+    same_ids = ours.index.equals(theirs.index)
+    return same_ids and bool(np.allclose(ours, theirs, rtol=1e-9, atol=1e-6))
+
+
+def _load(folder: Path) -> Run:
+    run = load_run(folder)
+    if missing := [name for name in REQUEST_COLUMNS if name not in run.requests]:
+        raise RunError(
+            f"{folder}: requests.parquet has no column {missing[0]!r}; "
+            "another version of servetwin wrote it"
+        )
+    return run
+
+
+def _runs_in(folder: Path) -> Iterator[Path]:
+    if is_run(folder):
+        yield folder
+        return
+    inside = [path for path in _subfolders(folder) if _holds_runs(path)]
+    if not inside:
+        raise RunError(
+            f"{folder}: neither a run folder nor a folder of runs; give what "
+            "replay --out, loadtest --out or verify --out wrote"
+        )
+    for path in inside:
+        yield from _runs_in(path)
+
+
+def _holds_runs(folder: Path) -> bool:
+    names = {path.name for path in folder.iterdir()}
+    return bool(names & {*RUN_FILES, VERDICT, _PREDICTED})
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    """Return the folders in a folder, a prediction before its measurements."""
+    if not folder.is_dir():
+        return []
+    inside = (path for path in folder.iterdir() if path.is_dir())
+    return sorted(inside, key=lambda path: (path.name != _PREDICTED, path.name))
+
+
+def _name(root: Path, folder: Path) -> str:
+    root = root.resolve()
+    return (Path(root.name) / folder.resolve().relative_to(root)).as_posix()
+
+
+def _unique(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """Return the names; where several are the same, with the folders above that tell them apart."""
+    same = {
+        name: [at for of, at in zip(names, folders, strict=True) if of == name] for name in names
+    }
+    apart = {name: iter(_apart(places)) for name, places in same.items() if len(places) > 1}
+    return [next(apart[name]) if name in apart else name for name in names]
+
+
+def _apart(folders: Sequence[Path]) -> list[str]:
+    """Return the ends of the paths of folders, as short as tells them apart."""
+    deepest = max(len(folder.parts) for folder in folders)
+    ends = (["/".join(at.parts[1:][-depth:]) for at in folders] for depth in range(2, deepest))
+    return next(end for end in ends if len({*end}) == len(end))
+
+
+def _trials(runs: dict[Path, NamedRun]) -> Iterator[Trial]:
+    above = {parent for folder in runs for parent in list(folder.parents)[:2]}
+    verdicts = {
+        folder: verdict
+        for place in sorted(above)
+        if (place / VERDICT).exists()
+        for folder, verdict in _read_verdicts(place).items()
+    }
+    for folder, verdict in verdicts.items():
+        inside = [named for at, named in runs.items() if at.parent == folder]
+        yield from _paired(inside, verdict, read_waterfall(folder))
+    yield from _paired([named for at, named in runs.items() if at.parent not in verdicts])
+
+
+def _paired(
+    runs: Iterable[NamedRun], verdict: "_Verdict | None" = None, why: Waterfall | None = None
+) -> Iterator[Trial]:
+    runs = list(runs)
+    for predicted in (named for named in runs if named.run.kind == "simulation"):
+        measured = tuple(
+            named
+            for named in runs
+            if named.run.kind == "loadtest"
+            and (verdict is not None or same_load(predicted.run, named.run))
+        )
+        if measured:
+            tests = [named.run for named in measured]
+            found = verdict.of(predicted.run, tests) if verdict else compare(predicted.run, tests)
+            capacity = verdict.capacity if verdict else None
+            yield Trial(predicted, measured, found, capacity, why)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """A comparison as a verification recorded it; None where it has no intervals of the error.
+
+    Older versions recorded none, and let the noise widen the limits: their runs are judged again,
+    with the recorded ``intervals`` and ``limits``.
+    """
+
+    comparison: Comparison | None
+    intervals: Mapping[str, Interval]
+    limits: Mapping[str, float]
+    capacity: Comparison | None
+
+    def of(self, predicted: Run, measured: Sequence[Run]) -> Comparison:
+        """Return the recorded comparison of these runs."""
+        return self.comparison or compare(
+            self.intervals, measured, self.limits, requests=predicted.requests
+        )
+
+
+def _read_verdicts(folder: Path) -> dict[Path, _Verdict]:
+    """Return the verdicts of a verification by the folder that holds the runs.
+
+    There is a folder for each load; older versions kept the runs of a single load in ``folder``.
+    """
+    path = folder / VERDICT
+    try:
+        record = json.loads(path.read_text())
+        if "levels" not in record:
+            return {folder: _verdict(record["comparison"])}
+        saturation = record.get("saturation")
+        capacity = saturation and _comparison(saturation["comparison"])
+        return {
+            folder / level_folder(level["utilisation"]): _verdict(level["comparison"], capacity)
+            for level in record["levels"]
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path}: not a readable verdict ({error})") from error
+
+
+def _verdict(record: Mapping[str, Any], capacity: Comparison | None = None) -> _Verdict:
+    rows = record["metrics"]
+    intervals = {row["metric"]: Interval(**row["predicted"]) for row in rows if row["predicted"]}
+    limits = {row["metric"]: row["limit"] for row in rows if row["limit"] is not None}
+    comparison = _comparison(record) if "outcome" in record else None
+    return _Verdict(comparison, intervals, limits, capacity)
+
+
+def _comparison(record: Mapping[str, Any]) -> Comparison:
+    metrics = tuple(_metric(row) for row in record["metrics"])
+    clients = (record.get("set_aside", 0), record.get("limited", 0))
+    return Comparison(metrics, record["repeats"], tuple(record["doubts"]), *clients)
+
+
+def _metric(row: dict[str, Any]) -> MetricComparison:
+    bounds = row["predicted"]
+    return MetricComparison(**{**row, "predicted": Interval(**bounds) if bounds else None})

@@ -1,0 +1,197 @@
+"""Plain-text tables that fit 100 columns."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from servetwin.app.words import METRICS, ends, number
+from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
+from servetwin.workloads.rows import counted
+
+if TYPE_CHECKING:
+    from servetwin.sim.experiments.scenario import Scenario
+
+
+WIDTH = 100
+_COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
+_ROWS = (
+    ("TTFT", "ttft_s", 1000.0, "ms"),
+    ("TPOT", "tpot_s", 1000.0, "ms"),
+    ("E2E latency", "e2e_s", 1000.0, "ms"),
+    ("decode TPS", "decode_tps", 1.0, "/s"),
+    ("request TPS", "request_tps", 1.0, "/s"),
+)
+
+
+def scenario_lines(source: str, scenario: "Scenario", record: Mapping[str, Any]) -> list[str]:
+    """Return what is simulated: the trace's source, the policies, and the servers.
+
+    ``record`` is what ``scenario.yaml`` says of the servers.
+    """
+    config = scenario.policies
+    return [
+        f"{source}: {scenario.name}, {config.kv_tokens} KV tokens, at most "
+        f"{config.max_seqs} sequences",
+        *server_lines([scenario], record),
+    ]
+
+
+def server_lines(scenarios: Iterable["Scenario"], record: Mapping[str, Any]) -> list[str]:
+    """Return a description of the servers, and their techniques on and off as they were named."""
+    servers = (server for scenario in scenarios for server in scenario.servers())
+    toggles = ((name, record.get(name)) for name in ("techniques", "without"))
+    named = "; ".join(f"{name} {', '.join(texts)}" for name, texts in toggles if texts)
+    return [
+        *dict.fromkeys(line for server in servers for line in server.describe()),
+        *wrap(named, WIDTH, subsequent_indent="  "),
+    ]
+
+
+def totals_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return the figures of a whole simulation, and how fast it was."""
+    speed = summary["simulation"]
+    return [
+        f"output throughput {summary['output_throughput_tokens_per_s'] or 0:.1f} tokens/s over "
+        f"{summary['makespan_s']:.1f} s, prefix hits "
+        f"{100 * (summary['prefix_hit_rate_tokens'] or 0):.2f} % of prompt tokens, "
+        f"{summary['preemptions']} preemptions",
+        f"simulated {speed['steps']} steps in {speed['wall_s']:.2f} s "
+        f"({speed['requests_per_s']:.0f} requests/s)",
+    ]
+
+
+def counts_line(counts: Mapping[str, int]) -> str:
+    """Return ``240 requests: 240 finished``, and the other endings where there are any."""
+    others = [
+        f"{n} {name}" for name, n in counts.items() if name not in ("total", "finished") and n
+    ]
+    return ", ".join([f"{counts['total']} requests: {counts['finished']} finished", *others])
+
+
+def error_lines(errors: Iterable[str], most: int = 3) -> list[str]:
+    """Return the most frequent errors with their counts, one line each."""
+    return error_count_lines(Counter(error for error in errors if error), most)
+
+
+def error_count_lines(counts: Mapping[str, int], most: int = 3) -> list[str]:
+    """Return the most frequent of errors that have been counted, one line each."""
+    lines = [f"  {count} x {error}" for error, count in Counter(counts).most_common(most)]
+    if len(counts) > most:
+        lines.append(f"  and {len(counts) - most} other reasons")
+    return [line if len(line) <= WIDTH else line[: WIDTH - 3] + "..." for line in lines]
+
+
+def note_lines(notes: Iterable[str]) -> list[str]:
+    """Return the notes, wrapped to the width of a table."""
+    wrapped = (wrap(f"note: {note}", WIDTH, subsequent_indent=" " * 6) for note in notes)
+    return list(chain.from_iterable(wrapped))
+
+
+def latency_table(summary: Mapping[str, Any], intervals: Mapping[str, Any]) -> list[str]:
+    """Return metrics as rows; with intervals, the mean's 5 % to 95 % interval in a last column."""
+    header = f"{'':<16}" + "".join(f"{name:>11}" for name in _COLUMNS)
+    lines = [header + ("   mean, 5-95 %" if intervals else "")]
+    for label, name, factor, unit in _ROWS:
+        row = summary[name]
+        if unit == "ms":
+            unit, factor = duration_unit(row[column] for column in _COLUMNS)
+        cells = "".join(f"{number(row[column], factor):>11}" for column in _COLUMNS)
+        lines.append(f"{f'{label} {unit}':<16}{cells}{_interval(intervals, name, factor)}")
+    return lines
+
+
+def steady_lines(steady: Mapping[str, Any]) -> list[str]:
+    """Return the steady part of a summary: a sentence, and the same metrics as rows."""
+    if steady["unsettled"]:
+        return [describe_steady(steady)]
+    throughput = steady["output_throughput_tokens_per_s"]
+    return [
+        describe_steady(steady),
+        *latency_table(steady, {})[1:],
+        f"output throughput {number(throughput, 1.0)} tokens/s",
+    ]
+
+
+def capacity_line(load_tests: int) -> str:
+    """Return how the capacity that a verification compares was measured."""
+    tests = counted(load_tests, "load test")
+    return f"capacity, in {tests} with all requests at once (without the first and last tenth)"
+
+
+def judged_line(predicted: SteadyPart) -> str:
+    """Return which part of the runs a verdict judges, and what stands beside it."""
+    if predicted.unsettled:
+        return f"judged: the {WHOLE_RUN}; {STEADY_PART}: none; {predicted.unsettled}"
+    return (
+        f"judged: the {WHOLE_RUN}; beside it the predicted {STEADY_PART}, the same "
+        f"{len(predicted.requests)} requests on both sides"
+    )
+
+
+def _interval(intervals: Mapping[str, Any], name: str, factor: float) -> str:
+    interval = intervals.get(f"{name}.mean")
+    if interval is None:
+        return ""
+    shown = ends(interval["p5"], interval["p95"], lambda end: number(end, factor))
+    return f"   {shown[0]}-{shown[1]}" if shown else ""
+
+
+FloatArray = npt.NDArray[np.float64]
+
+SPARKLINE_WIDTH = 50
+_LEVELS = " ▁▂▃▄▅▆▇█"
+_LOG_FROM = 20.0
+"""A range of this ratio or more is divided by ratios, or the tail would hide the rest."""
+
+
+def sparkline(values: pd.Series, width: int = SPARKLINE_WIDTH) -> str:
+    """Draw the counts of the defined values in ``width`` equal parts of their range, as blocks.
+
+    Any value shows at least the lowest block. The range is divided into equal ratios where the
+    largest value is at least 20 times the least.
+    """
+    defined = values.to_numpy(dtype=float)
+    defined = defined[np.isfinite(defined)]
+    if not len(defined):
+        return ""
+    counts = _counts(np.log(defined) if _is_wide(defined) else defined, width)
+    levels = np.ceil(counts / counts.max() * (len(_LEVELS) - 1)).astype(int)
+    return "".join(_LEVELS[level] for level in levels)
+
+
+def sparkline_lines(requests: pd.DataFrame) -> list[str]:
+    """Draw TTFT, TPOT and E2E latency of finished requests, a line each: least, blocks, most."""
+    finished = requests[requests["status"] == "finished"]
+    lines = [_sparkline_of(name, finished[name]) for name in ("ttft_s", "tpot_s", "e2e_s")]
+    return [line for line in lines if line]
+
+
+def _sparkline_of(name: str, values: pd.Series) -> str:
+    metric = METRICS[name].fitting([values.max()])
+    scaled = values.dropna() * metric.factor
+    if scaled.empty:
+        return ""
+    scale = " (log)" if _is_wide(scaled.to_numpy(dtype=float)) else ""
+    ends = (f"{scaled.min():.4g}", f"{scaled.max():.4g}")
+    return f"{f'{metric.label} {metric.unit}':<16}{ends[0]:>9} {sparkline(scaled)} {ends[1]}{scale}"
+
+
+def _counts(values: FloatArray, width: int) -> npt.NDArray[np.int64]:
+    """Count the values in each of ``width`` parts; all are in the first where they are nearly
+    equal."""
+    least, span = values.min(), np.ptp(values)
+    if span <= 1e-9 * np.abs(values).max():
+        return np.bincount([0], [len(values)], width).astype(int)
+    places = ((values - least) / span * width).astype(int)
+    return np.bincount(places.clip(max=width - 1), minlength=width)
+
+
+def _is_wide(defined: FloatArray) -> bool:
+    return bool(defined.min() > 0 and defined.max() >= _LOG_FROM * defined.min())

@@ -1,0 +1,234 @@
+"""What techniques and number formats cost in quality, beside what they gain, as text and JSON."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from textwrap import wrap
+from typing import Any
+
+from servetwin.app.scenario.options.techniques import FormatOptions
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.model import ModelShape
+from servetwin.sim.step_times.roofline.formats import BLOCK_FORMATS, FORMATS, KV_FORMATS, Format
+from servetwin.sim.step_times.roofline.quantisation_noise import most_sqnr_db, noise_bits, sqnr_db
+from servetwin.sim.techniques.effects import DEAD_BAND, Effect
+from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.published_quality import published_quality
+from servetwin.sim.techniques.quality import KEPT, Quality, on_quality_front, quality_of
+from servetwin.sim.techniques.registry import find_technique
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
+
+NOT_KNOWN = "not known"
+HAS_IT = "the server has it already"
+SHORT = {"perplexity": "ppl", "accuracy": "acc"}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An effect, and the quality of its technique.
+
+    ``aside`` says why its throughput is not compared with that of others: the server has the
+    technique already, or it was measured against its opposite, or under another load. Empty where
+    it is compared.
+    """
+
+    effect: Effect
+    quality: Quality | None
+    aside: str = ""
+
+    @property
+    def throughput_change(self) -> float | None:
+        """Return the relative change of throughput; None where it was not measured."""
+        return None if self.effect.refused else self.effect.of("throughput").change
+
+
+def judge_effect(
+    effect: Effect, setup: Setup, load: Experiment, own: Mapping[str, Quality] | None = None
+) -> Judged:
+    """Return an effect on ``setup`` with its quality; most techniques were measured under ``load``.
+
+    ``own`` has one's own values by name of technique.
+    """
+    technique, aside = effect.technique, ""
+    if effect.refused is None and technique.off(setup) != setup:
+        aside = HAS_IT if technique.is_on(setup) else "against its opposite"
+    elif effect.experiment != load:
+        aside = "under another load"
+    return Judged(effect, quality_of(technique, setup.deployment.model, own), aside)
+
+
+def quality_sign(quality: Quality) -> str:
+    """Return ``+`` better, ``-`` worse, ``0`` in the dead band."""
+    if abs(quality.loss) < DEAD_BAND:
+        return "0"
+    return "-" if quality.loss > 0 else "+"
+
+
+def quality_cell(quality: Quality | None) -> str:
+    """Return the change, such as ``ppl +4.8%``; ``~``: measured on another model."""
+    if quality is None:
+        return NOT_KNOWN
+    if quality.metric is None:
+        return "0"
+    other = "~" if quality.basis == "nearest model" else ""
+    return f"{SHORT[quality.metric]} {100 * quality.change:+.1f}%{other}"
+
+
+def signed_cell(quality: Quality | None) -> str:
+    """Return the sign and the change; a kept quality is only ``0``."""
+    cell = quality_cell(quality)
+    return cell if quality is None or quality.metric is None else f"{quality_sign(quality)} {cell}"
+
+
+def quality_source(quality: Quality | None) -> str:
+    """Return in a sentence how a quality is known."""
+    if quality is None:
+        return "no figure is known; give your own with --quality"
+    if quality.metric is None or quality.basis == "own value":
+        return f"{quality.basis}: {quality.source}"
+    method = f", {quality.method}" if quality.method else ""
+    other = "another model, " if quality.basis == "nearest model" else ""
+    return (
+        f"{quality.metric} {quality.before:g} to {quality.after:g} ({quality.task}) on {other}"
+        f"{quality.model}{method}; {quality.source}"
+    )
+
+
+def quality_known(technique: type[Technique]) -> str:
+    """Return whether the quality of a technique is kept, published of some model, or not known."""
+    if technique.lossless:
+        return "kept"
+    published = {series.name for series in published_quality().series}
+    return "published" if technique.name in published else NOT_KNOWN
+
+
+def quality_lines(judged: Sequence[Judged]) -> Iterator[str]:
+    """Return quality against throughput with its front, then how each quality is known.
+
+    Empty where no technique with a known quality has a throughput.
+    """
+    rows = [
+        (one.throughput_change, one, best)
+        for one, best in zip(judged, on_front(judged), strict=True)
+        if one.quality is not None and one.throughput_change is not None
+    ]
+    if not rows:
+        return
+    yield "Quality against throughput; * on the front: no other gains more and loses no more"
+    yield "(perplexity and accuracy are not compared; ~ measured on another model):"
+    yield ""
+    yield f"  {'technique':<23}{'quality':>14}{'thrput %':>11}"
+    for gain, one, best in sorted(rows, key=lambda row: -row[0]):
+        name, aside = one.effect.technique.name, f"  ({one.aside})" if one.aside else ""
+        cell = quality_cell(one.quality)
+        yield f"{'*' if best else ' '} {name:<23}{cell:>14}{100 * gain:>+11.1f}{aside}"
+    yield ""
+    yield from _source_lines(judged)
+
+
+def quality_as_dict(quality: Quality | None) -> dict[str, Any]:
+    """Return a quality unrounded, for JSON."""
+    if quality is None:
+        return {"basis": NOT_KNOWN}
+    return {**asdict(quality), "loss": quality.loss}
+
+
+def on_front(judged: Sequence[Judged]) -> list[bool | None]:
+    """Return which are on the front of quality against throughput; None for those not compared."""
+    points = [
+        None if one.aside or one.quality is None or one.throughput_change is None
+        else (one.quality, one.throughput_change)
+        for one in judged
+    ]  # fmt: skip
+    marks = iter(on_quality_front([point for point in points if point]))
+    return [next(marks) if point else None for point in points]
+
+
+def _source_lines(judged: Sequence[Judged]) -> Iterator[str]:
+    unknown = []
+    for one in judged:
+        name = one.effect.technique.name
+        if one.quality is None and not one.effect.refused:
+            unknown.append(name)
+        elif one.quality is not None and one.quality.metric is not None:
+            text = f"  {name}: {quality_source(one.quality)}"
+            yield from wrap(text, 100, subsequent_indent="    ")
+    if unknown:
+        yield from wrap(f"  {NOT_KNOWN}: {', '.join(unknown)}", 100, subsequent_indent="    ")
+
+
+MODEL = "llama-2-7b"
+TECHNIQUES = {
+    "fp8": "fp8",
+    "bf8": "fp8:format=e5m2",
+    "w8a8": "smooth-quant",
+    "llm-int8": "llm-int8",
+    "int8": "weight-int8",
+    "int4": "weight-int4",
+    "gptq": "gptq",
+    "awq": "awq",
+    **{name: f"gguf:format={name}" for name in BLOCK_FORMATS},
+}
+"""The technique that puts weights into a format, by the format."""
+_HEAD = (
+    f"{'format':<10}{'bits':>8}{'GB':>9}  {'products':<10}{'scales':<9}{'made from':<11}"
+    f"{'SQNR dB':>8}{'at most':>9}{'quality':>14}"
+)
+_MADE_FROM = {"none": "weights", "data": "data", "training": "training"}
+
+
+def formats_report(options: FormatOptions) -> dict[str, Any]:
+    """Return every format of weights with its size, its noise and its quality on a model.
+
+    Raises ``ServetwinError`` for an unknown model.
+    """
+    model = find_model(MODEL if options.model is None else options.model)
+    return {
+        "model": model.name,
+        "formats": [_entry(form, model) for form in FORMATS.values()],
+        "kv_formats": [{"name": n, "bytes_per_element": size} for n, size in KV_FORMATS.items()],
+    }
+
+
+def formats_lines(report: dict[str, Any]) -> Iterator[str]:
+    """Return a row for each format, then those of keys and values."""
+    yield f"{report['model']}, all weights in one format; bits: a weight, scales included"
+    yield _HEAD
+    model = find_model(report["model"])
+    for entry in report["formats"]:
+        noise = "-" if entry["sqnr_db"] is None else f"{entry['sqnr_db']:.1f}"
+        quality = quality_cell(_quality(entry["name"], model))
+        yield (
+            f"{entry['name']:<10}{entry['bits_per_weight']:>8.4g}"
+            f"{entry['weight_bytes'] / 1e9:>9.3f}  {entry['products']:<10}"
+            f"{entry['activation_scales']:<9}"
+            f"{_MADE_FROM[entry['calibration']]:<11}{noise:>8}{entry['most_sqnr_db']:>9.1f}"
+            f"{quality:>14}"
+        )
+    yield "SQNR: of normal weights by formula, 6.02 dB a bit (- a codebook has none); at most: what"
+    yield "no format of so many bits exceeds; scales: of activations; ~ measured on another model"
+    sizes = (f"{kv['name']} {kv['bytes_per_element']:g}" for kv in report["kv_formats"])
+    yield from wrap(f"KV bytes per element, head size 128: {', '.join(sizes)}", 100)
+
+
+def _entry(form: Format, model: ModelShape) -> dict[str, Any]:
+    bits = 8 * form.weight_bytes
+    return {
+        "name": form.name,
+        "bits_per_weight": bits,
+        "weight_bytes": form.bytes_in_memory * model.params(),
+        "products": form.compute,
+        "activation_scales": form.activation_scales,
+        "calibration": form.calibration,
+        "sqnr_db": sqnr_db(form.grid) if form.grid else None,
+        "noise_bits": noise_bits(form.grid) if form.grid else None,
+        "most_sqnr_db": most_sqnr_db(bits),
+        "quality": quality_as_dict(_quality(form.name, model)),
+        "source": form.source,
+    }
+
+
+def _quality(name: str, model: ModelShape) -> Quality | None:
+    if FORMATS[name].lossless:
+        return KEPT
+    return quality_of(find_technique(TECHNIQUES[name]), model)

@@ -1,0 +1,265 @@
+"""The verdict of a verification, in words and tables."""
+
+import json
+import textwrap
+from collections.abc import Sequence
+from itertools import chain
+
+from servetwin.app.reports.claims import LEGEND, WIDTH, comparison_table, verdict_in_words
+from servetwin.app.reports.run_words import load_words, measured_noun, recorded_words, rests_line
+from servetwin.app.reports.tables import capacity_line, judged_line, note_lines
+from servetwin.app.verdict.capacity import Saturation, is_near_saturation
+from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
+from servetwin.app.verdict.intervals import CONFIDENCE
+from servetwin.app.verdict.recorded import POINTS, RecordedVerification
+from servetwin.app.verdict.verification import Level, Verification
+from servetwin.app.verdict.why import Errors, Waterfall
+from servetwin.app.words import METRICS
+from servetwin.sim.step_times.profile import Profile
+
+
+def verdict_lines(found: Verification) -> list[str]:
+    """Return one verification: the calibration, a table per load, the batches, the verdict."""
+    fit, capacity = next(iter(found.profile.layouts.values())), found.capacity_per_s
+    return [
+        "",
+        f"{found.config.name}: capacity {capacity.value:.2f}/s "
+        f"({capacity.low:.2f} to {capacity.high:.2f})",
+        f"calibration: {fit.steps} steps, held-out error {100 * (fit.held_out_error or 0):.1f} %, "
+        f"drift between rounds {100 * fit.drift:.1f} %",
+        *_saturation_lines(found.saturation),
+        *(line for level in found.levels for line in _level_lines(level, found)),
+        *_decision_lines(found),
+        *_conclusion(found),
+    ]
+
+
+def profile_lines(profile: Profile) -> list[str]:
+    """Describe a profile, part by part."""
+    lines = profile.describe()
+    for layout, fit in profile.layouts.items():
+        error = 100 * (fit.held_out_error or 0)
+        lines.append(
+            f"{layout}: {fit.steps} steps, held-out error {error:.1f} % (median), drift between "
+            f"rounds {100 * fit.drift:.1f} %"
+        )
+        parts = {name: value for name, value in fit.coefficients.items() if value > 0}
+        lines += [f"  {name:<24}{1e6 * value:>12.3f} us" for name, value in parts.items()]
+    api = profile.api
+    lines.append(
+        f"API: request in {1e3 * api.request_s:.2f} ms + {1e6 * api.request_per_token_s:.2f} us "
+        f"per prompt token, chunk out {1e3 * api.chunk_s:.2f} ms + "
+        f"{1e6 * api.chunk_per_sequence_s:.0f} us per sequence"
+    )
+    return lines
+
+
+def summary_table(found: Sequence[Verification]) -> list[str]:
+    """Return a line per policy and load: the error of each judged metric, and its interval."""
+    header = f"{'policy':<24}{'load':>5}" + "".join(
+        f"{name:>14}" for name in ("throughput", "TPOT mean", "TTFT mean", "TTFT p90")
+    )
+    lines = ["", f"error, {CONFIDENCE:.0%} interval, per cent", header]
+    for one in found:
+        if one.saturation:
+            outcome = one.saturation.comparison.outcome.replace("refuted", "REFUTED")
+            cells = f"{_cell(one.saturation.capacity):>14}{'-':>14}{'-':>14}{'-':>14}"
+            lines.append(f"{one.config.name:<24}{'full':>5}{cells}  {outcome}")
+        for level in one.levels:
+            rows = {row.metric: row for row in level.comparison.metrics}
+            cells = "".join(f"{_cell(rows[metric]):>14}" for metric in DEFAULT_LIMITS)
+            outcome = level.comparison.outcome.replace("refuted", "REFUTED")
+            lines.append(f"{one.config.name:<24}{_share(level):>5}{cells}  {outcome}")
+    return lines
+
+
+def as_json(found: Sequence[Verification]) -> str:
+    """Return the verifications as JSON; the keys of a single one also stand at the top."""
+    records = [one.as_dict() for one in found]
+    alone = records[0] if len(records) == 1 else {}
+    outcome = worst(one.outcome for one in found)
+    verdict = {"outcome": outcome, "holds": outcome == "holds"}
+    return json.dumps({**alone, **verdict, "verifications": records})
+
+
+def _saturation_lines(saturation: Saturation | None) -> list[str]:
+    if saturation is None:
+        return []
+    found = saturation.comparison
+    return ["", f"{capacity_line(found.repeats)}:", comparison_table(found)]
+
+
+def _level_lines(level: Level, found: Verification) -> list[str]:
+    return [
+        "",
+        *textwrap.wrap(
+            f"at {_share(level)} of {_offered(level, found.saturation)}",
+            WIDTH,
+        ),
+        comparison_table(level.comparison),
+        *_steady_lines(level),
+        f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
+        rests_line(level.provenance),
+        _power_line(level),
+        *(waterfall_lines(level.why) if level.why else []),
+    ]
+
+
+def _steady_lines(level: Level) -> list[str]:
+    """Return the steady part beside the whole run, and which of the two is judged."""
+    rows = comparison_table(level.steady).splitlines()[1:] if level.steady else []
+    return [judged_line(level.prediction.steady), *rows]
+
+
+def _offered(level: Level, saturation: Saturation | None) -> str:
+    """Return the load; near saturation the same share of two capacities is compared."""
+    sent = load_words(len(level.trace), level.trace.rate_per_s, len(level.measured), {})
+    if saturation is None or not is_near_saturation(level.utilisation):
+        return f"capacity: {sent}"
+    return (
+        f"the measured capacity: {sent}; predicted at {_share(level)} of the predicted capacity, "
+        f"{level.prediction.trace.rate_per_s:.2f}/s (equal utilisation: throughput is not judged)"
+    )
+
+
+def _power_line(level: Level) -> str:
+    """Return the smallest change of all step times that would have been refuted, either way."""
+    slower, faster = level.refutable.slower, level.refutable.faster
+    ways = ((slower, "slower"), (faster, "faster"))
+    changes = [f"{100 * change:.0f} % {way}" for change, way in ways if change is not None]
+    if not changes:
+        return "power: no change of the step times would have been refuted"
+    return f"power: steps that are {', or '.join(changes)}, would have been refuted"
+
+
+def _decision_lines(found: Verification) -> list[str]:
+    if found.decisions is None:
+        return []
+    return [
+        f"batches: given the engine's own step times, the simulator decides "
+        f"{found.decisions.agreeing} of {found.decisions.steps} steps identically"
+    ]
+
+
+def _conclusion(found: Verification) -> list[str]:
+    """Return the verdict, a sentence on each load, and what may be why."""
+    meaning = {
+        "holds": "the engine is within the limits of the prediction",
+        "refuted": "the engine is not what the profile says",
+        "cannot tell": "these load tests neither confirm nor refute the prediction",
+    }
+    outcome = found.outcome.replace("refuted", "REFUTED")
+    lines = [f"VERDICT: {outcome}; {meaning[found.outcome]}"]
+    judged = [(f"at {_share(level)}", level.comparison) for level in found.levels]
+    if found.saturation:
+        judged.insert(0, ("capacity", found.saturation.comparison))
+    for what, comparison in judged:
+        said = " ".join(verdict_in_words(comparison))
+        lines += textwrap.wrap(f"{what}: {said}", WIDTH, subsequent_indent="  ")
+    if found.outcome != "holds" and found.not_identified:
+        lines += ["what was not identified may be why:"]
+        lines += [f"  {name}: {why}" for name, why in found.not_identified.items()]
+    return lines
+
+
+def _share(level: Level) -> str:
+    return f"{100 * level.utilisation:.0f} %"
+
+
+def _cell(row: MetricComparison) -> str:
+    if row.error is None:
+        return "-"
+    if row.error_low is None or row.error_high is None:
+        return f"{100 * row.error:+.1f}"
+    return f"{100 * row.error_low:+.0f}..{100 * row.error_high:+.0f}"
+
+
+_LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
+
+
+def recorded_as_json(found: RecordedVerification) -> str:
+    """Return the verification as JSON."""
+    return json.dumps(found.as_dict())
+
+
+def recorded_lines(found: RecordedVerification) -> list[str]:
+    """Return what served and what was recorded, a table of errors, and the verdict."""
+    measured = found.measured.scenario
+    said = " ".join(verdict_in_words(found.comparison, measured_noun(measured)))
+    return [
+        recorded_words(found.measured),
+        *note_lines(measured.get("notes", ())),
+        *found.scenario.profile.describe(),
+        f"policies: {found.scenario.policies.name}, {found.scenario.policies.max_seqs} sequences, "
+        f"{found.scenario.policies.kv_tokens} KV tokens; "
+        f"{found.predicted.summary()['preemptions']} preemptions predicted",
+        "",
+        *_errors(found),
+        "",
+        comparison_table(found.comparison),
+        rests_line(found.predicted.extra["provenance"]),
+        "",
+        *textwrap.wrap(f"VERDICT: {found.outcome.replace('refuted', 'REFUTED')}. {said}", WIDTH),
+        *(waterfall_lines(found.why) if found.why else []),
+        "",
+        LEGEND,
+    ]
+
+
+def _errors(found: RecordedVerification) -> list[str]:
+    """Return the error of each latency at its mean and quantiles, in per cent."""
+    lines = [f"{'error, per cent':<16}" + "".join(f"{point:>9}" for point in POINTS)]
+    for name, label in _LATENCIES.items():
+        errors = (found.metrics[name][point]["error"] for point in POINTS)
+        cells = ("-" if error is None else f"{100 * error:+.2f}" for error in errors)
+        lines.append(f"{label:<16}" + "".join(f"{cell:>9}" for cell in cells))
+    return lines
+
+
+WHY_TITLE = "Why it differs: each part is replaced by what was measured, and stays replaced"
+_NAMED = 0.005
+"""An effect of this much of the measured figure is named in words."""
+_CAUSE_WIDTH, _ERROR_WIDTH = 28, 10
+
+
+def waterfall_lines(found: Waterfall) -> list[str]:
+    """Return a line per cause with its effect on the error of the means, then what that says."""
+    labels = [METRICS[name].label.partition(" ")[0] for name in found.predicted]
+    lines = [
+        "",
+        WHY_TITLE,
+        f"{'error of the mean, per cent':<{_CAUSE_WIDTH}}"
+        + "".join(f"{one:>{_ERROR_WIDTH}}" for one in labels),
+        _waterfall_line("predicted", found.predicted),
+    ]
+    for cause, effect in found.effects():
+        cells = effect or dict.fromkeys(found.predicted)
+        lines.append(f"{_waterfall_line('  ' + cause.name, cells)}  {cause.note}".rstrip())
+    lines.append(_waterfall_line("left", found.left))
+    said = (textwrap.wrap(sentence, WIDTH) for sentence in waterfall_sentences(found))
+    return [*lines, "", *chain.from_iterable(said)]
+
+
+def _waterfall_line(name: str, errors: Errors | dict[str, None]) -> str:
+    cells = ("-" if error is None else f"{100 * error:+.2f}" for error in errors.values())
+    return f"{name:<{_CAUSE_WIDTH}}" + "".join(f"{cell:>{_ERROR_WIDTH}}" for cell in cells)
+
+
+def waterfall_sentences(found: Waterfall) -> list[str]:
+    """Return a sentence per latency, and one on what was not measured."""
+    said = []
+    for name, error in found.predicted.items():
+        label = METRICS[name].label.partition(" ")[0]
+        effects = [(effect[name], cause) for cause, effect in found.effects() if effect]
+        named = sorted(
+            (one for one in effects if abs(one[0]) >= _NAMED), key=lambda one: -abs(one[0])
+        )
+        parts = ", ".join(f"{cause.name} {100 * effect:+.1f}" for effect, cause in named)
+        said.append(
+            f"{label} is {100 * error:+.1f} % off: {parts or 'no part matters'}; "
+            f"{100 * found.left[name]:+.1f} is left."
+        )
+    unknown = [f"{one.name} ({one.note})" for one in found.causes if one.errors is None]
+    if unknown:
+        said.append(f"Not measured, so part of what is left: {'; '.join(unknown)}.")
+    return said

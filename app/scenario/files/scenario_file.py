@@ -1,0 +1,363 @@
+"""A scenario as a file: workload, server, policies, cluster, SLO, seed; YAML that people edit.
+
+Unknown keys are errors that name the key and the nearest known one.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Self, get_type_hints
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from servetwin.app.scenario.options.distributions import ArrivalChoice, LengthChoice, PrefixChoice
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.scenarios import fitted, preset_cluster
+from servetwin.app.scenario.servers import Servers
+from servetwin.app.scenario.settings import parse_policies
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import find_preset
+from servetwin.sim.catalogue.frozen_model import Count, FrozenModel, Positive
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.records.metrics import SLO
+from servetwin.workloads.errors import ServetwinError, TraceError, did_you_mean
+from servetwin.workloads.files import document
+from servetwin.workloads.generators.assumed_prefixes import with_conversations, with_shared_texts
+from servetwin.workloads.generators.generate import WorkloadSpec, generate
+from servetwin.workloads.generators.lengths import IndependentLengths
+from servetwin.workloads.generators.processes import plain_arrivals
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.tables.mapping import parse_mapping
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate, limit
+from servetwin.workloads.yaml_text import YamlError, load_yaml
+
+GENERATED, SAMPLE = "generated", "sample"
+PROFILE = "llama-3-8b-h100"
+"""Where a scenario names no server."""
+
+GENERATED_REQUESTS = 2_000
+"""Where a generated workload names no number."""
+_GROUPS = 16
+_SETTINGS: dict[str, type[Any]] = {"policies": PolicyConfig, "cluster": ClusterConfig}
+
+
+class ScenarioError(ServetwinError):
+    """A scenario that cannot be read or built; the message names the key."""
+
+    exit_code = 2
+
+
+def _plain_process(name: str) -> str:
+    if name not in (known := plain_arrivals()):
+        raise ValueError(f"{name!r}: {did_you_mean(name, known, f'known are {known}')}")
+    return name
+
+
+def checked_columns(text: str | None) -> str | None:
+    """Return a mapping of columns as it is; raise ``ValueError`` where it cannot be read."""
+    if text is not None:
+        try:
+            parse_mapping(text, "columns")
+        except TraceError as error:
+            raise ValueError(str(error)) from None
+    return text
+
+
+class Workload(FrozenModel):
+    """Which requests come, and when. All keys from ``arrivals`` on are of generated ones."""
+
+    source: str = GENERATED
+    """``generated``, ``sample`` (the bundled trace), or the name of an uploaded trace."""
+    requests: int | None = Field(default=None, ge=1)
+    """Number of requests, of a trace the first ones; None: 2,000 generated ones, all of a trace."""
+    columns: Annotated[str | None, AfterValidator(checked_columns)] = None
+    """Columns of an own table, as ``--map`` names them; None: as they are recognised."""
+    rate_per_s: Positive | None = 10.0
+    """Mean arrivals per second, of all replicas together; None: as in the trace."""
+    prefix_share: float = Field(default=0.0, ge=0, le=0.95)
+    """Assumed share of a prompt that begins like others (a trace without prefix ids)."""
+    conversations: bool = False
+    """Assume that a prompt begins with its session so far (a trace without prefix ids)."""
+    arrivals: Annotated[str, AfterValidator(_plain_process)] = "poisson"
+    """Process by which requests arrive."""
+    cv: Positive = 1.2
+    """Coefficient of variation of gamma and weibull gaps; above 1 is bursty."""
+    prompt_tokens: Count = 496
+    """Mean of the log-normal prompt lengths."""
+    prompt_cv: Positive = 1.0
+    """Coefficient of variation of the prompt lengths."""
+    output_tokens: Count = 198
+    """Mean of the log-normal output lengths."""
+    output_cv: Positive = 1.0
+    """Coefficient of variation of the output lengths."""
+    shared_prefix_tokens: int = Field(default=0, ge=0)
+    """Tokens that each prompt shares with its group (16 groups, Zipf 1)."""
+
+    @model_validator(mode="after")
+    def _generated_has_a_rate(self) -> Self:
+        if self.is_generated and self.rate_per_s is None:
+            raise ValueError("rate_per_s: a generated workload needs a rate")
+        return self
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether distributions make the requests, so that another seed makes others."""
+        return self.source == GENERATED
+
+    def trace(self, seed: int, uploaded: Mapping[str, Trace] | None = None) -> Trace:
+        """Return the requests; ``uploaded`` are traces by name.
+
+        Raises ``ScenarioError`` where the source is none of them, ``TraceError`` for impossible
+        distributions.
+        """
+        if self.is_generated:
+            return generate(self._spec(), seed)
+        trace = sample_trace() if self.source == SAMPLE else (uploaded or {}).get(self.source)
+        if trace is None:
+            raise ScenarioError(
+                f"workload.source: the trace {self.source!r} is not here; upload it, or choose "
+                f"{GENERATED} or {SAMPLE}"
+            )
+        trace = trace if self.requests is None else limit(trace, self.requests)
+        trace = trace if self.rate_per_s is None else at_rate(trace, self.rate_per_s)
+        return self.with_prefixes(trace, seed)
+
+    def with_prefixes(self, trace: Trace, seed: int) -> Trace:
+        """Return the trace with prefix ids as assumed, where it has none."""
+        trace = with_conversations(trace) if self.conversations else trace
+        return with_shared_texts(trace, self.prefix_share, _GROUPS, seed)
+
+    def _spec(self) -> WorkloadSpec:
+        arrivals = ArrivalChoice(self.arrivals, self.rate_per_s or 1.0, self.cv)
+        prompt = LengthChoice("prompt", "lognormal", self.prompt_tokens, self.prompt_cv)
+        output = LengthChoice("output", "lognormal", self.output_tokens, self.output_cv)
+        groups = _GROUPS if self.shared_prefix_tokens else 0
+        shared = PrefixChoice(groups=groups, prefix_tokens=self.shared_prefix_tokens)
+        lengths = IndependentLengths(prompt.distribution(), output.distribution())
+        count = self.requests or GENERATED_REQUESTS
+        return WorkloadSpec(count, arrivals.process(), lengths, shared.prefixes())
+
+
+class Server(FrozenModel):
+    """A calibrated ``profile``, or ``model`` on ``hardware`` by its data sheet.
+
+    Where none is named, the profile ``PROFILE``.
+    """
+
+    profile: str | None = None
+    """Calibrated profile: a shipped name, or the path of a ``.json`` file."""
+    model: str | None = None
+    """Instead of a profile: a model of the catalogue, or the path of a ``config.json``."""
+    hardware: str | None = None
+    """Device that the model runs on: ``h100``, ``a100-80gb`` ..."""
+    techniques: tuple[str, ...] = ()
+    """Techniques, applied to the model in turn: ``tensor-parallel:ways=2``, ``weight-int4`` ..."""
+    without: tuple[str, ...] = ()
+    """Techniques of the server itself that are taken away: ``kv-cache``, ``flash-attention`` ..."""
+    efficiency: str | None = None
+    """Achieved shares of the data sheet's peaks: ``compute=0.7,memory=0.85,overhead_s=0.001``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_profile(cls, section: Any) -> Any:
+        if isinstance(section, dict) and not any(
+            map(section.get, ("profile", "model", "hardware"))
+        ):
+            return {**section, "profile": PROFILE}
+        return section
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.model is None) != (self.hardware is None):
+            raise ValueError("model and hardware go together")
+        if self.model and self.profile:
+            raise ValueError("either a profile, or model and hardware")
+        if self.profile and (self.techniques or self.efficiency):
+            raise ValueError("techniques and efficiency need model and hardware")
+        if self.profile and self.without:
+            raise ValueError("without: only a server of model and hardware has techniques to lose")
+        return self
+
+    def options(self) -> ServerOptions:
+        """As the command line has them."""
+        profiles = (self.profile,) if self.profile else ()
+        return ServerOptions(
+            profiles, self.model, self.hardware, self.techniques, self.without, self.efficiency
+        )
+
+
+class Limits(FrozenModel):
+    """The SLO, in milliseconds; None does not limit."""
+
+    ttft_ms: Positive | None = 500.0
+    """Time to first token at most."""
+    tpot_ms: Positive | None = 50.0
+    """Time per output token at most."""
+    e2e_ms: Positive | None = None
+    """End-to-end latency at most."""
+    percentile: float = Field(default=99.0, ge=1, le=100)
+    """Percentage of all requests that must keep every limit: 99 is the p99."""
+
+    @property
+    def attainment(self) -> float:
+        """Return the share of all requests that must keep every limit."""
+        return as_share(self.percentile)
+
+    def slo(self) -> SLO:
+        """Return the limits in seconds."""
+        limits_ms = {"ttft_s": self.ttft_ms, "tpot_s": self.tpot_ms, "e2e_s": self.e2e_ms}
+        return SLO(**{name: ms / 1000 for name, ms in limits_ms.items() if ms is not None})
+
+
+def as_share(percentile: float) -> float:
+    """Return a percentage as a share: 99.9 as 0.999, which 999 of 1,000 reach."""
+    return round(percentile / 100, 9)
+
+
+class ScenarioFile(FrozenModel):
+    """All that a what-if needs. ``policies`` and ``cluster`` name only what differs from the
+    server's own; ``preset`` comes before them."""
+
+    workload: Workload = Workload()
+    """Which requests come, and when."""
+    server: Server = Server()
+    """How long its steps take."""
+    preset: str | None = None
+    """Policies of a known server, before single settings."""
+    policies: dict[str, Any] = Field(default_factory=dict)
+    """Settings that differ from the server's own."""
+    cluster: dict[str, Any] = Field(default_factory=dict)
+    """Settings that differ from a single server."""
+    slo: Limits = Limits()
+    """Limits that a request must keep."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of every random stream."""
+
+    def over(self, policies: Mapping[str, Any], cluster: Mapping[str, Any]) -> "ScenarioFile":
+        """Return the scenario with further settings, which win."""
+        policies, cluster = {**self.policies, **policies}, {**self.cluster, **cluster}
+        return self.model_copy(update={"policies": policies, "cluster": cluster})
+
+    def with_policies(self, text: str) -> "ScenarioFile":
+        """Return the scenario under a side of ``--compare``; raises ``PolicyError``."""
+        named = parse_policies(text)
+        cluster = {**named.preset_cluster, **self.cluster, **named.cluster}
+        if not named.presets or named.presets[-1] == self.preset:
+            return self.over(named.policies, cluster)
+        before = {**preset_cluster(self.preset), **cluster}
+        found = self.over({**self._policies(), **named.policies}, before)
+        return found.model_copy(update={"preset": named.presets[-1]})
+
+    def servers(self, servers: Servers | None = None) -> Servers:
+        """Return servers (``servers`` in place of its own) under the policies and cluster."""
+        servers = (servers or self.server.options().servers()).imitating(self.preset)
+        return servers.over(self._policies(), {**preset_cluster(self.preset), **self.cluster})
+
+    def settled(self) -> Scenario:
+        """Return servers, policies and cluster.
+
+        Raises ``ServetwinError`` naming the setting that cannot be.
+        """
+        return self.servers().scenario()
+
+    def build(self, trace: Trace) -> Scenario:
+        """Return the scenario for ``trace``: as ``settled``, with a model length that fits every
+        request."""
+        return fitted(self.servers(), trace, self._policies())[0]
+
+    def _policies(self) -> dict[str, Any]:
+        preset = find_preset(self.preset).policies if self.preset else {}
+        return {**preset, **self.policies}
+
+    def redraw(self, seed: int) -> tuple[Trace, Scenario]:
+        """Return another draw of a generated workload, and the scenario that fits it."""
+        trace = self.workload.trace(seed)
+        return trace, self.build(trace)
+
+    def as_yaml(self) -> str:
+        """Return the text of the file, without the settings that are at their default."""
+        settings = self.model_dump(mode="json", exclude_defaults=True)
+        return str(yaml.safe_dump(settings, sort_keys=False))
+
+
+def read_scenario(path: Path) -> ScenarioFile:
+    """Read the scenario in a file; raises ``ScenarioError`` naming the file and the key."""
+    try:
+        content = document(path)
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from None
+    return parse_scenario(content, str(path))
+
+
+def parse_scenario(content: str | bytes, source: str) -> ScenarioFile:
+    """Read the scenario in ``content``; bytes are a text in UTF-8.
+
+    Raises ``ScenarioError`` naming ``source``, the key and what would be right.
+    """
+    try:
+        found = load_yaml(content if isinstance(content, str) else content.decode())
+    except UnicodeDecodeError:
+        raise ScenarioError(f"{source}: not a text file") from None
+    except YamlError as error:
+        raise ScenarioError(f"{source}: not YAML ({error})") from error
+    if not isinstance(found, dict | None):
+        raise ScenarioError(f"{source}: wants keys such as {', '.join(ScenarioFile.model_fields)}")
+    return parse_scenario_dict(found or {}, source)
+
+
+def parse_scenario_dict(found: Mapping[Any, Any], source: str) -> ScenarioFile:
+    """Check a scenario that is a mapping already; raises as ``parse_scenario`` does."""
+    try:
+        scenario = ScenarioFile.model_validate(found)
+    except ValidationError as error:
+        raise ScenarioError(f"{source}: {_first_problem(error)}") from error
+    for section in _SETTINGS:
+        for key, value in getattr(scenario, section).items():
+            if problem := _setting_problem(section, key, value):
+                raise ScenarioError(f"{source}: {section}.{key}: {problem}")
+    return scenario
+
+
+def _setting_problem(section: str, key: str, value: Any) -> str | None:
+    known = _known_settings(section)
+    if key not in known:
+        return f"unknown key; {did_you_mean(key, known)}"
+    try:
+        known[key].validate_python(value, strict=True)
+    except ValidationError as error:
+        return f"{value!r}: {error.errors()[0]['msg'].lower()}"
+    return None
+
+
+@cache
+def _known_settings(section: str) -> dict[str, TypeAdapter[Any]]:
+    finite = ConfigDict(allow_inf_nan=False)
+    kinds = get_type_hints(_SETTINGS[section]).items()
+    return {key: TypeAdapter(kind, config=finite) for key, kind in kinds}
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    place: Sequence[Any] = problem["loc"]
+    where = ".".join(map(str, place))
+    if problem["type"] == "extra_forbidden":
+        known = list(_SECTIONS[tuple(place[:-1])].model_fields)
+        return f"{where}: unknown key; {did_you_mean(str(place[-1]), known)}"
+    if problem["type"] == "value_error":
+        return f"{where}: {problem['ctx']['error']}"
+    message = problem["msg"]
+    return f"{where}: {problem['input']!r}: {message[0].lower()}{message[1:]}"
+
+
+_SECTIONS: dict[tuple[Any, ...], type[FrozenModel]] = {
+    (): ScenarioFile, ("workload",): Workload, ("server",): Server, ("slo",): Limits,
+}  # fmt: skip

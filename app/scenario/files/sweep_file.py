@@ -1,0 +1,207 @@
+"""The file of a sweep: a row is appended as its point ends, so a killed sweep goes on from there.
+
+A CSV file grows itself. Parquet cannot grow: until the sweep ends its new rows are in a CSV file
+beside it, ``NAME.parquet.rows.csv``. At the end the rows are put into the order of the grid, once.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pandas as pd
+
+from servetwin.app.scenario.options.policy import ScenarioOptions
+from servetwin.sim.experiments.sweep import COUNTS, FIGURE_MEANINGS, PROBLEM, Row
+from servetwin.sim.records.appended_csv import AppendedCsv
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import machine_facts
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.trace import Trace
+
+SWEEP, RATE = "sweep", "rate_per_s"
+Point = Mapping[str, Any]
+"""The values of a point by key, and its rate."""
+
+_SUFFIXES = (".csv", ".parquet")
+_NAME_ANOTHER = "name another --out, or --overwrite it"
+
+
+class SweepError(ServetwinError):
+    """The file of a sweep cannot be read, written or continued."""
+
+
+class SweepFile:
+    """Rows by what they vary and their rate; in memory, and at ``path`` where there is one.
+
+    ``wanted`` points, by key and rate, give the order; others that are in the file come after them.
+    ``identity`` (of ``identity``) tells this sweep's rows from those of another one, which
+    ``overwrite`` replaces. Raises ``SweepError`` where ``path`` holds anything else.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        keys: Sequence[str],
+        wanted: Sequence[Point],
+        identity: str,
+        overwrite: bool = False,
+    ) -> None:
+        if path is not None and path.suffix not in _SUFFIXES:
+            raise SweepError(f"--out: {path.name}: wants the ending {' or '.join(_SUFFIXES)}")
+        self._path = path
+        self._keys = list(keys)
+        self._columns = [*self._keys, RATE, *FIGURE_MEANINGS, PROBLEM, SWEEP]
+        self._identity = identity
+        self._order = {self._place(point): number for number, point in enumerate(wanted)}
+        self._appended = AppendedCsv(_growing(path)) if path else None
+        self._rows: dict[tuple[str, ...], Row] = {}
+        self._replaced: set[Path] = set()
+        if path is not None:
+            self._rows = {self._place(row): row for row in self._kept(path, overwrite)}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        """Put the rows into the order of the grid."""
+        if self._path is not None and not self._is_whole(self._path):
+            self._write(self._path)
+
+    def __contains__(self, row: Point) -> bool:
+        """Return whether this point, its axes and rate, has a row."""
+        return self._place(row) in self._rows
+
+    def add(self, point: Point, figures: Row) -> None:
+        """Add a finished point; it is in the file when this returns."""
+        blank = dict.fromkeys([*FIGURE_MEANINGS, PROBLEM])
+        row = {**point, **blank, **figures, SWEEP: self._identity}
+        self._rows[self._place(point)] = row
+        if self._appended is not None and self._path is not None:
+            try:
+                while self._replaced:
+                    self._replaced.pop().unlink(missing_ok=True)
+                self._appended.append(self._frame([row]))
+            except OSError as error:
+                raise _unwritten(self._path, error) from error
+
+    def frame(self) -> pd.DataFrame:
+        """Return all rows; figures are numbers."""
+        return self._frame(self._rows[place] for place in self._in_order())
+
+    def _in_order(self) -> list[tuple[str, ...]]:
+        return sorted(self._rows, key=lambda place: self._order.get(place, len(self._order)))
+
+    def _is_whole(self, path: Path) -> bool:
+        """Return whether nothing is left to do for the file that is there."""
+        growing = _growing(path)
+        return list(self._rows) == self._in_order() and (growing == path or not growing.exists())
+
+    def _frame(self, rows: Iterable[Row]) -> pd.DataFrame:
+        frame = pd.DataFrame(list(rows), columns=self._columns)
+        numbers = dict.fromkeys((RATE, *FIGURE_MEANINGS), float)
+        counts = dict.fromkeys(COUNTS, "Int64")
+        return frame.astype(numbers).astype(counts).fillna({PROBLEM: ""})
+
+    def _place(self, row: Point) -> tuple[str, ...]:
+        rate = row[RATE]
+        return (*(str(row[key]) for key in self._keys), "" if pd.isna(rate) else f"{rate:.12g}")
+
+    def _write(self, path: Path) -> None:
+        """Write all rows in their order, in the place of what is there."""
+        frame, part = self.frame(), path.with_name(f".{path.name}.part")
+        write = frame.to_csv if path.suffix == ".csv" else frame.to_parquet
+        try:
+            write(part, index=False)
+            os.replace(part, path)
+            if (growing := _growing(path)) != path:
+                growing.unlink(missing_ok=True)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise _unwritten(path, error) from error
+
+    def _kept(self, path: Path, overwrite: bool) -> Sequence[Row]:
+        """Return the rows of this sweep that are there; none where they are to be replaced."""
+        frames = [frame for frame in self._read(path) if frame is not None]
+        for frame in frames:
+            if overwrite and SWEEP not in frame:
+                raise SweepError(f"{path}: is not of any sweep; name another --out")
+            if not overwrite and (problem := self._foreign(frame)):
+                raise SweepError(f"{path}: is not of this sweep ({problem}); {_NAME_ANOTHER}")
+        if not overwrite:
+            rows: list[Any] = [row for frame in frames for row in frame.to_dict("records")]
+            return rows
+        self._replaced = {path, _growing(path)}
+        self._appended = AppendedCsv(_growing(path))
+        return []
+
+    def _read(self, path: Path) -> list[pd.DataFrame | None]:
+        assert self._appended is not None
+        try:
+            whole = pd.read_parquet(path) if path.suffix == ".parquet" and path.exists() else None
+            return [whole, _with_numbers(self._appended.read())]
+        except (OSError, ValueError) as error:
+            raise SweepError(f"{path}: not a readable frame ({error})") from error
+
+    def _foreign(self, frame: pd.DataFrame) -> str | None:
+        """Return why a frame is not of this sweep; None where it is."""
+        if {SWEEP, RATE} <= set(frame.columns):
+            theirs = list(frame.columns[: frame.columns.get_loc(RATE)])
+            if set(theirs) != set(self._keys):
+                return f"it varies {_listed(theirs)}, not {_listed(self._keys)}"
+            if set(frame.columns) == set(self._columns) and {*frame[SWEEP]} <= {self._identity}:
+                return None
+        return "another trace, server, SLO, seed or version"
+
+
+def _growing(path: Path) -> Path:
+    """Return the file to which rows are appended."""
+    return path if path.suffix == ".csv" else path.with_name(f"{path.name}.rows.csv")
+
+
+def _with_numbers(texts: pd.DataFrame | None) -> pd.DataFrame | None:
+    """Return a frame with numbers, to the last bit, in the place of their texts."""
+    if texts is None:
+        return None
+    names = texts.columns.intersection([RATE, *FIGURE_MEANINGS])
+    numbers = {name: [float(text or "nan") for text in texts[name]] for name in names}
+    return texts.assign(**numbers)
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(keys) or "nothing"
+
+
+def _unwritten(path: Path, error: OSError) -> SweepError:
+    return SweepError(f"{path}: cannot be written ({error.strerror})")
+
+
+def identity(options: ScenarioOptions, trace: Trace, slo: SLO, keys: Sequence[str]) -> str:
+    """Return a digest of all that the figures depend on, beside a point's own values and rate."""
+    trace_digest = blake2b(repr(trace.requests).encode(), digest_size=16).hexdigest()
+    texts = [*options.servers.profiles, options.policy.batching, options.policy.kv]
+    facts = {
+        "servetwin": machine_facts()["servetwin"],
+        "trace": trace_digest,
+        "servers": options.servers.record(),
+        "files": [_content(text) for text in texts if text],
+        "policies": asdict(options.policy),
+        "cluster": asdict(options.cluster),
+        "slo": asdict(slo),
+        "seed": options.trace.seed,
+        "axes": sorted(keys),
+    }
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _content(text: str) -> str:
+    """Return a digest of the file that a profile or a policy names; nothing where it names none."""
+    path = Path(text.partition(":")[0])
+    return blake2b(path.read_bytes()).hexdigest() if path.is_file() else ""

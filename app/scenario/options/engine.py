@@ -1,0 +1,163 @@
+"""Options of the bundled engine, and of the HTTP API before it."""
+
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from typer import Option
+
+from servetwin.workloads.errors import EngineError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from servetwin.engine.drafting.drafts import Drafts
+    from servetwin.engine.http.http_settings import HttpSettings
+    from servetwin.engine.models.computation import Computation
+    from servetwin.engine.serve_options import ServeOptions
+    from servetwin.policies.config import PolicyConfig
+    from servetwin.sim.techniques.toggles import Toggles
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """Which bundled engine to start; commands set ``model`` and ``seed``."""
+
+    PANEL: ClassVar = "Engine"
+
+    model: str = "base"
+    device: Annotated[str, Option()] = "auto"
+    """auto, cpu or cuda."""
+    dtype: Annotated[str, Option()] = "auto"
+    """auto, float32, bfloat16 or float16."""
+    threads: Annotated[int, Option(min=1)] = 1
+    """Torch threads."""
+    adapter: Annotated[tuple[str, ...], Option(metavar="NAME=FOLDER")] = ()
+    """A LoRA adapter that requests may name as their model; repeatable."""
+    kv_memory_share: Annotated[float, Option(min=0, max=1)] = 0.0
+    """Keep as many KV tokens as fit into this share of the GPU's memory; 0: as many as set."""
+    n_gram_drafts: Annotated[int, Option(min=0, max=1_024)] = 0
+    """Tokens that each decode drafts by what followed its last tokens before; 0: none."""
+    seed: int = 0
+
+    def policies(self) -> "PolicyConfig":
+        """Return the default policies, whose contexts are no longer than the model's.
+
+        Raises ``EngineError`` for a model that is not there or that the engine cannot compute.
+        """
+        from servetwin.engine.checkpoint.find_model import find_model
+
+        return find_model(self.model).policies()
+
+    def computation(self) -> "Computation":
+        """Return how the engine computes."""
+        from servetwin.engine.models.computation import Computation
+
+        return Computation(
+            self.device,
+            self.dtype,
+            self.threads,
+            adapters=self._adapters(),
+            kv_memory_share=self.kv_memory_share,
+            drafts=self._drafts(),
+        )
+
+    def _drafts(self) -> "Drafts":
+        from servetwin.engine.drafting.drafts import Drafts
+
+        drafts = self.n_gram_drafts
+        return Drafts("n-gram", (1,) * drafts) if drafts else Drafts()
+
+    def _drafted(self, policies: "PolicyConfig") -> "PolicyConfig":
+        """Return policies whose decodes verify the drafts; prompts keep their part of a step."""
+        drafts = self.n_gram_drafts
+        if not drafts:
+            return policies
+        if policies.batching != "continuous":
+            raise EngineError(
+                f"--n-gram-drafts {drafts}: needs batching: continuous, whose decodes it replaces, "
+                f"not {policies.batching}"
+            )
+        budget = policies.token_budget + policies.max_seqs * drafts
+        return replace(policies, batching="speculative", draft_rows=drafts, token_budget=budget)
+
+    def _adapters(self) -> tuple[tuple[str, str], ...]:
+        """Return (name, folder) of each adapter."""
+        found: dict[str, str] = {}
+        for text in self.adapter:
+            name, _, folder = text.partition("=")
+            if not name or not folder:
+                raise EngineError(f"--adapter {text}: must be NAME=FOLDER")
+            if name in found or name == self.model:
+                raise EngineError(f"--adapter {text}: the name {name!r} is given twice")
+            found[name] = folder
+        return tuple(found.items())
+
+    def options(
+        self,
+        policies: "PolicyConfig",
+        toggles: "Toggles | None" = None,
+        step_log: "Path | None" = None,
+    ) -> "ServeOptions":
+        """Return the options of an engine under ``policies``, with techniques off and on.
+
+        Raises ``ServetwinError`` for a technique that it does not run.
+        """
+        from servetwin.engine.serve_options import ServeOptions
+
+        options = ServeOptions(
+            self.model,
+            self._drafted(policies),
+            computation=self.computation(),
+            seed=self.seed,
+            step_log=step_log,
+        )
+        if toggles is None or toggles.is_empty():
+            return options
+        from servetwin.app.serving.techniques import with_techniques
+
+        return with_techniques(options, toggles)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """Where a served engine listens, and what it allows its clients and its core."""
+
+    PANEL: ClassVar = "HTTP"
+
+    host: Annotated[str, Option()] = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Option(min=0, max=65535)] = 8000
+    """Port; 0 takes a free one."""
+    drain_s: Annotated[float, Option(min=0)] = 30.0
+    """Grace for running requests."""
+    max_body: Annotated[float, Option(min=0.001, max=1024, metavar="MIB")] = 8.0
+    """Largest body of a request, in MiB."""
+    step_limit: Annotated[float, Option(min=0.1, max=86400, metavar="S")] = 60.0
+    """Seconds after which a core that ends no step is stalled."""
+    max_restarts: Annotated[int, Option(min=0)] = 5
+    """Restarts of a core that died, within five minutes."""
+    allow_origin: Annotated[tuple[str, ...], Option(metavar="ORIGIN")] = ()
+    """Web pages that may call the API; default: all."""
+
+    def settings(self) -> "HttpSettings":
+        """Return the settings of the server."""
+        from servetwin.engine.http.http_settings import HttpSettings
+
+        return HttpSettings(
+            self.host,
+            self.port,
+            self.drain_s,
+            max_body_bytes=round(self.max_body * (1 << 20)),
+            step_limit_s=self.step_limit,
+            max_restarts=self.max_restarts,
+            allow_origins=self.allow_origin or ("*",),
+        )
+
+
+def require_engine() -> None:
+    """Raise ``EngineError`` with the way to install what is missing of the engine's packages."""
+    missing = [n for n in ("torch", "starlette", "uvicorn") if find_spec(n) is None]
+    if missing:
+        names = ", ".join(missing)
+        raise EngineError(f"the bundled engine needs {names}: pip install 'servetwin[engine]'")

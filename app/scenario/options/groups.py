@@ -1,0 +1,167 @@
+"""Option groups: a frozen dataclass declares options once, for every command that takes them.
+
+A field ``Annotated[kind, Option(...)] = default`` is an option, and the sentence below it is its
+help, unless ``Option`` has one; a field whose type is a group stands for the options of that group;
+any other field is for the command to set. ``PANEL`` of the class is the heading of its options in
+``--help``.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from inspect import Parameter
+from math import isfinite
+from typing import Annotated, Any, get_args, get_origin
+
+import typer
+from typer.models import ArgumentInfo, OptionInfo
+
+from servetwin.workloads.errors import ServetwinError
+
+MOST_COUNT = 2**31 - 1
+MOST_NUMBER = 1e12
+"""Seconds, tokens per second and scales end far below."""
+
+
+class NumberError(ServetwinError):
+    """A number on the command line is not possible."""
+
+
+def bounded(declared: Any) -> Callable[[typer.CallbackParam, Any], Any]:
+    """Return the callback of an option of numbers, which raises ``NumberError``.
+
+    ``declared`` is its ``typer.Option``.
+    """
+
+    def check(param: typer.CallbackParam, value: Any) -> Any:
+        name = param.opts[0]
+        for number in _numbers(value):
+            if wrong := _problem(number, declared):
+                raise NumberError(f"{name}: {str(number)[:20]} is impossible; give {wrong}")
+        return value
+
+    return check
+
+
+def _problem(number: float, declared: Any) -> str | None:
+    """Return what is right where a number cannot be meant; the bounds that are declared hold."""
+    most = MOST_COUNT if isinstance(number, int) else MOST_NUMBER
+    if isinstance(number, float) and not isfinite(number):
+        return "a finite number"
+    if declared.min is None and number < 0:
+        return "at least 0"
+    if declared.max is None and number > most:
+        return f"at most {most:,.0f}"
+    return None
+
+
+def as_number(text: str) -> float:
+    """Return the number in a part of an option; raises ``ValueError`` where none can be meant."""
+    number = float(text)
+    if not abs(number) <= MOST_NUMBER:
+        raise ValueError(text)
+    return number
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """Yield the numbers of an option: none, one, or several where it may be repeated."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _numbers(item)
+    elif isinstance(value, int | float):
+        yield value
+
+
+@dataclass(frozen=True)
+class Only:
+    """Restricts a group to some of its fields: ``Annotated[Group, Only("limit", "start_s")]``."""
+
+    names: frozenset[str]
+
+    def __init__(self, *names: str) -> None:
+        object.__setattr__(self, "names", frozenset(names))
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return ``command`` as typer wants it, with options in place of its groups.
+
+    ``command`` gets the groups, built from what stands on the command line.
+    """
+    own = list(inspect.signature(command).parameters.values())
+    parameters = [_for_typer(each) for parameter in own for each in _leaves(parameter)]
+
+    def with_options(**values: Any) -> None:
+        command(**{parameter.name: _value(parameter, values) for parameter in own})
+
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
+    return with_options
+
+
+def _leaves(parameter: Parameter) -> list[Parameter]:
+    """Return the options that a parameter stands for: itself, or all of its group."""
+    members = _members(parameter.annotation)
+    return [parameter] if members is None else [leaf for each in members for leaf in _leaves(each)]
+
+
+def _value(parameter: Parameter, values: dict[str, Any]) -> Any:
+    members = _members(parameter.annotation)
+    if members is not None:
+        return _kind(parameter.annotation)(**{each.name: _value(each, values) for each in members})
+    value = values[parameter.name]
+    return tuple(value or ()) if _is_repeatable(parameter.annotation) else value
+
+
+def _members(annotation: Any) -> list[Parameter] | None:
+    """Return the options and inner groups of a group; None where the annotation is no group."""
+    group = _kind(annotation)
+    if not is_dataclass(group):
+        return None
+    chosen = [each.names for each in get_args(annotation) if isinstance(each, Only)]
+    names = chosen[0] if chosen else {field.name for field in fields(group)}
+    members = [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(group)
+        if field.name in names and (_declared(field.type) or is_dataclass(_kind(field.type)))
+    ]
+    for each in members:
+        if declared := _declared(each.annotation):
+            declared.rich_help_panel = declared.rich_help_panel or getattr(group, "PANEL", None)
+            place = f"{group.__module__}:{_kind(annotation).__name__}.{each.name}"
+            declared.help = declared.help or f"{{{place}}}"
+    return members
+
+
+def _for_typer(parameter: Parameter) -> Parameter:
+    """Return the parameter as a keyword with bounds for its numbers; a repeatable one is a list."""
+    keyword = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+    declared = _declared(parameter.annotation)
+    if declared and declared.callback is None and _is_of_numbers(_kind(parameter.annotation)):
+        declared.callback = bounded(declared)
+    if not _is_repeatable(parameter.annotation):
+        return keyword
+    item = get_args(_kind(parameter.annotation))[0]
+    as_list = Annotated[list[item] | None, declared]  # type: ignore[valid-type]
+    return keyword.replace(annotation=as_list, default=None)
+
+
+def _kind(annotation: Any) -> Any:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def _declared(annotation: Any) -> Any:
+    """Return the ``typer.Option`` or ``typer.Argument`` of an annotation, or None."""
+    kinds = (OptionInfo, ArgumentInfo)
+    return next((each for each in get_args(annotation) if isinstance(each, kinds)), None)
+
+
+def _is_of_numbers(kind: Any) -> bool:
+    """Return whether the kind is a number, or several, or None."""
+    return kind in (int, float) or any(map(_is_of_numbers, get_args(kind)))
+
+
+def _is_repeatable(annotation: Any) -> bool:
+    """Return whether the kind is ``tuple[..., ...]``: an item for each use of the option."""
+    kind = _kind(annotation)
+    return get_origin(kind) is tuple and get_args(kind)[-1] is Ellipsis

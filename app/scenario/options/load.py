@@ -1,0 +1,299 @@
+"""From the options of a load test to what is sent: a trace, and how its requests go out."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from math import ceil, inf, sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from typer import Option
+
+from servetwin.app.scenario.options.common import Csv, ThinkTime
+from servetwin.app.scenario.options.distributions import (
+    DEFAULT_OUTPUT,
+    DEFAULT_PROMPT,
+    ArrivalChoice,
+    arrivals_of,
+    lengths_of,
+    think_time_of,
+)
+from servetwin.app.scenario.options.levels import (
+    NO_SWEEP,
+    LevelSweepOptions,
+    SweepChoice,
+)
+from servetwin.app.scenario.options.policy import ClosedLoop
+from servetwin.app.scenario.options.trace import WHOLE_TRACE, Limit, TraceOptions, TraceShape
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.generators.processes import ARRIVALS
+
+if TYPE_CHECKING:
+    from servetwin.loadtest.options import LoadOptions
+    from servetwin.workloads.generators.arrivals import ArrivalProcess
+    from servetwin.workloads.tokenizer import LocalTokenizer
+    from servetwin.workloads.trace import Trace
+
+OWN_LENGTHS = (
+    "--prompt-tokens and --output-tokens are of a generated load, and --trace has its own lengths; "
+    "--prompt-scale and --output-scale change them"
+)
+ENDLESS_REQUESTS = 1000
+"""Requests that users take in turn until the end, where no option says how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """The processes that share a load; the fields are those of ``LoadOptions``."""
+
+    processes: Annotated[int | None, Option(min=1)] = None
+    """That share the load; default what its peak rate needs."""
+    workers: Annotated[str, Option(metavar="local|ray[=HOST:PORT]")] = "local"
+    """Where these run: here, or over a Ray cluster (needs ray)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadChoice:
+    """The load of the command line: a trace, arrivals or concurrent users, exactly one of them."""
+
+    PANEL: ClassVar = "Load"
+
+    path: Annotated[Path | None, Option("--trace")] = None
+    """Replay it: any known trace."""
+    arrivals: Annotated[
+        str | None,
+        Option(
+            metavar="PROCESS[:KEY=N,...]",
+            help=f"Or generate: {', '.join(ARRIVALS)}, path.py:Class; such as gamma:cv=2.",
+        ),
+    ] = None
+    concurrency: Annotated[int | None, Option(min=1)] = None
+    """Or so many users, each waits for every answer."""
+    rate_per_s: Annotated[float | None, Option("--rate")] = None
+    """Requests/s that are generated, or scaled to."""
+    prompt_tokens: Annotated[str | None, Option(metavar="N|DISTRIBUTION[:KEY=N,...]")] = None
+    """Generated prompts: 512, lognormal:mean=512,cv=0.8,max=4096 ..."""
+    output_tokens: Annotated[str | None, Option(metavar="N|DISTRIBUTION[:KEY=N,...]")] = None
+    """Generated outputs, or those of real prompts, alike."""
+    header_columns: Annotated[str | None, Option(metavar="COLUMN=HEADER,...")] = None
+    """Columns of the trace with an HTTP header of each request; values are not stored."""
+    think_time: ThinkTime = None
+    ramp_up_s: Annotated[float, Option("--ramp-up", min=0)] = 0.0
+    """Seconds until the last user begins."""
+    time_scale: Annotated[float | None, Option()] = None
+    """Times all times of the trace; 0.5 = twice as fast."""
+    loop: Annotated[int, Option(min=1)] = 1
+    """Replay the trace so many times over."""
+    duration_s: Annotated[float | None, Option("--duration")] = None
+    """Send nothing after so many s."""
+    warm_up_s: Annotated[float, Option("--warm-up", min=0)] = 0.0
+    """First seconds that no figure counts."""
+    drain_s: Annotated[float | None, Option("--drain", min=0)] = None
+    """Seconds for answers after the last send; default --timeout."""
+    cancel: Annotated[str | None, Option(metavar="share=P,after=N")] = None
+    """Hang up on some: share=0.1,after=5tokens or after=200ms."""
+    retries: Annotated[int, Option(min=0)] = 0
+    """Send again after 429, 503 or no connection, so often."""
+    give_up_after: Annotated[str, Option(metavar="TIME|never")] = "10s"
+    """End the test after so long without any connection; ms, s or min."""
+    closed_loop: ClosedLoop = None
+    sweep: LevelSweepOptions = NO_SWEEP
+    shape: TraceShape = WHOLE_TRACE
+    limit: Limit = None
+    csv: Csv = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for message in self._contradictions():
+            raise LoadTestError(message)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the trace is no file that could be read again."""
+        return self.path is None or self.concurrency is not None
+
+    @property
+    def endless(self) -> bool:
+        """Whether users send until the duration is over."""
+        return self.concurrency is not None and self.limit is None and self.duration_s is not None
+
+    def record(self) -> dict[str, Any]:
+        """Return the options that differ from their defaults, for ``scenario.yaml``.
+
+        The options of a sweep are not of its load.
+        """
+        record = {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != f.default}
+        record.pop("sweep", None)
+        if self.path is not None:
+            record["path"] = str(self.path)
+        if self.shape != WHOLE_TRACE:
+            record["shape"] = asdict(self.shape)
+        return record
+
+    def options(self, **more: Any) -> "LoadOptions":
+        """Return how the load is sent; ``more`` are other fields of ``LoadOptions``."""
+        from servetwin.loadtest.options import LoadOptions, parse_cancellation, parse_give_up
+
+        same = ("concurrency", "endless", "duration_s", "drain_s", "warm_up_s", "retries", "seed")
+        return LoadOptions(
+            closed_loop=True if self.concurrency else self.closed_loop,
+            cancellation=parse_cancellation(self.cancel) if self.cancel else None,
+            give_up_after_s=parse_give_up(self.give_up_after),
+            **{name: getattr(self, name) for name in same},
+            **more,
+        )
+
+    def tokenizer(self) -> "LocalTokenizer | None":
+        """Return the tokenizer that counts prompts; raises ``TraceError`` where it is none."""
+        from servetwin.workloads.tokenizer import LocalTokenizer
+
+        return LocalTokenizer(Path(self.shape.tokenizer)) if self.shape.tokenizer else None
+
+    def trace(self) -> "Trace":
+        """Read or generate the requests to send.
+
+        Raises ``LoadTestError`` or ``TraceError`` for what cannot be read or generated.
+        """
+        from servetwin.loadtest.plan.request_dependencies import begun_before
+        from servetwin.loadtest.plan.users import with_users
+
+        trace = self._read() if self.path else self._generated()
+        if self.concurrency is not None:
+            think = think_time_of(self.think_time) if self.think_time else None
+            trace = with_users(
+                trace, self.concurrency, think=think, ramp_up_s=self.ramp_up_s, seed=self.seed
+            )
+        if self.duration_s is None:
+            return trace
+        closed_loop = self.options().follows(trace)
+        return begun_before(trace, self.duration_s, closed_loop=closed_loop)
+
+    def _contradictions(self) -> Iterator[str]:
+        """Yield a message for options that exclude each other, or that need another one."""
+        yield from self.sweep.contradictions()
+        if self.sweep.of is None:
+            yield from self._contradictions_of_the_source()
+        else:
+            yield from self._contradictions_of_a_sweep()
+        users = self.concurrency is not None or self.sweep.of is SweepChoice.users
+        if not users and (self.think_time is not None or self.ramp_up_s):
+            yield "--think-time and --ramp-up are of users: give --concurrency N as well"
+        if self.path is None and self.header_columns:
+            yield "--header-columns are of a trace: give --trace as well"
+        shape = replace(self.shape, tokenizer=None)
+        if self.path is None and (shape != WHOLE_TRACE or self.loop != 1 or self.time_scale):
+            yield "--start, --end, --loop and scales are of a trace: give --trace as well"
+        if self.path is not None and self.prompt_tokens:
+            yield OWN_LENGTHS
+        if self.concurrency is not None and self.closed_loop is False:
+            yield "--open-loop and --concurrency exclude each other: users wait for their answers"
+        if (self.rate_per_s, self.shape.rate_scale, self.time_scale).count(None) < 2:
+            yield "--rate, --rate-scale and --time-scale exclude each other; give one"
+        if self.time_scale is not None and not 0 < self.time_scale < inf:
+            yield f"--time-scale {self.time_scale:g}: must be above 0; 0.5 is twice as fast"
+
+    def _contradictions_of_the_source(self) -> Iterator[str]:
+        if self.arrivals and (self.path or self.concurrency):
+            other = "--trace" if self.path else "--concurrency"
+            yield f"--arrivals and {other} exclude each other; give one"
+        if not (self.arrivals or self.path or self.concurrency):
+            yield (
+                "nothing to send: give --trace FILE, --arrivals PROCESS --rate R, or "
+                "--concurrency N"
+            )
+        if self.path is None and self.limit is None and self.duration_s is None:
+            yield "the load has no end: give --duration S or --limit N"
+        if self.limit is not None and self.limit < 1:
+            yield f"--limit {self.limit}: must be at least 1 request"
+        scaled = (self.rate_per_s, self.shape.rate_scale, self.time_scale) != (None, None, None)
+        if self.concurrency is not None and scaled:
+            yield "--concurrency: how fast users send is up to the server; leave the rate out"
+
+    def _contradictions_of_a_sweep(self) -> Iterator[str]:
+        """Yield a message for options that set what the levels of a sweep differ in."""
+        rates = {"--rate": self.rate_per_s, "--rate-scale": self.shape.rate_scale}
+        users = {"--concurrency": self.concurrency, "--time-scale": self.time_scale}
+        for name, value in (rates | users).items():
+            if value is not None:
+                yield f"{name} and --sweep exclude each other: a sweep sets the load of its levels"
+        if self.limit is not None:
+            yield "--limit and --sweep exclude each other: --sweep-requests N is of each level"
+        if self.duration_s is not None:
+            yield "--duration and --sweep exclude each other: give --sweep-requests N"
+        if self.arrivals and self.path:
+            yield "--arrivals and --trace exclude each other; give one"
+        if self.arrivals and self.arrivals.startswith("ramp"):
+            yield "--arrivals ramp and --sweep exclude each other: a level has one rate"
+        if self.arrivals and self.sweep.of is SweepChoice.users:
+            yield "--arrivals and --sweep users exclude each other: users wait for their answers"
+
+    def _read(self) -> "Trace":
+        from servetwin.loadtest.plan.repeats import looped
+        from servetwin.workloads.header_columns import parse_header_columns
+
+        assert self.path
+        shape = self.shape
+        if self.time_scale is not None:
+            shape = replace(shape, rate_scale=1 / self.time_scale)
+        options = TraceOptions(**asdict(shape), limit=self.limit, rate_per_s=self.rate_per_s)
+        columns = parse_header_columns(self.header_columns) if self.header_columns else None
+        options = replace(options, path=self.path, seed=self.seed, header_columns=columns)
+        return looped(self._with_outputs(options.read()), self.loop)
+
+    def _with_outputs(self, trace: "Trace") -> "Trace":
+        """Return real prompts with the output lengths of the options, where there are any."""
+        from servetwin.workloads.generators.untimed import with_output_lengths
+
+        if self.output_tokens is None:
+            return trace
+        if any(request.prompt is None for request in trace):
+            raise LoadTestError(OWN_LENGTHS)
+        outputs = lengths_of(self.output_tokens, DEFAULT_OUTPUT, "--output-tokens").distribution()
+        return with_output_lengths(trace, outputs, self.output_tokens, self.seed)
+
+    def _generated(self) -> "Trace":
+        from servetwin.workloads.generators.arrivals import ConstantArrivals
+
+        if self.arrivals is None:  # Users set the times; only the lengths are wanted.
+            count = self.limit or max(ENDLESS_REQUESTS, self.concurrency or 0)
+            return self._generate(ConstantArrivals(1.0), count)
+        process = self._arrivals(self.arrivals).process()
+        end_s = self.duration_s or 0.0
+        trace = self._generate(process, self.limit or _enough(process.rate_per_s * end_s))
+        while self.limit is None and trace.requests[-1].arrival_s < end_s:
+            trace = self._generate(process, 2 * len(trace))
+        if self.duration_s is None:
+            return trace
+        return replace(trace, requests=tuple(r for r in trace if r.arrival_s < end_s))
+
+    def _generate(self, process: "ArrivalProcess", count: int) -> "Trace":
+        from servetwin.workloads.generators.generate import WorkloadSpec, generate
+        from servetwin.workloads.generators.lengths import IndependentLengths
+
+        note = [f"arrivals {self.arrivals}"] if self.arrivals else []
+        note += [f"at {self.rate_per_s:g}/s"] if self.rate_per_s else []
+        prompts = self.prompt_tokens or DEFAULT_PROMPT.name
+        outputs = self.output_tokens or DEFAULT_OUTPUT.name
+        note += [f"prompts {prompts}", f"outputs {outputs}", f"seed {self.seed}"]
+        lengths = IndependentLengths(
+            lengths_of(prompts, DEFAULT_PROMPT, "--prompt-tokens").distribution(),
+            lengths_of(outputs, DEFAULT_OUTPUT, "--output-tokens").distribution(),
+        )
+        made = generate(WorkloadSpec(count, process, lengths), self.seed)
+        return replace(made, notes=(", ".join(note),))
+
+    def _arrivals(self, text: str) -> ArrivalChoice:
+        choice = arrivals_of(text, ArrivalChoice(rate_per_s=self.rate_per_s or 0.0))
+        if choice.name != "ramp":
+            if self.rate_per_s is None:
+                raise LoadTestError(f"--arrivals {text}: wants --rate R, in requests/s")
+            return choice
+        if self.rate_per_s is not None:
+            raise LoadTestError("--arrivals ramp has rates of its own: leave --rate out")
+        if self.duration_s is None:
+            raise LoadTestError("--arrivals ramp: wants --duration S, for how long it climbs")
+        return replace(choice, period_s=self.duration_s)
+
+
+def _enough(expected: float) -> int:
+    """Return a count that hardly any process of ``expected`` requests on average exceeds."""
+    return ceil(expected + 6 * sqrt(expected)) + 16

@@ -1,0 +1,62 @@
+"""What a device costs per hour: an input of the reader, by device or one for all."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+from servetwin.app.scenario.options.groups import as_number
+from servetwin.workloads.errors import PolicyError, did_you_mean
+
+FORM = "2.5, or DEVICE=2.5,DEVICE=0.9"
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The price of an hour by device, in any currency; ``others`` is that of all others."""
+
+    by_device: Mapping[str, float] = field(default_factory=dict)
+    others: float | None = None
+
+    def per_hour(self, devices: Mapping[str, int]) -> float | None:
+        """Return what so many devices cost per hour; None where the price of one is not known."""
+        each = {name: self.by_device.get(name, self.others) for name in devices}
+        known = {name: price for name, price in each.items() if price is not None}
+        if len(known) < len(each):
+            return None
+        return sum(count * known[name] for name, count in devices.items())
+
+    def require_known(self, devices: Iterable[str], where: str) -> None:
+        """Raise ``PolicyError`` for the price of a device that no candidate has."""
+        names = sorted(set(devices))
+        for name in self.by_device:
+            if name not in names:
+                hint = did_you_mean(name, names)
+                raise PolicyError(f"{where}: no candidate runs on {name!r}; {hint}")
+
+
+def parse_prices(text: str, where: str) -> Prices:
+    """Read prices, separated by commas or spaces; raises ``PolicyError`` naming the part."""
+    by_device: dict[str, float] = {}
+    others: float | None = None
+    for part in text.replace(",", " ").split():
+        name, equals, number = part.rpartition("=")
+        price = _price(part, number, where)
+        if equals and (not name or name in by_device):
+            raise PolicyError(f"{where}: {part!r}: wants each device once, such as {FORM}")
+        if not equals and others is not None:
+            raise PolicyError(f"{where}: {part!r}: one price for all is given already")
+        if equals:
+            by_device[name] = price
+        else:
+            others = price
+    return Prices(by_device, others)
+
+
+def _price(part: str, number: str, where: str) -> float:
+    try:
+        price = as_number(number)
+    except ValueError:
+        raise PolicyError(f"{where}: {part!r} is no price; write {FORM}") from None
+    if not (isfinite(price) and price >= 0):
+        raise PolicyError(f"{where}: {part!r}: a price is 0 or more; write {FORM}")
+    return price

@@ -1,0 +1,151 @@
+"""``--vary KEY=A,B,...``: what a grid varies, and the scenario at each of its points."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from servetwin.app.scenario.options.groups import as_number
+from servetwin.app.scenario.options.policy import ScenarioOptions
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.scenarios import fitted, prefix_note, preset_cluster
+from servetwin.app.scenario.servers import Servers
+from servetwin.app.scenario.settings import parse_settings
+from servetwin.policies.config import PolicyConfig, require_known
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.presets import find_preset
+from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.step_times.plugin_server import load_server
+from servetwin.sim.techniques.registry import find_technique
+from servetwin.workloads.errors import PolicyError, ServetwinError, did_you_mean
+from servetwin.workloads.key_values import key_value
+from servetwin.workloads.trace import Trace
+
+_FORM = "KEY=VALUE,VALUE ..."
+_SERVER_KEYS = ("profile", "model", "hardware", "technique", "without")
+_CLUSTER_KEYS = get_type_hints(ClusterConfig)
+_KINDS = {**get_type_hints(PolicyConfig), **_CLUSTER_KEYS}
+_KEYS = (*_SERVER_KEYS, "preset", *_KINDS)
+_TOGGLES = ("technique", "without")
+_REQUIRE_NAMED: dict[str, Callable[[str], object]] = {
+    "preset": find_preset,
+    "profile": load_server,
+    "model": find_model,
+    "hardware": find_hardware,
+    "technique": find_technique,
+    "without": find_technique,
+    "batching": SCHEDULERS.require,
+    "kv": MEMORIES.require,
+    "eviction": EVICTION_ORDERS.require,
+    "router": ROUTERS.require,
+    "decode_router": ROUTERS.require,
+}
+"""What raises ``ServetwinError`` for a name that is none, by the key whose values are names."""
+_NONE = "none"
+"""The value of a toggle that names no technique."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A setting and the values it takes, as they were written."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+def parse_axis(text: str) -> Axis:
+    """Reads ``max_seqs=16,64``; the key is any setting of policies or cluster, a preset, profile,
+    model, hardware, technique or without.
+
+    Raises ``PolicyError`` with the nearest key, or naming the value that cannot be: a name that is
+    unknown would else be a point that is missing from the grid.
+    """
+    key, listed = key_value(text, "--vary", form=_FORM)
+    values = tuple(value.strip() for value in listed.split(","))
+    if not all(values):
+        raise PolicyError(f"--vary: {text!r} is not {_FORM}")
+    if key not in _KEYS:
+        raise PolicyError(f"--vary: unknown setting {key!r}; {did_you_mean(key, _KEYS)}")
+    if len(set(values)) < len(values):
+        raise PolicyError(f"--vary: {text!r} names a value twice")
+    for value in values:
+        _check(key, value)
+    return Axis(key, values)
+
+
+def parse_rates(text: str) -> tuple[float, ...]:
+    """Reads ``2,4,8``, requests per second. Raises ``PolicyError`` naming what is no rate."""
+    rates = []
+    for part in text.split(","):
+        try:
+            rates.append(as_number(part))
+        except ValueError:
+            raise PolicyError(f"--rates: {part.strip()!r} is not a number") from None
+        if not 0 < rates[-1] < float("inf"):
+            raise PolicyError(f"--rates: {part.strip()!r} must be above 0")
+    return tuple(dict.fromkeys(rates))
+
+
+def combinations(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
+    """Yield every combination, by key; raises ``PolicyError`` where two axes have the same key."""
+    keys = [axis.key for axis in axes]
+    if len(set(keys)) < len(keys):
+        raise PolicyError(f"--vary: {max(keys, key=keys.count)!r} is varied twice")
+    for values in product(*(axis.values for axis in axes)):
+        yield dict(zip(keys, values, strict=True))
+
+
+def scenario_at(
+    options: ScenarioOptions,
+    trace: Trace,
+    values: dict[str, str],
+    say: Callable[[str], object],
+) -> Scenario:
+    """Return the scenario of the options with ``values`` over it.
+
+    ``say`` gets what a user should know of it. Raises ``ServetwinError`` where that cannot be.
+    """
+    preset = values.get("preset", options.policy.preset)
+    own = parse_settings(
+        [f"{key}={value}" for key, value in values.items() if not _is_apart(key)],
+        "--vary", PolicyConfig, ClusterConfig,
+    )  # fmt: skip
+    cluster = {key: own.pop(key) for key in list(own) if key in _CLUSTER_KEYS}
+    settings = {**replace(options.policy, preset=preset).changes(), **own}
+    around = {**preset_cluster(preset), **options.cluster.changes(), **cluster}
+    settled = _servers(options, values).imitating(preset).over(settings, around)
+    found, _ = fitted(settled, trace, settings)
+    for note in (*settled.notes(), prefix_note(found.policies, trace)):
+        if note:
+            say(note)
+    return found
+
+
+def _servers(options: ScenarioOptions, values: dict[str, str]) -> Servers:
+    changes: dict[str, Any] = {key: values[key] for key in ("model", "hardware") if key in values}
+    if "profile" in values:
+        changes["profiles"] = (values["profile"],)
+    on, off = (() if values.get(key, _NONE) == _NONE else (values[key],) for key in _TOGGLES)
+    servers = replace(options.servers, **changes)
+    return servers.with_toggles(ServerOptions(techniques=on, without=off)).servers()
+
+
+def _check(key: str, value: str) -> None:
+    if not _is_apart(key):
+        parse_settings([f"{key}={value}"], "--vary", PolicyConfig, ClusterConfig)
+    if key in _TOGGLES and value == _NONE:
+        return
+    try:
+        if key in _REQUIRE_NAMED:
+            _REQUIRE_NAMED[key](value)
+        elif get_origin(_KINDS.get(key)) is Literal:
+            require_known(key, value, get_args(_KINDS[key]))
+    except ServetwinError as error:
+        raise PolicyError(f"--vary: {error}") from error
+
+
+def _is_apart(key: str) -> bool:
+    """Return whether a key is no plain setting."""
+    return key == "preset" or key in _SERVER_KEYS

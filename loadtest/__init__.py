@@ -1,1 +1,0 @@
-"""What clients see: schedule, streaming client, records, report, comparison."""

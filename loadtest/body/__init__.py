@@ -1,1 +1,0 @@
-"""The bodies of requests: their model, images, sampling parameters and further fields."""

@@ -1,0 +1,116 @@
+"""What a request's body has beside its prompt and length: sampling, images, a LoRA mix."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import isfinite
+from random import Random
+from typing import Any
+
+from servetwin.loadtest.body.images import Images
+from servetwin.loadtest.dialects.dialect import Api, Dialect, PreparedRequest
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.key_values import key_values
+
+_FORM = "NAME=SHARE; write for example sql=0.3,chat=0.2, the rest is for the base model"
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class LoraMix:
+    """The share of the requests of each module; the rest is for the base model."""
+
+    shares: Mapping[str, float]
+    seed: int = 0
+
+    def model(self, request_id: str, base: str) -> str:
+        """Return the model of a request, the same in every process."""
+        drawn = Random(f"{self.seed}/{request_id}").random()
+        names = [*self.shares, base]
+        return names[bisect_right(list(accumulate(self.shares.values())), drawn)]
+
+
+def parse_lora_mix(text: str, seed: int) -> LoraMix:
+    """Read ``NAME=SHARE,...``. Raises ``LoadTestError`` naming the part that is wrong."""
+    shares = {
+        name: _share(name, share)
+        for name, share in key_values(text, "--lora-modules", LoadTestError, _FORM).items()
+    }
+    total = sum(shares.values())
+    if not shares or total > 1 + _ROUNDING:
+        wrong = f"the shares add up to {total:g}, more than 1" if shares else "no module"
+        raise LoadTestError(f"--lora-modules {text!r}: {wrong}; {_FORM}")
+    return LoraMix(shares, seed)
+
+
+def _share(name: str, text: str) -> float:
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not (isfinite(share) and 0 < share <= 1 + _ROUNDING):
+        raise LoadTestError(f"--lora-modules: {name}={text}: not a share above 0 and at most 1")
+    return share
+
+
+_STREAMED_ONLY = "--no-stream: the native API is read as a stream; use --api completions or chat"
+
+
+@dataclass(frozen=True, slots=True)
+class BodyOptions:
+    """The same for all requests of a load test.
+
+    ``sampling`` and ``extra`` are fields of the body, and the latter win. With ``whole`` the answer
+    is not streamed. ``lora`` draws the model of each request, ``images`` are added to its chat.
+    """
+
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = False
+    lora: LoraMix | None = None
+    images: Images | None = None
+
+
+PLAIN = BodyOptions()
+"""A greedy stream of the one model."""
+
+
+def check_options(options: BodyOptions, api: Api, models: Sequence[str]) -> None:
+    """Raise ``LoadTestError`` for options that the API, or the server's ``models``, cannot have.
+
+    Without any ``models`` every name may be one.
+    """
+    for message in _contradictions(options, api, models):
+        raise LoadTestError(message)
+
+
+def _contradictions(options: BodyOptions, api: Api, models: Sequence[str]) -> Iterator[str]:
+    if options.images and api != "chat":
+        yield f"--image and --api {api}: images are parts of a chat; use --api chat"
+    if options.whole and api == "native":
+        yield _STREAMED_ONLY
+    if options.lora and api == "native":
+        yield "--lora-modules: the native API has none; use --api completions or chat"
+    if options.sampling and api == "embeddings":
+        yield "--sampling and --api embeddings: an embedding is not sampled; leave it out"
+    for name in options.lora.shares if options.lora else ():
+        if models and name not in models:
+            yield f"--lora-modules {name}: not served there; it serves {', '.join(models)}"
+
+
+_STREAMING = ("stream", "stream_options")
+
+
+def request_body(
+    dialect: Dialect, api: Api, request: PreparedRequest, options: BodyOptions, name: str
+) -> dict[str, Any]:
+    """Return the JSON body of a request; its images follow from ``name``."""
+    if options.images:
+        request = request._replace(messages=options.images.added(request.chat, name))
+    fields = dialect.body(api, request)
+    if options.sampling:
+        fields = dialect.sampled(api, fields, options.sampling)
+    if options.whole:
+        fields = {key: value for key, value in fields.items() if key not in _STREAMING}
+    return {**fields, **options.extra}

@@ -1,1 +1,0 @@
-"""How requests are said to servers of each kind, and how their answers are read."""

@@ -1,0 +1,159 @@
+"""Warnings about token counts: figures that rest on a guess, and prompts of other lengths."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.stream.doubts import LEAST_TOKENS
+from servetwin.workloads.generators.prompts import prompt_text
+from servetwin.workloads.tokenizer import LocalTokenizer
+from servetwin.workloads.trace import Trace
+
+SEVERAL = 1.5
+"""Tokens per chunk from which on most chunks hold several. With fewer, most hold one, the first
+too, and the others are tokens that decode to no text."""
+OUTPUT_DOUBTS = {
+    "negative": "below 0",
+    "fewer": "below the chunks with text",
+    "more": "more than was asked for and their text can hold",
+}
+BUFFERED_SHARE = 0.05
+"""Of the answers that are long enough to tell; fewer may have come while the client was busy."""
+EARLY_SHARE = 0.05
+"""A first event without text is early when text comes later by more than this share of TTFT."""
+
+
+def token_count_warnings(requests: pd.DataFrame) -> list[str]:
+    """Return a line for each kind of guess in the token counts of the finished requests.
+
+    First events that this client does not count as tokens, but others may, have a line too.
+    """
+    if "tokens_from" not in requests:
+        return []
+    finished = requests[requests["status"] == "finished"]
+    if "usage_doubt" not in finished:  # as in run folders of older versions
+        finished = finished.assign(usage_doubt=None, buffered=False)
+    warnings = (_count_warnings, _usage_warnings, _buffer_warnings, _first_token_warnings)
+    return [line for warn in warnings for line in warn(finished)]
+
+
+def _count_warnings(finished: pd.DataFrame) -> Iterator[str]:
+    chunks = finished["chunk_s"].map(len)
+    guessed = (finished["tokens_from"] == "events") & ~finished["usage_doubt"].isin(OUTPUT_DOUBTS)
+    several = finished["output_tokens"] >= SEVERAL * chunks
+    several &= (finished["tokens_from"] != "events") & ~finished["first_chunk_told"] & (chunks > 0)
+    if count := int(guessed.sum()):
+        yield (
+            f"TOKENS GUESSED for {count} requests: without usage, each chunk is counted as one "
+            "token, and TPOT is the gap between chunks"
+        )
+    if count := int((finished["tokens_from"] == "none").sum()):
+        yield (
+            f"TOKENS UNKNOWN for {count} requests: their answers came whole and without usage, and "
+            "count as 0 tokens out"
+        )
+    if count := int(several.sum()):
+        per_chunk = finished["output_tokens"][several].sum() / chunks[several].sum()
+        yield (
+            f"TPOT TOO SHORT for {count} requests: their chunks hold {per_chunk:.3g} tokens on "
+            "average, the server does not say how many the first one holds, and one is assumed"
+        )
+
+
+def _usage_warnings(finished: pd.DataFrame) -> Iterator[str]:
+    """Yield a warning about counts of the server that cannot be true."""
+    doubts = finished["usage_doubt"].dropna().value_counts()
+    output = [f"{why} ({doubts[name]})" for name, why in OUTPUT_DOUBTS.items() if name in doubts]
+    if output:
+        count = int(doubts.reindex(list(OUTPUT_DOUBTS)).sum())
+        yield (
+            f"USAGE DOUBTED for {count} of {len(finished)} requests: the server's count of output "
+            f"tokens is {', '.join(output)}; each chunk is counted as one token instead"
+        )
+    if count := int(doubts.reindex(["prompt", "cached"]).sum()):
+        yield (
+            f"USAGE DOUBTED for {count} of {len(finished)} requests: the server's count of prompt "
+            "or cached tokens is below 0 or too large; the trace is believed instead"
+        )
+
+
+def _buffer_warnings(finished: pd.DataFrame) -> Iterator[str]:
+    """Yield a warning about answers that came in one piece."""
+    buffered = finished["buffered"].astype(bool)
+    judged = int((buffered | (finished["output_tokens"] >= LEAST_TOKENS)).sum())
+    if (count := int(buffered.sum())) and count >= BUFFERED_SHARE * judged:
+        yield (
+            f"ANSWER BUFFERED for {count} of {len(finished)} requests: all their tokens came at "
+            "once, so TTFT is the time of the whole answer and TPOT says nothing; look for a proxy "
+            "that compresses or collects answers, or a server that ignores stream"
+        )
+
+
+def _first_token_warnings(finished: pd.DataFrame) -> Iterator[str]:
+    """Yield warnings about first events without text that come early."""
+    before_s = finished["first_sure_s"] - finished["first_event_s"]
+    early = before_s > EARLY_SHARE * (finished["first_sure_s"] - finished["sent_s"])
+    counted = early & (finished["first_token_s"] < finished["first_sure_s"])
+    if count := int(counted.sum()):
+        yield (
+            f"TTFT IN DOUBT for {count} requests: their first event has no text, the server does "
+            "not say whether it is a token, and it is counted as one; the first text came "
+            f"{_ms(before_s[counted])} later"
+        )
+    if count := int((early & ~counted).sum()):
+        yield (
+            f"EARLY FIRST EVENT in {count} requests: it has no text and is not counted as a token; "
+            f"a client that counts it reports a TTFT {_ms(before_s[early & ~counted])} too short"
+        )
+
+
+def _ms(durations_s: pd.Series) -> str:
+    return f"{1e3 * durations_s.median():.3g} ms (median)"
+
+
+def prompt_lengths_note(
+    requests: pd.DataFrame, trace: Trace, counted_by: str | None = None
+) -> str | None:
+    """Return a line where the server counts other prompt lengths; None where they agree.
+
+    ``counted_by`` names the tokenizer that counted the prompts of the trace; then a line says so
+    where they agree, too.
+
+    A prompt of text has one common word per token of the trace; how many tokens the server's
+    tokenizer makes of it is known from the usage only. Servers also add tokens: a first one, a chat
+    template.
+    """
+    finished = requests[requests["status"] == "finished"]
+    wanted_of = {request.request_id: request.prompt_tokens for request in trace}
+    finished = finished[finished["request_id"].isin(wanted_of)]  # users may have sent more
+    wanted = finished["request_id"].map(wanted_of).to_numpy(dtype=float)
+    counted = finished["prompt_tokens"].to_numpy(dtype=float)
+    if not len(finished):
+        return None
+    ours = f"{counted_by} counts" if counted_by else "the trace has"
+    if (wanted == counted).all():
+        return f"the server counts the prompt tokens that {ours}" if counted_by else None
+    off = 100 * (counted / wanted - 1)
+    low, high = np.percentile(off, [5, 95])
+    return (
+        f"the server counts {counted.sum():,.0f} prompt tokens where {ours} "
+        f"{wanted.sum():,.0f} ({100 * (counted.sum() / wanted.sum() - 1):+.1f} %; "
+        f"p5 to p95 of the requests {low:+.1f} % to {high:+.1f} %)"
+    )
+
+
+def counted_prompts(trace: Trace, endpoint: Endpoint, tokenizer: LocalTokenizer) -> Trace:
+    """Return the trace with the length of each text that the endpoint was sent.
+
+    Prompts of token ids are as long as the trace says.
+    """
+    if endpoint.prompt == "ids":
+        return trace
+    texts = [
+        replace(r, prompt=prompt_text(r, endpoint.salt or "")) if r.prompt is None else r
+        for r in trace
+    ]
+    return tokenizer.counted(replace(trace, requests=tuple(texts)))

@@ -1,0 +1,88 @@
+"""What cannot be believed of an answer: impossible token counts, and tokens that all come at once.
+
+The output tokens are doubted where they are negative, fewer than the events that surely hold one,
+or more than was asked for and than the text of the events can hold (a byte is a token at least).
+The events are believed then. The prompt tokens are doubted where they are negative or beyond any
+context, and those in the cache where they are negative or more than the prompt: the trace is
+believed then.
+
+A proxy that compresses, or collects the whole answer before it passes it on, makes TTFT the time of
+the whole answer and leaves nothing of TPOT. An answer is buffered where
+
+- it is one JSON object instead of a stream, with more than one token;
+- or its tokens came faster than any server makes them for one request, although the first of them
+  was not fast at all. Of few tokens, and of an answer that was here at once, this cannot be said.
+"""
+
+from typing import Literal
+
+from servetwin.loadtest.stream.token_events import TokenStream
+
+Doubt = Literal["negative", "fewer", "more", "prompt", "cached"]
+
+MOST_PROMPT_TOKENS = 10**9
+
+
+def drop_doubted_usage(stream: TokenStream, asked_tokens: int) -> Doubt | None:
+    """Drop the counts of the usage that cannot be true; return what is wrong with the first."""
+    doubts = [*_doubts_of_output(stream, asked_tokens), *_doubts_of_prompt(stream)]
+    return doubts[0] if doubts else None
+
+
+def _doubts_of_output(stream: TokenStream, asked_tokens: int) -> list[Doubt]:
+    made, most = stream.usage_count("completion_tokens"), max(asked_tokens, most_tokens(stream))
+    believed = made is not None and sure_tokens(stream) <= made <= most
+    if sum(stream.tokens) > (made if made is not None and believed else most):
+        # Some usage in an event says so, and only one token in each event is sure.
+        stream.tokens = [1] * len(stream.tokens)
+        stream.reported = [False] * len(stream.tokens)
+    if made is None or believed:
+        return []
+    stream.usage = {name: n for name, n in stream.usage.items() if name != "completion_tokens"}
+    return ["negative" if made < 0 else "fewer" if made < most else "more"]
+
+
+def sure_tokens(stream: TokenStream) -> int:
+    """Return how many events surely hold a token."""
+    return len(stream.tokens) - len(stream.silent)
+
+
+def most_tokens(stream: TokenStream) -> int:
+    """Return the most tokens that the events can hold: one a byte, and those without text."""
+    without_text = len(stream.tokens) + len(stream.unspoken) + (stream.ending is not None)
+    return stream.text_bytes + without_text
+
+
+def _doubts_of_prompt(stream: TokenStream) -> list[Doubt]:
+    doubts: list[Doubt] = []
+    prompt_tokens = stream.prompt_tokens
+    if prompt_tokens is not None and not 0 <= prompt_tokens <= MOST_PROMPT_TOKENS:
+        stream.usage = {name: n for name, n in stream.usage.items() if name != "prompt_tokens"}
+        doubts.append("prompt")
+        prompt_tokens = None
+    most = MOST_PROMPT_TOKENS if prompt_tokens is None else prompt_tokens
+    if not 0 <= stream.cached_tokens <= most:
+        dropped = "prompt_tokens_details"
+        stream.usage = {name: n for name, n in stream.usage.items() if name != dropped}
+        doubts.append("cached")
+    return doubts
+
+
+LEAST_TOKENS = 16
+FASTEST_TOKEN_S = 50e-6
+"""No server makes 20,000 tokens a second for one request; the fastest make some thousands."""
+LEAST_WAIT_S = 0.020
+"""An answer of a really fast server is whole by then."""
+
+
+def is_buffered(stream: TokenStream, sent_ns: int | None) -> bool:
+    """Return whether a complete answer came in one piece."""
+    stamps_ns, tokens = stream.stamps_ns, stream.output_tokens
+    if sent_ns is None or not stamps_ns:
+        return False
+    if stream.is_lines and len(stamps_ns) == 1:
+        return tokens > 1
+    took_s = (stamps_ns[-1] - stamps_ns[0]) / 1e9
+    waited_s = (stamps_ns[0] - sent_ns) / 1e9
+    at_once = took_s < (tokens - 1) * FASTEST_TOKEN_S
+    return tokens >= LEAST_TOKENS and at_once and waited_s > LEAST_WAIT_S

@@ -1,0 +1,75 @@
+"""Errors of catalogue entries: the field that is wrong, its unit, and what would be right."""
+
+import json
+from collections.abc import Iterator
+from importlib import resources
+from reprlib import repr as shortened
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from servetwin.sim.catalogue.feed_forward import Dense, Experts
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Recurrence
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
+from servetwin.workloads.errors import did_you_mean
+
+_UNITS: dict[str, dict[str, str]] = json.loads(
+    resources.files("servetwin.sim").joinpath("catalogue/units.json").read_text("utf-8")
+)
+"""Units of fields, by their names and by the endings of their names."""
+_MODELS = (ModelShape, LayerGroup, Attention, LatentAttention, Recurrence, Dense, Experts, Hardware)
+_UNIONS = ("mixer", "ffn")
+_MAP_KEY = "[key]"
+
+
+def _unit_of(field: str) -> str | None:
+    """Return the unit of a field, by its name; None where it has none."""
+    by_ending = (unit for end, unit in _UNITS["by_ending"].items() if field.endswith(end))
+    return _UNITS["by_name"].get(field) or next(by_ending, None)
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first problem, such as ``field 'memory_bytes' (bytes): -3 is not possible``."""
+    problem = error.errors(include_url=False)[0]
+    path = list(_path(problem["loc"]))
+    if problem["type"] == "extra_forbidden":
+        return f"field {_joined(path)!r} is not known; {_nearest(str(path[-1]))}"
+    units = (_unit_of(part) for part in reversed(path) if isinstance(part, str))
+    unit = next((f" ({unit})" for unit in units if unit), "")
+    field = f"field {_joined(path)!r}{unit}" if path else "the entry"
+    return f"{field}{_complaint(problem)}"
+
+
+def _path(location: tuple[int | str, ...]) -> Iterator[int | str]:
+    """Yield the names and indices that a user wrote, without the tags that pydantic inserts."""
+    for before, part, after in zip(("", *location), location, (*location[1:], ""), strict=False):
+        if before not in _UNIONS and _MAP_KEY not in (part, after):
+            yield part
+
+
+def _joined(path: list[int | str]) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
+
+
+def _nearest(name: str) -> str:
+    known = {field for model in _MODELS for field in model.model_fields}
+    return did_you_mean(name, sorted(known), "leave it out")
+
+
+def _complaint(problem: ErrorDetails) -> str:
+    context = problem.get("ctx", {})
+    match problem["type"]:
+        case "missing":
+            return " is missing; it must be given"
+        case "too_short":
+            return ": it must have at least one entry"
+        case "union_tag_not_found":
+            return ": its 'kind' is missing"
+        case "union_tag_invalid":
+            return f": kind {context['tag']!r} is not known; it must be {context['expected_tags']}"
+        case "value_error":
+            return f": {context['error']}"
+    value, right = shortened(problem["input"]), problem["msg"].replace("Input should", "it must")
+    return f": {value} is not possible; {right[0].lower()}{right[1:]}"

@@ -1,0 +1,58 @@
+"""Options of a cluster: the settings that they change, and wrong ones."""
+
+from typing import Any
+
+import pytest
+
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
+from servetwin.app.scenario.scenarios import build_scenario
+from servetwin.app.scenario.servers import Servers
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
+from tests.support.checked import request
+from tests.support.command import refused
+from tests.support.paths import SAMPLE
+
+PROFILE = load_profile("llama-3-8b-h100")
+
+
+SERVERS = Servers(Scenario(PROFILE.policy_config(), PROFILE))
+
+
+def trace(*requests: Request) -> Trace:
+    return Trace(requests or (request("a"),), "made")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--preset", "vlm-v1"], "preset: unknown preset 'vlm-v1'; did you mean 'vllm-v1'?"),
+        (["--router", "leest-tokens"], "router: unknown router 'leest-tokens'; did you mean"),
+        (["--replicas", "2", "--router", "x.py:Mine"], "router: x.py: "),
+        (["--staleness-ms", "-5"], "--staleness-ms: -5.0 is impossible"),
+        (["--prefill-decode", "0", "2"], "prefill_replicas and decode_replicas go together"),
+        (["--prefill-decode", "-1", "-1"], "--prefill-decode: -1 is impossible"),
+        (["--link-gb-per-s", "0"], "link: bytes_per_s must be above 0"),
+        (["--prefill-decode", "1", "1", "--batching", "static"], "'static' cannot take in prompts"),
+        (["--prefill-decode", "1", "1", *["--profile", "base-cpu"] * 3], "at most two profiles"),
+    ],
+)
+def test_a_wrong_cluster_or_preset_is_one_line(options: list[str], message: str) -> None:
+    assert message in refused("replay", SAMPLE, *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"replicas": 3}, {"replicas": 3}),
+        ({"router": "random", "staleness_ms": 250.0}, {"router": "random", "staleness_s": 0.25}),
+        ({"prefill_decode": (2, 3)}, {"prefill_replicas": 2, "decode_replicas": 3}),
+        ({"link_gb_per_s": 12.5}, {"link_bytes_per_s": 12.5e9}),
+        ({"closed_loop": False}, {"closed_loop": False}),
+    ],
+)
+def test_cluster_options_become_settings(options: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = build_scenario(trace(), SERVERS, PolicyOptions(), ClusterOptions(**options))
+    assert found.cluster == ClusterConfig(**expected)

@@ -1,0 +1,52 @@
+"""A mapping of columns comes from ``--map`` or from a scenario, which asks nothing then."""
+
+from pathlib import Path
+
+import pytest
+
+from servetwin.app.scenario.files.scenario_file import (
+    ScenarioError,
+    ScenarioFile,
+    Workload,
+    parse_scenario,
+)
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.stream import StreamOptions
+from servetwin.app.scenario.options.trace import TraceOptions
+from servetwin.app.scenario.replay_scenario import ReplayScenario
+from servetwin.workloads.errors import TraceError
+
+MAP = "arrival_ms=time,prompt_tokens=prompt,output_tokens=x"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.csv"
+    path.write_text("time,prompt,x\n0,412,35\n1500,58,21\n")
+    return path
+
+
+def test_a_mapping_of_the_command_line(table: Path) -> None:
+    with pytest.raises(TraceError, match="give --map arrival_s=time,"):
+        TraceOptions(path=table).read()
+    found = TraceOptions(path=table, columns=MAP).read()
+    assert [(r.arrival_s, r.output_tokens) for r in found] == [(0.0, 35), (1.5, 21)]
+
+
+def test_a_scenario_keeps_the_mapping(table: Path) -> None:
+    file = ScenarioFile(workload=Workload(source="mine.csv", rate_per_s=None, columns=MAP))
+    again = parse_scenario(file.as_yaml(), "scenario.yaml")
+    assert again == file
+    trace = TraceOptions(path=table)
+    options = ScenarioOptions(ServerOptions(), PolicyOptions(), ClusterOptions(), trace)
+    assert [r.arrival_s for r in ReplayScenario(again, options).requests()] == [0.0, 1.5]
+    with pytest.raises(ScenarioError, match=r"workload\.columns: columns: unknown quantity 'tz'"):
+        parse_scenario("workload: {columns: 'tz=a'}", "scenario.yaml")
+
+
+def test_a_mapping_without_its_table_is_refused(table: Path) -> None:
+    with pytest.raises(TraceError, match="--map: give the trace"):
+        TraceOptions(columns=MAP).read_or_sample()
+    with pytest.raises(TraceError, match="--map: a table is read whole"):
+        StreamOptions(stream=True).open(TraceOptions(path=table, columns=MAP), None)

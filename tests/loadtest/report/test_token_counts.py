@@ -1,0 +1,179 @@
+"""What comes before the first token: counted or not, it is never mistaken in silence."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.report.report import render_report
+from servetwin.loadtest.report.token_counts import token_count_warnings
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
+from tests.support.loadtest_server import DONE, delta, event, text, usage
+from tests.support.mock_endpoint import chat, completions, evenly, mocked, plan
+
+
+class Firsts(NamedTuple):
+    """Stamps, by the number of the read: first event, first token, first sure token, first output.
+
+    By the definitions in the docs, not by what the code happens to say.
+    """
+
+    event: int | None
+    token: int | None
+    sure: int | None
+    output: int | None
+
+
+ROLE = delta(role="assistant", content="")
+END = delta("stop")
+EMPTY = text("")
+MADE = event(choices=[{"text": ""}], usage={"completion_tokens": 1})
+STREAMS: dict[str, tuple[tuple[bytes, ...], Firsts]] = {
+    "plain": ((text("a"), text("b", "stop"), DONE), Firsts(1, 1, 1, 1)),
+    "role first": ((ROLE, delta(content="a"), END), Firsts(1, 2, 2, 2)),
+    "comment first": ((b": ping\n\n", text("a", "stop")), Firsts(2, 2, 2, 2)),
+    "usage alone first": ((usage(0), text("a", "stop")), Firsts(2, 2, 2, 2)),
+    "empty text, no count": ((EMPTY, EMPTY, text("a", "stop"), DONE), Firsts(1, 1, 3, 1)),
+    "empty text, a token": ((EMPTY, text("a", "stop"), usage(2)), Firsts(1, 1, 1, 1)),
+    "empty text, no token": ((EMPTY, text("a", "stop"), usage(1)), Firsts(1, 2, 2, 2)),
+    "empty text, a token at once": ((MADE, text("a", "stop")), Firsts(1, 1, 1, 1)),
+    "thoughts": (
+        (ROLE, delta(reasoning="a"), delta(reasoning_content="b"), delta(content="c"), END),
+        Firsts(1, 2, 2, 4),
+    ),
+    "a thought and a word": ((delta(reasoning="a", content="b"), END), Firsts(1, 1, 1, 1)),
+    "a call after thoughts": (
+        (delta(reasoning="a"), delta(tool_calls=[{"index": 0}]), END), Firsts(1, 1, 1, 2),
+    ),
+    "thoughts alone": ((delta(reasoning="a"), END), Firsts(1, 1, 1, None)),
+    "no event": ((b": ping\n\n",), Firsts(None, None, None, None)),
+    "native": ((event(text_output="", model_name="m"), event(text_output="a", model_name="m")),
+               Firsts(1, 2, 2, 2)),
+}  # fmt: skip
+
+
+def read(*segments: bytes) -> TokenStream:
+    return read_stream(Exchange(0, list(enumerate(segments, 1))))
+
+
+@pytest.mark.parametrize(("segments", "firsts"), STREAMS.values(), ids=STREAMS.keys())
+def test_first_things(segments: tuple[bytes, ...], firsts: Firsts) -> None:
+    stream = read(*segments)
+    token = stream.stamps_ns[0] if stream.stamps_ns else None
+    found = Firsts(stream.first_event_ns, token, stream.first_sure_ns, stream.first_output_ns)
+    assert found == firsts
+
+
+def requests(*rows: tuple[float, float, float]) -> pd.DataFrame:
+    """Finished ones, sent at 0: first event, first token, first sure token, in ms."""
+    frame = pd.DataFrame(rows, columns=["first_event_s", "first_token_s", "first_sure_s"]) / 1e3
+    return frame.assign(
+        status="finished", tokens_from="usage", first_chunk_told=True, output_tokens=1,
+        chunk_s=pd.Series([(0.0,)] * len(frame)), sent_s=0.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([(300, 300, 300)], []),
+        ([(286, 300, 300)], []),  # 4.7 % before
+        ([(284, 300, 300), (300, 300, 300)], ["EARLY FIRST EVENT in 1 requests: .* 16 ms .*"]),
+        ([(0, 300, 300)] * 3, ["EARLY FIRST EVENT in 3 requests: .* 300 ms .* too short"]),
+        ([(0, 0, 300)], ["TTFT IN DOUBT for 1 requests: .* 300 ms \\(median\\) later"]),
+        (
+            [(0, 0, 300), (100, 300, 300)],
+            ["TTFT IN DOUBT for 1 .* 300 ms .*", "EARLY FIRST EVENT in 1 .* 200 ms .*"],
+        ),
+        ([(np.nan, np.nan, np.nan)], []),
+    ],
+)
+def test_early_events_are_said(rows: list[tuple[float, float, float]], said: list[str]) -> None:
+    found = token_count_warnings(requests(*rows))
+    assert len(found) == len(said)
+    for line, pattern in zip(found, said, strict=True):
+        assert pd.Series([line]).str.fullmatch(pattern).all(), line
+
+
+def test_who_failed_is_no_reason_to_doubt() -> None:
+    assert token_count_warnings(requests((0, 0, 300)).assign(status="failed")) == []
+
+
+def test_an_early_role_is_in_the_report_and_not_in_ttft() -> None:
+    with mocked(plan("role:at_ms=5", ttft_ms=200, itl_ms=1)) as (server,):
+        run = run_load_test(chat(server), evenly(3, 50, 4))
+    (line,) = run.summary()["delivered"]["token_doubts"]
+    assert line.startswith("EARLY FIRST EVENT in 3 requests")
+    assert "EARLY FIRST EVENT in 3 requests" in render_report(run)
+    assert (run.requests["ttft_sent_s"] >= 0.2).all()
+    assert (run.requests["first_event_s"] - run.requests["sent_s"] < 0.19).all()
+
+
+def test_empty_texts_that_nobody_explains_put_ttft_in_doubt() -> None:
+    faults = plan("empty:count=2,at_ms=0", "usage:send=never", ttft_ms=200, itl_ms=1)
+    with mocked(faults) as (server,):
+        run = run_load_test(completions(server), evenly(3, 50, 4))
+    assert any(
+        line.startswith("TTFT IN DOUBT for 3") for line in token_count_warnings(run.requests)
+    )
+
+
+def test_thoughts_have_a_line_of_their_own() -> None:
+    """Eight thoughts at 10 ms each after 50 ms: the first word comes at 130 ms."""
+    with mocked(plan("reasoning:tokens=8", ttft_ms=50, itl_ms=10)) as (server,):
+        run = run_load_test(chat(server), evenly(3, 50, 12))
+    assert (run.requests["ttfo_s"] - run.requests["ttft_sent_s"] > 0.05).all()
+    assert (run.requests["ttfo_s"] >= 0.129).all()
+    assert "TTFO, ms" in render_report(run)
+
+
+def test_without_thoughts_there_is_none() -> None:
+    with mocked(plan(ttft_ms=5, itl_ms=1)) as (server,):
+        run = run_load_test(chat(server), evenly(2, 50, 4))
+    assert run.requests["ttfo_s"].tolist() == run.requests["ttft_sent_s"].tolist()
+    assert "TTFO, ms" not in render_report(run)
+
+
+def judged(answers: int, buffered: int, tokens: int = 16) -> list[str]:
+    """What is said of so many answers of one chunk."""
+    frame = requests(*[(300, 300, 300)] * answers).assign(output_tokens=tokens, usage_doubt=None)
+    return token_count_warnings(
+        frame.assign(buffered=[True] * buffered + [False] * (answers - buffered))
+    )
+
+
+def test_few_answers_in_one_piece_are_no_buffer() -> None:
+    """A busy client may read a short answer at once; a proxy does so with all."""
+    assert judged(100, 4) == []
+    (line,) = judged(100, 5)
+    assert line.startswith("ANSWER BUFFERED for 5 of 100 requests: ")
+    assert judged(100, 0, tokens=2) == []
+    assert len(judged(100, 1, tokens=2)) == 1  # an object instead of a stream; the rest is short
+
+
+@pytest.mark.parametrize(
+    ("chunks", "tokens", "said"),
+    [(10, 14, []), (10, 15, ["TPOT TOO SHORT for 1 requests: their chunks hold 1.5 tokens"])],
+)
+def test_tokens_without_text_make_no_tpot_too_short(
+    chunks: int, tokens: int, said: list[str]
+) -> None:
+    frame = requests((300, 300, 300)).assign(output_tokens=tokens, first_chunk_told=False)
+    found = token_count_warnings(frame.assign(chunk_s=pd.Series([tuple(range(chunks))])))
+    assert [line[: len(start)] for line, start in zip(found, said, strict=True)] == said
+
+
+def test_doubts_are_counted_by_their_reason() -> None:
+    doubts = ["negative", "fewer", "fewer", "prompt", "cached", None]
+    frame = requests(*[(300, 300, 300)] * 6).assign(
+        usage_doubt=pd.Series(doubts), buffered=False, tokens_from=["events"] * 3 + ["usage"] * 3
+    )
+    assert token_count_warnings(frame) == [
+        "USAGE DOUBTED for 3 of 6 requests: the server's count of output tokens is below 0 (1), "
+        "below the chunks with text (2); each chunk is counted as one token instead",
+        "USAGE DOUBTED for 2 of 6 requests: the server's count of prompt or cached tokens is below "
+        "0 or too large; the trace is believed instead",
+    ]
