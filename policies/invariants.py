@@ -146,11 +146,11 @@ class InvariantChecked(SchedulerProxy):
         """
         entries = batch.entries
         newest = entries[-1].seq if entries else None
-        self._check_memory(newest)
-        self._check_entries(batch, entries, drafted=batch.drafted)
         if self._every_call:
-            self._check_memory(newest)  # whose tables may be longer now
-        else:
+            self._check_memory(newest)
+        self._check_entries(batch, entries, drafted=batch.drafted)
+        self._check_memory(newest)  # whose tables may be longer now
+        if not self._every_call:
             waits = max(CALLS_BETWEEN_WALKS, CALLS_PER_RUNNING * len(entries))
             self._next_walk = self._calls + min(3 * self._calls, waits)
 

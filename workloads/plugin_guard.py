@@ -233,9 +233,9 @@ def _guarded(
     if parameters is None or _parameters(method) != parameters:
         parameters = (", *args, **kwargs", ", *args, **kwargs")
     guard = _guard(*parameters)
-    guarded = wraps(method)(guard(method, source, call, limit_s, returned_as_is, checked))
+    guarded = guard(method, source, call, limit_s, returned_as_is, checked)
     _TIMED.add(guarded.__code__)
-    return guarded
+    return wraps(method)(guarded)
 
 
 def _parameters(method: Callable[..., Any]) -> tuple[str, str] | None:
@@ -303,7 +303,7 @@ def check_constructor(
     """Raise ``PluginError`` where ``cls`` cannot be called with these arguments."""
     try:
         inspect.signature(cls).bind(*args, **kwargs)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise source.error(f" is built as {source.name}({takes}): {error}") from None
 
 
