@@ -33,7 +33,7 @@ from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.workloads.errors import PluginError, PolicyError
 from servetwin.workloads.request import Request
 from tests.support.checked import request
-from tests.support.command import refused
+from tests.support.command import refused, servetwin
 from tests.support.paths import SAMPLE
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
@@ -405,3 +405,24 @@ def test_a_scheduler_that_wakes_in_vain_is_stopped(
     monkeypatch.setattr("servetwin.sim.core.replica.MOST_WAKES_IN_VAIN", 500)
     with pytest.raises(Stalled, match=r"no progress is possible from .* request 'a' needs"):
         replay(batching=own(policy))
+
+
+@pytest.mark.parametrize("more", [(), ("--stream",), ("--compare", "continuous", "chunked")])
+def test_a_checked_replay_is_the_same(
+    more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks: list[Batch] = []
+    walk = InvariantChecked._walk
+
+    def counted(self: InvariantChecked, batch: Batch) -> None:
+        walks.append(batch)
+        walk(self, batch)
+
+    monkeypatch.setattr(InvariantChecked, "_walk", counted)
+    command = ("replay", SAMPLE, "--limit", 20, *more)
+    plain = servetwin(*command)
+    assert not walks
+    checked = servetwin(*command, "--check")
+    assert len(walks) > 20
+    *rows, _ = checked.out.splitlines()  # the last one says how long it took
+    assert rows == plain.out.splitlines()[:-1]
