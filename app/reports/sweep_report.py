@@ -10,8 +10,7 @@ import pandas as pd
 
 from servetwin.app.reports.tables import WIDTH
 from servetwin.app.reports.text_frontier import front_lines, scatter_lines
-from servetwin.sim.experiments.frontier import GOODPUT, best_point
-from servetwin.sim.experiments.sweep import PROBLEM
+from servetwin.sim.experiments.sweep import GOODPUT, PROBLEM, best_point
 
 _MOST_PROBLEMS = 5
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from servetwin.sim.experiments.frontier import INTERACTIVITY, on_front
+from servetwin.sim.experiments.sweep import INTERACTIVITY, on_front
 from servetwin.sim.records.durations import duration
 
 WIDTH, HEIGHT = 72, 18

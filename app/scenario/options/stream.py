@@ -46,7 +46,8 @@ class StreamOptions:
         self, run: "DividedRun", parts: "Sequence[Part]"
     ) -> "Iterator[tuple[int, PartDone]]":
         """Yield the place and the end of each part as it is simulated; raises ``LostItems``."""
-        from servetwin.sim.experiments.parallel_map import map_on_processes, map_on_ray
+        from servetwin.sim.experiments.parallel_map import map_on_processes
+        from servetwin.sim.experiments.ray_cluster import map_on_ray
         from servetwin.sim.streams.part_run import simulate_part
 
         def called(place: int) -> str:

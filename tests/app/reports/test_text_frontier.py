@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from servetwin.app.reports.text_frontier import BEST, HEIGHT, WIDTH, scatter_lines
-from servetwin.sim.experiments.frontier import (
+from servetwin.sim.experiments.sweep import (
     GOODPUT,
     INTERACTIVITY,
 )

@@ -16,7 +16,7 @@ PARTS = [Part(0, 4), Part(4, 9)]
 def test_parts_go_to_ray(monkeypatch: pytest.MonkeyPatch, asked: str, address: str | None) -> None:
     given: list[Any] = []
     monkeypatch.setattr(
-        "servetwin.sim.experiments.parallel_map.map_on_ray", lambda *all_: given.append(all_)
+        "servetwin.sim.experiments.ray_cluster.map_on_ray", lambda *all_: given.append(all_)
     )
     run: Any = object()
     StreamOptions(partitions=2, ray=asked).simulated(run, PARTS)
