@@ -78,7 +78,7 @@ def sweep(
     from servetwin.loadtest.report.limits import parse_slo
     from servetwin.sim.experiments.parallel_map import LostItems
     from servetwin.sim.experiments.sweep import PROBLEM, GridConditions
-    from servetwin.sim.records.file_claim import claimed_file
+    from servetwin.sim.records.run_claim import claimed_file
 
     axes = [parse_axis(text) for text in grid.vary]
     limits, keys = parse_slo(slo), [axis.key for axis in axes]

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from servetwin.app.reports.assets import asset_table
 from servetwin.sim.explain.limiting_resource import Resource
-from servetwin.sim.records.durations import duration_unit
-from servetwin.sim.records.metrics import LATENCIES, SLO
+from servetwin.sim.records.metrics import LATENCIES, SLO, duration_unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from servetwin.sim.experiments.sweep import INTERACTIVITY, on_front
-from servetwin.sim.records.durations import duration
+from servetwin.sim.records.metrics import duration
 
 WIDTH, HEIGHT = 72, 18
 OTHER, FRONT, BEST = ".", "o", "*"

@@ -12,8 +12,7 @@ from servetwin.app.twin.calibrator import Calibrator, ReportProgress
 from servetwin.app.twin.drift import Pulses, drift_doubt
 from servetwin.loadtest.report.comparison import Comparison
 from servetwin.loadtest.run.client import run_load_test
-from servetwin.sim.records.run import NotSaved, Run, load_run, save_files
-from servetwin.sim.records.run_folder import SUMMARY, Files
+from servetwin.sim.records.run import SUMMARY, Files, NotSaved, Run, load_run, save_files
 from servetwin.workloads.errors import EndedEarly
 from servetwin.workloads.trace import Trace
 

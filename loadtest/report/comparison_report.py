@@ -10,8 +10,7 @@ from servetwin.loadtest.report.comparison import (
     RequestDifferences,
 )
 from servetwin.loadtest.report.error_interval import CONFIDENCE
-from servetwin.sim.records.durations import duration_unit
-from servetwin.sim.records.metrics import LATENCIES, describe
+from servetwin.sim.records.metrics import LATENCIES, describe, duration_unit
 from servetwin.workloads.rows import counted
 
 WIDTH = 100

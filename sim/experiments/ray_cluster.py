@@ -11,8 +11,10 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import servetwin
 from servetwin.sim.experiments.parallel_map import (
     TRIES,
     Call,
@@ -53,12 +55,13 @@ def ray_cluster(option: str, address: str | None = None) -> Iterator[Any]:
     ray: Any = import_module("ray")
     before = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level="error",
-            runtime_env=_runtime_env(),
-        )
+        with _packages() as folder:
+            ray.init(
+                address=address,
+                log_to_driver=False,
+                logging_level="error",
+                runtime_env=_runtime_env(folder),
+            )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ServetwinError(f"{option}: Ray does not connect: {in_one_line(error)}") from error
     try:
@@ -74,9 +77,20 @@ def in_one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:_LONGEST_REASON]
 
 
-def _runtime_env() -> dict[str, Any]:
-    modules = [str(_ROOT / package) for package in PACKAGES]
-    environment: dict[str, Any] = {"py_modules": modules, "excludes": LEFT_HERE}
+@contextmanager
+def _packages() -> Iterator[Path]:
+    """Yield a folder ``servetwin`` with the packages, which lie beside it in a checkout."""
+    with TemporaryDirectory() as folder:
+        package = Path(folder) / "servetwin"
+        package.mkdir()
+        (package / "__init__.py").symlink_to(str(servetwin.__file__))
+        for name in PACKAGES:
+            (package / name).symlink_to(_ROOT / name)
+        yield package
+
+
+def _runtime_env(package: Path) -> dict[str, Any]:
+    environment: dict[str, Any] = {"py_modules": [str(package)], "excludes": LEFT_HERE}
     if shlex.quote(sys.executable) != sys.executable:
         # Ray does not quote the path of its interpreter; then all nodes have to have ours there.
         environment["py_executable"] = shlex.quote(sys.executable)

@@ -12,7 +12,7 @@ from servetwin.app.reports.assets import asset_table
 from servetwin.app.reports.explanation import neighbour_lines, verdict
 from servetwin.app.reports.metric_labels import METRICS
 from servetwin.sim.explain.explain import Explanation
-from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.metrics import duration_unit
 
 _STEPS: dict[str, str] = asset_table("words.yaml")["steps"]
 

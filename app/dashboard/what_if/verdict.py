@@ -19,8 +19,7 @@ from servetwin.sim.explain.limiting_resource import (
     limiting_resource,
 )
 from servetwin.sim.explain.queue_cause import QueueCause
-from servetwin.sim.records.durations import duration
-from servetwin.sim.records.metrics import LATENCIES, SLO
+from servetwin.sim.records.metrics import LATENCIES, SLO, duration
 
 _WORTH_NAMING = 0.001
 _ALWAYS = 0.9

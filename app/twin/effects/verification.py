@@ -33,8 +33,7 @@ from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.report.comparison import MetricComparison, Outcome, compare_metric, verdict
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.policies.step_record import StepRecord
-from servetwin.sim.records.run import Run, machine_facts, save_files
-from servetwin.sim.records.run_folder import Files
+from servetwin.sim.records.run import Files, Run, machine_facts, save_files
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.trace import Trace
 

@@ -11,7 +11,6 @@ import pytest
 from servetwin.sim.experiments import ray_cluster as module
 from servetwin.sim.experiments.ray_cluster import PACKAGES, ray_cluster
 from servetwin.workloads.errors import ServetwinError
-from tests.support.paths import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +62,9 @@ class FakeRay(SimpleNamespace):
         if reason := getattr(self, "refuses", None):
             raise ConnectionError(reason)
         self.given = given
+        (package,) = map(Path, given["runtime_env"]["py_modules"])
+        self.shipped = sorted(str(f.relative_to(package.parent)) for f in package.glob("*"))
+        self.sources = list((package / "sim" / "core").glob("*.py"))
 
     def shutdown(self) -> None:
         self.left = True
@@ -75,8 +77,9 @@ def test_the_cluster_gets_our_packages_and_is_left(monkeypatch: pytest.MonkeyPat
         raise KeyError
     assert ray.left
     assert ray.given["address"] is None
-    assert ray.given["runtime_env"]["py_modules"] == [str(ROOT / name) for name in PACKAGES]
-    assert all((Path(folder) / "__init__.py").is_file() for folder in map(ROOT.joinpath, PACKAGES))
+    names = ["__init__.py", *PACKAGES]
+    assert ray.shipped == sorted(f"servetwin/{name}" for name in names)
+    assert ray.sources
 
 
 def test_what_ray_says_of_a_refused_connection_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

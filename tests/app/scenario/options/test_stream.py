@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from servetwin.app.scenario.options.stream import StreamOptions
-from servetwin.sim.streams.part_run import simulate_part
-from servetwin.sim.streams.partition import Part
+from servetwin.sim.long_runs.partitioned_run import Part, simulate_part
 from servetwin.workloads.errors import ServetwinError
 
 PARTS = [Part(0, 4), Part(4, 9)]
