@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from servetwin.app.reports.assets import asset_table
-from servetwin.sim.explain.limiting_resource import Resource
+from servetwin.sim.explain.bottleneck import Resource
 from servetwin.sim.records.metrics import LATENCIES, SLO, duration_unit
 
 

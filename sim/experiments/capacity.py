@@ -28,8 +28,7 @@ from servetwin.sim.experiments.predict import (
 )
 from servetwin.sim.experiments.scenario import Scenario, replicate
 from servetwin.sim.experiments.search import bisect_rate, crossing_rate
-from servetwin.sim.explain.bottleneck import find_bottleneck
-from servetwin.sim.explain.limiting_resource import Limiting, limiting_resource
+from servetwin.sim.explain.bottleneck import Limiting, find_bottleneck, limiting_resource
 from servetwin.sim.records.metrics import LATENCIES, SLO, figure, margins
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.server_model import ServerModel

@@ -9,7 +9,7 @@ from servetwin.sim.step_times.roofline.quantisation_noise import most_sqnr_db, s
 from servetwin.sim.techniques.compression import (
     SemiStructuredSparsity,
 )
-from servetwin.sim.techniques.numbers import (
+from servetwin.sim.techniques.quantisation import (
     KVQuantisation,
     PhaseFormats,
 )

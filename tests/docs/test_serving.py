@@ -2,7 +2,7 @@
 
 import re
 
-from servetwin.sim.techniques.eager import with_eager_kernels
+from servetwin.sim.techniques.setup import with_eager_kernels
 from servetwin.sim.theory.batches import exponential_slot_efficiency
 from servetwin.sim.theory.serving import copy_on_write
 from tests.support.formulas.techniques import chunk_passes, kv_tokens_read, shared_prefix_hit_rate

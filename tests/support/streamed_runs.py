@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from servetwin.app.scenario.options.stream import StreamOptions
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.core import flushing_recorder
+from servetwin.sim.core import recorder as flushing_recorder
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.long_runs import row_tables as row_groups
 from servetwin.sim.long_runs.partitioned_run import (

@@ -6,11 +6,14 @@ from textwrap import wrap
 from typing import Any
 
 from servetwin.sim.techniques.effects import DEAD_BAND, Effect
-from servetwin.sim.techniques.experiment import Experiment
-from servetwin.sim.techniques.published_quality import published_quality
-from servetwin.sim.techniques.quality import Quality, on_quality_front, quality_of
+from servetwin.sim.techniques.quality import (
+    Quality,
+    on_quality_front,
+    published_quality,
+    quality_of,
+)
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 
 NOT_KNOWN = "not known"
 HAS_IT = "the server has it already"

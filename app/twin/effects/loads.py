@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from servetwin.sim.experiments.capacity import all_at_once
-from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.technique import Experiment
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace

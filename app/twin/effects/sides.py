@@ -6,9 +6,9 @@ from servetwin.app.twin.engine_techniques import EngineSetup, plain_setup, trans
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.sim.catalogue.hardware import Hardware, Precision
 from servetwin.sim.step_times.roofline.formats import BF16, Format
+from servetwin.sim.techniques.registry import Toggles
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
-from servetwin.sim.techniques.toggles import Toggles
 from servetwin.workloads.errors import PolicyError
 
 
