@@ -121,7 +121,7 @@ class _Question:
         """Print the answer of every candidate; those that cannot be are named with the reason."""
         from servetwin.app.reports.how_many.report import as_json, report_lines
         from servetwin.app.scenario.answers import of_problem
-        from servetwin.sim.experiments.how_many import devices
+        from servetwin.sim.experiments.fleet import devices
 
         prices, requests = count.prices(), self.options.trace.read()
         notes: dict[str, None] = {}
@@ -149,13 +149,8 @@ class _Question:
         self, what: "What", label: str, trace: "Trace", scenario: "Scenario", count: CountOptions
     ) -> "Answer":
         from servetwin.app.scenario.answers import of_capacity, of_counts
-        from servetwin.sim.experiments.how_many import (
-            MOST,
-            CountQuestion,
-            Replicas,
-            Users,
-            how_many,
-        )
+        from servetwin.sim.experiments.fleet import Replicas, Users
+        from servetwin.sim.experiments.how_many import MOST, CountQuestion, how_many
 
         if what == "rate":
             rate = self._rate(trace, scenario, label)

@@ -7,13 +7,11 @@ from servetwin.app.scenario.answers import FEWEST, What
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.options.distributions import think_time_of
 from servetwin.sim.experiments.capacity import Capacity, SLOTarget, find_capacity
+from servetwin.sim.experiments.fleet import Counted, Replicas, Users
 from servetwin.sim.experiments.how_many import (
-    Counted,
     CountQuestion,
     CountSearch,
     DrawnSearch,
-    Replicas,
-    Users,
     search,
     search_drawn,
 )

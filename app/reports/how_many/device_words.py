@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from servetwin.sim.catalogue.catalogue import shipped_hardware
-from servetwin.sim.experiments.how_many import UNKNOWN
+from servetwin.sim.experiments.fleet import UNKNOWN
 
 
 def devices_words(devices: Mapping[str, int]) -> str:

@@ -15,19 +15,17 @@ from scipy.stats import gamma
 
 import tests.support.queue_cases.case as case
 from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.experiments.fleet import Replicas, Users, times
 from servetwin.sim.experiments.how_many import (
     CountQuestion,
     CountSearch,
     DrawnSearch,
     HowMany,
-    Replicas,
     TriedCount,
-    Users,
     how_many,
     least_requests,
     search,
     search_drawn,
-    times,
 )
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario

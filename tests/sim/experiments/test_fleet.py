@@ -3,7 +3,7 @@
 import pytest
 
 from servetwin.app.scenario.options.server import ServerOptions
-from servetwin.sim.experiments.how_many import devices, devices_of, times
+from servetwin.sim.experiments.fleet import devices, devices_of, times
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.profile import load_profile
 
