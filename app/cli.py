@@ -49,8 +49,6 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from servetwin.app.reports.version import version_line
-
         typer.echo(version_line())
         raise typer.Exit
 
@@ -100,6 +98,20 @@ def main() -> None:
             raise
         _say(f"servetwin: {problem}")
         sys.exit(problem.exit_code)
+
+
+def version_line() -> str:
+    """Return the name, the version, and whether the core is compiled."""
+    from servetwin.workloads.version import own_version
+
+    return f"servetwin {own_version()} ({'compiled' if is_compiled() else 'pure Python'})"
+
+
+def is_compiled() -> bool:
+    """Return whether Python took the compiled core (``compile_core.py``), not its sources."""
+    from servetwin.policies import lockstep
+
+    return not lockstep.__file__.endswith(".py")
 
 
 def _say(text: str) -> None:

@@ -38,8 +38,10 @@ if not Path("/dev/nvidiactl").exists() and not shutil.which("nvidia-smi"):
 BEGUN_FIRST = (
     "tests/app/dashboard/",
     "tests/docs/test_examples.py",
-    "tests/app/twin/test_step_log_calibration.py",
-    "tests/app/twin/",
+    "tests/app/calibration/test_step_log.py",
+    "tests/app/calibration/",
+    "tests/app/verdict/",
+    "tests/app/serving/",
     "tests/app/commands/test_verify.py",
     "tests/app/commands/test_calibrate.py",
     "tests/sim/theory/cases/",

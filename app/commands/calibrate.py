@@ -92,8 +92,8 @@ def calibrate(
             profile, stopped = found, None
             more.append(f"next: servetwin replay TRACE --profile {out}")
         else:
-            from servetwin.app.twin.black_box.burst_sender import Allowance
-            from servetwin.app.twin.black_box.calibration import BlackBoxCalibrator
+            from servetwin.app.calibration.black_box.burst_sender import Allowance
+            from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
 
             probed = replace(endpoint, model=model).probe_generating(url)
             allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
@@ -131,10 +131,12 @@ def _recorded(
     json: bool,
 ) -> None:
     """Calibrate from a recorded run."""
-    from servetwin.app.reports.recorded_calibration import calibration_lines
+    from servetwin.app.calibration.recorded import calibrate_recorded
+    from servetwin.app.reports.calibration import calibration_lines
     from servetwin.app.scenario.scenarios import recorded_prior
     from servetwin.app.twin.recorded_calibration import calibrate_recorded
     from servetwin.sim.experiments.conversion import linearised
+    from servetwin.sim.experiments.linearised import linearised
     from servetwin.sim.experiments.stamp_fit import FITTED
 
     config, model_times = recorded_prior(recorded.trace, servers, policy, link)
@@ -178,7 +180,7 @@ def _bundled(
     name: str,
 ) -> "Profile":
     require_engine()
-    from servetwin.app.twin.step_log_calibration import calibrate_bundled
+    from servetwin.app.calibration.step_log import calibrate_bundled
 
     config = policy.over(engine.policies())
     sent = (rounds, name, report_progress, prompt_salt)

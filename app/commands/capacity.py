@@ -97,8 +97,8 @@ class _Question:
 
     def report_rate(self, json: bool) -> None:
         """Print the highest rate of the one scenario."""
-        from servetwin.app.reports.capacity_report import as_json, report_lines
-        from servetwin.app.reports.provenance import outside_warning
+        from servetwin.app.reports.capacity import as_json, report_lines
+        from servetwin.app.reports.run_words import outside_warning
         from servetwin.app.scenario.scenarios import build_scenario
 
         options, target = self.options, self.target
@@ -119,7 +119,7 @@ class _Question:
         self, what: "What", count: CountOptions, vary: tuple[str, ...], json: bool
     ) -> None:
         """Print the answer of every candidate; those that cannot be are named with the reason."""
-        from servetwin.app.reports.how_many.report import as_json, report_lines
+        from servetwin.app.reports.how_many import as_json, report_lines
         from servetwin.app.scenario.answers import of_problem
         from servetwin.sim.experiments.fleet import devices
 

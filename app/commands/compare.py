@@ -33,10 +33,10 @@ def compare(
     """
     sides = [first, *options.baseline], candidates
     plotted = picture.file(overwrite=overwriting.overwrite, runs=sum(map(len, sides)))
+    from servetwin.app.reports.gate import render_gate
     from servetwin.app.reports.report_folders import runs_by_folder
-    from servetwin.loadtest.report.comparison import EXIT_CODES
-    from servetwin.loadtest.report.gate import judge
-    from servetwin.loadtest.report.gate_report import render_gate
+    from servetwin.app.verdict.claims import EXIT_CODES
+    from servetwin.app.verdict.gate import judge
 
     limits = options.limits()
     baselines, judged = (

@@ -32,7 +32,7 @@ def demo(
     json: Json = False,
 ) -> None:
     """Serve, calibrate, predict, load-test and judge two policies on the bundled engine."""
-    from servetwin.app.twin.verification import Plan
+    from servetwin.app.verdict.verification import Plan
     from servetwin.policies.config import PolicyConfig
 
     require_engine()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
-from servetwin.app.reports.level_sweep_report import level_line, sweep_lines
+from servetwin.app.reports.level_sweep import level_line, sweep_lines
 from servetwin.app.reports.progress import progress
 from servetwin.app.reports.saving import saved
 from servetwin.app.scenario.levels.level_load import LevelLoad

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
-from servetwin.app.reports.load_report import complaint, gate_complaint
+from servetwin.app.reports.load_test import complaint, gate_complaint
 from servetwin.app.reports.saving import saved
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def report_turns(
 
     ``find`` says which conditions a run of the judged server fails.
     """
-    from servetwin.loadtest.report.gate import judge
-    from servetwin.loadtest.report.gate_report import render_gate
+    from servetwin.app.reports.gate import render_gate
+    from servetwin.app.verdict.gate import judge
 
     found = judge(*sides, allowed)
     typer.echo(dumps(found.as_dict()) if as_json else render_gate(found))

@@ -161,7 +161,7 @@ def _print_run(
     asked: _Asked, requests: "Trace", found: "Scenario", run: "Run", folder: Path | None
 ) -> None:
     """Print a run that is kept in ``folder``, with intervals where they are wanted."""
-    from servetwin.app.reports.provenance import outside_warning
+    from servetwin.app.reports.run_words import outside_warning
 
     both, file = asked.both, asked.both.file
     summary = run.summary(file.slo.slo() if file else None)
@@ -244,18 +244,18 @@ _PARTS = ("mean", "p50", "p90", "p99")
 def _report(
     run: "Run", summary: Mapping[str, Any], intervals: Mapping[str, Any], scenario: "Scenario"
 ) -> list[str]:
-    from servetwin.app.reports.origins import origin_words
-    from servetwin.app.reports.provenance import rests_line
-    from servetwin.app.reports.sparkline import sparkline_lines
+    from servetwin.app.reports.run_words import rests_line
     from servetwin.app.reports.tables import (
         counts_line,
         error_lines,
         latency_table,
         note_lines,
         scenario_lines,
+        sparkline_lines,
         steady_lines,
         totals_lines,
     )
+    from servetwin.app.words import origin_words
 
     lines = [
         *scenario_lines(run.scenario["trace"], scenario, run.scenario),

@@ -110,7 +110,7 @@ def _bundled(
     options = choice.options(policies, toggles, step_log)
     notes = list(unread_settings(options.policies))
     if not toggles.is_empty():
-        from servetwin.app.twin.engine_techniques import notes as technique_notes
+        from servetwin.app.serving.techniques import notes as technique_notes
 
         notes += technique_notes(choice.options(policies), toggles, policy.changes())
     _say(notes)
@@ -122,7 +122,7 @@ def _simulated(
     servers: ServerOptions, policy: PolicyOptions, choice: EngineChoice, step_log: Path | None
 ) -> Served:
     from servetwin.app.scenario.scenarios import unread_settings
-    from servetwin.app.twin.simulated_server import simulated_engine
+    from servetwin.app.serving.simulated import simulated_engine
     from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 
     if choice != EngineChoice(choice.model, seed=choice.seed):

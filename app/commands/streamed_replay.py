@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from servetwin.app.reports.progress import progress
-from servetwin.app.reports.provenance import outside_warning, rests_line
+from servetwin.app.reports.run_words import outside_warning, rests_line
 from servetwin.app.reports.tables import (
     counts_line,
     error_count_lines,

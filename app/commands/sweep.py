@@ -72,7 +72,7 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Simulate TRACE at every point of a grid; print and keep the frontier."""
-    from servetwin.app.reports.sweep_report import as_json, report_text
+    from servetwin.app.reports.sweep import as_json, report_text
     from servetwin.app.scenario.files.sweep_file import RATE, SweepFile, identity
     from servetwin.app.scenario.sweep_axes import combinations, parse_axis, parse_rates
     from servetwin.loadtest.report.limits import parse_slo
@@ -116,7 +116,7 @@ def _simulate(
     found: "SweepFile",
     grid: Grid,
 ) -> None:
-    from servetwin.app.reports.sweep_report import named
+    from servetwin.app.reports.sweep import named
     from servetwin.app.scenario.files.sweep_file import RATE
     from servetwin.app.scenario.sweep_axes import scenario_at
     from servetwin.sim.experiments.sweep import PROBLEM, GridPoint

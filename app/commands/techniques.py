@@ -71,7 +71,7 @@ def formats(options: FormatOptions, as_json: Json = False) -> None:
 
     Without a model: Llama-2-7B.
     """
-    from servetwin.app.reports.techniques.formats import formats_lines, formats_report
+    from servetwin.app.reports.techniques.quality import formats_lines, formats_report
 
     _echo(formats_report(options), as_json, formats_lines)
 

@@ -34,9 +34,9 @@ from servetwin.app.scenario.settings import policies_named
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from servetwin.app.twin.calibrator import Calibrator
-    from servetwin.app.twin.engines import LiveEngine
-    from servetwin.app.twin.verification import Plan, Verification
+    from servetwin.app.calibration.calibrator import Calibrator
+    from servetwin.app.serving.engines import LiveEngine
+    from servetwin.app.verdict.verification import Plan, Verification
     from servetwin.loadtest.endpoint import Endpoint
     from servetwin.loadtest.recorded.recorded_run import RecordedRun
     from servetwin.policies.config import PolicyConfig
@@ -149,7 +149,7 @@ def verify(
     if resume and out is None:
         raise LoadTestError("--resume: say with --out where the forecast is")
     _require_loads_of_their_own(utilisation)
-    from servetwin.app.twin.verification import STEP_LOG_UTILISATIONS, Plan
+    from servetwin.app.verdict.verification import STEP_LOG_UTILISATIONS, Plan
 
     plan = Plan(utilisation or STEP_LOG_UTILISATIONS, repeats, minutes, seed=seed, why=why)
     sent = requests.read_or_sample()
@@ -189,12 +189,17 @@ def _verify_black_box(
     utilisations: tuple[float, ...],
 ) -> "Verification":
     """Verify an endpoint by what its clients see alone."""
-    from servetwin.app.twin.black_box.burst_sender import Allowance
-    from servetwin.app.twin.black_box.calibration import BlackBoxCalibrator
-    from servetwin.app.twin.verification import BLACK_BOX_ROUNDS, BLACK_BOX_UTILISATIONS
+    from servetwin.app.calibration.black_box.burst_sender import Allowance
+    from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
+    from servetwin.app.verdict.verification import (
+        BLACK_BOX_LIMITS,
+        BLACK_BOX_ROUNDS,
+        BLACK_BOX_UTILISATIONS,
+    )
 
     shares = utilisations or BLACK_BOX_UTILISATIONS
-    task = replace(task, plan=replace(task.plan, utilisations=shares, rounds=BLACK_BOX_ROUNDS))
+    plan = replace(task.plan, utilisations=shares, rounds=BLACK_BOX_ROUNDS, limits=BLACK_BOX_LIMITS)
+    task = replace(task, plan=plan)
     allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
     return task.run(BlackBoxCalibrator(endpoint, allowance, task.plan.seed, report_progress))
 
@@ -211,11 +216,11 @@ def _verify_recorded(
 ) -> None:
     """Judge a prediction by a recorded run."""
     from servetwin.app.reports.progress import progress
-    from servetwin.app.reports.recorded_verdict import recorded_as_json, recorded_lines
     from servetwin.app.reports.saving import saved_if_asked
+    from servetwin.app.reports.verdict import recorded_as_json, recorded_lines
     from servetwin.app.scenario.scenarios import recorded_server
-    from servetwin.app.twin.recorded_verification import verify_recorded
-    from servetwin.loadtest.report.comparison import EXIT_CODES
+    from servetwin.app.verdict.claims import EXIT_CODES
+    from servetwin.app.verdict.recorded import verify_recorded
 
     scenario = recorded_server(recorded.trace, servers, settings, link)
     found = verify_recorded(recorded, scenario, seed=seed)
@@ -256,7 +261,7 @@ class VerifyTask:
 
     def run(self, calibrator: "Calibrator") -> "Verification":
         """Verify one endpoint."""
-        from servetwin.app.twin.verification import Verifier
+        from servetwin.app.verdict.verifier import Verifier
 
         return Verifier(
             calibrator, self.trace, self.plan, report_progress, self.out, self.profile, self.resume
@@ -265,9 +270,9 @@ class VerifyTask:
 
 def finish(verifications: Iterable["Verification"], out: Path | None, json: bool) -> None:
     """Save and print each as it is done, then the table; exit with the code of the worst."""
+    from servetwin.app.reports.claims import LEGEND
     from servetwin.app.reports.verdict import as_json, summary_table
-    from servetwin.loadtest.report.comparison import EXIT_CODES, worst
-    from servetwin.loadtest.report.comparison_report import LEGEND
+    from servetwin.app.verdict.claims import EXIT_CODES, worst
 
     found, folders = [], []
     with ExitStack() as kept:
@@ -289,7 +294,7 @@ def finish(verifications: Iterable["Verification"], out: Path | None, json: bool
 
 def _print(found: "Verification", json: bool) -> None:
     """Print the verdict, unless JSON follows, and the warnings in any case."""
-    from servetwin.app.reports.provenance import outside_warning
+    from servetwin.app.reports.run_words import outside_warning
     from servetwin.app.reports.verdict import profile_lines, verdict_lines
 
     if not json:
@@ -307,7 +312,7 @@ def verify_policies(
 ) -> Iterator["Verification"]:
     """Verify each policy on a bundled engine of its own, one after the other."""
     require_engine()
-    from servetwin.app.twin.engines import bundled_engine
+    from servetwin.app.serving.engines import bundled_engine
 
     for config in configs:
         report_progress(f"{config.name}: starting the bundled engine ({choice.model})")
@@ -317,7 +322,7 @@ def verify_policies(
 
 def _with_step_log(url: str) -> "LiveEngine | None":
     """Return the bundled engine at ``url`` if its step log can be read here, else None."""
-    from servetwin.app.twin.engines import engine_at
+    from servetwin.app.serving.engines import engine_at
     from servetwin.workloads.errors import EngineError
 
     try:
@@ -328,7 +333,7 @@ def _with_step_log(url: str) -> "LiveEngine | None":
 
 
 def _verify_engine(engine: "LiveEngine", task: VerifyTask) -> "Verification":
-    from servetwin.app.twin.step_log_calibration import StepLogCalibrator
+    from servetwin.app.calibration.step_log import StepLogCalibrator
 
     calibrator = StepLogCalibrator(engine, task.plan.seed, report_progress, task.prompt_salt)
     if task.profile:

@@ -15,9 +15,9 @@ from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from servetwin.app.twin.effects.loads import EffectLoads
-    from servetwin.app.twin.effects.sides import Sides
-    from servetwin.app.twin.effects.verification import EffectPlan, EffectVerification
+    from servetwin.app.verdict.effects.loads import EffectLoads
+    from servetwin.app.verdict.effects.sides import Sides
+    from servetwin.app.verdict.effects.verification import EffectPlan, EffectVerification
     from servetwin.engine.serve_options import ServeOptions
     from servetwin.sim.step_times.profile import Profile
     from servetwin.sim.techniques.registry import Toggles
@@ -42,8 +42,8 @@ class TechniqueTask:
 
     def run(self) -> Iterator["EffectVerification"]:
         """Verify each technique on two engines; raise for one that cannot run before any starts."""
-        from servetwin.app.twin.effects.machine import measured_hardware
-        from servetwin.app.twin.effects.sides import sides_of
+        from servetwin.app.verdict.effects.machine import measured_hardware
+        from servetwin.app.verdict.effects.sides import sides_of
 
         loads = [self._loads(technique) for technique in self.techniques]
         ways = max(getattr(technique, "ways", 1) for technique in self.techniques)
@@ -59,8 +59,8 @@ class TechniqueTask:
     def _verify(
         self, sides: "Sides", loads: "EffectLoads", known: "Profile | None"
     ) -> "EffectVerification":
-        from servetwin.app.twin.effects.verification import EffectVerifier
-        from servetwin.app.twin.engines import started_engine
+        from servetwin.app.serving.engines import started_engine
+        from servetwin.app.verdict.effects.verification import EffectVerifier
 
         verifier = EffectVerifier(
             sides,
@@ -75,6 +75,8 @@ class TechniqueTask:
     def _loads(self, technique: "Technique") -> "EffectLoads":
         from servetwin.app.twin.effects.loads import EffectLoads
         from servetwin.sim.techniques.technique import Experiment
+        from servetwin.app.verdict.effects.loads import EffectLoads
+        from servetwin.sim.techniques.experiment import Experiment
 
         if self.trace is not None:
             return EffectLoads.of(self.trace)
@@ -90,8 +92,12 @@ def finish_effects(
     verifications: Iterator["EffectVerification"], out: Path | None, json: bool
 ) -> None:
     """Save and print each as it is done, then the summary; exit with the code of the worst."""
-    from servetwin.app.reports.effect_verdict import effect_lines, effects_json, summary_lines
-    from servetwin.loadtest.report.comparison import EXIT_CODES, worst
+    from servetwin.app.reports.techniques.verification import (
+        effect_lines,
+        effects_json,
+        summary_lines,
+    )
+    from servetwin.app.verdict.claims import EXIT_CODES, worst
 
     found: list[EffectVerification] = []
     with ExitStack() as kept:
@@ -127,6 +133,9 @@ def techniques_task(
     """
     from servetwin.app.twin.effects.verification import FEWEST_PAIRS, EffectPlan
     from servetwin.sim.techniques.registry import Toggles, find_technique
+    from servetwin.app.verdict.effects.verification import FEWEST_PAIRS, EffectPlan
+    from servetwin.sim.techniques.registry import find_technique
+    from servetwin.sim.techniques.toggles import Toggles
 
     served.check_absent("technique", "without")
     require_engine()

@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from servetwin.app.commands.described import DescribedCommand
-from servetwin.app.reports.workload_report import check_lines, statistics_lines
+from servetwin.app.reports.workload import check_lines, statistics_lines
 from servetwin.app.scenario.options.common import Json, Seed, TracePath
 from servetwin.app.scenario.options.distributions import ArrivalChoice, PrefixChoice, arrivals_of
 from servetwin.app.scenario.options.groups import Only, takes_options
@@ -98,7 +98,7 @@ def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -
 @workload_app.command(cls=DescribedCommand)
 def named(as_json: Json = False) -> None:
     """List the named workloads of ``generate --named``: what they are, sources, options."""
-    from servetwin.app.reports.workload_report import named_lines
+    from servetwin.app.reports.workload import named_lines
     from servetwin.workloads.scenarios.named import NAMED
 
     if as_json:

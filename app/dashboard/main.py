@@ -7,7 +7,6 @@ from servetwin.app.dashboard.pages import FIRST, PAGES, drawing
 from servetwin.app.dashboard.pictures.picture_buttons import load_picture_script
 from servetwin.app.dashboard.scenario.sidebar import scenario_at_the_side
 from servetwin.app.dashboard.scenario.url_state import complain_of_link
-from servetwin.app.reports.assets import asset
 
 st.set_page_config(page_title="Servetwin", page_icon="🎛️", layout="wide")
 chosen = st.navigation(
@@ -17,7 +16,6 @@ chosen = st.navigation(
     ],
     position="top",
 )
-st.html(f"<style>{asset('dashboard.css')}</style>")
 complain_of_link()
 scenario_at_the_side()
 with st.sidebar:

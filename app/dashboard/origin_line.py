@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from servetwin.app.reports.origins import LOOKS
+from servetwin.app.words import LOOKS
 from servetwin.sim.step_times.origin import MEANINGS, Origin
 
 

@@ -2,8 +2,9 @@
 
 Streamlit's script would look for the server below the address of a link first, find nothing, and
 log a 404. It would ask for the script that draws a figure only when the first one comes, just
-before a chart asks for its own, which is 500 times as large. The first page has no name in its
-address: a link with its name leads there.
+before a chart asks for its own, which is 500 times as large. The style sheet is here too: as an
+element of the script it is away for the moments in which Streamlit draws the page anew. The first
+page has no name in its address: a link with its name leads there.
 """
 
 import re
@@ -16,6 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.routing import Route
 
 from servetwin.app.dashboard.pages import FIRST, PAGES
+from servetwin.app.words import asset
 
 _STATIC = Path(streamlit.__file__).parent / "static"
 _SCRIPTS = _STATIC / "static" / "js"
@@ -35,7 +37,8 @@ def start_page() -> str:
     early = (f'<link rel="modulepreload" href="./static/js/{name}">' for name in scripts)
     script = f"<script>{_SCRIPT}</script>"
     text = text.replace("<head>", f"<head>\n    {script}", 1)
-    return text.replace("</head>", "\n    ".join(["  ", *early]) + "\n  </head>", 1)
+    style = f"<style>{asset('dashboard.css')}</style>"
+    return text.replace("</head>", "\n    ".join(["  ", *early, style]) + "\n  </head>", 1)
 
 
 def _scripts_of_a_figure() -> list[str]:

@@ -6,8 +6,12 @@ import pandas as pd
 from servetwin.app.figures.canvas import (
     OF_RUN,
     Figure,
+    FloatArray,
+    Frames,
+    bucket_edges,
     canvas,
     escape_markup,
+    evenly,
     line_of,
     marker_of,
     note_sample,
@@ -20,6 +24,8 @@ from servetwin.app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Loo
 from servetwin.app.figures.sampling import FloatArray, Frames, bucket_edges, evenly
 from servetwin.app.reports.metric_labels import METRICS, Metric
 from servetwin.sim.records.metrics import duration_unit
+from servetwin.app.words import METRICS, Metric
+from servetwin.sim.records.durations import duration_unit
 
 MOST_POINTS = 1500
 MEDIAN_BUCKETS = 40
@@ -82,7 +88,7 @@ def differences_over_time(differences: Frames, metric: str, looks: Looks) -> Fig
     """Draw predicted - measured of single requests by their arrival, evenly sampled.
 
     A frame has ``request_id``, ``scheduled_s`` and the metric with the suffix ``_difference``
-    (``loadtest.report.comparison.compare_requests``).
+    (``app.verdict.claims.compare_requests``).
     """
     found = (frame[f"{metric}_difference"].abs().max() for frame in differences.values())
     shown = METRICS[metric].fitting(found)

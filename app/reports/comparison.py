@@ -8,10 +8,11 @@ from typing import Any
 import pandas as pd
 import typer
 
-from servetwin.app.reports.provenance import outside_warning, rests_line
+from servetwin.app.reports.run_words import outside_warning, rests_line
 from servetwin.app.reports.saving import saved_if_asked
-from servetwin.app.reports.tables import ends, number, server_lines
+from servetwin.app.reports.tables import server_lines
 from servetwin.app.scenario.scenarios import scenario_record
+from servetwin.app.words import ends, number
 from servetwin.sim.experiments.paired_comparison import MetricDifference, RunComparison, compare
 from servetwin.sim.experiments.predict import runs_over_seeds
 from servetwin.sim.experiments.scenario import Scenario

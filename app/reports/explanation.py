@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from textwrap import wrap
 
-from servetwin.app.reports.assets import asset_table
 from servetwin.app.reports.tables import WIDTH, note_lines
+from servetwin.app.words import asset_table
 from servetwin.sim.explain.explain import Explanation
 from servetwin.sim.records.metrics import duration_unit
 

@@ -1,11 +1,21 @@
 """Progress on anything over a second: a bar on a terminal, plain lines elsewhere, on stderr."""
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 import typer
+
+from servetwin.workloads.errors import LoadTestError
+
+if TYPE_CHECKING:
+    from servetwin.loadtest.run.progress import Progress as TestProgress
+
 
 _FIRST_LINE_AFTER_S = 1.0
 _LINE_EVERY_S = 5.0
@@ -46,3 +56,32 @@ def _lines(label: str, total: int) -> Callable[[int], None]:
             next_line_s = time.monotonic() + _LINE_EVERY_S
 
     return advance
+
+
+@contextmanager
+def live_file(path: Path | None) -> Iterator[Callable[["TestProgress"], None]]:
+    """Yield a function that appends a state; one that does nothing without a ``path``.
+
+    Raises ``LoadTestError`` where the file cannot be made. Once it cannot be written it ends, and
+    the load test goes on.
+    """
+    if path is None:
+        yield lambda state: None
+        return
+    try:
+        file = path.open("w", buffering=1)
+    except OSError as error:
+        raise LoadTestError(f"--live {path}: cannot be written ({error.strerror})") from error
+    with file:
+        yield lambda state: _append(file, state)
+
+
+def _append(file: TextIO, state: "TestProgress") -> None:
+    if file.closed:
+        return
+    try:
+        shown = {name: value for name, value in asdict(state).items() if name != "journal"}
+        file.write(json.dumps(shown) + "\n")
+    except OSError:
+        with suppress(OSError):
+            file.close()

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from servetwin.app.reports.trial_words import measured_noun, trial_words
-from servetwin.app.twin.forecast import level_folder
-from servetwin.app.twin.waterfall import Waterfall, read_waterfall
-from servetwin.loadtest.report.comparison import (
+from servetwin.app.reports.run_words import measured_noun, trial_words
+from servetwin.app.verdict.claims import (
     Comparison,
     MetricComparison,
     compare,
     compare_steady,
 )
+from servetwin.app.verdict.forecast import level_folder
+from servetwin.app.verdict.why import Waterfall, read_waterfall
 from servetwin.loadtest.report.server_metrics import load_server_metrics
 from servetwin.loadtest.sweep.sweep import Sweep, is_sweep, load_sweep
 from servetwin.sim.experiments.predict import Interval

@@ -1,17 +1,24 @@
 """Plain-text tables that fit 100 columns."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from servetwin.sim.records.metrics import duration_unit
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from servetwin.app.words import METRICS, ends, number
+from servetwin.sim.records.durations import duration_unit
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
 from servetwin.workloads.rows import counted
 
 if TYPE_CHECKING:
     from servetwin.sim.experiments.scenario import Scenario
+
 
 WIDTH = 100
 _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
@@ -137,15 +144,55 @@ def _interval(intervals: Mapping[str, Any], name: str, factor: float) -> str:
     return f"   {shown[0]}-{shown[1]}" if shown else ""
 
 
-def ends(low: float, high: float, form: Callable[[float], str]) -> tuple[str, str] | None:
-    """Return both ends of an interval as they are shown; None where they would look the same."""
-    shown = form(low), form(high)
-    return None if shown[0] == shown[1] else shown
+FloatArray = npt.NDArray[np.float64]
+
+SPARKLINE_WIDTH = 50
+_LEVELS = " ▁▂▃▄▅▆▇█"
+_LOG_FROM = 20.0
+"""A range of this ratio or more is divided by ratios, or the tail would hide the rest."""
 
 
-def number(value: Any, factor: float) -> str:
-    """Return a value times ``factor`` in four digits, or whole from a thousand on; - for None."""
-    if value is None:
-        return "-"
-    scaled = value * factor
-    return f"{scaled:.0f}" if abs(scaled) >= 1000 else f"{scaled:.4g}"
+def sparkline(values: pd.Series, width: int = SPARKLINE_WIDTH) -> str:
+    """Draw the counts of the defined values in ``width`` equal parts of their range, as blocks.
+
+    Any value shows at least the lowest block. The range is divided into equal ratios where the
+    largest value is at least 20 times the least.
+    """
+    defined = values.to_numpy(dtype=float)
+    defined = defined[np.isfinite(defined)]
+    if not len(defined):
+        return ""
+    counts = _counts(np.log(defined) if _is_wide(defined) else defined, width)
+    levels = np.ceil(counts / counts.max() * (len(_LEVELS) - 1)).astype(int)
+    return "".join(_LEVELS[level] for level in levels)
+
+
+def sparkline_lines(requests: pd.DataFrame) -> list[str]:
+    """Draw TTFT, TPOT and E2E latency of finished requests, a line each: least, blocks, most."""
+    finished = requests[requests["status"] == "finished"]
+    lines = [_sparkline_of(name, finished[name]) for name in ("ttft_s", "tpot_s", "e2e_s")]
+    return [line for line in lines if line]
+
+
+def _sparkline_of(name: str, values: pd.Series) -> str:
+    metric = METRICS[name].fitting([values.max()])
+    scaled = values.dropna() * metric.factor
+    if scaled.empty:
+        return ""
+    scale = " (log)" if _is_wide(scaled.to_numpy(dtype=float)) else ""
+    ends = (f"{scaled.min():.4g}", f"{scaled.max():.4g}")
+    return f"{f'{metric.label} {metric.unit}':<16}{ends[0]:>9} {sparkline(scaled)} {ends[1]}{scale}"
+
+
+def _counts(values: FloatArray, width: int) -> npt.NDArray[np.int64]:
+    """Count the values in each of ``width`` parts; all are in the first where they are nearly
+    equal."""
+    least, span = values.min(), np.ptp(values)
+    if span <= 1e-9 * np.abs(values).max():
+        return np.bincount([0], [len(values)], width).astype(int)
+    places = ((values - least) / span * width).astype(int)
+    return np.bincount(places.clip(max=width - 1), minlength=width)
+
+
+def _is_wide(defined: FloatArray) -> bool:
+    return bool(defined.min() > 0 and defined.max() >= _LOG_FROM * defined.min())

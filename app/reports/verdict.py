@@ -3,16 +3,18 @@
 import json
 import textwrap
 from collections.abc import Sequence
+from itertools import chain
 
-from servetwin.app.reports.provenance import rests_line
-from servetwin.app.reports.tables import capacity_line, judged_line
-from servetwin.app.reports.trial_words import load_words
-from servetwin.app.reports.waterfall import waterfall_lines
-from servetwin.app.twin.saturation import Saturation, is_near_saturation
-from servetwin.app.twin.verification import Level, Verification
-from servetwin.loadtest.report.comparison import DEFAULT_LIMITS, MetricComparison, worst
-from servetwin.loadtest.report.comparison_report import WIDTH, comparison_table, verdict_in_words
-from servetwin.loadtest.report.error_interval import CONFIDENCE
+from servetwin.app.reports.claims import LEGEND, WIDTH, comparison_table, verdict_in_words
+from servetwin.app.reports.run_words import load_words, measured_noun, recorded_words, rests_line
+from servetwin.app.reports.tables import capacity_line, judged_line, note_lines
+from servetwin.app.verdict.capacity import Saturation, is_near_saturation
+from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
+from servetwin.app.verdict.intervals import CONFIDENCE
+from servetwin.app.verdict.recorded import POINTS, RecordedVerification
+from servetwin.app.verdict.verification import Level, Verification
+from servetwin.app.verdict.why import Errors, Waterfall
+from servetwin.app.words import METRICS
 from servetwin.sim.step_times.profile import Profile
 
 
@@ -170,3 +172,94 @@ def _cell(row: MetricComparison) -> str:
     if row.error_low is None or row.error_high is None:
         return f"{100 * row.error:+.1f}"
     return f"{100 * row.error_low:+.0f}..{100 * row.error_high:+.0f}"
+
+
+_LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
+
+
+def recorded_as_json(found: RecordedVerification) -> str:
+    """Return the verification as JSON."""
+    return json.dumps(found.as_dict())
+
+
+def recorded_lines(found: RecordedVerification) -> list[str]:
+    """Return what served and what was recorded, a table of errors, and the verdict."""
+    measured = found.measured.scenario
+    said = " ".join(verdict_in_words(found.comparison, measured_noun(measured)))
+    return [
+        recorded_words(found.measured),
+        *note_lines(measured.get("notes", ())),
+        *found.scenario.profile.describe(),
+        f"policies: {found.scenario.policies.name}, {found.scenario.policies.max_seqs} sequences, "
+        f"{found.scenario.policies.kv_tokens} KV tokens; "
+        f"{found.predicted.summary()['preemptions']} preemptions predicted",
+        "",
+        *_errors(found),
+        "",
+        comparison_table(found.comparison),
+        rests_line(found.predicted.extra["provenance"]),
+        "",
+        *textwrap.wrap(f"VERDICT: {found.outcome.replace('refuted', 'REFUTED')}. {said}", WIDTH),
+        *(waterfall_lines(found.why) if found.why else []),
+        "",
+        LEGEND,
+    ]
+
+
+def _errors(found: RecordedVerification) -> list[str]:
+    """Return the error of each latency at its mean and quantiles, in per cent."""
+    lines = [f"{'error, per cent':<16}" + "".join(f"{point:>9}" for point in POINTS)]
+    for name, label in _LATENCIES.items():
+        errors = (found.metrics[name][point]["error"] for point in POINTS)
+        cells = ("-" if error is None else f"{100 * error:+.2f}" for error in errors)
+        lines.append(f"{label:<16}" + "".join(f"{cell:>9}" for cell in cells))
+    return lines
+
+
+WHY_TITLE = "Why it differs: each part is replaced by what was measured, and stays replaced"
+_NAMED = 0.005
+"""An effect of this much of the measured figure is named in words."""
+_CAUSE_WIDTH, _ERROR_WIDTH = 28, 10
+
+
+def waterfall_lines(found: Waterfall) -> list[str]:
+    """Return a line per cause with its effect on the error of the means, then what that says."""
+    labels = [METRICS[name].label.partition(" ")[0] for name in found.predicted]
+    lines = [
+        "",
+        WHY_TITLE,
+        f"{'error of the mean, per cent':<{_CAUSE_WIDTH}}"
+        + "".join(f"{one:>{_ERROR_WIDTH}}" for one in labels),
+        _waterfall_line("predicted", found.predicted),
+    ]
+    for cause, effect in found.effects():
+        cells = effect or dict.fromkeys(found.predicted)
+        lines.append(f"{_waterfall_line('  ' + cause.name, cells)}  {cause.note}".rstrip())
+    lines.append(_waterfall_line("left", found.left))
+    said = (textwrap.wrap(sentence, WIDTH) for sentence in waterfall_sentences(found))
+    return [*lines, "", *chain.from_iterable(said)]
+
+
+def _waterfall_line(name: str, errors: Errors | dict[str, None]) -> str:
+    cells = ("-" if error is None else f"{100 * error:+.2f}" for error in errors.values())
+    return f"{name:<{_CAUSE_WIDTH}}" + "".join(f"{cell:>{_ERROR_WIDTH}}" for cell in cells)
+
+
+def waterfall_sentences(found: Waterfall) -> list[str]:
+    """Return a sentence per latency, and one on what was not measured."""
+    said = []
+    for name, error in found.predicted.items():
+        label = METRICS[name].label.partition(" ")[0]
+        effects = [(effect[name], cause) for cause, effect in found.effects() if effect]
+        named = sorted(
+            (one for one in effects if abs(one[0]) >= _NAMED), key=lambda one: -abs(one[0])
+        )
+        parts = ", ".join(f"{cause.name} {100 * effect:+.1f}" for effect, cause in named)
+        said.append(
+            f"{label} is {100 * error:+.1f} % off: {parts or 'no part matters'}; "
+            f"{100 * found.left[name]:+.1f} is left."
+        )
+    unknown = [f"{one.name} ({one.note})" for one in found.causes if one.errors is None]
+    if unknown:
+        said.append(f"Not measured, so part of what is left: {'; '.join(unknown)}.")
+    return said

@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import shutil
 import signal
 import sys
 import tempfile
@@ -48,17 +49,18 @@ class Followers:
         context = multiprocessing.get_context("spawn")
         self._connections: list[Connection] = []
         self._processes: list[multiprocessing.process.BaseProcess] = []
-        with tempfile.TemporaryDirectory(prefix="servetwin-ranks-") as folder:
-            meeting = Path(folder) / "meeting"
-            for number in range(1, ways):
-                ours, theirs = context.Pipe(duplex=False)
-                arguments = (ours, make, TensorRank(number, ways), meeting, device)
-                process = context.Process(target=_follow, args=arguments, daemon=True)
-                process.start()
-                ours.close()
-                self._connections.append(theirs)
-                self._processes.append(process)
-            TensorRank(0, ways).meet(meeting, device)
+        # A late rank reads the addresses of the others there after this one has met it.
+        self._folder = Path(tempfile.mkdtemp(prefix="servetwin-ranks-"))
+        meeting = self._folder / "meeting"
+        for number in range(1, ways):
+            ours, theirs = context.Pipe(duplex=False)
+            arguments = (ours, make, TensorRank(number, ways), meeting, device)
+            process = context.Process(target=_follow, args=arguments, daemon=True)
+            process.start()
+            ours.close()
+            self._connections.append(theirs)
+            self._processes.append(process)
+        TensorRank(0, ways).meet(meeting, device)
 
     def send(self, message: StepInput | BlockCopies) -> None:
         """Let every rank compute a step, or copy blocks."""
@@ -75,6 +77,7 @@ class Followers:
             process.join(_END_S)
             process.kill()
         dist.destroy_process_group()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _follow(

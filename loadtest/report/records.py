@@ -11,6 +11,7 @@ import pandas as pd
 from servetwin.loadtest.report.rows import Row
 from servetwin.loadtest.report.token_counts import token_count_warnings
 from servetwin.sim.records.metrics import REQUEST_COLUMNS, derive, describe
+from servetwin.sim.records.run import Run
 from servetwin.workloads.rows import counted
 
 EXTRA_MEANINGS = {
@@ -168,3 +169,9 @@ def _when(outage: Mapping[str, Any]) -> str:
     if to_s is None:
         return f"from {from_s:.2f} s to the end"
     return f"from {from_s:.2f} s to {to_s:.2f} s"
+
+
+def client_limits(run: Run, late_sends: bool) -> list[str]:
+    """Return why the client of a run was limited; empty if it kept up."""
+    found: list[str] = run.extra.get("delivered", {}).get("limited_by", [])
+    return [why for why in found if late_sends or not why.startswith(SCHEDULE_LAG)]

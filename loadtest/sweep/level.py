@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from servetwin.loadtest.report.comparison import client_limits
+from servetwin.loadtest.report.records import client_limits
 from servetwin.loadtest.sweep.attainment import Attainment, attainment
 from servetwin.sim.experiments.capacity import completions_per_s
 from servetwin.sim.records.metrics import SLO, figure, measured

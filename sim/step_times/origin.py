@@ -1,6 +1,6 @@
 """Where step times come from: the four words for it, and a sentence on each.
 
-Every page, report and command says it in these words; ``app.reports.origins`` adds their colours.
+Every page, report and command says it in these words; ``app.words`` adds their colours.
 """
 
 from typing import Literal, get_args

@@ -17,18 +17,19 @@ from typing import Annotated, Any
 
 import typer
 
-from servetwin.app.twin.black_box.burst_sender import Allowance
-from servetwin.app.twin.black_box.calibration import BlackBoxCalibrator
-from servetwin.app.twin.verification import (
+from servetwin.app.calibration.black_box.burst_sender import Allowance
+from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
+from servetwin.app.verdict.claims import MetricComparison
+from servetwin.app.verdict.verification import (
+    BLACK_BOX_LIMITS,
     BLACK_BOX_ROUNDS,
     BLACK_BOX_UTILISATIONS,
     Level,
     Plan,
     Verification,
-    Verifier,
 )
+from servetwin.app.verdict.verifier import Verifier
 from servetwin.loadtest.endpoint import Endpoint, probe
-from servetwin.loadtest.report.comparison import MetricComparison
 from servetwin.sim.records.run import machine_facts
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.trace import Trace
@@ -121,7 +122,7 @@ def verify_black_box(
     utilisations: tuple[float, ...] = BLACK_BOX_UTILISATIONS,
 ) -> Verification:
     """Verify an endpoint of which nothing but the URL is known."""
-    plan = Plan(utilisations, repeats, rounds=BLACK_BOX_ROUNDS)
+    plan = Plan(utilisations, repeats, rounds=BLACK_BOX_ROUNDS, limits=BLACK_BOX_LIMITS)
     calibrator = BlackBoxCalibrator(
         endpoint, Allowance(max_s, max_requests), report_progress=progress
     )

@@ -24,7 +24,7 @@ from typing import Annotated
 import httpx
 import typer
 
-from servetwin.app.twin.verification import BLACK_BOX_UTILISATIONS, Verification
+from servetwin.app.verdict.verification import BLACK_BOX_UTILISATIONS, Verification
 from servetwin.loadtest.endpoint import probe
 from servetwin.sim.records.run import machine_facts
 from servetwin.workloads.errors import Unreachable

@@ -22,11 +22,11 @@ from typing import Annotated, Any
 
 import typer
 
+from servetwin.app.calibration.step_log import StepLogCalibrator
 from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.scenario.options.load import LoadChoice
-from servetwin.app.twin.engines import LiveEngine
-from servetwin.app.twin.step_log_calibration import StepLogCalibrator
-from servetwin.app.twin.verification import STEP_LOG_ROUNDS
+from servetwin.app.serving.engines import LiveEngine
+from servetwin.app.verdict.verification import STEP_LOG_ROUNDS
 from servetwin.loadtest.report.limits import parse_slo
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.capacity import SLOTarget, find_capacity, saturation_rate_per_s

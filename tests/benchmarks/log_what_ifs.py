@@ -15,7 +15,7 @@ from pathlib import Path
 
 import typer
 
-from servetwin.app.twin.recorded_calibration import RecordedCalibration, calibrate_recorded
+from servetwin.app.calibration.recorded import RecordedCalibration, calibrate_recorded
 from servetwin.loadtest.recorded.formats import engine_stamps
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recorded_run import RecordedRun, as_recorded_run

@@ -25,13 +25,14 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from servetwin.app.calibration.step_log import StepLogCalibrator
+from servetwin.app.reports.claims import comparison_table
 from servetwin.app.scenario.options.engine import EngineChoice
-from servetwin.app.twin.engines import LiveEngine, bundled_engine
-from servetwin.app.twin.forecast import LevelForecast
-from servetwin.app.twin.step_log_calibration import StepLogCalibrator
-from servetwin.app.twin.verification import Level, Plan, Verifier
-from servetwin.loadtest.report.comparison import METRICS, Outcome, compare
-from servetwin.loadtest.report.comparison_report import comparison_table
+from servetwin.app.serving.engines import LiveEngine, bundled_engine
+from servetwin.app.verdict.claims import METRICS, Outcome, compare
+from servetwin.app.verdict.forecast import LevelForecast
+from servetwin.app.verdict.verification import Level, Plan
+from servetwin.app.verdict.verifier import Verifier
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.predict import predict
 from servetwin.sim.records.metrics import figure

@@ -20,12 +20,12 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
+from servetwin.app.calibration.recorded import calibrate_recorded
 from servetwin.app.dashboard.trust.real_gpus import EVIDENCE, FILE, shown_metric
-from servetwin.app.reports.tables import number
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions, TableOptions
 from servetwin.app.scenario.scenarios import recorded_prior, recorded_server
-from servetwin.app.twin.recorded_calibration import calibrate_recorded
+from servetwin.app.words import number
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
 from servetwin.sim.experiments.conversion import linearised

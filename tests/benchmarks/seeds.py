@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 
-from servetwin.app.twin.forecast import FORECAST, PROFILE, level_folder
-from servetwin.app.twin.repeated_tests import kept_runs
-from servetwin.loadtest.report.comparison import METRICS, Outcome, compare
+from servetwin.app.verdict.claims import METRICS, Outcome, compare
+from servetwin.app.verdict.forecast import FORECAST, PROFILE, level_folder
+from servetwin.app.verdict.load_tests import kept_runs
 from servetwin.sim.experiments.predict import predict
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile, load_profile

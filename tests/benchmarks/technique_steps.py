@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass, replace
 
 from servetwin.app.scenario.options.engine import EngineChoice
-from servetwin.app.twin.effects.changed_server import ChangedStepTime
-from servetwin.app.twin.effects.machine import measured_hardware
-from servetwin.app.twin.effects.roofline_fit import fit_efficiency
-from servetwin.app.twin.effects.sides import Sides, sides_of
+from servetwin.app.verdict.effects.changed_server import ChangedStepTime
+from servetwin.app.verdict.effects.machine import measured_hardware
+from servetwin.app.verdict.effects.roofline_fit import fit_efficiency
+from servetwin.app.verdict.effects.sides import Sides, sides_of
 from servetwin.engine.core.build import token_state
 from servetwin.engine.core.runner import Runner, TokenState
 from servetwin.engine.sampling.sampling_params import SamplingParams

@@ -20,11 +20,12 @@ from typing import Annotated
 
 import typer
 
+from servetwin.app.calibration.step_log import StepLogCalibrator
 from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.scenario.settings import policies_named
-from servetwin.app.twin.step_log_calibration import StepLogCalibrator
-from servetwin.app.twin.verification import Level, Plan, Verification, Verifier
-from servetwin.loadtest.report.comparison import THROUGHPUT, MetricComparison
+from servetwin.app.verdict.claims import THROUGHPUT, MetricComparison
+from servetwin.app.verdict.verification import Level, Plan, Verification
+from servetwin.app.verdict.verifier import Verifier
 from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.trace import Trace

@@ -18,12 +18,12 @@ from servetwin.app.scenario.options.policy import parse_kv_tokens
 from servetwin.app.scenario.prices import parse_prices
 from servetwin.app.scenario.settings import parse_policies, parse_settings
 from servetwin.app.scenario.sweep_axes import parse_axis, parse_rates
+from servetwin.app.verdict.gate import parse_limits
 from servetwin.loadtest.body.extra_body import parse_extra_body, parse_sampling
 from servetwin.loadtest.body.images import parse_images
 from servetwin.loadtest.body.options import parse_lora_mix
 from servetwin.loadtest.mock.plan import parse_fault
 from servetwin.loadtest.options import parse_cancellation, parse_give_up
-from servetwin.loadtest.report.gate import parse_limits
 from servetwin.loadtest.report.limits import parse_conditions, parse_slo
 from servetwin.loadtest.sweep.run_sweep import parse_budget
 from servetwin.sim.step_times.server_overheads import parse_overheads

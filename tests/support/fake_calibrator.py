@@ -1,16 +1,17 @@
 """A calibrator and load tests that take no time, for the loop of a verification."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 
-from servetwin.app.twin import drift, repeated_tests, verification
-from servetwin.app.twin.forecast import Forecast, make_forecast
-from servetwin.app.twin.power import Refutable
-from servetwin.app.twin.verification import Plan, Verification, Verifier
+from servetwin.app.verdict import drift, load_tests, verifier
+from servetwin.app.verdict.forecast import Forecast, make_forecast
+from servetwin.app.verdict.power import Refutable
+from servetwin.app.verdict.verification import Plan, Verification
+from servetwin.app.verdict.verifier import Verifier
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.run.client import LoadOptions
 from servetwin.sim.experiments.decision_check import DecisionCheck
@@ -26,13 +27,12 @@ from tests.support.report_runs import pretended
 PROFILE = load_profile("base-cpu")
 TRACE = limit(sample_trace(), 40)
 
-PLAN = Plan(replications=4)
+PLAN = Plan(replications=4, limits={"tpot_s.mean": 0.05})
 
 
 class FakeCalibrator:
     """Knows its profile before the first round; ``events`` has what was done, in order."""
 
-    error_limits: Mapping[str, float] = {"tpot_s.mean": 0.05}
     policy_name: str | None = None
 
     def __init__(self) -> None:
@@ -109,13 +109,13 @@ def machine_of(calibrator: FakeCalibrator, monkeypatch: pytest.MonkeyPatch) -> F
     """Let the load tests and pulses of a verification meet a machine that takes no time.
 
     Equal forecasts are made once. The power of the load tests is left out;
-    ``tests/app/twin/test_power.py`` has it.
+    ``tests/app/verdict/test_power.py`` has it.
     """
     machine = FakeMachine(calibrator)
-    monkeypatch.setattr(repeated_tests, "run_load_test", machine.test)
+    monkeypatch.setattr(load_tests, "run_load_test", machine.test)
     monkeypatch.setattr(drift, "run_load_test", machine.pulse)
-    monkeypatch.setattr(verification, "make_forecast", same_forecast)
-    monkeypatch.setattr(verification, "refutable_change", lambda *_, **__: Refutable(0.06, None))
+    monkeypatch.setattr(verifier, "make_forecast", same_forecast)
+    monkeypatch.setattr(verifier, "refutable_change", lambda *_, **__: Refutable(0.06, None))
     return machine
 
 

@@ -29,11 +29,11 @@ LIMIT_S = 60
 """When a child is ended: far beyond what is allowed."""
 
 IMPORTS = (
-    "servetwin.sim", "servetwin.app.scenario.scenarios", "servetwin.app.reports.sweep_report",
+    "servetwin.sim", "servetwin.app.scenario.scenarios", "servetwin.app.reports.sweep",
     "servetwin.loadtest.run.client", "servetwin.workloads.readers.table",
     "servetwin.workloads.statistics.statistics", "servetwin.sim.explain.explain",
     "servetwin.sim.step_times.tables.table_profile", "servetwin.loadtest.recorded.reading",
-    "servetwin.app.twin.verification", "servetwin.app.twin.recorded_calibration",
+    "servetwin.app.verdict.verification", "servetwin.app.calibration.recorded",
     "servetwin.app.reports.verdict", "servetwin.app.reports.report_folders",
     "servetwin.app.scenario.files.sweep_file", "servetwin.app.reports.pictures.picture_file",
     "servetwin.workloads.plugin_guard", "servetwin.workloads.readers.columns",

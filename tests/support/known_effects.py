@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from servetwin.app.twin.effects.loads import EffectLoads
-from servetwin.app.twin.effects.sides import Side, Sides
-from servetwin.app.twin.engine_techniques import EngineSetup, plain_setup
-from servetwin.app.twin.engines import LiveEngine
-from servetwin.app.twin.simulated_server import SimulatedEngine
+from servetwin.app.serving.engines import LiveEngine
+from servetwin.app.serving.simulated import SimulatedEngine
+from servetwin.app.serving.techniques import EngineSetup, plain_setup
+from servetwin.app.verdict.effects.loads import EffectLoads
+from servetwin.app.verdict.effects.sides import Side, Sides
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.catalogue.hardware import Hardware

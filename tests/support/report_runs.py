@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.twin.resimulate import as_sent
+from servetwin.app.verdict.resimulate import as_sent
 from servetwin.sim.records.run import Run
 from servetwin.workloads.sample import sample_trace
 from servetwin.workloads.transform import limit

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from servetwin.app.twin.black_box.sender import Burst
-from servetwin.app.twin.step_log_calibration import sampling
+from servetwin.app.calibration.black_box.sender import Burst
+from servetwin.app.calibration.step_log import sampling
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from servetwin.app.twin.forecast import Forecast, LevelForecast
-from servetwin.app.twin.power import Refutable
-from servetwin.app.twin.saturation import Saturation, compare_capacity
-from servetwin.app.twin.verification import Level, Verification
-from servetwin.loadtest.report.comparison import METRICS, compare
+from servetwin.app.verdict.capacity import Saturation, compare_capacity
+from servetwin.app.verdict.claims import METRICS, compare
+from servetwin.app.verdict.forecast import Forecast, LevelForecast
+from servetwin.app.verdict.power import Refutable
+from servetwin.app.verdict.verification import Level, Verification
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.decision_check import DecisionCheck
 from servetwin.sim.experiments.predict import Interval, interval, predict

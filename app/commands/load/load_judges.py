@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from servetwin.app.reports.load_report import as_json, as_sent, as_text, compared, complaint
+from servetwin.app.reports.load_test import as_json, as_sent, as_text, compared, complaint
 from servetwin.app.scenario.options.common import GateOptions
 from servetwin.workloads.errors import LoadTestError
 
@@ -100,7 +100,7 @@ class Judges:
 
     def report(self, run: "Run", kept: Path, references: "References", json: bool) -> int:
         """Print the report and the verdict on a run, and return the exit code."""
-        from servetwin.loadtest.report.gate import judge
+        from servetwin.app.verdict.gate import judge
 
         predicted, baselines = references.predicted, references.baselines
         found = compared(run, predicted) if predicted else None
@@ -133,8 +133,8 @@ def _baselines(
 ) -> "dict[str, Run]":
     """Return the runs of the baseline; another load is refused before anything is sent."""
     from servetwin.app.reports.report_folders import runs_by_folder
-    from servetwin.loadtest.report.comparison import check_same_load
-    from servetwin.loadtest.report.same_load import require_same_settings
+    from servetwin.app.verdict.claims import check_same_load
+    from servetwin.app.verdict.same_load import require_same_settings
     from servetwin.loadtest.run.client import load_scenario
 
     scenario = load_scenario(endpoint, trace, load, len(trace))
@@ -151,7 +151,7 @@ def _baselines(
 
 def _prediction(against: Path | None, trace: "Trace", load: "LoadOptions") -> "Run | None":
     """Return the prediction to compare with; a wrong one is refused before anything is sent."""
-    from servetwin.loadtest.report.comparison import check_same_load
+    from servetwin.app.verdict.claims import check_same_load
     from servetwin.sim.records.run import load_run
 
     if against is None:

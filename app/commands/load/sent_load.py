@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servetwin.app.reports.progress import progress
-from servetwin.app.reports.progress_log import live_file
+from servetwin.app.reports.progress import live_file, progress
 from servetwin.app.scenario.options.load import LoadChoice
 
 if TYPE_CHECKING:

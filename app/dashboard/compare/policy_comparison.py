@@ -10,8 +10,8 @@ from servetwin.app.dashboard.metrics_row import ScenarioSummaries, ShownMetric, 
 from servetwin.app.dashboard.prefix_advice import CANNOT_TELL
 from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
 from servetwin.app.dashboard.scenario.url_state import query_of
-from servetwin.app.reports.tables import ends
 from servetwin.app.scenario.files.scenario_file import GENERATED, SAMPLE, ScenarioFile
+from servetwin.app.words import ends
 from servetwin.policies.presets import PRESETS
 from servetwin.sim.experiments.paired_comparison import request_differences
 from servetwin.sim.experiments.predict import Interval

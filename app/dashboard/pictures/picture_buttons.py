@@ -11,7 +11,6 @@ from html import escape
 import streamlit as st
 
 from servetwin.app.figures import Figure, title_of
-from servetwin.app.reports.assets import asset
 from servetwin.app.reports.pictures.talk_size import (
     PNG_WIDTH_PX,
     Caption,
@@ -19,6 +18,7 @@ from servetwin.app.reports.pictures.talk_size import (
     talk_layout,
 )
 from servetwin.app.reports.pictures.themes import THEMES
+from servetwin.app.words import asset
 
 SCRIPT = "pictures/pictures.js"
 LIBRARY = "pictures/plotly.min.js"

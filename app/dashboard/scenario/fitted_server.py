@@ -39,7 +39,7 @@ class FittedServer:
 
 def fit_server(table: MeasuredTable) -> FittedServer:
     """Fit step times to a table. Raises ``ServetwinError`` where it says too little."""
-    from servetwin.app.twin.recorded_calibration import calibrate_recorded
+    from servetwin.app.calibration.recorded import calibrate_recorded
 
     with unpacked_file(table.name, table.content) as path:
         recorded = as_recorded_run(read(path, parse_mapping(table.columns)), table.name)

@@ -58,7 +58,7 @@ def quality_table(
 
 
 def quality_points(judged: Mapping[str, Judged]) -> pd.DataFrame:
-    """Return the points of ``app.figures.quality``: those that can be compared."""
+    """Return the points of ``app.figures.techniques``: those that can be compared."""
     columns = ["technique", "metric", "throughput_percent", "loss_percent", "on_front",
                "is_other_model", "source"]  # fmt: skip
     fronts = on_front(list(judged.values()))

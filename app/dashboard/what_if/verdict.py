@@ -7,9 +7,7 @@ import pandas as pd
 
 from servetwin.app.dashboard.prefix_advice import prefix_advice
 from servetwin.app.dashboard.simulations import SimulatedScenario
-from servetwin.app.reports.assets import asset_table
-from servetwin.app.reports.metric_labels import RESOURCES
-from servetwin.app.reports.tables import ends
+from servetwin.app.words import RESOURCES, asset_table, ends
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.explain.bottleneck import (

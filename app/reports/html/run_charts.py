@@ -6,8 +6,8 @@ import pandas as pd
 
 from servetwin.app import figures
 from servetwin.app.figures.palette import Looks
-from servetwin.app.reports.metric_labels import METRICS
 from servetwin.app.reports.report_folders import NamedRun
+from servetwin.app.words import METRICS
 from servetwin.sim.records.metrics import LATENCIES, SLO
 
 MOST_TIMELINES = 4

@@ -8,9 +8,9 @@ from servetwin.app.figures.palette import Looks
 from servetwin.app.reports.html.run_charts import server_state
 from servetwin.app.reports.pictures.command_line import command_line
 from servetwin.app.reports.pictures.picture_file import PictureError, PictureFile
-from servetwin.app.reports.pictures.source_line import source_line
 from servetwin.app.reports.pictures.talk_size import Caption
 from servetwin.app.reports.report_folders import NamedRun
+from servetwin.app.reports.run_words import source_line
 from servetwin.app.scenario.options.common import PictureOptions, RunChart
 from servetwin.sim.records.metrics import SLO
 

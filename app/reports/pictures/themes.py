@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from servetwin.app.figures import DARK, LIGHT, Figure
-from servetwin.app.reports.assets import asset_table
+from servetwin.app.words import asset_table
 
 _COLOURS = asset_table("looks.yaml")["on_pages"]
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, get_args
 
-from servetwin.app.reports.assets import asset_table
 from servetwin.app.reports.techniques.quality import (
     Judged,
     judge_effect,
@@ -15,6 +14,7 @@ from servetwin.app.reports.techniques.quality import (
     signed_cell,
 )
 from servetwin.app.scenario.files.technique_scenario import TechniqueScenario
+from servetwin.app.words import asset_table
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.effects import (
     DEAD_BAND,

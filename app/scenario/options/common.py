@@ -112,7 +112,7 @@ class GateOptions:
 
     def limits(self) -> Mapping[str, float]:
         """Return the limits by metric; raises ``LoadTestError`` where they cannot be read."""
-        from servetwin.loadtest.report.gate import GATE_LIMITS, parse_limits
+        from servetwin.app.verdict.gate import GATE_LIMITS, parse_limits
 
         return GATE_LIMITS if self.allow is None else parse_limits(self.allow)
 

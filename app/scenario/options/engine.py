@@ -114,7 +114,7 @@ class EngineChoice:
         )
         if toggles is None or toggles.is_empty():
             return options
-        from servetwin.app.twin.engine_techniques import with_techniques
+        from servetwin.app.serving.techniques import with_techniques
 
         return with_techniques(options, toggles)
 

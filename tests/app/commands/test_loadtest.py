@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from servetwin.app.cli import app
+from servetwin.app.verdict.claims import EXIT_CODES
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.report import records
-from servetwin.loadtest.report.comparison import EXIT_CODES
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.sim.records.run import Run, load_run
 from servetwin.sim.records.run_claim import ClaimError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from servetwin.app.reports.report_folders import find_runs
-from servetwin.app.reports.trial_words import recorded_words
+from servetwin.app.reports.run_words import recorded_words
 from servetwin.loadtest.recorded.recorded_run import load_recorded_run
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset

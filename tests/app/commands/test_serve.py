@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
-from servetwin.app.twin.engines import engine_at
+from servetwin.app.serving.engines import engine_at
 from servetwin.engine.core.step_log import read_arrivals, read_step_log
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.run.client import run_load_test

@@ -10,8 +10,8 @@ import pytest
 from servetwin.app.commands import verify
 from servetwin.app.commands.verify import VerifyTask
 from servetwin.app.reports.report_folders import find_runs
-from servetwin.app.twin.verification import STEP_LOG_UTILISATIONS
-from servetwin.loadtest.report.comparison import EXIT_CODES
+from servetwin.app.verdict.claims import EXIT_CODES
+from servetwin.app.verdict.verification import STEP_LOG_UTILISATIONS
 from servetwin.sim.records.run import load_run
 from servetwin.workloads.native import write_trace
 from servetwin.workloads.request import Request

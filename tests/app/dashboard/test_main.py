@@ -78,6 +78,24 @@ def test_a_page_is_whole_at_900_px_and_axe_finds_nothing_grave_in_both_themes(
 
 
 @pytest.mark.browser
+def test_the_button_of_a_page_can_be_read_while_it_is_pointed_at_and_pressed(
+    user: Browser,
+) -> None:
+    user.open("frontier?requests=100", "Frontier")
+    page = user.page
+    button = page.get_by_role("button", name="Run the grid").bounding_box()
+    assert button
+    for theme in ("light", "dark"):
+        show_in(page, theme)
+        page.mouse.move(button["x"] + 9, button["y"] + 9)
+        assert not grave_findings(page), f"{theme}, pointed at"
+        page.mouse.down()
+        assert not grave_findings(page), f"{theme}, pressed"
+        page.mouse.move(0, 0)
+        page.mouse.up()
+
+
+@pytest.mark.browser
 def test_the_keyboard_reaches_the_slider_in_order_and_moves_it(user: Browser) -> None:
     user.open("?rate=12&requests=100", "What if?")
     page = user.page

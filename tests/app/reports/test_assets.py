@@ -6,6 +6,7 @@ import pytest
 
 from servetwin.app.reports.assets import asset, asset_table
 from servetwin.sim.explain.bottleneck import QueueCause, Resource
+from servetwin.app.words import asset, asset_table
 from servetwin.sim.explain.explain import PARTS
 from servetwin.sim.step_times.origin import ORIGINS
 from servetwin.sim.techniques.effects import METRICS

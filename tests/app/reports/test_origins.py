@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.reports.origins import LOOKS, origin_sentences, origin_shares, origin_words
+from servetwin.app.words import LOOKS, origin_sentences, origin_shares, origin_words
 from servetwin.sim.step_times.origin import MEANINGS, ORIGINS, Origin
 
 

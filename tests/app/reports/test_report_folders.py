@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from servetwin.app.reports.report_folders import find_runs
-from servetwin.loadtest.report.comparison import compare
+from servetwin.app.verdict.claims import compare
 from servetwin.sim.records.run import RunError, load_run
 from tests.support.report_runs import pretended, simulated
 from tests.support.verifications import (

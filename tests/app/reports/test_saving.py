@@ -12,8 +12,8 @@ import typer
 
 from servetwin.app.commands.report import write_html
 from servetwin.app.commands.verify import finish
-from servetwin.app.twin.repeated_tests import require_complete
-from servetwin.app.twin.verification import Verification
+from servetwin.app.verdict.load_tests import require_complete
+from servetwin.app.verdict.verification import Verification
 from servetwin.loadtest.report.server_metrics import FILE_NAME, ServerWatch, save_server_metrics
 from servetwin.sim.records.run import (
     NotWritten,

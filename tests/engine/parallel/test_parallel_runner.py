@@ -52,6 +52,12 @@ def test_two_ranks_yield_the_tokens_of_one(two: Any) -> None:
     assert facts["runner"]["kv_bytes"] == alone_facts["runner"]["kv_bytes"] // 2
 
 
+def test_ranks_meet_at_a_file_that_stays_until_they_end(two: Any) -> None:
+    """A rank that is late reads the addresses of the others after rank 0 has met it."""
+    folder = two[0].executor._followers._folder
+    assert [path.name for path in folder.iterdir()] == ["meeting"]
+
+
 def test_answers_to_one_prompt_are_copied_on_every_rank(two: Any) -> None:
     """The prompt ends within a block, of which each answer goes on in a copy."""
     params = SamplingParams(9, temperature=1.0, seed=5, n=3, ignore_eos=True)

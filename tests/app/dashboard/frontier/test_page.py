@@ -101,7 +101,7 @@ def test_a_click_on_a_point_loads_its_scenario(user: Browser) -> None:
 def test_stop_keeps_what_is_there_and_another_page_does_not_lose_it(
     user: Browser, dashboard: ServedDashboard, chromium: Chromium
 ) -> None:
-    user.open("frontier?requests=8000&frontier_max_seqs=1%2C2%2C3%2C4%2C5", "Frontier")
+    user.open("frontier?requests=60000&frontier_max_seqs=1%2C2%2C3%2C4%2C5", "Frontier")
     page = user.page
     stop = page.get_by_role("button", name="Stop", exact=True)
     user.start("Run the grid")

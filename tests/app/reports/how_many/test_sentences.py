@@ -4,8 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from servetwin.app.reports.how_many.report import headline, table_rows
-from servetwin.app.reports.how_many.sentences import few_words, sentence, spread_sentence
+from servetwin.app.reports.how_many import (
+    few_words,
+    headline,
+    sentence,
+    spread_sentence,
+    table_rows,
+)
 from servetwin.app.scenario.answers import Answer, CurvePoint
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.records.metrics import SLO

@@ -1,6 +1,6 @@
 """The table of number formats: sizes of a model, noise by formula, quality where published."""
 
-from servetwin.app.reports.techniques.formats import TECHNIQUES, formats_lines, formats_report
+from servetwin.app.reports.techniques.quality import TECHNIQUES, formats_lines, formats_report
 from servetwin.app.scenario.options.techniques import FormatOptions
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.step_times.roofline.formats import FORMATS, KV_FORMATS

@@ -1,0 +1,234 @@
+"""Calibrate an endpoint as a black box: its policies, its limits, its step times.
+
+First the experiments that identify what kind of server it is, then rounds of bursts for the step
+times, each with a load like that of the forecast, then the memory limit, which needs the step
+times. Whatever stops early (time, requests, Ctrl-C, a
+refusal) leaves what was learned until then.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import httpx
+import numpy as np
+
+from servetwin.app.calibration.black_box.burst_sender import (
+    Allowance,
+    BurstRequest,
+    BurstSender,
+    EndpointLost,
+    ProbeStopped,
+)
+from servetwin.app.calibration.black_box.experiments import (
+    LONE_OUTPUTS,
+    SMALL_PROMPT,
+    find_batching,
+    find_budget,
+    find_context,
+    find_filling,
+    find_kv_tokens,
+    find_max_seqs,
+    find_prefix_cache,
+)
+from servetwin.app.calibration.black_box.identified_limits import IdentifiedLimits
+from servetwin.app.calibration.black_box.rounds import bursts
+from servetwin.app.calibration.black_box.sender import LiveSender, Sender
+from servetwin.app.calibration.calibrator import ReportProgress
+from servetwin.app.calibration.load import LOAD_S, load_rate_per_s, representative_load
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.policies.registry import build_scheduler
+from servetwin.sim.records.run import machine_facts
+from servetwin.sim.step_times.black_box_fit import BlackBoxFit, chunk_spread_s, fit_black_box
+from servetwin.sim.step_times.black_box_steps import read_intervals
+from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
+from servetwin.workloads.errors import EndedEarly, ProfileError
+from servetwin.workloads.trace import Trace
+
+LOAD_SHARE = 0.2
+"""Of the time and the requests left, for the load of a round."""
+INEXACT_SHARE = 0.9
+"""Of the context, where prompt lengths are known only when the server has counted them."""
+
+
+class BlackBoxCalibrator:
+    """Learns one endpoint from what its clients see.
+
+    Prompts of text are not counted exactly before they are sent: they keep away from the context
+    limit that the endpoint states.
+    """
+
+    policy_name = None
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        allowance: Allowance,
+        seed: int = 0,
+        report_progress: ReportProgress = lambda _: None,
+        *,
+        sender: Sender | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.endpoint = endpoint.salted()
+        self.limits = IdentifiedLimits(longest=SMALL_PROMPT + LONE_OUTPUTS)
+        if endpoint.max_model_len is not None:
+            share = 1.0 if endpoint.prompt == "ids" else INEXACT_SHARE
+            self.limits.longest = int(share * endpoint.max_model_len)
+            self.limits.found(max_model_len=endpoint.max_model_len)
+        self._client = sender or LiveSender(self.endpoint)
+        rng = np.random.default_rng(seed)
+        self._sender = BurstSender(self._client, allowance, rng, clock, sleep)
+        self._seed = seed
+        self._report_progress = report_progress
+        self._ended: ProbeStopped | None = None
+
+    @property
+    def stopped(self) -> str | None:
+        """What stopped the calibration: Ctrl-C, or an endpoint that is gone."""
+        return str(self._ended) if isinstance(self._ended, EndpointLost) else None
+
+    def identify(self, rounds: int, trace: Trace | None = None) -> None:
+        """Run every experiment, ``rounds`` rounds of bursts, and find the memory limit.
+
+        After its bursts a round sends a load of other requests with the lengths of ``trace``.
+
+        Raises ``EndedEarly`` where the endpoint does not even answer a first request.
+        """
+        sender, limits = self._sender, self.limits
+        self._warm_up()
+        self._try("prompts of all lengths", lambda: find_context(sender, limits))
+        self._try("the scheduler", lambda: find_batching(sender, limits), "batching")
+        self._try("the token budget", lambda: find_budget(sender, limits), "token_budget")
+        self._try("how steps are filled", lambda: find_filling(sender, limits))
+        self._try("the batch limit", lambda: find_max_seqs(sender, limits), "max_seqs")
+        self._try("the prefix cache", lambda: find_prefix_cache(sender, limits), "prefix_cache")
+        for number in range(rounds):
+            self.run_round(f"step times, round {number + 1} of {rounds}")
+            if trace is not None:
+                self._try("requests like those of the trace", partial(self._send_load, trace))
+        self._try("the memory limit", self._find_kv, "kv_tokens")
+        self._note_what_was_odd()
+
+    def run_round(self, label: str) -> None:
+        """Send all bursts of the fit once more, as far as the allowance goes."""
+        self._sender.rounds.append([])
+        self._try(label, self._run_bursts)
+
+    def profile(self, name: str = "calibrated") -> Profile:
+        """Return what was learned, read with the policies that were identified.
+
+        The API's latency is what an idle server's first token takes beyond its steps: half of the
+        round trip is taken for the way out, which no client can separate from the way in. Raises
+        ``ProfileError`` where too few steps were seen.
+        """
+        found = self._fit()
+        if self.limits.identified.get("batching") == "static":
+            self.limits.found(wait_limit_s=round(found.wait_s, 4))
+        self.limits.prompts = self._client.prompts_note()
+        out_s = min(self._client.round_trip_s() / 2, found.first_token_s)
+        policies = self.limits.policies()
+        layout = build_scheduler(policies).memory.layout
+        host = httpx.URL(self.endpoint.base_url).netloc.decode()
+        return Profile(
+            name=name,
+            origin="measured here",
+            machine={"endpoint": host, "client": machine_facts()},
+            engine={"model": self.endpoint.model, "identified": self.limits.as_dict()},
+            policies=policies.as_dict(),
+            layouts={layout: StepTimeFit.of(found.fit)},
+            api=ApiLatencyFit(
+                request_s=found.first_token_s - out_s,
+                chunk_s=out_s,
+                chunk_per_sequence_s=found.chunk_per_sequence_s,
+            ),
+        )
+
+    def as_counted(self, trace: Trace) -> Trace:
+        """The trace with prompts in words, where the endpoint takes text."""
+        words = [self._client.in_words(request) for request in trace]
+        return trace.replaced(words, "as the server counts")
+
+    def server_log(self) -> None:
+        """No step log can be read."""
+
+    def check_decisions(self) -> None:
+        """Nothing to compare: no step log can be read."""
+
+    def _fit(self) -> BlackBoxFit:
+        policies = self.limits.policies()
+        rounds = [answers for answers in self._sender.rounds if answers]
+        intervals = [
+            [i for a in answers for i in read_intervals(a, policies)] for answers in rounds
+        ]
+        try:
+            spread_s = chunk_spread_s([a for answers in rounds for a in answers])
+            return fit_black_box(intervals, spread_s, self._seed)
+        except ProfileError as error:
+            why = f" ({self._ended})" if self._ended else ""
+            raise ProfileError(f"black-box calibration{why}: {error}") from error
+
+    def _warm_up(self) -> None:
+        try:
+            for _ in range(2):
+                self._sender.send([BurstRequest(SMALL_PROMPT, LONE_OUTPUTS)], keep=False)
+        except ProbeStopped as ended:
+            raise EndedEarly(f"the endpoint does not answer a first request: {ended}") from ended
+
+    def _run_bursts(self) -> None:
+        for requests in bursts(self._sender, self.limits):
+            self._sender.send(requests)
+
+    def _send_load(self, trace: Trace) -> None:
+        """Send requests drawn from ``trace`` near its capacity, as far as the allowance goes.
+
+        They share no prefixes: not every server says what its cache held of a prompt.
+        """
+        allowance = self._sender.allowance
+        rate_per_s = load_rate_per_s(trace, self.profile())
+        seconds = min(
+            LOAD_S, LOAD_SHARE * min(allowance.left_s, allowance.left_requests / rate_per_s)
+        )
+        load = representative_load(trace, rate_per_s, seconds, self._sender.rng)
+        self._sender.send_requests([replace(request, prefix_block_ids=()) for request in load])
+
+    def _find_kv(self) -> None:
+        model = StepTimeFit.of(self._fit().fit).model()
+        find_kv_tokens(self._sender, self.limits, model)
+
+    def _try(self, what: str, experiment: Callable[[], None], *names: str) -> None:
+        """Run an experiment; where it fails, note why the settings ``names`` stay open."""
+        if self._ended is None:
+            self._report_progress(f"calibrating: {what}")
+            try:
+                experiment()
+            except ProbeStopped as ended:
+                self._ended = ended if ended.final else None
+                self.limits.unknown(str(ended), *names)
+                if not names:
+                    self.limits.notes.append(f"{what}: {ended}")
+            except KeyboardInterrupt:
+                self._ended = EndpointLost("interrupted")
+                self.limits.unknown("interrupted", *names)
+            except ProfileError as error:
+                self.limits.unknown(str(error), *names)
+        else:
+            self.limits.unknown(f"not tried: {self._ended}", *names)
+
+    def _note_what_was_odd(self) -> None:
+        sender, limits = self._sender, self.limits
+        if sender.shorter:
+            limits.notes.append(
+                f"{sender.shorter} answers ended before the asked length: lengths cannot be forced"
+            )
+        if sender.without_usage:
+            limits.notes.append(
+                f"{sender.without_usage} answers came without usage: an event is taken for a token"
+            )
+        if sender.tokens_per_event > 1.05:
+            limits.notes.append(
+                f"up to {sender.tokens_per_event:.1f} tokens came in one event: an event is "
+                "taken for a step"
+            )

@@ -1,0 +1,278 @@
+"""Run techniques of the simulator on the bundled engine, or say why it cannot.
+
+A technique changes fields of a ``Setup``. ``TRANSLATIONS`` has, by field, the function that makes
+the engine do the same. A technique that changes a field without a translation is refused: the
+engine would silently run without it. To make the engine run another technique, write the function
+and name the fields that it answers for.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from servetwin.app.serving.drafts import drafts_of
+from servetwin.app.serving.formats import with_kv_format, with_weight_format
+from servetwin.app.serving.memory import forgetting, require_one_memory
+from servetwin.app.serving.models import model_of, shape_of
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.parallel.shard_config import shard_config
+from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.step_times.roofline.deployment import Deployment, Kernels
+from servetwin.sim.step_times.roofline.formats import FORMATS, KV_FORMATS
+from servetwin.sim.step_times.roofline.server import NEVER_FULL_TOKENS
+from servetwin.sim.techniques.registry import TECHNIQUES, Toggles
+from servetwin.sim.techniques.setup import Setup, changed_fields
+from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import EngineError, PolicyError, ServetwinError
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSetup:
+    """What the bundled engine is started with, as far as techniques change it."""
+
+    model: ModelConfig
+    policies: PolicyConfig
+    computation: Computation
+
+    @classmethod
+    def of(cls, options: ServeOptions) -> "EngineSetup":
+        """Return that part of the options of an engine."""
+        return cls(options.model_config(), options.policies, options.computation)
+
+    def over(self, options: ServeOptions) -> ServeOptions:
+        """Return ``options`` with this model, these policies and this computation."""
+        given = options.model_config()
+        shape = self.model if self.model != given else options.shape
+        policies = self.policies
+        if (self.model.windows, self.model.sink_tokens) != (given.windows, given.sink_tokens):
+            policies = forgetting(self.model, policies, self.computation)
+        return replace(options, shape=shape, policies=policies, computation=self.computation)
+
+
+class CannotRun(EngineError):
+    """A technique that the bundled engine does not run."""
+
+
+Translation = Callable[[EngineSetup, Setup], EngineSetup]
+"""Return the engine with what the setup says in the fields of the translation.
+
+It raises ``PolicyError`` with the reason, and what would be right, for a value that the engine
+cannot honour.
+"""
+
+
+def _policies(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Give the engine the same policies, on memory of the size that it had."""
+    return replace(engine, policies=replace(setup.policies, kv_tokens=engine.policies.kv_tokens))
+
+
+def _model(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Give the engine a model of the same shape, with random weights."""
+    return replace(engine, model=model_of(setup.deployment.model, engine.model))
+
+
+def _offload(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Change nothing where all lies on the device; else raise."""
+    require_one_memory(setup)
+    return engine
+
+
+def _weight_sharing(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Give neighbouring layers of the engine's model one set of weights."""
+    shared = setup.deployment.weight_sharing
+    return replace(engine, model=replace(engine.model, weight_sharing=shared))
+
+
+def _prediction_only(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Change nothing: the field says what a formula expects, which the engine shows by itself."""
+    del setup
+    return engine
+
+
+def _drafts(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Give the engine what drafts, with random weights; how much is accepted shows by itself."""
+    drafts = drafts_of(setup, engine.model)
+    return replace(engine, computation=replace(engine.computation, drafts=drafts))
+
+
+def _kv_cache(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Turn the KV cache on or off; without it no request waits for memory."""
+    kv_cache = setup.deployment.kv_cache
+    computation = replace(engine.computation, kv_cache=kv_cache)
+    kv_tokens = engine.policies.kv_tokens if kv_cache else NEVER_FULL_TOKENS
+    policies = replace(engine.policies, kv_tokens=kv_tokens)
+    return replace(engine, computation=computation, policies=policies)
+
+
+def _exits(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Let decodes leave the layers where the setup says, as often."""
+    exits = setup.deployment.early_exit
+    assert exits is not None
+    return replace(engine, computation=replace(engine.computation, exits=exits.exits))
+
+
+def _tensor_parallel(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Divide the model over as many processes."""
+    ways = setup.deployment.parallel.tensor
+    shard_config(engine.model, ways)
+    return replace(engine, computation=replace(engine.computation, tensor_parallel=ways))
+
+
+def _weight_format(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Round the weights of both phases."""
+    return replace(engine, computation=with_weight_format(engine.computation, setup.deployment))
+
+
+def _kv_format(engine: EngineSetup, setup: Setup) -> EngineSetup:
+    """Round the keys and values that are stored."""
+    return replace(engine, computation=with_kv_format(engine.computation, setup.deployment))
+
+
+TRANSLATIONS: dict[str, Translation] = {
+    "acceptance": _drafts,
+    "deployment.drafting": _drafts,
+    "deployment.early_exit": _exits,
+    "policies": _policies,
+    "deployment.model": _model,
+    "deployment.kv_cache": _kv_cache,
+    "deployment.offload": _offload,
+    "deployment.weight_sharing": _weight_sharing,
+    "deployment.parallel.tensor": _tensor_parallel,
+    "deployment.parallel.link": _prediction_only,
+    "deployment.prefill": _weight_format,
+    "deployment.decode": _weight_format,
+    "deployment.kv_element_bytes": _kv_format,
+    "deployment.kernels.attention_slowdown": _prediction_only,
+    "deployment.model.name": _prediction_only,
+}
+"""By field of ``Setup``, for all that lies below it."""
+
+_CPU = Hardware(
+    name="this CPU",
+    peak_flops_per_s={"fp32": 1e11, "bf16": 1e11, "int8": 2e11},
+    memory_bytes_per_s=2e10,
+    memory_bytes=64e9,
+    compute_units=1,
+    link_bytes_per_s=1e10,
+    host_link_bytes_per_s=2e10,
+    source="orders of magnitude: what a technique changes does not depend on them",
+)
+_FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "bf16"}
+"""The format of the simulator that is as wide as a data type of torch."""
+
+
+def plain_setup(engine: EngineSetup, hardware: Hardware = _CPU) -> Setup:
+    """Return the engine as the simulator's techniques see it.
+
+    Its kernels fuse nothing and never write the scores of attention to memory.
+    """
+    form = _FORMATS.get(engine.computation.dtype, "fp32")
+    deployment = Deployment(
+        shape_of(engine.model),
+        hardware,
+        prefill=FORMATS[form],
+        decode=FORMATS[form],
+        kv_element_bytes=KV_FORMATS[form],
+        kernels=Kernels(fused=False),
+        kv_cache=engine.computation.kv_cache,
+        weight_sharing=engine.model.weight_sharing,
+    )
+    return Setup(deployment, engine.policies, kv_tokens=engine.policies.kv_tokens)
+
+
+def with_techniques(options: ServeOptions, toggles: Toggles) -> ServeOptions:
+    """Return the options of an engine with techniques off and on, in the order given.
+
+    Raises ``CannotRun`` for one that the engine does not run, and ``PolicyError`` where a technique
+    itself makes no sense there.
+    """
+    engine = EngineSetup.of(options)
+    setup = plain_setup(engine)
+    for changed, technique in _stages(setup, toggles):
+        engine, setup = translated(technique.name, engine, setup, changed), changed
+    return engine.over(options)
+
+
+def notes(options: ServeOptions, toggles: Toggles, given: Mapping[str, Any]) -> list[str]:
+    """Return which techniques change nothing, and which of the ``given`` settings they change."""
+    return toggles.notes(plain_setup(EngineSetup.of(options)), given)
+
+
+def _stages(setup: Setup, toggles: Toggles) -> Iterator[tuple[Setup, Technique]]:
+    """Yield the setup after each technique off, then on."""
+    for technique in toggles.off:
+        setup = technique.off(setup)
+        yield setup, technique
+    for technique in toggles.on:
+        setup = technique.apply(setup)
+        yield setup, technique
+
+
+def translated(name: str, engine: EngineSetup, before: Setup, after: Setup) -> EngineSetup:
+    """Return the engine with what technique ``name`` changes from one setup to another.
+
+    Raises ``CannotRun`` with the field that nothing translates, or the reason of its translation.
+    """
+    needed: dict[Translation, None] = {}
+    for field in changed_fields(before, after):
+        translation = _translation_of(field)
+        if translation is None:
+            raise _cannot_run(name, f"it has nothing for {field}")
+        needed[translation] = None
+    for translation in needed:
+        try:
+            engine = translation(engine, after)
+        except PolicyError as error:
+            raise _cannot_run(name, str(error)) from error
+    return engine
+
+
+def _translation_of(field: str) -> Translation | None:
+    """Return the translation of a field, or of the nearest one above it."""
+    while field:
+        if field in TRANSLATIONS:
+            return TRANSLATIONS[field]
+        field = field.rpartition(".")[0]
+    return None
+
+
+def _cannot_run(name: str, reason: str) -> CannotRun:
+    runs = ", ".join(runnable_techniques())
+    return CannotRun(
+        f"technique {name}: the bundled engine cannot run it, {reason}; it runs {runs}"
+    )
+
+
+_ANY_MODEL = ModelConfig("any", 512, 12, 8, 4, 64, 1536, 32_000)
+_EXAMPLES: dict[str, dict[str, object]] = {
+    "speculative": {"draft": "base"},
+    "tree-speculation": {"draft": "base"},
+    "grouped-query": {"kv_heads": 2},
+    "latent-attention": {"latent_dim": 64, "rope_dim": 16, "nope_dim": 32, "value_dim": 32},
+    "distillation": {"student": "small"},
+    "smooth-quant": {"scales": "dynamic"},
+    "kv-quantisation": {"format": "int8"},
+}
+"""Parameters of techniques that need some."""
+
+
+def runnable_techniques() -> list[str]:
+    """Return the techniques that the bundled engine runs with some parameters."""
+    return [name for name in TECHNIQUES if _runs(name)]
+
+
+def _runs(name: str) -> bool:
+    engine = EngineSetup(_ANY_MODEL, PolicyConfig(), Computation())
+    technique = TECHNIQUES.build(name, **_EXAMPLES.get(name, {}))
+    try:
+        off, on = technique.sides(plain_setup(engine))
+        for field in changed_fields(off, on):
+            if (translation := _translation_of(field)) is None:
+                return False
+            translation(engine, on)
+    except ServetwinError:
+        return False
+    return on != off

@@ -1,0 +1,387 @@
+"""Compare a prediction with measurements: error, its confidence interval, verdict.
+
+A verdict is an equivalence test of each metric that has a limit: it *holds* if the confidence
+interval of the error lies within the limit, is *refuted* if it lies outside, and else the
+measurement *cannot tell* (Schuirmann, "A comparison of the two one-sided tests procedure", 1987).
+Nothing widens a limit. A forecast that states an interval is refuted only by what lies outside that
+too: a calibration that knows the step times to 10 % did not say that TPOT is right to 5 %.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from servetwin.app.verdict.intervals import (
+    MIN_REQUESTS,
+    RelativeVariance,
+    error_interval,
+    variance_within,
+)
+from servetwin.loadtest.report.records import client_limits
+from servetwin.sim.experiments.predict import Interval, mean_requests
+from servetwin.sim.records.metrics import LATENCIES, figure
+from servetwin.sim.records.run import Run
+from servetwin.sim.records.steady_part import SteadyPart
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.trace import Trace
+
+THROUGHPUT = "output_throughput_tokens_per_s"
+METRICS = (
+    THROUGHPUT,
+    "tpot_s.mean",
+    "ttft_s.mean",
+    "ttft_s.p50",
+    "ttft_s.p90",
+    "ttft_s.p99",
+    "e2e_s.mean",
+)
+DEFAULT_LIMITS: Mapping[str, float] = {
+    THROUGHPUT: 0.03,
+    "tpot_s.mean": 0.05,
+    "ttft_s.mean": 0.10,
+    "ttft_s.p90": 0.10,
+}
+"""The relative errors that a prediction may have; metrics without a limit have no verdict."""
+CAPACITY = "capacity_per_s"
+CAPACITY_LIMIT = 0.03
+"""The relative error that a predicted capacity may have."""
+
+Outcome = Literal["holds", "refuted", "cannot tell"]
+EXIT_CODES: Mapping[Outcome, int] = {"holds": 0, "refuted": 1, "cannot tell": 3}
+
+Prediction = Mapping[str, Interval]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricComparison:
+    """One metric, predicted and measured, in its own unit; None where it is not known.
+
+    ``error`` is (predicted - measured) / measured, ``error_low`` to ``error_high`` its confidence
+    interval (``app.verdict.intervals``). ``noise`` is (max - min) / mean over the repeats,
+    for information. ``outcome`` is None for a metric without a limit.
+    """
+
+    metric: str
+    predicted: Interval | None
+    measured: float | None
+    error: float | None
+    error_low: float | None
+    error_high: float | None
+    noise: float | None
+    limit: float | None
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Every metric of ``METRICS``; ``repeats`` is the number of measured runs that are judged.
+
+    ``doubts`` say why these runs cannot judge any prediction, and what would help. ``set_aside``
+    is the number of further runs whose client was limited (``judgeable``), ``limited`` that of the
+    judged ones.
+    """
+
+    metrics: tuple[MetricComparison, ...]
+    repeats: int
+    doubts: tuple[str, ...] = ()
+    set_aside: int = 0
+    limited: int = 0
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict: all metrics with a limit hold, one is refuted, or neither."""
+        return verdict((row.outcome for row in self.metrics), self.doubts)
+
+    def named(self, outcome: Outcome) -> list[str]:
+        """Return the metrics with this outcome."""
+        return [row.metric for row in self.metrics if row.outcome == outcome]
+
+    @property
+    def vague(self) -> list[str]:
+        """The metrics that only the uncertainty of the forecast keeps from being refuted."""
+        return [
+            row.metric
+            for row in self.metrics
+            if row.outcome == "cannot tell"
+            and None not in (row.limit, row.error_low, row.error_high)
+            and _is_outside(row.error_low or 0.0, row.error_high or 0.0, row.limit or 0.0)
+        ]
+
+    @property
+    def may_be_cleared(self) -> bool:
+        """Whether one more load test may do without those whose client was limited.
+
+        That needs a client that kept up, and no other doubt.
+        """
+        return len(self.doubts) == 1 and 0 < self.limited < self.repeats
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the comparison for JSON."""
+        return {"outcome": self.outcome, "holds": self.outcome == "holds", **asdict(self)}
+
+
+def verdict(outcomes: Iterable[Outcome | None], doubts: Sequence[str]) -> Outcome:
+    """Return the worst outcome of the judged metrics; with doubts, or none judged, no verdict."""
+    judged = [outcome for outcome in outcomes if outcome is not None]
+    return worst(judged) if judged and not doubts else "cannot tell"
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """Return ``refuted`` if any is, else ``cannot tell`` if any is, else ``holds``."""
+    found = set(outcomes)
+    order: tuple[Outcome, ...] = ("refuted", "cannot tell")
+    return next((outcome for outcome in order if outcome in found), "holds")
+
+
+def compare(
+    predicted: Run | Prediction | Sequence[Run],
+    measured: Sequence[Run],
+    limits: Mapping[str, float] = DEFAULT_LIMITS,
+    *,
+    requests: pd.DataFrame | None = None,
+    doubts: Sequence[str] = (),
+) -> Comparison:
+    """Compare a prediction with one or more measurements of the same schedule.
+
+    The mean and range of several predicted runs (other seeds) are the interval; one run is a point.
+    ``requests`` are the predicted latencies of each request, where ``predicted`` has no runs.
+
+    A metric holds when the confidence interval of its relative error lies within its limit, is
+    refuted when it lies outside, and else cannot be told. A prediction of what is undefined in the
+    measurement, or the other way round, is refuted. Only ``judgeable`` runs count. ``doubts`` join
+    those that the runs themselves raise. Raises ``LoadTestError`` for a limit on an unknown metric.
+    """
+    if unknown := set(limits) - set(METRICS):
+        raise LoadTestError(
+            f"limit on unknown metric {min(unknown)!r}; known: {', '.join(METRICS)}"
+        )
+    if not isinstance(predicted, Mapping):
+        predictions = [predicted] if isinstance(predicted, Run) else predicted
+        requests = mean_requests([run.requests for run in predictions])
+        predicted = _interval_per_metric(predictions)
+    runs = judgeable(measured)
+    figures = [run.summary() for run in runs]
+    rows = [
+        compare_metric(
+            metric,
+            predicted.get(metric),
+            [figure(summary, metric) for summary in figures],
+            _within(metric, requests, runs),
+            limits.get(metric),
+        )
+        for metric in METRICS
+    ]
+    doubts = (*doubts_about(runs), *doubts)
+    set_aside = len(measured) - len(runs)
+    return Comparison(tuple(rows), len(runs), doubts, set_aside, count_limited(runs))
+
+
+def compare_steady(steady: SteadyPart, measured: Sequence[Run]) -> Comparison | None:
+    """Compare the mean latencies of a predicted steady part with the same requests as measured.
+
+    Nothing is judged: no metric has a limit. None if the prediction never settles.
+    """
+    if steady.unsettled:
+        return None
+    ids = steady.requests["request_id"]
+    means = {f"{name}.mean": float(steady.requests[name].mean()) for name in LATENCIES}
+    parts = [
+        replace(run, requests=run.requests[run.requests["request_id"].isin(ids)])
+        for run in measured
+    ]
+    predicted = {metric: Interval(mean, mean, mean) for metric, mean in means.items()}
+    found = compare(predicted, parts, {}, requests=steady.requests)
+    return replace(found, metrics=tuple(row for row in found.metrics if row.metric in means))
+
+
+def _interval_per_metric(runs: Sequence[Run]) -> Prediction:
+    summaries = [run.summary() for run in runs]
+    intervals = {}
+    for metric in METRICS:
+        values = [v for v in (figure(summary, metric) for summary in summaries) if v is not None]
+        if values:
+            intervals[metric] = Interval(float(np.mean(values)), min(values), max(values))
+    return intervals
+
+
+def _within(
+    metric: str, requests: pd.DataFrame | None, measured: Sequence[Run]
+) -> list[RelativeVariance]:
+    if requests is None:
+        return []
+    found = (variance_within(metric, requests, run.requests) for run in measured)
+    return [one for one in found if one is not None]
+
+
+def compare_metric(
+    metric: str,
+    predicted: Interval | None,
+    repeats: Sequence[float | None],
+    within: Sequence[RelativeVariance],
+    limit: float | None,
+) -> MetricComparison:
+    """Compare one metric with its figure in each load test (``compare``)."""
+    values = [value for value in repeats if value is not None]
+    measured = float(np.mean(values)) if values else None
+    error = noise = low = high = None
+    if measured and len(values) > 1:
+        noise = (max(values) - min(values)) / measured
+    if predicted and measured:
+        error = (predicted.value - measured) / measured
+        low, high = error_interval(predicted.value, predicted.standard_error, values, within) or (
+            None,
+            None,
+        )
+    outcome = None if limit is None else _outcome(predicted, low, high, limit)
+    if outcome and (predicted is None) != (measured is None):
+        outcome = "refuted"
+    return MetricComparison(metric, predicted, measured, error, low, high, noise, limit, outcome)
+
+
+def _outcome(
+    predicted: Interval | None, low: float | None, high: float | None, limit: float
+) -> Outcome:
+    if predicted is None or low is None or high is None:
+        return "cannot tell"
+    if -limit <= low and high <= limit:
+        return "holds"
+    outside = _is_outside(*with_forecast(predicted, low, high), limit)
+    return "refuted" if outside else "cannot tell"
+
+
+def _is_outside(low: float, high: float, limit: float) -> bool:
+    return high < -limit or low > limit
+
+
+def with_forecast(predicted: Interval, low: float, high: float) -> tuple[float, float]:
+    """Return the interval of an error that also has the uncertainty of the forecast.
+
+    The two are independent: the half widths of their logarithms add in squares.
+    """
+    centre, half = math.log((1 + low) * (1 + high)) / 2, math.log((1 + high) / (1 + low)) / 2
+    below = math.log(predicted.value / predicted.low) if predicted.low > 0 else math.inf
+    above = math.log(predicted.high / predicted.value)
+    return (
+        math.exp(centre - math.hypot(half, below)) - 1,
+        math.exp(centre + math.hypot(half, above)) - 1,
+    )
+
+
+def doubts_about(measured: Sequence[Run], *, late_sends: bool = True) -> list[str]:
+    """Return why the runs cannot judge a prediction, and what would help.
+
+    Without ``late_sends`` a client may be late with its schedule, which moves no completion of a
+    full server.
+    """
+    fewest = min((int((run.requests["status"] == "finished").sum()) for run in measured), default=0)
+    return [*limited_clients(measured, late_sends=late_sends), *too_few(fewest, "finished")]
+
+
+def judgeable(measured: Sequence[Run], *, late_sends: bool = True) -> list[Run]:
+    """Return the runs that a verdict rests on (``late_sends`` as in ``doubts_about``).
+
+    Those whose client kept up, whatever they measured, if there are at least two; else all, and
+    their doubts say why they cannot judge.
+    """
+    kept_up = [run for run in measured if not client_limits(run, late_sends)]
+    return kept_up if len(kept_up) > 1 else list(measured)
+
+
+def count_limited(runs: Sequence[Run], *, late_sends: bool = True) -> int:
+    """Return how many runs had a limited client (``late_sends`` as in ``doubts_about``)."""
+    return sum(bool(client_limits(run, late_sends)) for run in runs)
+
+
+def limited_clients(runs: Sequence[Run], *, late_sends: bool = True) -> list[str]:
+    """Return the doubt about load tests whose client was the limit (``doubts_about``), if any."""
+    limited = [why for run in runs if (why := client_limits(run, late_sends))]
+    if not limited:
+        return []
+    return [
+        f"the client was limited in {len(limited)} of {len(runs)} load tests "
+        f"({limited[0][0]}); give it a core of its own, or more --processes"
+    ]
+
+
+def too_few(count: int, kind: str) -> list[str]:
+    """Return the doubt about runs of ``count`` requests of a ``kind``, if they are too few."""
+    if count >= MIN_REQUESTS:
+        return []
+    return [f"{count} {kind} requests are too few; send at least {MIN_REQUESTS}, better 200"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDifferences:
+    """The differences of single requests: ``frame`` has those that finished on both sides.
+
+    Its columns are ``request_id``, and ``ttft_s``, ``tpot_s``, ``e2e_s`` with the suffixes
+    ``_predicted``, ``_measured`` and ``_difference`` (predicted - measured). ``unmatched`` has the
+    reason why a request is not in it.
+    """
+
+    frame: pd.DataFrame
+    unmatched: Mapping[str, str]
+
+
+def compare_requests(predicted: Run, measured: Run) -> RequestDifferences:
+    """Join two runs on the request id."""
+    columns = ["request_id", "status", *LATENCIES]
+    both = predicted.requests[columns].merge(
+        measured.requests[columns],
+        on="request_id",
+        how="outer",
+        suffixes=("_predicted", "_measured"),
+    )
+    sides = both[["status_predicted", "status_measured"]]
+    matched = (sides == "finished").all(axis=1)
+    frame = both[matched].drop(columns=sides.columns).reset_index(drop=True)
+    for name in LATENCIES:
+        frame[f"{name}_difference"] = frame[f"{name}_predicted"] - frame[f"{name}_measured"]
+    rest = both[~matched].fillna({"status_predicted": "absent", "status_measured": "absent"})
+    statuses = zip(rest["status_predicted"], rest["status_measured"], strict=True)
+    reasons = (f"{before} in the prediction, {after} in the run" for before, after in statuses)
+    return RequestDifferences(frame, dict(zip(rest["request_id"], reasons, strict=True)))
+
+
+def check_same_load(
+    predicted: Run,
+    trace: Trace,
+    *,
+    closed_loop: bool = False,
+    option: str = "--against",
+    other: str = "the prediction",
+) -> None:
+    """Check that a prediction, or an earlier run, is for the load of this trace.
+
+    Raises ``LoadTestError`` naming the first request whose arrival or prompt length differs. A
+    measured run counts prompt tokens in its own way, so only its arrivals are compared. In a closed
+    loop the arrivals of followers are results, and a prediction for an open loop is refused.
+    """
+    if closed_loop and predicted.scenario.get("cluster", {}).get("closed_loop") is False:
+        raise LoadTestError(f"{option}: {other} is for an open loop; predict without --open-loop")
+    followers = {r.request_id for r in trace if closed_loop and r.parent_id is not None}
+    columns = ["scheduled_s", *(["prompt_tokens"] if predicted.kind == "simulation" else [])]
+    ours = pd.DataFrame(
+        [(r.request_id, r.arrival_s, r.prompt_tokens) for r in trace],
+        columns=["request_id", "scheduled_s", "prompt_tokens"],
+    ).set_index("request_id")[columns]
+    theirs = predicted.requests.set_index("request_id")[columns]
+    if len(theirs) != len(ours):
+        raise LoadTestError(
+            f"{option}: {other} has {len(theirs)} requests, the trace {len(ours)}; "
+            "give the same trace and the same options to both"
+        )
+    theirs = theirs.reindex(ours.index)
+    equal = np.isclose(ours, theirs, rtol=1e-9, atol=1e-6)
+    equal[:, 0] |= ours.index.isin(followers) & theirs["scheduled_s"].notna()
+    same = equal.all(axis=1)
+    if not same.all():
+        first = ours.index.to_numpy()[~same][0]
+        raise LoadTestError(
+            f"{option}: request {first!r} of the trace has another arrival or prompt length in "
+            f"{other}; give the same trace and options to both"
+        )

@@ -1,0 +1,221 @@
+"""A forecast: what a frozen profile predicts for a trace at each load, before anything is tested.
+
+On disk a forecast is a folder: ``profile.json``, the predicted run of each load, the mean latencies
+of its requests, and ``forecast.json`` with the intervals, the SHA-256 of all these files, and a
+digest of itself. Nothing that is measured later can change it unnoticed.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from servetwin.app.verdict.claims import METRICS, check_same_load
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.capacity import saturation_interval
+from servetwin.sim.experiments.predict import Interval, predict
+from servetwin.sim.records.run import Files, Run, RunError, load_run, machine_facts, within
+from servetwin.sim.records.steady_part import SteadyPart, steady_part
+from servetwin.sim.step_times.profile import Profile, load_profile
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate
+
+SCHEMA = "servetwin-forecast/1"
+FORECAST = "forecast.json"
+PROFILE = "profile.json"
+_REQUESTS = "predicted-requests.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class LevelForecast:
+    """One offered load: its trace, and what is predicted for it.
+
+    ``run`` is one simulation with the fitted coefficients, ``intervals`` are over the replications
+    by metric, ``requests`` has the mean latencies of each request.
+    """
+
+    utilisation: float
+    trace: Trace
+    run: Run
+    intervals: Mapping[str, Interval]
+    requests: pd.DataFrame
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What the prediction rests on (``sim.step_times.provenance.RunProvenance``)."""
+        found: dict[str, Any] = self.run.extra["provenance"]
+        return found
+
+    @property
+    def steady(self) -> SteadyPart:
+        """The steady part of the predicted run, and so of every load test of it."""
+        return steady_part(self.run.requests)
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder that holds its runs."""
+        return level_folder(self.utilisation)
+
+
+def level_folder(utilisation: float) -> str:
+    """Return the name of the folder of a load: ``at-70`` for 0.7."""
+    return f"at-{100 * utilisation:.0f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """All that is predicted of one server; ``pulse_s`` is its speed at the time of calibration.
+
+    ``made`` has the date and the machine (``sim.records.run.machine_facts``).
+    """
+
+    profile: Profile
+    capacity_per_s: Interval
+    levels: tuple[LevelForecast, ...]
+    seed: int
+    pulse_s: float
+    made: Mapping[str, Any]
+
+    @property
+    def config(self) -> PolicyConfig:
+        """The server's policies, as stated or identified."""
+        return self.profile.policy_config()
+
+    def files(self, folder: Path) -> Files:
+        """Yield the files of a forecast in ``folder``, ``forecast.json`` last."""
+        written = dict(self._predictions(folder))
+        yield from written.items()
+        yield FORECAST, json.dumps(self._record(written), indent=1).encode()
+
+    def _predictions(self, folder: Path) -> Files:
+        yield PROFILE, self.profile.as_json().encode()
+        for level in self.levels:
+            run = level.run
+            run.scenario = {
+                "trace": level.trace.source,
+                "notes": list(level.trace.notes),
+                "profile": str((folder / PROFILE).resolve()),
+                "policies": self.config.as_dict(),
+                "seed": self.seed,
+            }
+            run.meta = dict(self.made)
+            yield from within(f"{level.folder}/predicted", run.files())
+            yield f"{level.folder}/{_REQUESTS}", level.requests.to_parquet(index=False)
+
+    def _record(self, written: Mapping[str, bytes | None]) -> dict[str, Any]:
+        record = {
+            "schema": SCHEMA,
+            "made": dict(self.made),
+            "seed": self.seed,
+            "policies": self.config.as_dict(),
+            "pulse_s": self.pulse_s,
+            "capacity_per_s": asdict(self.capacity_per_s),
+            "levels": [
+                {
+                    "utilisation": level.utilisation,
+                    "requests": len(level.trace),
+                    "rate_per_s": level.trace.rate_per_s,
+                    "metrics": {name: asdict(one) for name, one in level.intervals.items()},
+                }
+                for level in self.levels
+            ],
+            "files": {name: _sha256(data) for name, data in written.items() if data is not None},
+        }
+        return {**record, "digest": _digest(record)}
+
+
+def make_forecast(
+    trace: Trace,
+    profile: Profile,
+    utilisations: Sequence[float],
+    *,
+    replications: int,
+    seed: int = 0,
+    pulse_s: float = 0.0,
+) -> Forecast:
+    """Predict ``trace`` at shares ``utilisations`` of the capacity that the profile predicts."""
+    config = profile.policy_config()
+    capacity_per_s = saturation_interval(trace, config, profile, seed=seed)
+    levels = []
+    for utilisation in utilisations:
+        load = at_rate(trace, utilisation * capacity_per_s.value)
+        found = predict(load, config, profile, seed=seed, replications=replications)
+        intervals = {m: i for m in METRICS if (i := found.interval(m)) is not None}
+        levels.append(LevelForecast(utilisation, load, found.run, intervals, found.requests))
+    return Forecast(profile, capacity_per_s, tuple(levels), seed, pulse_s, machine_facts())
+
+
+def read_forecast(folder: Path, trace: Trace) -> Forecast:
+    """Return the forecast in ``folder``, which was made for ``trace``.
+
+    Raises ``RunError`` that names a file that is missing or is not what the forecast wrote, or says
+    that the trace is another one.
+    """
+    path = folder / FORECAST
+    try:
+        record = json.loads(path.read_text())
+        _check_digest(path, record)
+        for name, sha256 in record["files"].items():
+            if _sha256((folder / name).read_bytes()) != sha256:
+                raise RunError(
+                    f"{folder / name}: not the file of the forecast (its SHA-256 differs from the "
+                    f"one in {FORECAST}); forecast again into a new folder"
+                )
+        capacity_per_s = Interval(**record["capacity_per_s"])
+        levels = tuple(_read_level(folder, trace, one, capacity_per_s) for one in record["levels"])
+        return Forecast(
+            load_profile(str(folder / PROFILE)),
+            capacity_per_s,
+            levels,
+            record["seed"],
+            record["pulse_s"],
+            record["made"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path}: not a readable forecast ({error})") from error
+
+
+def _read_level(
+    folder: Path, trace: Trace, record: Mapping[str, Any], capacity_per_s: Interval
+) -> LevelForecast:
+    utilisation = record["utilisation"]
+    load = at_rate(trace, utilisation * capacity_per_s.value)
+    at = folder / level_folder(utilisation)
+    run = load_run(at / "predicted")
+    _check_trace(folder, run, load)
+    requests = pd.read_parquet(at / _REQUESTS)
+    intervals = {name: Interval(**one) for name, one in record["metrics"].items()}
+    return LevelForecast(utilisation, load, run, intervals, requests)
+
+
+def _check_trace(folder: Path, predicted: Run, trace: Trace) -> None:
+    try:
+        check_same_load(predicted, trace)
+    except ServetwinError as error:
+        raise RunError(
+            f"{folder}: the forecast was made for another trace; give the trace, its part and the "
+            "seed as they were"
+        ) from error
+
+
+def _check_digest(path: Path, record: dict[str, Any]) -> None:
+    said = record.pop("digest")
+    if record["schema"] != SCHEMA:
+        raise RunError(f"{path}: schema {record['schema']!r}, not {SCHEMA!r}")
+    if said != _digest(record):
+        raise RunError(
+            f"{path}: the digest does not match: the forecast was changed after it was made"
+        )
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    return _sha256(json.dumps(record, sort_keys=True).encode())
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,308 @@
+"""A gate: are runs worse than their baselines by more than a limit?
+
+Each metric with a limit is tested for non-inferiority, the one side of the test of
+``app.verdict.claims``: it *holds* if the whole confidence interval of its change is better
+than the limit, is *refuted* if the whole interval is worse, and else the runs *cannot tell*. What
+is faster than the baseline holds.
+
+The chance has two sources as in ``app.verdict.intervals``, and the larger one counts:
+within a run, by a block bootstrap of the requests of both sides together; and between runs, by the
+variance of the figures of either side around its mean, where a side has several. Baselines before
+and after the runs (A/B/A) show what the machine did meanwhile: where they differ by more than a
+limit themselves, nothing can be told.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, product
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+
+from servetwin.app.verdict.claims import (
+    DEFAULT_LIMITS,
+    METRICS,
+    THROUGHPUT,
+    Outcome,
+    limited_clients,
+    too_few,
+    verdict,
+)
+from servetwin.app.verdict.intervals import (
+    RelativeVariance,
+    ratio_interval,
+    variance_within,
+)
+from servetwin.app.verdict.same_load import broke_off, endpoint_differences, require_same_load
+from servetwin.sim.records.metrics import figure, measured
+from servetwin.sim.records.run import Run, RunKind
+from servetwin.workloads.errors import LoadTestError, did_you_mean
+from servetwin.workloads.key_values import key_values
+from servetwin.workloads.request import CANCELLED_BY_TEST
+
+FINISHED = "finished"
+"""The share of the requests that finished: a server that refuses half of them is not faster."""
+
+GATE_LIMITS: Mapping[str, float] = {**DEFAULT_LIMITS, FINISHED: 0.01}
+"""How much worse than its baseline a metric may be, as a share of the baseline."""
+
+MORE_IS_BETTER = (THROUGHPUT, FINISHED)
+_SHORT = {
+    metric.replace(THROUGHPUT, "throughput").replace("_s.", ".").removesuffix(".mean"): metric
+    for metric in (*METRICS, FINISHED)
+}
+"""Metrics by their names on the command line: ``ttft`` for ``ttft_s.mean``, ``ttft.p90``."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricChange:
+    """One metric of the baselines and of the runs: means, in its own unit; None if undefined.
+
+    ``change`` is run / baseline - 1, ``low`` to ``high`` its confidence interval. ``limit`` is the
+    share of the baseline by which the metric may be worse; ``smallest`` is the change for the worse
+    from which runs like these would have been refuted. ``faster`` says that the whole interval is
+    better than the baseline.
+    """
+
+    metric: str
+    baseline: float | None
+    run: float | None
+    change: float | None
+    low: float | None
+    high: float | None
+    limit: float | None
+    smallest: float | None
+    faster: bool
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Every metric of ``METRICS`` and ``FINISHED``; the kind and the numbers of the runs.
+
+    ``doubts`` say why these runs cannot judge, and what would help.
+    """
+
+    metrics: tuple[MetricChange, ...]
+    kind: RunKind
+    baselines: int
+    runs: int
+    doubts: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+    """What was asked of the endpoints otherwise, where that is allowed."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict: all metrics with a limit hold, one is refuted, or neither."""
+        return verdict((row.outcome for row in self.metrics), self.doubts)
+
+    def named(self, outcome: Outcome) -> list[str]:
+        """Return the metrics with this outcome."""
+        return [row.metric for row in self.metrics if row.outcome == outcome]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the gate for JSON."""
+        return {"outcome": self.outcome, "holds": self.outcome == "holds", **asdict(self)}
+
+
+def parse_limits(text: str, where: str = "--allow") -> dict[str, float]:
+    """Read limits: ``tpot=5%,ttft.p90=10%``, shares of the baseline by which a metric may be worse.
+
+    Raises ``LoadTestError`` naming the part that cannot be read.
+    """
+    limits = {}
+    form = "METRIC=SHARE; write for example tpot=5%,ttft.p90=10%"
+    for name, share in key_values(text, where, LoadTestError, form).items():
+        if name not in _SHORT:
+            raise LoadTestError(f"{where}: unknown metric {name!r}; {did_you_mean(name, _SHORT)}")
+        try:
+            limit = float(share.removesuffix("%")) / (100 if share.endswith("%") else 1)
+        except ValueError:
+            limit = math.nan
+        if not 0 < limit < 1:
+            raise LoadTestError(
+                f"{where}: {name}={share}: not a share such as 5%, above 0, below 1"
+            )
+        limits[_SHORT[name]] = limit
+    if not limits:
+        raise LoadTestError(f"{where} {text!r}: no limit; {form}")
+    return limits
+
+
+def judge(
+    baselines: Mapping[str, Run],
+    runs: Mapping[str, Run],
+    limits: Mapping[str, float] = GATE_LIMITS,
+    *,
+    asked_alike: bool = True,
+) -> Gate:
+    """Judge runs against baselines of the same load; both by the name that a message gives them.
+
+    Unless they must be ``asked_alike``, the same requests may have gone to another model or API, or
+    with other bodies. Raises ``LoadTestError`` for runs that cannot be compared: another trace,
+    rate or setting.
+    """
+    (first, reference), *others = [*baselines.items(), *runs.items()]
+    for name, run in others:
+        require_same_load(first, reference, name, run, asked_alike=asked_alike)
+    both = [endpoint_differences(first, reference, name, run) for name, run in others]
+    ours, theirs = list(baselines.values()), list(runs.values())
+    metrics = [metric_change(metric, ours, theirs, limits.get(metric)) for metric in METRICS]
+    rows = (*metrics, _finished(ours, theirs, limits.get(FINISHED)))
+    doubts = (*_doubts({**baselines, **runs}, ours, theirs), *_drift(ours, limits))
+    differences = tuple(chain.from_iterable(both)) if reference.kind == "loadtest" else ()
+    return Gate(rows, reference.kind, len(ours), len(theirs), doubts, differences)
+
+
+def _doubts(named: Mapping[str, Run], ours: Sequence[Run], theirs: Sequence[Run]) -> Iterator[str]:
+    """Yield why the runs cannot judge; a run whose requests failed is judged by that."""
+    for name, run in named.items():
+        if broke_off(run):
+            yield f"{name} was broken off before all was sent; measure it again"
+    yield from limited_clients([*ours, *theirs])
+    yield from too_few(min(len(_counted(run)) for run in theirs), "counted")
+    yield from too_few(min(len(_served(run)) for run in ours), "finished")
+
+
+def _counted(run: Run) -> pd.DataFrame:
+    """Return the requests of which an answer was wanted, warm-up left out."""
+    requests = measured(run.requests)
+    return requests[requests["error"] != CANCELLED_BY_TEST]
+
+
+def _served(run: Run) -> pd.DataFrame:
+    requests = measured(run.requests)
+    return requests[requests["status"] == "finished"]
+
+
+def _drift(baselines: Sequence[Run], limits: Mapping[str, float]) -> Iterator[str]:
+    """Yield the doubt about baselines that differ by more than a limit, by its worst metric."""
+    found = []
+    for metric, limit in limits.items():
+        values = [value for run in baselines if (value := _value(run, metric))]
+        if values and (apart := max(values) / min(values) - 1) > limit:
+            found.append((apart / limit, metric, apart, limit))
+    if found:
+        _, metric, apart, limit = max(found)
+        name = next(short for short, long in _SHORT.items() if long == metric)
+        yield (
+            f"the machine drifted: the baselines are {apart:.1%} apart in {name}, more than its "
+            f"limit of {limit:.1%}; let nothing else run there, and measure again in turns (A/B/A)"
+        )
+
+
+def _value(run: Run, metric: str) -> float | None:
+    """Return a figure of a run: of the median replication where it has replications."""
+    if metric == FINISHED:
+        counted = len(_counted(run))
+        return len(_served(run)) / counted if counted else None
+    if drawn := run.extra.get("intervals", {}).get(metric):
+        return float(drawn["median"])
+    return figure(run.summary(), metric)
+
+
+def metric_change(
+    metric: str, baselines: Sequence[Run], runs: Sequence[Run], limit: float | None
+) -> MetricChange:
+    """Judge one of ``METRICS``; without a limit it only informs."""
+    sides = [[_value(run, metric) for run in side] for side in (baselines, runs)]
+    known = [[value for value in side if value] for side in sides]
+    parts = [_between(known), _within(metric, baselines, runs)] if all(known) else []
+    chance = max(filter(None, parts), key=lambda part: part.value, default=None)
+    return _judged(metric, known, chance, limit)
+
+
+def _finished(baselines: Sequence[Run], runs: Sequence[Run], limit: float | None) -> MetricChange:
+    """Judge the share of finished requests, whose chance is that of a binomial share."""
+    counts = [sum(len(_counted(run)) for run in side) for side in (baselines, runs)]
+    served = [sum(len(_served(run)) for run in side) for side in (baselines, runs)]
+    found = _judged(FINISHED, *_shares(served, counts), limit)
+    if limit is None or not served[0]:
+        return found
+    for lost in range(counts[1]):
+        less = _judged(FINISHED, *_shares([served[0], counts[1] - lost], counts), limit)
+        if less.outcome == "refuted":
+            return replace(found, smallest=-(less.change or 0.0))
+    return replace(found, smallest=None)
+
+
+def _shares(
+    served: Sequence[int], counts: Sequence[int]
+) -> tuple[list[list[float]], RelativeVariance]:
+    """Return the shares that are not 0, and the variance of their ratio."""
+    pairs = [(part / count, count) for part, count in zip(served, counts, strict=True) if part]
+    chance = sum((1 - share) / (share * count) for share, count in pairs)
+    known = [[part / count] if part else [] for part, count in zip(served, counts, strict=True)]
+    return known, RelativeVariance(chance, math.inf)
+
+
+def _between(sides: Sequence[Sequence[float]]) -> RelativeVariance | None:
+    """Return the variance of the ratio of two means by how the runs of each side differ."""
+    freedom = sum(len(side) - 1 for side in sides)
+    if not freedom:
+        return None
+    squares = sum((value / fmean(side) - 1) ** 2 for side in sides for value in side)
+    return RelativeVariance(squares / freedom * sum(1 / len(side) for side in sides), freedom)
+
+
+def _within(metric: str, baselines: Sequence[Run], runs: Sequence[Run]) -> RelativeVariance | None:
+    """Return the variance of the ratio of two means by the chance within the runs.
+
+    A pair's variance is that of both its runs, taken as equally large: the mean of n baselines and
+    of m runs has (1 / n + 1 / m) / 2 of it.
+    """
+    pairs = [
+        found
+        for ours, theirs in product(map(_served, baselines), map(_served, runs))
+        if (found := variance_within(metric, ours, theirs))
+    ]
+    drawn = [_of_draws(run, metric) for run in (*baselines, *runs)]
+    share = 1 / len(baselines) + 1 / len(runs)
+    if all(one is not None for one in drawn):
+        return RelativeVariance(fmean(filter(None, drawn)) * share, math.inf)
+    if not pairs:
+        return None
+    freedom = fmean(one.freedom for one in pairs) * min(len(baselines), len(runs))
+    return RelativeVariance(fmean(one.value for one in pairs) * share / 2, freedom)
+
+
+def _of_draws(run: Run, metric: str) -> float | None:
+    """Return the relative Monte-Carlo variance of a replay that kept its replications."""
+    drawn = run.extra.get("intervals", {}).get(metric)
+    return (drawn["standard_error"] / drawn["median"]) ** 2 if drawn else None
+
+
+def _judged(
+    metric: str,
+    known: Sequence[Sequence[float]],
+    chance: RelativeVariance | None,
+    limit: float | None,
+) -> MetricChange:
+    baseline, run = (fmean(side) if side else None for side in known)
+    sign = -1 if metric in MORE_IS_BETTER else 1
+    change = low = high = smallest = outcome = None
+    if baseline and run:
+        change = run / baseline - 1
+        if chance:
+            low, high = ratio_interval(run / baseline, [chance])
+    if limit is not None:
+        outcome = _outcome(low, high, limit, sign)
+        if baseline and not run:
+            outcome = "refuted"
+    if limit is not None and low is not None and high is not None:
+        width = math.sqrt((1 + high) / (1 + low))
+        smallest = abs((1 + sign * limit) * width**sign - 1)
+    faster = low is not None and high is not None and (low > 0 if sign < 0 else high < 0)
+    return MetricChange(metric, baseline, run, change, low, high, limit, smallest, faster, outcome)
+
+
+def _outcome(low: float | None, high: float | None, limit: float, sign: int) -> Outcome:
+    """Return the outcome; ``sign`` is that of a change for the worse."""
+    if low is None or high is None:
+        return "cannot tell"
+    best, worst = (low, high) if sign > 0 else (-high, -low)
+    if worst <= limit:
+        return "holds"
+    return "refuted" if best > limit else "cannot tell"

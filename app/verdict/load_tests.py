@@ -1,0 +1,130 @@
+"""Load tests of one load, repeated until they decide or the time for them is spent.
+
+Each is kept on disk as soon as it has ended, and lies between two pulses of the machine.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from servetwin.app.calibration.calibrator import Calibrator, ReportProgress
+from servetwin.app.verdict.claims import Comparison
+from servetwin.app.verdict.drift import Pulses, drift_doubt
+from servetwin.loadtest.run.client import run_load_test
+from servetwin.sim.records.run import SUMMARY, Files, NotSaved, Run, load_run, save_files
+from servetwin.workloads.errors import EndedEarly
+from servetwin.workloads.trace import Trace
+
+_PULSES = "pulses_s"
+
+Judge = Callable[[list[Run]], Comparison]
+"""Compares a prediction with the load tests so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedTests:
+    """Sends loads to the endpoint of ``calibrator``.
+
+    At least ``repeats`` load tests of each run, and more until the verdict is decided or the next
+    would end later than ``minutes`` after the first began.
+    """
+
+    calibrator: Calibrator
+    pulses: Pulses
+    repeats: int
+    minutes: float
+    report_progress: ReportProgress
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+    def run(
+        self,
+        trace: Trace,
+        label: str,
+        name: str,
+        judge: Judge,
+        measured: list[Run],
+        at: Path | None,
+    ) -> Comparison:
+        """Send ``trace`` until ``judge`` decides; append to ``measured``, return the judgement.
+
+        ``name`` gives the prompts, other ones in each load test; ``at`` is the folder of all.
+        """
+        began_s, longest_s = self.clock(), 0.0
+        pulse_s = self.pulses.take_s()
+        while True:
+            spent_s = self.clock() - began_s
+            if len(measured) >= self.repeats:
+                comparison = judge(measured)
+                if (
+                    comparison.outcome != "cannot tell"
+                    or (comparison.doubts and not comparison.may_be_cleared)
+                    or comparison.vague  # more load tests would not change that
+                    or spent_s + longest_s > 60 * self.minutes
+                ):
+                    return comparison
+            done = len(measured)
+            self.report_progress(f"load test {done + 1} {label}")
+            run = self._send(trace, name, done + 1, at)
+            before_s, pulse_s = pulse_s, self.pulses.take_s()
+            run.meta[_PULSES] = [before_s, pulse_s]
+            measured.append(run)
+            if at:
+                keep(at / f"measured-{done + 1}", run.files, self.report_progress)
+            longest_s = max(longest_s, self.clock() - began_s - spent_s)
+
+    def _send(self, trace: Trace, name: str, number: int, at: Path | None) -> Run:
+        """Send the trace once, with prompts of its own.
+
+        The prompts share prefixes as those of the trace do, but none with another load test, or a
+        prefix cache would find them.
+        """
+        endpoint = self.calibrator.endpoint.salted(name, number)
+        run = run_load_test(endpoint, self.calibrator.as_counted(trace))
+        require_complete(run, at and at / "interrupted")
+        return run
+
+
+def drift_doubts(baseline_s: float, measured: Sequence[Run]) -> list[str]:
+    """Return why the load tests say nothing about a profile, by the pulses beside them."""
+    pulses_s = [pulse_s for run in measured for pulse_s in run.meta.get(_PULSES, ())]
+    doubt = drift_doubt(baseline_s, pulses_s)
+    return [doubt] if doubt else []
+
+
+def keep(folder: Path, files: Callable[[], Files], report_progress: ReportProgress) -> None:
+    """Write files at once, so that an interruption cannot lose them."""
+    try:
+        save_files(folder, files)
+    except NotSaved as error:
+        report_progress(str(error))
+
+
+def kept_runs(at: Path) -> list[Run]:
+    """Return the load tests that were done before an interruption, in order."""
+    runs: list[Run] = []
+    while (at / f"measured-{len(runs) + 1}" / SUMMARY).exists():
+        runs.append(load_run(at / f"measured-{len(runs) + 1}"))
+    return runs
+
+
+def require_complete(run: Run, keep: Path | None) -> None:
+    """Raise ``EndedEarly`` for a load test that was cut short, once its records are in ``keep``."""
+    counts = run.summary()["requests"]
+    if counts["finished"] == counts["total"]:
+        return
+    delivered = run.extra["delivered"]
+    raise EndedEarly(
+        f"the load test ended early: {counts['finished']} of {counts['total']} requests finished"
+        + (f" ({delivered['stopped']})" if delivered["stopped"] else "")
+        + (f"; failures {delivered['failures']}" if delivered["failures"] else "")
+        + (_kept(run, keep) if keep else "")
+    )
+
+
+def _kept(run: Run, folder: Path) -> str:
+    """Where its records are now, to end a sentence."""
+    try:
+        return f"; records in {run.save(folder)}"
+    except NotSaved as error:
+        return f"; {error}"

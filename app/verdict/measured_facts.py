@@ -1,0 +1,126 @@
+"""What a measured run tells of the causes of its latencies, beside the latencies."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from servetwin.app.calibration.calibrator import ServerLog
+from servetwin.policies.step_record import StepRecord, lasted_s
+from servetwin.sim.records.run import Run, RunError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
+
+_MEASURED = ("sent_s", "prompt_tokens", "output_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredFacts:
+    """The parts of ``run`` that were measured, by the request ids of ``requests``; None if unknown.
+
+    ``requests`` are those of the trace that were answered, ``received_s`` the moments at which the
+    scheduler had them, ``emitted_s`` those at which the steps of the first and of the last token
+    ended; moments are on the clock of the run.
+    """
+
+    run: Run
+    requests: tuple[Request, ...]
+    cached_tokens: Mapping[str, int] | None = None
+    admission: Sequence[str] | None = None
+    received_s: Mapping[str, float] | None = None
+    steps: Sequence[StepRecord] | None = None
+    emitted_s: Mapping[str, tuple[float, float]] | None = None
+
+    @property
+    def answered(self) -> pd.DataFrame:
+        """The rows of the answered requests, by request id."""
+        ids = [request.request_id for request in self.requests]
+        return self.run.requests.set_index("request_id").loc[ids]
+
+    def trace(self, *, sent: bool, lengths: bool) -> Trace:
+        """Return the requests with measured send times, and with measured lengths, or as traced.
+
+        A prompt of shared blocks keeps its length.
+        """
+        columns = (self.answered[name].tolist() for name in _MEASURED)
+        requests = []
+        for request, sent_s, prompt, output in zip(self.requests, *columns, strict=True):
+            if sent:
+                request = replace(request, arrival_s=sent_s, parent_id=None, delay_s=None)
+            if lengths:
+                prompt = request.prompt_tokens if request.prefix_block_ids else prompt
+                request = replace(request, prompt_tokens=prompt, output_tokens=output)
+            requests.append(request)
+        requests.sort(key=lambda one: one.arrival_s)
+        return Trace(tuple(requests), str(self.run.scenario.get("trace", "measured run")))
+
+
+def measured_facts(run: Run, trace: Trace, log: ServerLog | None = None) -> MeasuredFacts:
+    """Return what ``run``, of the requests of ``trace``, and the log of its server tell.
+
+    Raises ``RunError`` where no request was answered.
+    """
+    rows = run.requests
+    answered = rows[(rows["status"] == "finished") & (rows["output_tokens"] > 0)]
+    ids = set(answered["request_id"])
+    requests = tuple(request for request in trace if request.request_id in ids)
+    if not requests:
+        raise RunError("no request of the measured run was answered")
+    if log is not None:
+        return _with_log(MeasuredFacts(run, requests), log)
+    hits = dict(zip(answered["request_id"], answered["cached_tokens"].astype(int), strict=True))
+    known = answered[answered["queue_s"].notna()]
+    admitted = (known["sent_s"] + known["queue_s"]).sort_values(kind="stable").index
+    return MeasuredFacts(
+        run,
+        requests,
+        hits if any(hits.values()) else None,
+        known.loc[admitted, "request_id"].tolist() if len(known) == len(answered) else None,
+    )
+
+
+def _with_log(facts: MeasuredFacts, log: ServerLog) -> MeasuredFacts:
+    """Return the facts with what the step log has of this run, on the clock of the run."""
+    run = facts.run
+    zero_s = float(run.meta["clock_zero_perf_counter_s"]) - log.clock_zero_s
+    ids = dict(zip(run.requests["response_id"], run.requests["request_id"], strict=True))
+    received_s = {
+        ids[seq.request_id]: seq.arrival_s - zero_s for seq in log.arrivals if seq.request_id in ids
+    }
+    ours = [place for place, one in enumerate(log.steps) if any(e[0] in ids for e in one.entries)]
+    if not ours:
+        raise RunError("the step log has no step of this load test")
+    steps = [replace(step, now_s=step.now_s - zero_s) for step in log.steps[ours[0] : ours[-1] + 1]]
+    admitted = dict.fromkeys(ids[e[0]] for step in steps for e in step.entries if e[0] in ids)
+    hits = {ids[name]: cached for step in steps for name, cached in step.hits if name in ids}
+    return replace(
+        facts,
+        cached_tokens=hits,
+        admission=list(admitted),
+        received_s=received_s,
+        steps=steps,
+        emitted_s=_emitted_s(facts.answered, steps),
+    )
+
+
+def _emitted_s(
+    answered: pd.DataFrame, steps: Sequence[StepRecord]
+) -> dict[str, tuple[float, float]]:
+    """Return when the steps of the first and of the last token of each request ended.
+
+    A static batch goes on with sequences that have all their tokens; those steps do not count.
+    """
+    lengths = answered.set_index("response_id")[["prompt_tokens", "output_tokens"]]
+    wanted = dict(zip(lengths.index, lengths.itertuples(index=False), strict=True))
+    first_s: dict[str, float] = {}
+    last_s: dict[str, float] = {}
+    for step, took_s in zip(steps, lasted_s(steps), strict=True):
+        ended_s = step.now_s + took_s
+        for name, start, tokens, _ in step.entries:
+            if name not in wanted or start >= sum(wanted[name]) - 1:
+                continue
+            last_s[name] = ended_s
+            if start + tokens >= wanted[name].prompt_tokens:
+                first_s.setdefault(name, ended_s)
+    ids = zip(answered["response_id"], answered.index, strict=True)
+    return {mine: (first_s[name], last_s[name]) for name, mine in ids if name in first_s}

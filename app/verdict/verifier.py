@@ -1,0 +1,225 @@
+"""Verify a profile on one endpoint: forecast, then load-test, then judge.
+
+A forecast is made and written down before the first load test, with a profile that is frozen from
+then on; a load test never changes what was predicted. Each load is tested until the measurements
+decide, or the time for it is spent.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from servetwin.app.calibration.calibrator import Calibrator, ReportProgress
+from servetwin.app.verdict.capacity import (
+    SATURATION,
+    Saturation,
+    compare_capacity,
+    is_near_saturation,
+    latency_limits,
+    require_admitting_all,
+    require_saturation,
+)
+from servetwin.app.verdict.claims import (
+    Comparison,
+    compare,
+    judgeable,
+)
+from servetwin.app.verdict.drift import Pulses
+from servetwin.app.verdict.forecast import (
+    FORECAST,
+    Forecast,
+    LevelForecast,
+    make_forecast,
+    read_forecast,
+)
+from servetwin.app.verdict.load_tests import RepeatedTests, drift_doubts, keep, kept_runs
+from servetwin.app.verdict.measured_facts import measured_facts
+from servetwin.app.verdict.power import REPLICATIONS as REPLICATIONS_OF_A_CHANGE
+from servetwin.app.verdict.power import refutable_change
+from servetwin.app.verdict.verification import Level, Plan, Verification
+from servetwin.app.verdict.why import Waterfall, explain_error
+from servetwin.sim.experiments.capacity import all_at_once
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.records.run import Files, Run, save_files, within
+from servetwin.sim.records.steady_part import WHOLE_RUN
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.profile import Profile
+from servetwin.workloads.errors import EndedEarly, LoadTestError
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """Verifies one endpoint; ``out`` takes the folder of the verification, named by its policies.
+
+    ``resume`` goes on with the forecast and the load tests that ``out`` has, ``profile`` judges a
+    profile that exists instead of calibrating one.
+    """
+
+    calibrator: Calibrator
+    trace: Trace
+    plan: Plan
+    report_progress: ReportProgress
+    out: Path | None = None
+    profile: Profile | None = None
+    resume: bool = False
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+    def run(self) -> Verification:
+        """Forecast, test and judge every load.
+
+        Raises ``LoadTestError`` for requests that the endpoint cannot take, ``EngineError`` or
+        ``EndedEarly`` when it fails on the way, ``RunError`` for a forecast that was changed. What
+        was done until then is in ``out``.
+        """
+        if self.calibrator.endpoint.max_model_len is not None:
+            _require_fits(self.trace, self.calibrator.endpoint.max_model_len)
+        pulses = Pulses(self.calibrator)
+        forecast = self._kept_forecast() or self._new_forecast(pulses)
+        plan = self.plan
+        tests = RepeatedTests(
+            self.calibrator, pulses, plan.repeats, plan.minutes, self.report_progress, self.clock
+        )
+        saturation = self._saturate(forecast, tests)
+        levels = [self._test(level, forecast, tests, saturation) for level in forecast.levels]
+        return Verification(forecast, levels, self.calibrator.check_decisions(), saturation)
+
+    def _kept_forecast(self) -> Forecast | None:
+        if not (self.resume and self.out):
+            return None
+        kept = [path.parent for path in sorted(self.out.glob(f"*/{FORECAST}"))]
+        if self.calibrator.policy_name:
+            kept = [folder for folder in kept if folder.name == self.calibrator.policy_name]
+        if not kept:
+            return None
+        if len(kept) > 1:
+            raise LoadTestError(
+                f"--resume: {self.out} has {len(kept)} forecasts; give a folder with one"
+            )
+        self.report_progress(f"going on with the forecast in {kept[0]}")
+        return read_forecast(kept[0], self.trace)
+
+    def _new_forecast(self, pulses: Pulses) -> Forecast:
+        if self.profile is None:
+            self.calibrator.identify(self.plan.rounds, self.trace)
+            _require_running(self.calibrator)
+        profile = self.profile or self.calibrator.profile()
+        _require_fits(self.trace, profile.policy_config().max_model_len)
+        plan = self.plan
+        forecast = make_forecast(
+            self.trace,
+            profile,
+            plan.utilisations,
+            replications=plan.replications,
+            seed=plan.seed,
+            pulse_s=pulses.baseline_s(),
+        )
+        if folder := self._folder(forecast):
+            for stale in [
+                *folder.glob("at-*/measured-*"),
+                *folder.glob(f"{SATURATION}/measured-*"),
+            ]:
+                shutil.rmtree(stale)  # Load tests of an earlier forecast say nothing about this.
+            keep(folder, lambda: forecast.files(folder), self.report_progress)
+        return forecast
+
+    def _saturate(self, forecast: Forecast, tests: RepeatedTests) -> Saturation | None:
+        """Measure the capacity of the engine, if a load is near the predicted one.
+
+        It stays as it is once a load was sent at a share of it.
+        """
+        near = [level for level in forecast.levels if is_near_saturation(level.utilisation)]
+        if not near:
+            return None
+        require_admitting_all(forecast.config)
+        folder = self._folder(forecast)
+        at = folder and folder / SATURATION
+        measured = kept_runs(at) if self.resume and at else []
+
+        def judge(measured: list[Run]) -> Comparison:
+            doubts = drift_doubts(forecast.pulse_s, measured)
+            return compare_capacity(forecast.capacity_per_s, measured, doubts)
+
+        if self.resume and folder and any(kept_runs(folder / level.folder) for level in near):
+            require_saturation(measured, folder)
+            return Saturation(measured, judge(measured))
+        load = all_at_once(self.trace)
+        label = f"of the capacity: {len(load)} requests at once"
+        comparison = tests.run(load, label, SATURATION, judge, measured, at)
+        return Saturation(measured, comparison)
+
+    def _test(
+        self,
+        level: LevelForecast,
+        forecast: Forecast,
+        tests: RepeatedTests,
+        saturation: Saturation | None,
+    ) -> Level:
+        """Send the trace until the verdict is decided or the time is spent."""
+        folder = self._folder(forecast)
+        at = folder and folder / level.folder
+        measured = kept_runs(at) if self.resume and at else []
+        limits, sent = self.plan.limits, level.trace
+        near = saturation is not None and is_near_saturation(level.utilisation)
+        if saturation and near:
+            limits = latency_limits(limits)
+            sent = at_rate(self.trace, level.utilisation * saturation.measured_per_s)
+        label = (
+            f"at {100 * level.utilisation:.0f} % of {'the measured ' if near else ''}capacity: "
+            f"{len(sent)} requests at {sent.rate_per_s:.2f}/s, {sent.span_s:.0f} s"
+        )
+
+        def judge(measured: list[Run]) -> Comparison:
+            doubts = drift_doubts(forecast.pulse_s, measured)
+            return compare(
+                level.intervals, measured, limits, requests=level.requests, doubts=doubts
+            )
+
+        comparison = tests.run(sent, label, level.folder, judge, measured, at)
+        refutable = refutable_change(
+            level,
+            forecast.profile,
+            comparison,
+            limits,
+            equal_utilisation=near,
+            seed=self.plan.seed,
+            replications=min(REPLICATIONS_OF_A_CHANGE, self.plan.replications),
+        )
+        why = self._explain(level, sent, measured, forecast) if self.plan.why else None
+        return Level(level, sent, measured, comparison, refutable, why)
+
+    def _explain(
+        self, level: LevelForecast, sent: Trace, measured: list[Run], forecast: Forecast
+    ) -> Waterfall:
+        """Return the causes of the error of the first load test whose client kept up."""
+        run = judgeable(measured)[0]
+        self.report_progress(f"explaining the error at {100 * level.utilisation:.0f} %")
+        means = {
+            name: level.intervals[f"{name}.mean"].value
+            for name in LATENCIES
+            if f"{name}.mean" in level.intervals
+        }
+        facts = measured_facts(run, sent, self.calibrator.server_log())
+        scenario = Scenario(forecast.config, forecast.profile)
+        return explain_error(means, scenario, facts, seed=self.plan.seed)
+
+    def _folder(self, forecast: Forecast) -> Path | None:
+        return self.out and self.out / forecast.config.name
+
+
+def _require_running(calibrator: Calibrator) -> None:
+    if calibrator.stopped:
+        raise EndedEarly(f"calibration ended early: {calibrator.stopped}")
+
+
+def _require_fits(trace: Trace, longest: int) -> None:
+    too_long = sum(request.total_tokens > longest for request in trace)
+    if too_long:
+        raise LoadTestError(
+            f"{trace.source}: {too_long} of {len(trace)} requests are longer than the {longest} "
+            "tokens that the endpoint takes; shorten them with --prompt-scale and --output-scale"
+        )

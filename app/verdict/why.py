@@ -1,0 +1,308 @@
+"""Why a prediction differs: what was predicted is replaced by what was measured, part by part.
+
+Each part stays replaced while the next ones are: the change of the error that it brings is its
+effect, the effects sum up, and what no part explains is left.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from servetwin.app.calibration.recorded import FEWEST
+from servetwin.app.verdict.measured_facts import MeasuredFacts
+from servetwin.loadtest.recorded.formats import engine_stamps
+from servetwin.sim.experiments.imposed import Imposed, simulate_imposed
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.experiments.stamp_fit import REQUEST_S, fit_stamps
+from servetwin.sim.records.metrics import LATENCIES, derive
+from servetwin.sim.records.run import Files, Run, RunError
+from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
+
+WHY = "why.json"
+"""The file of a run folder that holds a waterfall."""
+_SAME = 1e-9
+_TOKENS = ["first_token_s", "last_token_s"]
+_COARSE = tuple(2 ** (place / 8) for place in range(-8, 9))
+_FINE = tuple(2 ** (place / 32) for place in range(-3, 4))
+"""Factors on the stated KV tokens that are tried, and on the best of these."""
+_MOST_ROUNDS = 3
+_CLEARLY_BETTER = 0.8
+"""Another KV memory explains the stamps only where it lowers their spread below this share."""
+
+Errors = Mapping[str, float]
+"""Relative errors of the mean latencies, by name (``LATENCIES``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A part that was replaced: the errors from then on, and what was measured.
+
+    ``errors`` is None where the part was not measured; ``note`` says what is known of it.
+    """
+
+    name: str
+    errors: Errors | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """The errors of a prediction and the causes in the order in which they were replaced."""
+
+    predicted: Errors
+    causes: tuple[Cause, ...]
+
+    @property
+    def left(self) -> Errors:
+        """The errors that no measured part explains."""
+        return [self.predicted, *(one.errors for one in self.causes if one.errors)][-1]
+
+    def effects(self) -> Iterator[tuple[Cause, Errors | None]]:
+        """Yield each cause and its share of the error; None where it was not measured."""
+        before = self.predicted
+        for cause in self.causes:
+            if cause.errors is None:
+                yield cause, None
+                continue
+            yield cause, {name: before[name] - cause.errors[name] for name in before}
+            before = cause.errors
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the errors, the effects and what is left, for JSON."""
+        return {
+            "predicted": dict(self.predicted),
+            "causes": [
+                {**asdict(cause), "effect": effect and dict(effect)}
+                for cause, effect in self.effects()
+            ],
+            "left": dict(self.left),
+        }
+
+    def files(self) -> Files:
+        """Yield the file of a run folder."""
+        yield WHY, json.dumps(self.as_dict(), indent=1).encode()
+
+
+def read_waterfall(folder: Path) -> Waterfall | None:
+    """Return the waterfall that a folder holds; None without one.
+
+    Raises ``RunError`` for a damaged file.
+    """
+    path = folder / WHY
+    if not path.exists():
+        return None
+    try:
+        record = json.loads(path.read_text())
+        causes = [Cause(one["name"], one["errors"], one["note"]) for one in record["causes"]]
+        return Waterfall(record["predicted"], tuple(causes))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path}: not a readable waterfall ({error})") from error
+
+
+def explain_error(
+    predicted: Mapping[str, float],
+    scenario: Scenario,
+    facts: MeasuredFacts,
+    *,
+    seed: int = 0,
+    on_simulation: Callable[[int], None] = lambda done: None,
+) -> Waterfall:
+    """Replace the parts of a prediction by what ``facts`` measured, one at a time.
+
+    ``predicted`` has the mean latencies that were predicted, in seconds. Where no step was recorded
+    the step times are fitted to the stamps, which takes seconds; ``on_simulation`` receives the
+    number of its simulations.
+    """
+    replacing = _Replacing(scenario, facts, seed, on_simulation)
+    start = replacing.errors_of(predicted)
+    return Waterfall(start, tuple(replacing.causes(start)))
+
+
+@dataclass
+class _Replacing:
+    """The parts that are replaced so far."""
+
+    scenario: Scenario
+    facts: MeasuredFacts
+    seed: int
+    on_simulation: Callable[[int], None]
+    imposed: Imposed = field(default_factory=Imposed)
+    sent: bool = False
+    lengths: bool = False
+
+    def __post_init__(self) -> None:
+        self._scheduled_s = self.facts.answered["scheduled_s"]
+        self._measured = {
+            name: float(self.facts.answered[name].mean())
+            for name in LATENCIES
+            if self.facts.answered[name].notna().any()
+        }
+        self._is_inside = engine_stamps.stamped(self.facts.run)
+
+    def errors_of(self, means_s: Mapping[str, float]) -> Errors:
+        """Return the relative errors of mean latencies."""
+        return {
+            name: means_s[name] / measured - 1
+            for name, measured in self._measured.items()
+            if measured > 0 and name in means_s
+        }
+
+    def causes(self, predicted: Errors) -> Iterator[Cause]:
+        """Replace one part after the other."""
+        facts, single = self.facts, self._errors()
+        if any(abs(single[name] - predicted[name]) > _SAME for name in single):
+            yield Cause("one simulation", single, "instead of the median of many")
+        self.sent = True
+        late_s = (facts.answered["sent_s"] - self._scheduled_s).quantile(0.99)
+        yield Cause("send times", self._errors(), f"p99 {1e3 * late_s:.3g} ms late")
+        self.lengths = True
+        yield Cause("lengths", self._errors(), self._changed_lengths())
+        yield self._way_in()
+        yield self._prefix_hits()
+        yield self._admission()
+        yield from self._steps() if facts.steps else self._stamps()
+
+    def _errors(self) -> Errors:
+        run = self._simulated()
+        return self.errors_of({name: float(run.requests[name].mean()) for name in LATENCIES})
+
+    def _simulated(self) -> Run:
+        """Simulate with what is replaced so far; latencies count from the scheduled arrivals."""
+        trace = self.facts.trace(sent=self.sent, lengths=self.lengths)
+        if self.imposed.at_scheduler:
+            received_s = self.facts.received_s or {}
+            arrivals = [replace(one, arrival_s=received_s[one.request_id]) for one in trace]
+            trace = replace(trace, requests=tuple(sorted(arrivals, key=lambda r: r.arrival_s)))
+        run = simulate_imposed(trace, self.scenario, self.imposed, self.seed)
+        rows = run.requests.set_index("request_id")
+        rows["scheduled_s"] = self._scheduled_s
+        if self.imposed.at_step_end:
+            rows[_TOKENS] += self._way_out_s()
+        return replace(run, requests=derive(rows.reset_index()))
+
+    def _changed_lengths(self) -> str:
+        rows = self.facts.answered
+        asked = np.array([[r.prompt_tokens, r.output_tokens] for r in self.facts.requests])
+        answered = rows[["prompt_tokens", "output_tokens"]].to_numpy(int)
+        changed = int((asked != answered).any(axis=1).sum())
+        return f"{changed} of {len(asked)} requests had others"
+
+    def _way_in(self) -> Cause:
+        received_s = self.facts.received_s
+        name = "way to the scheduler"
+        if self._is_inside:
+            return Cause(name, self._errors(), "none: the stamps are inside the engine")
+        if received_s is None:
+            return Cause(name, None, "the server's log is not known")
+        if missing := [r.request_id for r in self.facts.requests if r.request_id not in received_s]:
+            return Cause(name, None, f"request {missing[0]} is not in the server's log")
+        self.imposed = replace(self.imposed, at_scheduler=True)
+        sent_s = self.facts.answered["sent_s"]
+        took_s = np.mean([received_s[str(request)] - at for request, at in sent_s.items()])
+        return Cause(name, self._errors(), f"mean {1e3 * took_s:.3g} ms")
+
+    def _prefix_hits(self) -> Cause:
+        hits, name = self.facts.cached_tokens, "prefix hits"
+        may_hit = any(request.prefix_block_ids for request in self.facts.requests)
+        if hits is None and may_hit and self.scenario.policies.prefix_cache:
+            return Cause(name, None, "no hits were recorded")
+        found, prompts = sum((hits or {}).values()), self.facts.answered["prompt_tokens"].sum()
+        if hits is not None and (found or self.scenario.policies.prefix_cache):
+            self.imposed = replace(self.imposed, cached_tokens=hits)
+        return Cause(name, self._errors(), f"{found / prompts:.1%} of the prompt tokens")
+
+    def _admission(self) -> Cause:
+        admission, policies, name = self.facts.admission, self.scenario.policies, "admission order"
+        if admission is None:
+            return Cause(name, None, "not recorded")
+        if policies.victim == "lowest-priority":
+            return Cause(name, None, "cannot be imposed where victims are chosen by priority")
+        self.imposed = replace(self.imposed, admission=admission)
+        arrival = {request.request_id: at for at, request in enumerate(self.facts.requests)}
+        places = [arrival[one] for one in admission if one in arrival]
+        earlier = sum(later < place for place, later in pairwise(places))
+        return Cause(name, self._errors(), f"{earlier} requests were overtaken")
+
+    def _steps(self) -> Iterator[Cause]:
+        """Replace the steps by those of the log; its server stated its memory."""
+        yield Cause("KV tokens", self._errors(), f"{self.scenario.policies.kv_tokens}, as stated")
+        self.imposed = replace(self.imposed, steps=self.facts.steps)
+        yield Cause("step times", self._errors(), f"{len(self.facts.steps or ())} logged steps")
+        yield self._way_out()
+
+    def _way_out(self) -> Cause:
+        emitted_s, name = self.facts.emitted_s or {}, "way to the client"
+        if missing := [r.request_id for r in self.facts.requests if r.request_id not in emitted_s]:
+            return Cause(name, None, f"the tokens of {missing[0]} are not in the server's log")
+        self.imposed = replace(self.imposed, at_step_end=True)
+        took_s = self._way_out_s()["last_token_s"].mean()
+        return Cause(name, self._errors(), f"mean {1e3 * took_s:.3g} ms of last tokens")
+
+    def _way_out_s(self) -> pd.DataFrame:
+        """Return the seconds from the end of a step to its token at the client, by request id."""
+        ended_s = pd.DataFrame.from_dict(
+            dict(self.facts.emitted_s or {}), orient="index", columns=_TOKENS
+        )
+        return self.facts.answered[_TOKENS] - ended_s
+
+    def _stamps(self) -> Iterator[Cause]:
+        """Replace the memory, then the step times, by what fits the stamps of requests best."""
+        count = len(self.facts.requests)
+        if count < FEWEST:
+            note = f"{count} answered requests are too few for a fit; at least {FEWEST} are needed"
+            yield Cause("KV tokens", None, note)
+            yield Cause("step times", None, note)
+            return
+        found, stated = self._fitted(), self.scenario.policies.kv_tokens
+        note = f"no number explains the stamps better than {stated}"
+        for _ in range(_MOST_ROUNDS):  # step times that were fitted to a wrong memory mislead
+            if (best := self._best_kv_tokens(found)) == self.scenario.policies.kv_tokens:
+                break
+            note = f"about {best} explain the stamps better than {stated}"
+            policies = replace(self.scenario.policies, kv_tokens=best)
+            self.scenario = replace(self.scenario, policies=policies)
+            found = self._fitted()
+        yield Cause("KV tokens", self._errors(), note)
+        self.imposed = found
+        yield Cause("step times", self._errors(), "fitted to the stamps: no step was recorded")
+
+    def _fitted(self) -> Imposed:
+        """Return what is imposed, with step times and API latency that are fitted to the stamps."""
+        fit = fit_stamps(
+            self.facts.trace(sent=True, lengths=True),
+            self.scenario.policies,
+            self.facts.answered.reset_index(),
+            with_api=not self._is_inside,
+            seed=self.seed,
+            on_simulation=self.on_simulation,
+        )
+        by_name = dict(fit.coefficients)
+        api = ApiLatency(request_s=by_name.pop(REQUEST_S, 0.0))
+        return replace(self.imposed, step_time=LinearStepTime.of(by_name), api=api)
+
+    def _best_kv_tokens(self, imposed: Imposed) -> int:
+        """Return the KV tokens that explain the stamps clearly better, or those of the scenario."""
+        policies, spreads = self.scenario.policies, {}
+        best = stated = policies.kv_tokens
+        least = min(stated, max(request.total_tokens for request in self.facts.requests))
+        for factors in (_COARSE, _FINE):
+            for tokens in [int(factor * best) for factor in factors]:
+                if tokens >= least and tokens not in spreads:
+                    changed = replace(self.scenario, policies=replace(policies, kv_tokens=tokens))
+                    spreads[tokens] = self._spread(changed, imposed)
+            best = min(spreads, key=lambda tokens: spreads[tokens])
+        is_better = spreads[best] < _CLEARLY_BETTER * spreads[stated]
+        return best if is_better else stated
+
+    def _spread(self, scenario: Scenario, imposed: Imposed) -> float:
+        """Return the standard deviation of the logarithm of simulated / measured E2E latencies."""
+        other = replace(self, scenario=scenario, imposed=imposed)
+        simulated = other._simulated().requests.set_index("request_id")["e2e_s"]
+        ratios = np.log(simulated / self.facts.answered["e2e_s"])
+        return float(ratios[np.isfinite(ratios)].std())

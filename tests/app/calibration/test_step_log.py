@@ -1,0 +1,119 @@
+"""The whole loop on the tiny engine: calibrate, load-test, forecast, judge."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from servetwin.app.calibration import step_log as step_log_calibration
+from servetwin.app.calibration.step_log import StepLogCalibrator
+from servetwin.app.reports.report_folders import find_runs
+from servetwin.app.reports.verdict import as_json, summary_table, verdict_lines
+from servetwin.app.scenario.options.engine import EngineChoice
+from servetwin.app.scenario.settings import policies_named
+from servetwin.app.serving.engines import bundled_engine, engine_at
+from servetwin.app.verdict.claims import DEFAULT_LIMITS
+from servetwin.app.verdict.verification import Plan, Verification
+from servetwin.app.verdict.verifier import Verifier
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.records.run import load_run
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.workloads.errors import EngineError
+from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.transform import limit
+
+pytest.importorskip("torch")
+
+
+SMALL = PolicyConfig(kv_tokens=4_096, max_model_len=640, max_seqs=8)
+REQUESTS = 40
+
+
+@pytest.fixture(scope="module", params=["static+contiguous", "continuous+paged+prefix"])
+def found(request: pytest.FixtureRequest) -> Verification:
+    said: list[str] = []
+    config = policies_named(request.param, SMALL, "--policy")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        bundled_engine(config, EngineChoice("tiny")) as engine,
+    ):
+        patch.setattr(step_log_calibration, "LOAD_S", 2.0)
+        assert engine_at(engine.url).step_log.samefile(engine.step_log)
+        plan = Plan(minutes=0.0, replications=5, rounds=1, why=True)
+        calibrator = StepLogCalibrator(engine, plan.seed, said.append)
+        trace = limit(sample_trace(), REQUESTS)
+        verification = Verifier(calibrator, trace, plan, said.append).run()
+    assert [line.partition(" ")[0] for line in said] == ["calibrating:"] * 2 + [
+        "load", "load", "explaining",
+    ]  # fmt: skip
+    return verification
+
+
+def test_every_live_batch_is_the_simulators(found: Verification) -> None:
+    assert found.decisions
+    assert found.decisions.steps > 500
+    assert found.decisions.identical, (found.decisions.engine, found.decisions.simulator)
+
+
+def test_every_request_is_predicted_and_measured(found: Verification) -> None:
+    (level,) = found.levels
+    for run in (level.prediction.run, *level.measured):
+        assert run.summary()["requests"]["finished"] == REQUESTS
+    measured, predicted = level.measured[0].requests, level.prediction.run.requests
+    assert measured["output_tokens"].tolist() == predicted["output_tokens"].tolist()
+    if found.config.prefix_cache:
+        assert measured["cached_tokens"].sum() > 0
+        again = level.measured[1].requests["cached_tokens"].sum()
+        assert again < 1.5 * measured["cached_tokens"].sum(), "a repeat must not find its twin"
+
+
+def test_the_verdict_judges_what_has_a_limit(found: Verification) -> None:
+    rows = {row.metric: row for row in found.levels[0].comparison.metrics}
+    for metric, bound in DEFAULT_LIMITS.items():
+        row = rows[metric]
+        assert row.error is not None
+        assert row.error_low is not None
+        assert row.error_high is not None
+        assert row.error_low <= row.error <= row.error_high
+        assert (row.outcome == "holds") == (-bound <= row.error_low and row.error_high <= bound)
+    lines = "\n".join(verdict_lines(found))
+    assert f"VERDICT: {found.outcome.replace('refuted', 'REFUTED')}; " in lines
+    assert max(map(len, lines.splitlines())) <= 100
+    assert len(summary_table([found])) == 4
+    record = json.loads(as_json([found]))
+    assert record["verifications"][0]["policy"] == record["policy"] == found.config.name
+    assert record["identical_steps"] == record["steps"]
+
+
+def test_the_engines_own_log_explains_the_error(found: Verification) -> None:
+    """Given all that log and client measured, nothing is left, however busy the machine was."""
+    (level,) = found.levels
+    assert level.why
+    assert all(cause.errors for cause in level.why.causes)
+    assert all(abs(error) < 1e-6 for error in level.why.left.values()), level.why.left
+    notes = {cause.name: cause.note for cause in level.why.causes}
+    assert notes["lengths"] == f"0 of {REQUESTS} requests had others"
+    assert notes["KV tokens"] == "4096, as stated"
+    assert level.as_dict()["why"]["left"] == level.why.left
+    assert "Why it differs" in "\n".join(verdict_lines(found))
+
+
+def test_what_was_found_is_kept(found: Verification, tmp_path: Path) -> None:
+    found.save(tmp_path)
+    assert load_run(tmp_path / "at-70" / "predicted").kind == "simulation"
+    assert load_run(tmp_path / "at-70" / "measured-2").kind == "loadtest"
+    (trial,) = find_runs([tmp_path])[1]
+    assert trial.comparison == found.levels[0].comparison
+    assert trial.why == found.levels[0].why
+    profile = load_profile(str(tmp_path / "profile.json"))
+    assert profile.policy_config() == found.config
+    assert profile.api.request_s < 0.05, "a static server's wait is not the API's latency"
+
+
+def test_an_engine_with_drafts_is_not_calibrated() -> None:
+    choice = EngineChoice("tiny", n_gram_drafts=2)
+    with (
+        bundled_engine(SMALL, choice) as engine,
+        pytest.raises(EngineError, match=r"^calibration: this engine's decodes verify drafts"),
+    ):
+        StepLogCalibrator(engine)
