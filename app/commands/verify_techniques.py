@@ -73,10 +73,8 @@ class TechniqueTask:
         return verifier.run()
 
     def _loads(self, technique: "Technique") -> "EffectLoads":
-        from servetwin.app.twin.effects.loads import EffectLoads
-        from servetwin.sim.techniques.technique import Experiment
         from servetwin.app.verdict.effects.loads import EffectLoads
-        from servetwin.sim.techniques.experiment import Experiment
+        from servetwin.sim.techniques.technique import Experiment
 
         if self.trace is not None:
             return EffectLoads.of(self.trace)
@@ -131,11 +129,8 @@ def techniques_task(
 
     Raises ``PolicyError`` for techniques that are unknown or named twice.
     """
-    from servetwin.app.twin.effects.verification import FEWEST_PAIRS, EffectPlan
-    from servetwin.sim.techniques.registry import Toggles, find_technique
     from servetwin.app.verdict.effects.verification import FEWEST_PAIRS, EffectPlan
-    from servetwin.sim.techniques.registry import find_technique
-    from servetwin.sim.techniques.toggles import Toggles
+    from servetwin.sim.techniques.registry import Toggles, find_technique
 
     served.check_absent("technique", "without")
     require_engine()

@@ -9,11 +9,8 @@ from servetwin.app.verdict.claims import (
     MetricComparison,
     RequestDifferences,
 )
-from servetwin.loadtest.report.error_interval import CONFIDENCE
-from servetwin.sim.records.metrics import LATENCIES, describe, duration_unit
 from servetwin.app.verdict.intervals import CONFIDENCE
-from servetwin.sim.records.durations import duration_unit
-from servetwin.sim.records.metrics import LATENCIES, describe
+from servetwin.sim.records.metrics import LATENCIES, describe, duration_unit
 from servetwin.workloads.rows import counted
 
 WIDTH = 100

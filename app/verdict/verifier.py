@@ -43,8 +43,6 @@ from servetwin.app.verdict.why import Waterfall, explain_error
 from servetwin.sim.experiments.capacity import all_at_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import LATENCIES
-from servetwin.sim.records.run import Files, Run, save_files, within
-from servetwin.sim.records.steady_part import WHOLE_RUN
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.errors import EndedEarly, LoadTestError

@@ -30,7 +30,6 @@ from servetwin.sim.techniques.memory import (
     TurnCompression,
     WeightOffload,
 )
-from servetwin.sim.techniques.recurrence import LinearAttention, StateSpace
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.sim.techniques.technique import Technique
 from tests.support.attention_techniques import LLAMA, ideal, step_s

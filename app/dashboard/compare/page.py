@@ -25,10 +25,8 @@ from servetwin.app.dashboard.scenario.sidebar import current_scenario
 from servetwin.app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from servetwin.app.dashboard.widgets import bound
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
-from servetwin.sim.records.metrics import LATENCIES, duration_unit
 from servetwin.app.words import METRICS
-from servetwin.sim.records.durations import duration_unit
-from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.records.metrics import LATENCIES, duration_unit
 from servetwin.workloads.errors import ServetwinError
 
 _FOUND, _STOPPED = "compare_found", "compare_stopped"

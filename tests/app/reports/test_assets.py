@@ -4,9 +4,8 @@ from typing import get_args
 
 import pytest
 
-from servetwin.app.reports.assets import asset, asset_table
-from servetwin.sim.explain.bottleneck import QueueCause, Resource
 from servetwin.app.words import asset, asset_table
+from servetwin.sim.explain.bottleneck import QueueCause, Resource
 from servetwin.sim.explain.explain import PARTS
 from servetwin.sim.step_times.origin import ORIGINS
 from servetwin.sim.techniques.effects import METRICS

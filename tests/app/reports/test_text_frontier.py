@@ -4,7 +4,6 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.reports.text_frontier import BEST, HEIGHT, WIDTH, scatter_lines
 from servetwin.app.reports.sweep import BEST, PLOT_HEIGHT, PLOT_WIDTH, scatter_lines
 from servetwin.sim.experiments.sweep import (
     GOODPUT,

@@ -2,13 +2,9 @@
 
 import pytest
 
-from servetwin.app.twin.effects.sides import sides_of
-from servetwin.app.twin.engine_techniques import CannotRun
-from servetwin.sim.techniques.registry import Toggles, find_technique
 from servetwin.app.serving.techniques import CannotRun
 from servetwin.app.verdict.effects.sides import sides_of
-from servetwin.sim.techniques.registry import find_technique
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.registry import Toggles, find_technique
 from servetwin.workloads.errors import PolicyError
 from tests.support.known_effects import CONFIG, HARDWARE, OPTIONS
 
