@@ -1,4 +1,4 @@
-"""What a fleet is counted by: replicas behind a router, users at work, and the devices they need."""
+"""A fleet: replicas behind a router, the users at work, and the devices that they need."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
