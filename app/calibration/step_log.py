@@ -18,8 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from servetwin.app.calibration.calibrator import AT_ONCE, ReportProgress, ServerLog
-from servetwin.app.calibration.load import LOAD_S, load_rate_per_s, representative_load
+from servetwin.app.calibration.calibrator import (
+    AT_ONCE,
+    LOAD_S,
+    ReportProgress,
+    ServerLog,
+    load_rate_per_s,
+    representative_load,
+)
 from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.serving.engines import LiveEngine, started_engine
 from servetwin.engine.core.step_log import read_arrivals, read_step_log

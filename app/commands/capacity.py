@@ -34,7 +34,10 @@ _OF_A_RATE, _OF_A_COUNT = 10, 20
 """Replications where no option says how many."""
 
 
-@takes_options
+@takes_options(
+    "--slo", "--attainment", "--profile", "--model", "--hardware", "--replicas", "--users",
+    "--vary",
+)  # fmt: skip
 def capacity(
     trace: TracePath,
     slo: Annotated[str, SLO],

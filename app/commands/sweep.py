@@ -60,7 +60,9 @@ class Grid:
         return map_on_processes(simulate_point, conditions, points, workers, called)
 
 
-@takes_options
+@takes_options(
+    "--slo", "--vary", "--rates", "--profile", "--model", "--hardware", "--out", "--processes",
+)  # fmt: skip
 def sweep(
     trace: TracePath,
     slo: Annotated[str, SLO],

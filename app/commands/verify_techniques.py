@@ -15,8 +15,7 @@ from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from servetwin.app.verdict.effects.loads import EffectLoads
-    from servetwin.app.verdict.effects.sides import Sides
+    from servetwin.app.verdict.effects.sides import EffectLoads, Sides
     from servetwin.app.verdict.effects.verification import EffectPlan, EffectVerification
     from servetwin.engine.serve_options import ServeOptions
     from servetwin.sim.step_times.profile import Profile
@@ -42,8 +41,7 @@ class TechniqueTask:
 
     def run(self) -> Iterator["EffectVerification"]:
         """Verify each technique on two engines; raise for one that cannot run before any starts."""
-        from servetwin.app.verdict.effects.machine import measured_hardware
-        from servetwin.app.verdict.effects.sides import sides_of
+        from servetwin.app.verdict.effects.sides import measured_hardware, sides_of
 
         loads = [self._loads(technique) for technique in self.techniques]
         ways = max(getattr(technique, "ways", 1) for technique in self.techniques)
@@ -75,6 +73,8 @@ class TechniqueTask:
     def _loads(self, technique: "Technique") -> "EffectLoads":
         from servetwin.app.verdict.effects.loads import EffectLoads
         from servetwin.sim.techniques.technique import Experiment
+        from servetwin.app.verdict.effects.sides import EffectLoads
+        from servetwin.sim.techniques.experiment import Experiment
 
         if self.trace is not None:
             return EffectLoads.of(self.trace)

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from servetwin.app.calibration import gpu_session
-from servetwin.app.calibration.gpu_session import (
+from servetwin.app.cli import app
+from tests.benchmarks import gpu_session
+from tests.benchmarks.gpu_session import (
     POLICIES,
     SessionPart,
     run_session,
     session_parts,
     table,
 )
-from servetwin.app.cli import app
 
 SHAPES = ["tiny", "llama-8b"]
 METRIC = {

@@ -1,6 +1,6 @@
 """An environment for ``make gpu`` on a bare machine, which sees the torch of that machine.
 
-``python3 -m servetwin.app.calibration.gpu_environment FOLDER [--wheels DIR]`` makes a virtual
+``python3 -m tests.benchmarks.gpu_environment FOLDER [--wheels DIR]`` makes a virtual
 environment in FOLDER and installs what is missing: from the wheels in DIR, else from the package
 index. It needs nothing but the standard library, and leaves torch as it is.
 """

@@ -7,8 +7,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from servetwin.app.calibration import gpu_environment
-from servetwin.app.calibration.gpu_environment import (
+from tests.benchmarks import gpu_environment
+from tests.benchmarks.gpu_environment import (
     EnvironmentIncomplete,
     main,
     make_environment,
