@@ -71,10 +71,8 @@ class TechniqueTask:
         return verifier.run()
 
     def _loads(self, technique: "Technique") -> "EffectLoads":
-        from servetwin.app.verdict.effects.loads import EffectLoads
-        from servetwin.sim.techniques.technique import Experiment
         from servetwin.app.verdict.effects.sides import EffectLoads
-        from servetwin.sim.techniques.experiment import Experiment
+        from servetwin.sim.techniques.technique import Experiment
 
         if self.trace is not None:
             return EffectLoads.of(self.trace)

@@ -17,10 +17,10 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError
 =======
-from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.technique import Experiment
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.registry import Toggles
 from servetwin.workloads.errors import LoadTestError, PolicyError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
