@@ -11,16 +11,10 @@ from servetwin.sim.experiments.capacity import all_at_once
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.roofline.formats import BF16, Format
-<<<<<<< HEAD
-from servetwin.sim.techniques.registry import Toggles
+from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
-from servetwin.workloads.errors import PolicyError
-=======
-from servetwin.sim.techniques.technique import Experiment
-from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
-from servetwin.sim.techniques.registry import Toggles
+from servetwin.sim.techniques.toggles import Toggles
 from servetwin.workloads.errors import LoadTestError, PolicyError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
@@ -147,7 +141,6 @@ def ratios(without: Figures, with_it: Figures) -> dict[str, float]:
 def most_held_tokens(steps: Sequence[StepRecord], kv_tokens: int) -> int:
     """Return the most KV tokens that were held in any of the steps of a log."""
     return kv_tokens - min((step.free_tokens for step in steps), default=kv_tokens)
->>>>>>> main
 
 
 @dataclass(frozen=True, slots=True)
