@@ -17,7 +17,7 @@ from servetwin.sim.step_times.step_time import (
     StepTime,
     features,
 )
-from servetwin.sim.step_times.tables.held_out import HeldOutError
+from servetwin.sim.step_times.tables.interpolate import HeldOutError
 
 _SHAPES = 400
 _MOST_DECODES, _MOST_ROWS, _LONGEST = 256, 2048, 8192

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from servetwin.sim.catalogue.catalogue import find_hardware
-from servetwin.sim.catalogue.frozen_model import Count, Positive, Share
+from servetwin.sim.catalogue.entry import Count, Positive, Share
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.acceptance import Chain, StoppedChain, Tree

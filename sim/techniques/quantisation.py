@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from servetwin.sim.catalogue.frozen_model import Count
+from servetwin.sim.catalogue.entry import Count
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.deployment import Deployment
@@ -16,11 +16,11 @@ from servetwin.sim.step_times.roofline.formats import (
     FORMATS,
     KV_FORMATS,
     Format,
+    Grid,
     find_format,
     grouped_bytes,
     with_dynamic_scales,
 )
-from servetwin.sim.step_times.roofline.quantisation_noise import Grid
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import did_you_mean

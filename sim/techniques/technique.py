@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 from pydantic import field_validator
 
 from servetwin.sim.catalogue.catalogue import find_model
-from servetwin.sim.catalogue.frozen_model import FrozenModel
-from servetwin.sim.catalogue.mixers import Recurrence
+from servetwin.sim.catalogue.entry import FrozenModel
+from servetwin.sim.catalogue.layers import Recurrence
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError, ShapeError

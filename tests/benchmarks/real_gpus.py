@@ -32,7 +32,7 @@ from servetwin.sim.experiments.conversion import linearised
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.stamp_fit import FITTED
 from servetwin.sim.records.metrics import LATENCIES
-from servetwin.sim.step_times.tables.kernel_library import SYSTEMS, open_kernels
+from servetwin.sim.step_times.tables.kernel_table import SYSTEMS, open_kernels
 from tests.benchmarks.black_box import say
 from tests.support.paths import GPU_RUNS
 

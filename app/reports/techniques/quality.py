@@ -8,8 +8,15 @@ from typing import Any
 from servetwin.app.scenario.options.techniques import FormatOptions
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.model import ModelShape
-from servetwin.sim.step_times.roofline.formats import BLOCK_FORMATS, FORMATS, KV_FORMATS, Format
-from servetwin.sim.step_times.roofline.quantisation_noise import most_sqnr_db, noise_bits, sqnr_db
+from servetwin.sim.step_times.roofline.formats import (
+    BLOCK_FORMATS,
+    FORMATS,
+    KV_FORMATS,
+    Format,
+    most_sqnr_db,
+    noise_bits,
+    sqnr_db,
+)
 from servetwin.sim.techniques.effects import DEAD_BAND, Effect
 from servetwin.sim.techniques.quality import (
     KEPT,

@@ -13,14 +13,13 @@ from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.records.run import Run
-from servetwin.sim.step_times.roofline.bounds import check_bounds
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
 from servetwin.sim.step_times.roofline.formats import (
     BF16,
     Format,
 )
-from servetwin.sim.step_times.roofline.server import memory_settings
+from servetwin.sim.step_times.roofline.server import check_bounds, memory_settings
 from servetwin.sim.techniques.compression import (
     SemiStructuredSparsity,
     UnstructuredPruning,

@@ -8,7 +8,7 @@ import pytest
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
-from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.hardware import Hardware, Link
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.roofline.formats import (
@@ -16,11 +16,10 @@ from servetwin.sim.step_times.roofline.formats import (
     FORMATS,
     KV_FORMATS,
     Format,
+    sqnr_db,
     stored_weight_bytes,
 )
-from servetwin.sim.step_times.roofline.links import Link
 from servetwin.sim.step_times.roofline.operators import decode_attention, linear_operators
-from servetwin.sim.step_times.roofline.quantisation_noise import sqnr_db
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.compression import (
     Distillation,

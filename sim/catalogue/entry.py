@@ -1,26 +1,35 @@
-"""Errors of catalogue entries: the field that is wrong, its unit, and what would be right."""
+"""An entry of the catalogue: immutable, validated, and refused with the field that is wrong."""
 
 import json
 from collections.abc import Iterator
 from importlib import resources
 from reprlib import repr as shortened
+from typing import Annotated
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from servetwin.sim.catalogue.feed_forward import Dense, Experts
-from servetwin.sim.catalogue.hardware import Hardware
-from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Recurrence
-from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.workloads.errors import did_you_mean
+
+
+class FrozenModel(BaseModel):
+    """An immutable entry of a file: validated, without unknown fields, every number finite."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
 
 _UNITS: dict[str, dict[str, str]] = json.loads(
     resources.files("servetwin.sim").joinpath("catalogue/units.json").read_text("utf-8")
 )
 """Units of fields, by their names and by the endings of their names."""
-_MODELS = (ModelShape, LayerGroup, Attention, LatentAttention, Recurrence, Dense, Experts, Hardware)
 _UNIONS = ("mixer", "ffn")
 _MAP_KEY = "[key]"
+_CATALOGUE = __name__.rpartition(".")[0]
 
 
 def _unit_of(field: str) -> str | None:
@@ -54,7 +63,12 @@ def _joined(path: list[int | str]) -> str:
 
 
 def _nearest(name: str) -> str:
-    known = {field for model in _MODELS for field in model.model_fields}
+    kinds, known = [FrozenModel], set[str]()
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        if kind.__module__.startswith(_CATALOGUE):
+            known |= kind.model_fields.keys()
     return did_you_mean(name, sorted(known), "leave it out")
 
 

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.catalogue import entry_errors as words
-from servetwin.sim.catalogue import find_hardware, find_model, model_from_hf_config
+from servetwin.sim.catalogue import entry, find_hardware, find_model, model_from_hf_config
 from servetwin.workloads.errors import ShapeError
 
-SHAPES = Path(words.__file__).parent
+SHAPES = Path(entry.__file__).parent
 DEVICE = json.loads((SHAPES / "devices" / "h100.json").read_text())
 MODEL = json.loads((SHAPES / "models" / "llama-2-7b.json").read_text())
 HF = {
@@ -28,9 +27,9 @@ HF = {
 GONE = object()
 
 
-def changed(entry: Any, path: str, value: Any) -> Any:
+def changed(whole: Any, path: str, value: Any) -> Any:
     """A copy of an entry with another value at a dotted path, or without it."""
-    copy = json.loads(json.dumps(entry))
+    copy = json.loads(json.dumps(whole))
     *way, last = (int(part) if part.isdigit() else part for part in path.split("."))
     place = copy
     for part in way:
