@@ -8,11 +8,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from servetwin.sim.catalogue.feed_forward import Dense
-from servetwin.sim.catalogue.frozen_model import Count
-from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Mixer, Recurrence
 from servetwin.sim.catalogue.entry import Count
-from servetwin.sim.catalogue.layers import Attention, LatentAttention, Mixer
+from servetwin.sim.catalogue.layers import Attention, Dense, LatentAttention, Mixer, Recurrence
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import LONG_PROMPTS, Family, Technique

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
-from servetwin.sim.catalogue.frozen_model import FrozenModel, Positive
+from servetwin.sim.catalogue.entry import FrozenModel, Positive
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError, did_you_mean

@@ -9,9 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from servetwin.policies.config import PrefixIndex, Reservation
-from servetwin.sim.catalogue.frozen_model import Count, Positive
 from servetwin.sim.catalogue.entry import Count, Positive
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Experiment, Technique
 

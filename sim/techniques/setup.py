@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.catalogue.frozen_model import FrozenModel
+from servetwin.sim.catalogue.entry import FrozenModel
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.profile import ApiLatencyFit

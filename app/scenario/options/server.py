@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from servetwin.sim.experiments.scenario import Scenario
     from servetwin.sim.step_times.profile import ApiLatencyFit
     from servetwin.sim.step_times.tables import KernelTable, LayerTable, Table
-    from servetwin.sim.techniques.registry import Toggles
     from servetwin.sim.step_times.tables.loaded_table import ServerOverheads
+    from servetwin.sim.techniques.registry import Toggles
     from servetwin.sim.techniques.setup import Setup
 
 
@@ -217,9 +217,8 @@ class ServerOptions:
         from servetwin.app.scenario.servers import Servers, ToggledServer
         from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
         from servetwin.sim.step_times.profile import DEFAULT_PROFILE
-        from servetwin.sim.techniques.registry import build_setup, parse_efficiency
         from servetwin.sim.step_times.server_model import load_server
-        from servetwin.sim.techniques.build import build_setup, parse_efficiency
+        from servetwin.sim.techniques.registry import build_setup, parse_efficiency
 
         self._check()
         if self.model is None:
