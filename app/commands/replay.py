@@ -39,7 +39,9 @@ AUTO_REPLICATION_BUDGET_S = 5.0
 AUTO_REPLICATIONS = 10
 
 
-@takes_options
+@takes_options(
+    "--profile", "--model", "--hardware", "--batching", "--kv", "--rate", "--limit", "--out",
+)  # fmt: skip
 def replay(
     options: ScenarioOptions,
     stream: StreamOptions,

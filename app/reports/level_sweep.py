@@ -1,13 +1,14 @@
 """A sweep over load levels in words: a row per level, the predicted one below it, and the knee."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
+from servetwin.app.reports.table import Table, table_lines
 from servetwin.app.reports.tables import WIDTH
 from servetwin.app.words import METRICS, Metric, number, slo_words
 from servetwin.loadtest.sweep.attainment import CONFIDENCE, least_requests
 from servetwin.loadtest.sweep.knee import KNEE_CONFIDENCE, Knee
-from servetwin.loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level
+from servetwin.loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level
 from servetwin.loadtest.sweep.sweep import PredictedKnee, Sweep
 from servetwin.sim.experiments.capacity import CONFIDENCE as CAPACITY_CONFIDENCE
 from servetwin.workloads.rows import counted
@@ -16,7 +17,7 @@ _REAL = (
     "its real prompts are sent as they are at every level, so a prefix cache may know them from "
     "the level before"
 )
-_POINTS = ("p50", "p99")
+_TEXT_FIGURES = FIGURES[:4]
 
 
 def sweep_lines(sweep: Sweep) -> list[str]:
@@ -28,7 +29,7 @@ def sweep_lines(sweep: Sweep) -> list[str]:
         *_wrapped(f"levels of {settings.requests} requests of {about.get('trace')}; {prompts}"),
         *_slo_line(sweep),
         "",
-        *_table(sweep),
+        *_text_table(sweep),
         "",
         *[line for said in knee_sentences(sweep) for line in _wrapped(said)],
         *_wrapped(f"ended: {sweep.ended or 'not yet'}"),
@@ -98,50 +99,69 @@ def _slo_line(sweep: Sweep) -> list[str]:
     return [f"SLO {slo_words(slo)}; shares with their {CONFIDENCE:.0%} intervals"]
 
 
-def _table(sweep: Sweep) -> Iterator[str]:
-    share = "   within SLO" if sweep.settings.slo else ""
-    shown = _shown_metrics(sweep)
-    ttft, tpot = shown["ttft_s"], shown["tpot_s"]
-    latencies = (text for of in (ttft, tpot) for text in (f"{of.label} p50", f"p99 {of.unit}"))
-    heads = ("done/s", *latencies, "tokens/s")
-    yield f"{'':<14}" + "".join(f"{head:>10}" for head in heads) + share
-    for level in sweep.levels:
-        yield _row(level.plan.load, level.figures, shown, share_words(level) if share else "")
-        if level.predicted:
-            predicted = level.predicted[SHARE]
-            said = "" if predicted is None else f"{100 * predicted:.2f} %"
-            yield _row("  predicted", level.predicted, shown, said)
-        yield from _notes(level)
+def sweep_table(sweep: Sweep) -> Table:
+    """Return a row per level, and one for its prediction, with all figures."""
+    shown = _shown_metrics(sweep, FIGURES)
+    titles = [f"{metric.title} {key.partition('.')[2]}" for key, metric in shown.items()]
+    heads = ["level", "", "requests/s done", *titles, "tokens/s", "within the SLO"]
+    rows = [[level.plan.load, *cells] for level in sweep.levels for cells in _rows(level, shown)]
+    caption = f"shares with their {CONFIDENCE:.0%} intervals" if sweep.settings.slo else ""
+    return Table(heads, rows, caption)
 
 
-def _shown_metrics(sweep: Sweep) -> dict[str, Metric]:
-    """Return TTFT and TPOT, each in one unit for all levels."""
+def _text_table(sweep: Sweep) -> Iterator[str]:
+    """Yield TTFT and TPOT of every level, its prediction below it; notes on levels at the end."""
+    shown = _shown_metrics(sweep, _TEXT_FIGURES)
+    heads = ["", "done/s"]
+    for key, metric in shown.items():
+        point = key.partition(".")[2]
+        heads.append(f"{metric.label} {point}" if point == "p50" else f"{point} {metric.unit}")
+    rows = [
+        ["  predicted" if kind == "predicted" else level.plan.load, *cells]
+        for level in sweep.levels
+        for kind, *cells in _rows(level, shown)
+    ]
+    heads += ["tokens/s", "within SLO"]
+    if sweep.settings.slo is None:
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
+    yield from table_lines(heads, rows, "<>>>>>><")
+    yield from (line for level in sweep.levels for line in _notes(level))
+
+
+def _shown_metrics(sweep: Sweep, keys: Sequence[str]) -> dict[str, Metric]:
+    """Return the metrics of figures, each in the unit that fits its figures of all levels."""
     rows = [row for level in sweep.levels for row in (level.figures, level.predicted) if row]
+    names = {key: key.partition(".")[0] for key in keys}
     return {
-        name: METRICS[name].fitting(row[f"{name}.{point}"] for row in rows for point in _POINTS)
-        for name in ("ttft_s", "tpot_s")
+        key: METRICS[name].fitting(
+            row[other] for row in rows for other in keys if names[other] == name
+        )
+        for key, name in names.items()
     }
 
 
-def _row(
-    name: str, figures: Mapping[str, float | None], shown: Mapping[str, Metric], share: str
-) -> str:
-    latencies = [
-        number(figures[f"{key}.{point}"], of.factor)
-        for key, of in shown.items()
-        for point in _POINTS
-    ]
-    cells = [number(figures[COMPLETED], 1.0), *latencies, number(figures[TOKENS], 1.0)]
-    return (f"{name:<14}" + "".join(f"{cell:>10}" for cell in cells) + f"   {share}").rstrip()
+def _rows(level: Level, shown: Mapping[str, Metric]) -> Iterator[list[str]]:
+    """Yield what is measured and what is predicted of a level, each with its kind first."""
+    kind = "measured" if level.counts else f"does not count: {level.limited_by[0]}"
+    yield [kind, *_cells(level.figures, shown), share_words(level)]
+    if level.predicted:
+        share = level.predicted[SHARE]
+        words = "-" if share is None else f"{100 * share:.2f} %"
+        yield ["predicted", *_cells(level.predicted, shown), words]
+
+
+def _cells(figures: Mapping[str, float | None], shown: Mapping[str, Metric]) -> list[str]:
+    latencies = (number(figures[key], metric.factor) for key, metric in shown.items())
+    return [number(figures[COMPLETED], 1.0), *latencies, number(figures[TOKENS], 1.0)]
 
 
 def _notes(level: Level) -> Iterator[str]:
     if not level.counts:
-        yield f"  does not count: {level.limited_by[0]}"
+        yield f"{level.plan.load} does not count: {level.limited_by[0]}"
     elif level.attempts > 1:
-        yield f"  the client was late before: attempt {level.attempts}"
+        yield f"{level.plan.load}: attempt {level.attempts}, the client was late before"
     if level.failed:
-        yield f"  {counted(level.failed, 'request')} did not finish"
+        yield f"{level.plan.load}: {counted(level.failed, 'request')} did not finish"
 
 
 def _wrapped(line: str) -> list[str]:

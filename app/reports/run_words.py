@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from servetwin.app.words import asset_table, origin_shares
-from servetwin.sim.records.run import Run
+from servetwin.sim.records.run import Run, RunKind
 from servetwin.workloads.generators.generate import SOURCE as GENERATED
 from servetwin.workloads.rows import counted
 from servetwin.workloads.version import own_version
@@ -156,6 +156,38 @@ def _name(text: object) -> str:
 
 def _distinct(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(texts))
+
+
+def what_ran_short(kind: RunKind, scenario: Mapping[str, Any]) -> str:
+    """Return ``simulation of continuous+paged``, ``load test of MODEL``, ``recorded by TOOL``."""
+    if tool := scenario.get("recorded_by"):
+        return f"recorded by {tool}"
+    if kind == "loadtest":
+        return f"load test of {scenario.get('endpoint', {}).get('model', 'an endpoint')}"
+    policies = scenario.get("policies", {})
+    names = [str(policies[key]) for key in ("batching", "kv") if key in policies]
+    prefix = ["prefix"] if policies.get("prefix_cache") else []
+    return f"simulation of {'+'.join([*names, *prefix]) or 'a server'}"
+
+
+def what_ran(run: Run) -> str:
+    """Return the server and the requests of a run, in words."""
+    if "recorded_by" in run.scenario:
+        return recorded_words(run)
+    scenario, ran = run.scenario, what_ran_short(run.kind, run.scenario)
+    trace = f"{len(run.requests)} requests of {scenario.get('trace', 'an unnamed trace')}"
+    if run.kind == "loadtest":
+        return f"{ran} at {scenario.get('endpoint', {}).get('base_url')}: {trace}"
+    return f"{ran} on {_server_of(scenario)}: {trace}; seed {scenario.get('seed', 0)}"
+
+
+def _server_of(scenario: Mapping[str, Any]) -> str:
+    if model := scenario.get("model"):
+        techniques, without = scenario.get("techniques") or (), scenario.get("without") or ()
+        named = " with ".join([f"{model} on {scenario.get('hardware')}", *techniques])
+        return " without ".join([named, *without])
+    profiles = scenario.get("profile", "an unnamed profile")
+    return ", ".join(profiles) if isinstance(profiles, list) else str(profiles)
 
 
 _PART = r"""[^\s/\\:;,'"()<>|]+"""

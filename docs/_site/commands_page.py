@@ -1,7 +1,6 @@
 """The reference of the command line: every command, its options, its exit codes."""
 
 import inspect
-from collections.abc import Iterator
 from enum import Enum
 from itertools import groupby
 from pathlib import Path
@@ -12,7 +11,7 @@ from markdown_table import table
 from typer.main import get_command
 
 from servetwin.app.cli import app
-from servetwin.app.commands.described import describe
+from servetwin.app.command import describe
 from servetwin.workloads import errors
 
 _INTRODUCTION = """# Command line
@@ -30,13 +29,9 @@ _CODES = (
 
 def commands_page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([_INTRODUCTION, *_sections("servetwin", get_command(app)), _exit_codes()])
-
-
-def _sections(name: str, command: Any) -> Iterator[str]:
-    yield _section(name, command)
-    for sub in getattr(command, "commands", {}).values():
-        yield from _sections(f"{name} {sub.name}", sub)
+    line: Any = get_command(app)
+    sections = [_section(f"servetwin {name}", command) for name, command in line.commands.items()]
+    return "\n".join([_INTRODUCTION, _section("servetwin", line), *sections, _exit_codes()])
 
 
 def _section(name: str, command: Any) -> str:
@@ -44,8 +39,8 @@ def _section(name: str, command: Any) -> str:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join([name, *map(_usage, arguments), *["[OPTIONS]"] * bool(_options(command))])
     parts = [f"## {name}", f"```text\n{usage}\n```", command.help or ""]
-    if subcommands := getattr(command, "commands", {}):
-        rows = [(f"`{name} {sub.name}`", _first_line(sub.help)) for sub in subcommands.values()]
+    if subcommands := getattr(command, "commands", None):
+        rows = [(f"`{name} {sub}`", does) for sub, does in subcommands.summaries.items()]
         parts.append(table(("command", "does"), rows))
     if arguments:
         parts.append(table(("argument", "meaning"), [(f"`{_name(a)}`", a.help) for a in arguments]))

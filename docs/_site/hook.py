@@ -23,6 +23,7 @@ from mkdocs.structure.pages import Page
 from notebook_page import PAGE as NOTEBOOK
 from notebook_page import notebook_assets, notebook_page
 from plugins_page import plugins_page
+from presets_page import presets_page
 from scenario_page import scenario_page
 from techniques_page import techniques_page
 
@@ -32,6 +33,7 @@ _PAGES: dict[str, Callable[[], str]] = {
     "reference/scenario.md": scenario_page,
     "reference/plug-ins.md": plugins_page,
     "reference/techniques.md": techniques_page,
+    "reference/presets.md": presets_page,
     "reference/columns.md": columns_page,
     "reference/metrics.md": metrics_page,
     "reference/evidence.md": evidence_page,

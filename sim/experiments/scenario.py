@@ -18,7 +18,7 @@ from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Verifier, require_judged
 from servetwin.sim.step_times.extrapolation import ExtrapolatingSource, draw_extrapolation_factor
-from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.provenance import Origin
 from servetwin.sim.step_times.server_model import ServerModel, StepTimeSource
 from servetwin.sim.step_times.step_time import StepNoise, StepTime
 from servetwin.workloads.errors import PolicyError

@@ -18,6 +18,7 @@ from servetwin.loadtest.report.records import EXTRA_COLUMNS
 from servetwin.loadtest.report.server_metrics import COLUMNS as SERVER_COLUMNS
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.presets import PRESETS
 from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.sim.core.recorder import STEP_COLUMNS, USAGE_COLUMNS
 from servetwin.sim.experiments.scenario import ClusterConfig
@@ -88,6 +89,7 @@ def test_no_page_asks_for_anything_outside(site: Path) -> None:
         ("scenario", list(ScenarioFile.model_fields)),
         ("scenario", [*Workload.model_fields, *Server.model_fields, *Limits.model_fields]),
         ("techniques", list(TECHNIQUES)),
+        ("presets", list(PRESETS)),
         (
             "plug-ins",
             [*SCHEDULERS, *MEMORIES, *EVICTION_ORDERS, *ROUTERS, *ARRIVALS, *READERS, *TECHNIQUES],

@@ -131,7 +131,7 @@ def test_words_of_diagrams_fit_their_boxes_which_lead_to_pages(
 
 
 def test_a_term_leads_to_its_explanation(chromium: Chromium, site: Path) -> None:
-    with opened(chromium, site, "policies/preemption.html") as tab:
+    with opened(chromium, site, "policies/kv-memory.html") as tab:
         tab.locator("a.term", has_text="Sequence").or_(tab.locator("a.term")).first.click()
         tab.wait_for_url("**/glossary.html#*")
         anchor = tab.url.partition("#")[2]

@@ -24,7 +24,7 @@ from servetwin.app.dashboard.timeline.page import page as timeline
 from servetwin.app.dashboard.trust.trials import COMMAND, bundled
 from servetwin.app.dashboard.widgets import bound, problems_shown, uploader
 from servetwin.app.figures import looks
-from servetwin.app.reports.html.report import render_html
+from servetwin.app.reports.html.page import render_html
 from servetwin.app.reports.html.run_charts import run_charts
 from servetwin.app.reports.html.tables import POINTS
 from servetwin.app.reports.report_folders import NamedRun

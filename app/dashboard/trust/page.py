@@ -27,7 +27,7 @@ from servetwin.app.dashboard.trust.real_gpus import (
     shown_metric,
 )
 from servetwin.app.reports.claims import verdict_in_words
-from servetwin.app.reports.html.error_rows import error_rows
+from servetwin.app.reports.html.tables import error_rows
 from servetwin.app.reports.report_folders import Trial
 from servetwin.app.reports.run_words import made_by, outside_warning, source_line
 from servetwin.app.reports.tables import capacity_line, judged_line

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from servetwin.app.reports.claims import metric_name, predicted_figures
-from servetwin.app.reports.html.error_rows import percents
+from servetwin.app.reports.html.tables import percents
 from servetwin.app.reports.report_folders import NamedRun, Trial, find_runs
 from servetwin.app.verdict.claims import MetricComparison, Outcome
 from servetwin.app.words import METRICS

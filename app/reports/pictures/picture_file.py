@@ -60,7 +60,7 @@ class PictureFile:
         from servetwin.app.reports.pictures.talk_size import picture
 
         if self.path.suffix.lower() == ".html":
-            from servetwin.app.reports.html.picture_page import picture_page
+            from servetwin.app.reports.html.page import picture_page
 
             return self._write(picture_page(figure, caption).encode("utf-8", "replace"))
         return self._write(self._rendered(picture(figure, caption, self.theme)))

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from servetwin.app.verdict.claims import worst
-from servetwin.app.verdict.effects.figures import METRICS
+from servetwin.app.verdict.effects.sides import METRICS
 from servetwin.app.verdict.effects.verification import EffectVerification, MetricEffect
 from servetwin.app.verdict.intervals import CONFIDENCE
 

@@ -11,10 +11,9 @@ def test_a_row_per_level_with_the_predicted_one_below_it() -> None:
     sweep = swept("rates", levels=2)
     lines = sweep_lines(sweep)
     assert max(map(len, lines)) <= 100
-    names = [level.plan.load for level in sweep.levels]
-    starts = [line[:14].rstrip() for line in lines]
-    at = [starts.index(name) for name in names]
-    assert [starts[row + 1] for row in at] == ["  predicted"] * 4
+    rows = [f"{level.plan.load} " for level in sweep.levels]
+    at = [next(i for i, line in enumerate(lines) if line.startswith(row)) for row in rows]
+    assert all("  predicted" in lines[row + 1] for row in at)
     assert lines[at[0]].split()[2:] == [
         "1", "100", "100", "100", "100", "50", "99.91", "%", "(97.9", "to", "100.0)",
     ]  # fmt: skip
@@ -38,7 +37,7 @@ def test_levels_too_small_to_prove_the_share_are_named() -> None:
 
 def test_a_level_that_does_not_count_and_a_sweep_that_goes_on_say_so() -> None:
     lines = sweep_lines(replace(with_late_level(swept(load_tests=4)), ended=None))
-    assert "  does not count: CPU 99%" in lines
+    assert any(line.endswith(" does not count: CPU 99%") for line in lines)
     assert lines[-1] == "ended: not yet"
 
 
