@@ -1,10 +1,6 @@
 """A grid: scenarios at rates, the figures of its points, and the Pareto front of two of them."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
