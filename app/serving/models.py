@@ -9,8 +9,14 @@ from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.expert_config import ExpertConfig
 from servetwin.engine.models.latent_config import LatentConfig
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.sim.catalogue.feed_forward import Dense, Experts, FeedForward
-from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Mixer
+from servetwin.sim.catalogue.layers import (
+    Attention,
+    Dense,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Mixer,
+)
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.step_times.acceptance import Chain, StoppedChain, Tree
 from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting

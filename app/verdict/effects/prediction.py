@@ -28,9 +28,9 @@ from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.experiments.scenario import Scenario, replicate
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance, OrderedAcceptance
-from servetwin.sim.step_times.origin import Origin
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from servetwin.sim.step_times.protocol import FloatArray, StepTime
+from servetwin.sim.step_times.provenance import Origin
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
