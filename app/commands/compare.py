@@ -11,7 +11,7 @@ from servetwin.app.scenario.options.common import GateOptions, Json, Overwriting
 from servetwin.app.scenario.options.groups import Only, takes_options
 
 
-@takes_options
+@takes_options()
 def compare(
     first: Annotated[
         Path,

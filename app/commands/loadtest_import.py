@@ -12,7 +12,7 @@ from servetwin.app.scenario.options.groups import takes_options
 from servetwin.app.scenario.options.trace import Columns
 
 
-@takes_options
+@takes_options()
 def loadtest_import(
     file: Annotated[
         Path, Argument(metavar="FILE", help="Results of a load tester, stamps, spans, CSV or JSON.")

@@ -53,7 +53,9 @@ PARTS_OF_A_TRACE = (
 SETTINGS = ("reservation", *MEASURED_SETTINGS, "wait_limit_ms")
 
 
-@takes_options
+@takes_options(
+    "--url", "--policy", "--model", "--trace", "--utilisation", "--profile", "--out", "--why",
+)  # fmt: skip
 def verify(
     endpoint: Annotated[EndpointOptions, Only("api", "prompt", "prompt_salt")],
     limits: BlackBoxOptions,
@@ -188,8 +190,8 @@ def _verify_black_box(
     utilisations: tuple[float, ...],
 ) -> "Verification":
     """Verify an endpoint by what its clients see alone."""
-    from servetwin.app.calibration.black_box.burst_sender import Allowance
     from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
+    from servetwin.app.calibration.black_box.sender import Allowance
     from servetwin.app.verdict.verification import (
         BLACK_BOX_LIMITS,
         BLACK_BOX_ROUNDS,

@@ -11,8 +11,7 @@ from servetwin.app.verdict.claims import (
 )
 from servetwin.app.verdict.gate import MORE_IS_BETTER, Gate, MetricChange
 from servetwin.app.verdict.intervals import CONFIDENCE
-from servetwin.sim.records.durations import duration_unit
-from servetwin.sim.records.metrics import LATENCIES, describe
+from servetwin.sim.records.metrics import LATENCIES, describe, duration_unit
 from servetwin.workloads.rows import counted
 
 WIDTH = 100

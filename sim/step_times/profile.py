@@ -15,8 +15,14 @@ from servetwin.policies.protocols import KVLayout
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.extrapolation import ExtrapolatedStepTime
 from servetwin.sim.step_times.fit import Fit
-from servetwin.sim.step_times.origin import Origin, origin_in_words
-from servetwin.sim.step_times.provenance import Calibration, Formula, MeasuredRange, Source
+from servetwin.sim.step_times.provenance import (
+    Calibration,
+    Formula,
+    MeasuredRange,
+    Origin,
+    Source,
+    origin_in_words,
+)
 from servetwin.sim.step_times.step_time import (
     BATCH_PAIRS,
     FEATURES,

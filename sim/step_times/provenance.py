@@ -1,7 +1,6 @@
 """The provenance of simulated time: where the estimate of the duration of each step comes from.
 
-An *origin* (``sim.step_times.origin``) says who knows the step times; a kind says how near a step
-is to what they know:
+An *origin* says who knows the step times; a kind says how near a step is to what they know:
 
 ============  =================================================================================
 measured      a table has that very step
@@ -17,14 +16,53 @@ count equally, each with its own context.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from math import inf
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 import numpy as np
 import pandas as pd
 
 from servetwin.policies.protocols import KVLayout
-from servetwin.sim.step_times.origin import Origin
 from servetwin.sim.step_times.step_time import FloatArray
+
+Origin = Literal[
+    "measured here",
+    "measured by others",
+    "kernel tables",
+    "computed from data sheets",
+    "not stated",
+]
+"""``not stated``, the fifth, is for a class of your own and for values that you give."""
+
+ORIGINS: tuple[Origin, ...] = get_args(Origin)
+
+MEANINGS: dict[Origin, str] = {
+    "measured here": (
+        "Servetwin timed the steps of an engine, on the machine that the profile names."
+    ),
+    "measured by others": (
+        "Another tool timed a server, its layers or its operators, and Servetwin read its records."
+    ),
+    "kernel tables": "Times of single kernels on that GPU are added up; no server was measured.",
+    "computed from data sheets": (
+        "Formulas divide the work of a step by a device's peaks; nothing was measured."
+    ),
+    "not stated": (
+        "A class of your own or values that you gave, whose origin Servetwin cannot know."
+    ),
+}
+
+
+def origin_in_words(said: str, source: str) -> str:
+    """Return the word for what a profile says; ``source`` describes what it was converted from.
+
+    Profiles that were written before there were four words said *measured* or *computed*.
+    """
+    if said == "computed" and "kernel tables" in source:
+        return "kernel tables"
+    if said == "computed" and source.startswith("table profile"):
+        return "measured by others"
+    return {"measured": "measured here", "computed": "computed from data sheets"}.get(said, said)
+
 
 Provenance = Literal["measured", "interpolated", "extrapolated", "roofline"]
 

@@ -9,9 +9,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from servetwin.sim.catalogue.frozen_model import Count, Positive
+from servetwin.sim.catalogue.entry import Count, Positive
+from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.step_times.roofline.deployment import Deployment
-from servetwin.sim.step_times.roofline.links import Link
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 

@@ -32,7 +32,7 @@ IMPORTS = (
     "servetwin.sim", "servetwin.app.scenario.scenarios", "servetwin.app.reports.sweep",
     "servetwin.loadtest.run.client", "servetwin.workloads.readers.table",
     "servetwin.workloads.statistics.statistics", "servetwin.sim.explain.explain",
-    "servetwin.sim.step_times.tables.table_profile", "servetwin.loadtest.recorded.reading",
+    "servetwin.sim.step_times.tables.table", "servetwin.loadtest.recorded.reading",
     "servetwin.app.verdict.verification", "servetwin.app.calibration.recorded",
     "servetwin.app.reports.verdict", "servetwin.app.reports.report_folders",
     "servetwin.app.scenario.files.sweep_file", "servetwin.app.reports.html.picture_file",

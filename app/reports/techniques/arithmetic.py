@@ -16,7 +16,7 @@ from servetwin.app.scenario.options.techniques import (
 )
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
 from servetwin.sim.catalogue.hardware import Hardware
-from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.layers import Attention
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.decode_latency import (
     decode_latency,
@@ -31,10 +31,12 @@ from servetwin.sim.step_times.roofline.matrix_products import (
     Intensity,
     intensity_table,
     matmul_rows_at,
+    token_work,
+    total_work,
+    with_ffn_matrices,
 )
 from servetwin.sim.step_times.roofline.memory import MemorySizes, memory_sizes
 from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepBuffers
-from servetwin.sim.step_times.roofline.token_work import token_work, total_work, with_ffn_matrices
 from servetwin.workloads.errors import PolicyError, did_you_mean
 
 KEYS = (128, 512, 4096, 32_000)

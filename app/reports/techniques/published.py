@@ -1,4 +1,4 @@
-"""``servetwin techniques --table``: published figures beside ours, and why some differ.
+"""``servetwin techniques table``: published figures beside ours, and why some differ.
 
 All stand in ``published.json``, which the tests compute anew (``tests/sim/published``).
 """
@@ -44,7 +44,7 @@ def find_table(name: str) -> PublishedTable:
     tables = published_tables()
     if name not in tables:
         hint = did_you_mean(name, tables, f"there are {', '.join(tables)}")
-        raise PolicyError(f"--table: unknown table {name!r}; {hint}")
+        raise PolicyError(f"unknown table {name!r}; {hint}")
     return tables[name]
 
 

@@ -9,15 +9,26 @@ from servetwin.app.reports.table import table_lines
 from servetwin.app.scenario.options.techniques import FormatOptions
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.model import ModelShape
-from servetwin.sim.step_times.roofline.formats import BLOCK_FORMATS, FORMATS, KV_FORMATS, Format
-from servetwin.sim.step_times.roofline.quantisation_noise import most_sqnr_db, noise_bits, sqnr_db
+from servetwin.sim.step_times.roofline.formats import (
+    BLOCK_FORMATS,
+    FORMATS,
+    KV_FORMATS,
+    Format,
+    most_sqnr_db,
+    noise_bits,
+    sqnr_db,
+)
 from servetwin.sim.techniques.effects import DEAD_BAND, Effect
-from servetwin.sim.techniques.experiment import Experiment
-from servetwin.sim.techniques.published_quality import published_quality
-from servetwin.sim.techniques.quality import KEPT, Quality, on_quality_front, quality_of
+from servetwin.sim.techniques.quality import (
+    KEPT,
+    Quality,
+    on_quality_front,
+    published_quality,
+    quality_of,
+)
 from servetwin.sim.techniques.registry import find_technique
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 
 NOT_KNOWN = "not known"
 HAS_IT = "the server has it already"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.verdict.claims import worst
-from servetwin.app.verdict.effects.figures import METRICS
+from servetwin.app.verdict.effects.sides import METRICS
 from servetwin.app.verdict.effects.verification import EffectVerification, MetricEffect
 from servetwin.app.verdict.intervals import CONFIDENCE
 

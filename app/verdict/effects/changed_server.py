@@ -20,9 +20,9 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVLayout
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance
-from servetwin.sim.step_times.origin import Origin
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from servetwin.sim.step_times.protocol import FloatArray, StepTime
+from servetwin.sim.step_times.provenance import Origin
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time

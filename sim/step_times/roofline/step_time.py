@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from servetwin.policies.batch import Batch, BatchShape
 from servetwin.policies.lockstep import Lockstep
-from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.layers import Attention
 from servetwin.sim.step_times.piecewise import NEVER, RunPieces
 from servetwin.sim.step_times.roofline.affine_step_time import RooflineStepTime
 from servetwin.sim.step_times.roofline.deployment import Deployment
@@ -71,7 +71,7 @@ class CascadeStepTime(AffineStepTime):
             chunks_s = sum(
                 model.cost.attention.chunk_s(start, n) for start, n in shape.prefill_chunks
             )
-            seconds += share * chunks_s * model.cost.pieces.share(sequences, True)
+            seconds += share * chunks_s * model.deployment.parallel.path_share(sequences, True)
         units = to_units(seconds) + slope * shape.decode_context_tokens
         return units, slope * shape.decode_growing
 

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from servetwin.sim.step_times.step_time import FloatArray
-from servetwin.sim.step_times.tables.held_out import HeldOutError, halves
-from servetwin.sim.step_times.tables.interpolate import Places
+from servetwin.sim.step_times.tables.interpolate import HeldOutError, Places, halves
 from servetwin.workloads.errors import ProfileError
 
 _FEWEST_POINTS = 10

@@ -16,11 +16,11 @@ from math import sqrt
 import numpy as np
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.catalogue.feed_forward import Experts
+from servetwin.sim.catalogue.hardware import Link
+from servetwin.sim.catalogue.layers import Experts
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
 from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
-from servetwin.sim.step_times.roofline.links import Link
 from servetwin.sim.step_times.step_time import Remembered, to_units
 from servetwin.sim.step_times.tables.attention_grid import AXES
 from servetwin.sim.step_times.tables.interpolate import Curve, LevelArray

@@ -2,14 +2,14 @@
 
 import pytest
 
-from servetwin.sim.step_times.server_overheads import (
+from servetwin.sim.step_times.step_time import ApiLatency
+from servetwin.sim.step_times.tables.loaded_table import (
     MOST_S,
     ServerOverheads,
     fitted_overheads,
     overheads_of,
     parse_overheads,
 )
-from servetwin.sim.step_times.step_time import ApiLatency
 from servetwin.workloads.errors import ProfileError
 
 

@@ -64,7 +64,7 @@ def declarations() -> dict[str, set[int]]:
         hints = inspect.signature(command.callback).parameters if command.callback else {}
         for parameter in command.params:
             if parameter.name not in hints:
-                assert parameter.name == "help"
+                assert parameter.name in ("help", "install_completion", "show_completion")
                 continue
             (declared,) = (
                 each
@@ -108,7 +108,7 @@ class Box:
 
 def run(command: Any, *arguments: str) -> Any:
     made = typer.Typer()
-    made.command()(takes_options(command))
+    made.command()(takes_options()(command))
     return CliRunner().invoke(made, arguments, catch_exceptions=False)
 
 
