@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ def replay_streamed(
     *,
     seed: int,
     macro: bool,
+    check: bool,
     claim: "RunClaim | None",
     as_json: bool,
 ) -> None:
@@ -56,7 +58,7 @@ def replay_streamed(
     options = both.options
     base, policy, record = both.base(), both.policies(), both.servers().record()
     trace = stream.open(options.trace, options.cluster.closed_loop)
-    found = build_scenario(trace, base, policy, options.cluster)
+    found = replace(build_scenario(trace, base, policy, options.cluster), check=check)
     slo = both.file.slo.slo() if both.file else None
     folder = claim.begin() if claim else None
     tables = run_tables(found, folder, slo)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from servetwin.policies.schedulers.registry import SCHEDULERS
+from servetwin.policies.registry import SCHEDULERS
 from servetwin.sim.records.metrics import LATENCIES, SLO
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import is_growth

@@ -20,9 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import MEMORIES, ROUTERS, build_scheduler
+from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS, build_scheduler
 from servetwin.policies.routers.routing import BLIND_ROUTERS
-from servetwin.policies.schedulers.registry import SCHEDULERS
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.long_runs.row_tables import SCHEMAS, RunTables, Spool, TableSink, spooled
 from servetwin.sim.long_runs.streamed_run import simulate_rows
