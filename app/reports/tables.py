@@ -12,7 +12,6 @@ import pandas as pd
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.words import METRICS, ends, number
-from servetwin.sim.records.metrics import duration_unit
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
 from servetwin.workloads.rows import counted
 
