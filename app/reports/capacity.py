@@ -39,7 +39,7 @@ def report_lines(
         "",
         f"capacity    {_rate(found.rate_per_s, found.replications)}{each}",
         f"saturation  {_rate(found.saturation_per_s, found.replications)}",
-        f"limited by  {_limit_words(found)}",
+        f"limited by  {_limit_words(found, target.attainment)}",
         f"resource    {_resource_words(found)}",
         "",
         *_table(found, target),
@@ -78,17 +78,19 @@ def _rate(rate: Interval, replications: int) -> str:
     return text + (f", {100 * CONFIDENCE:g} %: {shown[0]} to {shown[1]}" if shown else "")
 
 
-def _limit_words(found: Capacity) -> str:
+def _limit_words(found: Capacity, wanted: float) -> str:
     if found.missed is None:
-        return "saturation: the SLO holds up to there; above it the queue grows without end"
+        return "saturation: the SLO holds up to it; above, the queue grows without bound"
     shares = {n: 100 * share for n, share in found.missed.shares.items() if n != "all"}
-    words = ", ".join(f"{share:.2f} % keep {_LABELS[name]}" for name, share in shares.items())
-    return f"{_LABELS[found.limit]}: at {found.missed.rate_per_s:.4g} requests/s {words}"
+    each = ", ".join(f"{_LABELS[name]} {share:.2f} %" for name, share in shares.items())
+    both = "" if len(shares) == 1 else f"{100 * found.missed.shares['all']:.2f} % meet all limits: "
+    rate = f"{found.missed.rate_per_s:.4g} requests/s"
+    return f"{_LABELS[found.limit]}: at {rate} only {both}{each} ({100 * wanted:g} % required)"
 
 
 def _resource_words(found: Capacity) -> str:
     share, words = found.limiting.share_of_waiting, RESOURCES[found.limiting.resource]
-    return words if share is None else f"{words}: {100 * share:.0f} % of the waiting is for it"
+    return words if share is None else f"{words}: {100 * share:.0f} % of waiting time is due to it"
 
 
 def _table(found: Capacity, target: SLOTarget) -> list[str]:
@@ -121,21 +123,23 @@ def _number(value: float | None) -> str:
 def _closing_lines(
     found: Capacity, target: SLOTarget, requests: int, scenario: Scenario
 ) -> list[str]:
-    lines = ["* the SLO is missed; this table has the fitted step times"]
+    lines = ["* misses the SLO; the table uses the fitted step times without noise"]
     if (may_miss := (1 - target.attainment) * requests) < _FEW:
         lines.append(
-            f"only {may_miss:.0f} of {requests} requests may miss the SLO, so single ones decide: "
-            "take a longer trace"
+            f"only {may_miss:.0f} of {requests} requests may miss the SLO, so a few decide: "
+            "use a longer trace"
         )
     if found.replications < 2:
-        lines.append("no interval" + ("" if found.rate_per_s.value == 0 else ": --replications 10"))
+        lines.append(
+            "no interval" + ("" if found.rate_per_s.value == 0 else "; --replications 10 gives one")
+        )
     elif scenario.is_repeatable():
         lines.append(
-            "the interval is for other traffic of this kind; the error of step times "
+            "the interval covers resampled traffic; the error of step times "
             f"{origin_words(scenario.origins)} is unknown"
         )
     else:
-        lines.append("interval: other traffic of this kind, and the known error of the step times")
+        lines.append("interval: resampled traffic, and the known error of the step times")
     return lines
 
 

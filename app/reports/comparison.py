@@ -72,15 +72,15 @@ def _report(
 ) -> list[str]:
     lines = [f"A = {names[0]}: {sides[0].name}", f"B = {names[1]}: {sides[1].name}"]
     if seeds == 1:
-        lines.append("one seed, the same load and noise for both: no intervals")
+        lines.append("one seed, same load and noise on both sides: no intervals")
     else:
-        lines.append(f"{seeds} seeds, the same load and noise for both (common random numbers)")
+        lines.append(f"{seeds} seeds, same load and noise on both sides (common random numbers)")
     lines += server_lines(sides, servers)
     rows = [_metric_row(metric) for metric in found.metrics]
     lines += ["", *table_lines(["", "A", "B", "B - A", "95 % interval"], rows, "<>>><")]
     lines += ["", *(f"{side} {rests_line(of)}" for side, of in zip("AB", rests, strict=True))]
     if all(side.is_repeatable() for side in sides):
-        lines.append("nothing is drawn, neither noise nor coefficients: other seeds do the same")
+        lines.append("nothing is random here: other seeds give the same figures")
     for title, frame in (("gained", found.gained), ("lost", found.lost)):
         unit, factor = duration_unit([*frame["a"], *frame["b"]])
         head = f"requests that {title} most (E2E latency, {unit}):"

@@ -21,14 +21,14 @@ _OWN_WORK = ("prefill", "decode")
 def verdict(found: Explanation) -> str:
     """Return one sentence on the delay that cost most, if any is worth naming."""
     if found.e2e_s is None or found.status != "finished":
-        return f"{found.status}: {found.error or 'no reason is known'}"
+        return f"{found.status}: {found.error or 'reason unknown'}"
     if "streaming" in found.parts_s:
         return _from_outside(found)
     delays_s = {part: s for part, s in found.parts_s.items() if part not in _OWN_WORK}
     part = max(delays_s, key=delays_s.__getitem__)
     if found.e2e_s == 0 or delays_s[part] < WORTH_NAMING * found.e2e_s:
         own_s = found.e2e_s - sum(delays_s.values())
-        return f"nothing held it up: {_of(own_s, found.e2e_s)} were its own work"
+        return f"no queueing delay: {_of(own_s, found.e2e_s)} was its own compute"
     return _complaint(found, part)
 
 
@@ -76,7 +76,7 @@ def neighbour_lines(found: Explanation) -> list[str]:
     batch = neighbours.mean_batch
     decoded = f"; it decoded in batches of {batch:.1f} on average" if batch else ""
     return [
-        f"beside it on arrival: {neighbours.running} running{waiting}{decoded}",
+        f"on arrival: {neighbours.running} running{waiting}{decoded}",
         f"{found.cached_tokens} of {found.prompt_tokens} prompt tokens came from the prefix cache, "
         f"{found.preemptions} preemptions",
     ]
@@ -102,13 +102,13 @@ def _complaint(found: Explanation, part: str) -> str:
         case "queue":
             return _waited(found)
         case "stalled":
-            return f"the prompts of others held up its decoding for {spent}"
+            return f"prefills of other requests stalled its decoding for {spent}"
         case "preempted":
             times = "once" if found.preemptions == 1 else f"{found.preemptions} times"
-            return f"lost its place {times}: {spent} went by until it was as far as before"
+            return f"preempted {times}: {spent} to get back to where it was"
         case "transfer":
-            return f"its keys and values were on the way to another replica for {spent}"
-    return f"the HTTP process took {spent}"
+            return f"its KV cache took {spent} to move to another replica"
+    return f"the HTTP server took {spent}"
 
 
 def _from_outside(found: Explanation) -> str:
@@ -120,11 +120,11 @@ def _from_outside(found: Explanation) -> str:
 def _waited(found: Explanation) -> str:
     queue_s, waited_s, ttft_s = found.parts_s["queue"], found.waited_s or 0.0, found.ttft_s or 0.0
     if waited_s < queue_s / 2:
-        return f"waited {queue_s - waited_s:.3g} s for a place on the replica that decodes"
+        return f"waited {queue_s - waited_s:.3g} s for a slot on the decode replica"
     reasons = [asset_table("words.yaml")["causes"][found.cause]["of_one"]] if found.cause else []
     if found.neighbours and found.neighbours.waiting:
         before = found.neighbours.waiting
-        reasons.insert(0, f"{before} request{'s were' if before > 1 else ' was'} before it")
+        reasons.insert(0, f"{before} request{'s were' if before > 1 else ' was'} ahead of it")
     because = f" because {' and '.join(reasons)}" if reasons else ""
     return f"waited {waited_s:.3g} s of its {ttft_s:.3g} s TTFT{because}"
 

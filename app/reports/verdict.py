@@ -131,8 +131,8 @@ def _power_line(level: Level) -> str:
     ways = ((slower, "slower"), (faster, "faster"))
     changes = [f"{100 * change:.0f} % {way}" for change, way in ways if change is not None]
     if not changes:
-        return "power: no change of the step times would have been refuted"
-    return f"power: steps that are {', or '.join(changes)}, would have been refuted"
+        return "power: no change of step times would have been detected"
+    return f"power: step times {' or '.join(changes)} would have been refuted"
 
 
 def _decision_lines(found: Verification) -> list[str]:
@@ -148,7 +148,7 @@ def _conclusion(found: Verification) -> list[str]:
     """Return the verdict, a sentence on each load, and what may be why."""
     meaning = {
         "holds": "the engine is within the limits of the prediction",
-        "refuted": "the engine is not what the profile says",
+        "refuted": "the engine does not behave as the profile says",
         "cannot tell": "these load tests neither confirm nor refute the prediction",
     }
     outcome = found.outcome.replace("refuted", "REFUTED")
@@ -160,7 +160,7 @@ def _conclusion(found: Verification) -> list[str]:
         said = " ".join(verdict_in_words(comparison))
         lines += textwrap.wrap(f"{what}: {said}", WIDTH, subsequent_indent="  ")
     if found.outcome != "holds" and found.not_identified:
-        lines += ["what was not identified may be why:"]
+        lines += ["possible causes, which calibration could not identify:"]
         lines += [f"  {name}: {why}" for name, why in found.not_identified.items()]
     return lines
 
@@ -219,7 +219,9 @@ def _errors(found: RecordedVerification) -> list[str]:
     return table_lines(["error, per cent", *POINTS], rows)
 
 
-WHY_TITLE = "Why it differs: each part is replaced by what was measured, and stays replaced"
+WHY_TITLE = (
+    "Where the error comes from: each part is replaced by its measurement, one after the other"
+)
 _NAMED = 0.005
 """An effect of this much of the measured figure is named in words."""
 
