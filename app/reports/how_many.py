@@ -183,9 +183,10 @@ def spread_sentence(answer: Answer) -> str:
     if answer.what == "rate":
         return f"Resampled traffic allows {ends} requests/s (95 %)."
     share = "" if answer.draws < _CUT_FROM else "90 % of "
-    is_sure = answer.interval[0] == answer.interval[1] is not None
-    amount = _number(answer.what, answer.interval[1]) if is_sure else ends
-    every = "All " if is_sure and not share else share
+    low, high = answer.interval
+    sure = low if low == high else None
+    amount = ends if sure is None else _number(answer.what, sure)
+    every = share if share or sure is None else "All "
     verb = "need" if answer.what in FEWEST else "allow"
     return f"{every}{answer.draws} resampled traffic traces {verb} {amount}."
 

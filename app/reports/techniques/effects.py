@@ -169,12 +169,12 @@ def catalogue() -> dict[str, Any]:
     return {name: _about(technique) for name, technique in TECHNIQUES.items()}
 
 
-def catalogue_lines(found: dict[str, Any]) -> list[str]:
+def catalogue_lines(techniques: dict[str, Any]) -> list[str]:
     """Return techniques by family: name and parameters, formula, source."""
     lines = []
     for family in get_args(Family):
         lines.append(family)
-        for name, about in found.items():
+        for name, about in techniques.items():
             if about["family"] == family:
                 lines += _catalogue_entry(name, about)
     return lines
