@@ -55,7 +55,7 @@ def explanation(e2e_s: float | None = 10.0, **changes: Any) -> Explanation:
         ),
         (
             {"parts_s": {"queue": 3.0, "transfer": 1.0}, "waited_s": 0.5},
-            "waited 2.5 s for a place on the replica that decodes",
+            "waited 2.5 s for a slot on the decode replica",
         ),
         (
             {"parts_s": {"stalled": 4.0}},
