@@ -38,7 +38,7 @@ from servetwin.sim.experiments.decision_check import DecisionCheck, check_decisi
 from servetwin.sim.records.run import Run, machine_facts
 from servetwin.sim.step_times.fit import StepSample, fit_line, fit_step_time
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.registry import Toggles
 from servetwin.workloads.errors import EngineError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace

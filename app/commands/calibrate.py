@@ -136,7 +136,7 @@ def _recorded(
     from servetwin.app.calibration.recorded import calibrate_recorded
     from servetwin.app.reports.calibration import calibration_lines
     from servetwin.app.scenario.scenarios import recorded_prior
-    from servetwin.sim.experiments.linearised import linearised
+    from servetwin.sim.experiments.conversion import linearised
     from servetwin.sim.experiments.stamp_fit import FITTED
 
     config, model_times = recorded_prior(recorded.trace, servers, policy, link)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,6 +62,9 @@ def replay(
     step_by_step: Annotated[
         bool, Option("--step-by-step", help="One event per step: slow, the same result.")
     ] = False,
+    check: Annotated[
+        bool, Option("--check", help="Check every sequence and all KV memory at each step: slow.")
+    ] = False,
     kv_usage: Annotated[
         bool, Option("--kv-usage", help="Where the KV memory is, in every row of the steps.")
     ] = False,
@@ -95,9 +98,13 @@ def replay(
         )
         with overwriting.claimed_if_asked(out) as claim:
             macro = not step_by_step
-            replay_streamed(both, stream, seed=seed, macro=macro, claim=claim, as_json=as_json)
+            replay_streamed(
+                both, stream, seed=seed, macro=macro, check=check, claim=claim, as_json=as_json
+            )
         return
-    asked = _Asked(both, options.cluster, seed, replications, not step_by_step, kv_usage, as_json)
+    asked = _Asked(
+        both, options.cluster, seed, replications, not step_by_step, kv_usage, as_json, check
+    )
     if compare:
         runs = _compared(asked, compare, overwriting, out)
     else:
@@ -117,6 +124,7 @@ class _Asked:
     macro: bool
     keep_usage: bool
     as_json: bool
+    check: bool
 
 
 def _compared(
@@ -128,7 +136,10 @@ def _compared(
 
     both, requests = asked.both, asked.both.requests()
     base, policy, record = both.base(), both.policies(), both.servers().record()
-    sides = [build_scenario(requests, base, policy, asked.cluster, text) for text in compare]
+    sides = [
+        replace(build_scenario(requests, base, policy, asked.cluster, text), check=asked.check)
+        for text in compare
+    ]
     with overwriting.claimed_if_asked(out) as claim:
         runs = print_comparison(
             requests, sides, compare, record, asked.seed, asked.replications, claim, asked.as_json
@@ -146,6 +157,7 @@ def _alone(
 
     both, requests = asked.both, asked.both.requests()
     found = build_scenario(requests, both.base(), both.policies(), asked.cluster)
+    found = replace(found, check=asked.check)
     with overwriting.claimed_if_asked(out) as claim:
         with progress(f"simulating {found.name}", total=len(requests)) as advance:
             run = run_once(

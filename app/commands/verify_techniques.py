@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from servetwin.app.verdict.effects.verification import EffectPlan, EffectVerification
     from servetwin.engine.serve_options import ServeOptions
     from servetwin.sim.step_times.profile import Profile
+    from servetwin.sim.techniques.registry import Toggles
     from servetwin.sim.techniques.technique import Technique
-    from servetwin.sim.techniques.toggles import Toggles
     from servetwin.workloads.trace import Trace
 
 
@@ -72,7 +72,7 @@ class TechniqueTask:
 
     def _loads(self, technique: "Technique") -> "EffectLoads":
         from servetwin.app.verdict.effects.sides import EffectLoads
-        from servetwin.sim.techniques.experiment import Experiment
+        from servetwin.sim.techniques.technique import Experiment
 
         if self.trace is not None:
             return EffectLoads.of(self.trace)
@@ -128,8 +128,7 @@ def techniques_task(
     Raises ``PolicyError`` for techniques that are unknown or named twice.
     """
     from servetwin.app.verdict.effects.verification import FEWEST_PAIRS, EffectPlan
-    from servetwin.sim.techniques.registry import find_technique
-    from servetwin.sim.techniques.toggles import Toggles
+    from servetwin.sim.techniques.registry import Toggles, find_technique
 
     served.check_absent("technique", "without")
     require_engine()

@@ -12,8 +12,7 @@ from servetwin.app.words import METRICS, RESOURCES, ends, origin_words, slo_word
 from servetwin.sim.experiments.capacity import CONFIDENCE, Capacity, SLOTarget, TriedRate
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.durations import duration_unit
-from servetwin.sim.records.metrics import LATENCIES, figure
+from servetwin.sim.records.metrics import LATENCIES, duration_unit, figure
 from servetwin.workloads.trace import Trace
 
 _LABELS = {**{name: METRICS[name].label for name in LATENCIES}, "saturation": "saturation"}

@@ -10,8 +10,7 @@ from servetwin.app.verdict.claims import (
     RequestDifferences,
 )
 from servetwin.app.verdict.intervals import CONFIDENCE
-from servetwin.sim.records.durations import duration_unit
-from servetwin.sim.records.metrics import LATENCIES, describe
+from servetwin.sim.records.metrics import LATENCIES, describe, duration_unit
 from servetwin.workloads.rows import counted
 
 WIDTH = 100

@@ -16,7 +16,7 @@ from servetwin.app.words import ends, number
 from servetwin.sim.experiments.paired_comparison import MetricDifference, RunComparison, compare
 from servetwin.sim.experiments.predict import runs_over_seeds
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.metrics import duration_unit
 from servetwin.sim.records.run import Run, machine_facts
 from servetwin.sim.records.run_claim import RunClaim
 from servetwin.workloads.trace import Trace

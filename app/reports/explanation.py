@@ -8,7 +8,7 @@ from textwrap import wrap
 from servetwin.app.reports.tables import WIDTH, note_lines
 from servetwin.app.words import asset_table
 from servetwin.sim.explain.explain import Explanation
-from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.metrics import duration_unit
 
 WORTH_NAMING = 0.1
 """A delay below this share of the latency is not what made a request slow."""

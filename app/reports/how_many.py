@@ -12,7 +12,7 @@ from servetwin.app.scenario.answers import FEWEST, Answer, What, best
 from servetwin.app.words import figure_words, target_words
 from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.experiments.capacity import SLOTarget
-from servetwin.sim.experiments.devices import UNKNOWN
+from servetwin.sim.experiments.fleet import UNKNOWN
 from servetwin.workloads.rows import counted
 
 HEADS: Mapping[What, str] = {

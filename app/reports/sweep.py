@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from servetwin.app.reports.tables import WIDTH
-from servetwin.sim.experiments.frontier import GOODPUT, INTERACTIVITY, best_point, on_front
-from servetwin.sim.experiments.sweep import PROBLEM
-from servetwin.sim.records.durations import duration
+from servetwin.sim.experiments.sweep import GOODPUT, INTERACTIVITY, PROBLEM, best_point, on_front
+from servetwin.sim.records.metrics import duration
 
 _MOST_PROBLEMS = 5
 

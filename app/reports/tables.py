@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from servetwin.app.words import METRICS, ends, number
-from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.metrics import duration_unit
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
 from servetwin.workloads.rows import counted
 

@@ -27,11 +27,9 @@ from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.step_times.roofline.deployment import Deployment, Kernels
 from servetwin.sim.step_times.roofline.formats import FORMATS, KV_FORMATS
 from servetwin.sim.step_times.roofline.server import NEVER_FULL_TOKENS
-from servetwin.sim.techniques.changed_fields import changed_fields
-from servetwin.sim.techniques.registry import TECHNIQUES
-from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.registry import TECHNIQUES, Toggles
+from servetwin.sim.techniques.setup import Setup, changed_fields
 from servetwin.sim.techniques.technique import Technique
-from servetwin.sim.techniques.toggles import Toggles
 from servetwin.workloads.errors import EngineError, PolicyError, ServetwinError
 
 

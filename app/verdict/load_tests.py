@@ -12,8 +12,7 @@ from statistics import median
 from servetwin.app.calibration.calibrator import AT_ONCE, Calibrator, ReportProgress
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, Comparison
 from servetwin.loadtest.run.client import run_load_test
-from servetwin.sim.records.run import NotSaved, Run, load_run, save_files
-from servetwin.sim.records.run_folder import SUMMARY, Files
+from servetwin.sim.records.run import SUMMARY, Files, NotSaved, Run, load_run, save_files
 from servetwin.workloads.errors import EndedEarly
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace

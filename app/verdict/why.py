@@ -21,8 +21,7 @@ from servetwin.sim.experiments.imposed import Imposed, simulate_imposed
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.experiments.stamp_fit import REQUEST_S, fit_stamps
 from servetwin.sim.records.metrics import LATENCIES, derive
-from servetwin.sim.records.run import Run, RunError
-from servetwin.sim.records.run_folder import Files
+from servetwin.sim.records.run import Files, Run, RunError
 from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
 
 WHY = "why.json"

@@ -1,4 +1,4 @@
-"""How many replicas keep an SLO, or how many users do they serve: a search over whole numbers.
+"""How many replicas keep an SLO, or how many users they serve: a search over whole numbers.
 
 One search simulates the trace as it is, with the fitted step times, at ever more replicas or users
 until the target turns, then between the last two counts. Where the arrivals of an open loop exceed
@@ -13,16 +13,20 @@ it has a count of its own, and figures at the first answer and at its neighbour.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, exp, inf, isfinite
 
 import numpy as np
 
-from servetwin.sim.experiments.capacity import SLOTarget
-from servetwin.sim.experiments.counted import Counted, Simulate
-from servetwin.sim.experiments.parallel_map import map_on_processes
-from servetwin.sim.experiments.predict import is_outside, run_once, workload_seed
-from servetwin.sim.experiments.scenario import Scenario, replicate
-from servetwin.sim.experiments.turning_point import TurningPoint, turning_point
+from servetwin.sim.experiments.capacity import (
+    Draws,
+    SLOTarget,
+    map_replications,
+)
+from servetwin.sim.experiments.fleet import Counted, Simulate
+from servetwin.sim.experiments.predict import is_outside, run_once
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.experiments.search import TurningPoint, turning_point
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import TraceError
@@ -157,17 +161,9 @@ def how_many(
     Raises ``TraceError`` for a trace that is too short to tell.
     """
     first = search(counted, question)
-    numbers, draws = range(1, replications + 1), list[tuple[int, CountSearch]]()
     job = DrawnSearch(counted, question, first)
-
-    def called(place: int) -> str:
-        return f"replication {numbers[place]}"
-
-    for found in map_on_processes(search_drawn, job, numbers, processes, called):
-        draws.append(found)
-        if on_replication:
-            on_replication(len(draws))
-    return HowMany(first, tuple(search for _, search in sorted(draws, key=lambda one: one[0])))
+    draws = map_replications(search_drawn, job, replications, processes, on_replication)
+    return HowMany(first, tuple(draws))
 
 
 def search(counted: Counted, question: CountQuestion) -> CountSearch:
@@ -199,17 +195,9 @@ class DrawnSearch:
 def search_drawn(job: DrawnSearch, number: int) -> CountSearch:
     """Search in replication ``number``, from 1 on: with traffic and an engine of its own."""
     counted, question, first = job.counted, job.question, job.first
-
-    def sequence() -> np.random.SeedSequence:  # A sequence of its own: spawning changes it.
-        return np.random.SeedSequence(question.seed).spawn(number + 1)[number]
-
-    def simulate(trace: Trace, scenario: Scenario) -> Run:
-        own = sequence()
-        return replicate(trace, scenario, own, draw=True, extrapolate=first.is_outside)
-
-    rng = np.random.default_rng(workload_seed(sequence()))
-    drawn = counted.with_trace(Resampling(counted.trace).draw(rng))
-    tries = _Tries(drawn, question, simulate)
+    draws = Draws(Resampling(counted.trace), question.seed, first.is_outside)
+    drawn = counted.with_trace(draws.trace(number))
+    tries = _Tries(drawn, question, partial(draws.run, number))
     for one in (first.held, first.missed):
         if one is not None:
             tries.at(one.count)

@@ -15,9 +15,8 @@ import numpy as np
 
 from servetwin.policies.batch import Batch, BatchShape
 from servetwin.policies.protocols import KVMemory, Scheduler
-from servetwin.policies.registry import MEMORIES, build_scheduler
+from servetwin.policies.registry import MEMORIES, SCHEDULERS, build_scheduler
 from servetwin.policies.scheduler_proxy import SchedulerProxy
-from servetwin.policies.schedulers.registry import SCHEDULERS
 from servetwin.policies.sequence import Sequence as ServerSequence
 from servetwin.policies.step_record import StepRecord, lasted_s
 from servetwin.sim.core.recorder import Recorder

@@ -8,9 +8,8 @@ from servetwin.sim.catalogue.entry import Count, Positive, Share
 from servetwin.sim.catalogue.layers import Attention, Mixer
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.attention import AttentionChange
-from servetwin.sim.techniques.experiment import LONG_PROMPTS
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import LONG_PROMPTS, Technique
 
 
 class KVCache(Technique):

@@ -10,9 +10,8 @@ from pydantic import Field
 
 from servetwin.policies.config import PrefixIndex, Reservation
 from servetwin.sim.catalogue.entry import Count, Positive
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 
 _NO_BUDGET = 1 << 20
 _BY_REQUEST = ("static", "insertion")

@@ -207,7 +207,7 @@ def test_a_constructor_that_does_not_return_is_stopped(
 @every_kind
 def test_a_missing_method_is_named(kind: Kind, mine: Path) -> None:
     said = refusal_of(kind, mine, kind.bare)
-    assert " has no " in said or " does not derive from sim.techniques" in said
+    assert " has no " in said or " does not derive from servetwin.sim.techniques" in said
 
 
 @every_kind

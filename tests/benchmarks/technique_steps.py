@@ -23,8 +23,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.step_times.protocol import FloatArray
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
-from servetwin.sim.techniques.registry import find_technique
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.registry import Toggles, find_technique
 
 MODEL, CONTEXT, BLOCK_TOKENS, REPEATS = "small", 400, 16, 16
 DECODES, PROMPTS = (1, 4, 8), (16, 64, 128, 256)

@@ -15,9 +15,11 @@ from servetwin.sim.techniques.attention import (
     Dilated,
     GroupedQuery,
     KVBudget,
+    LinearAttention,
     MultiHeadLatent,
     MultiQuery,
     SlidingWindow,
+    StateSpace,
     Streaming,
 )
 from servetwin.sim.techniques.experts import MixtureOfExperts
@@ -28,7 +30,6 @@ from servetwin.sim.techniques.memory import (
     TurnCompression,
     WeightOffload,
 )
-from servetwin.sim.techniques.recurrence import LinearAttention, StateSpace
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.sim.techniques.technique import Technique
 from tests.support.attention_techniques import LLAMA, ideal, step_s

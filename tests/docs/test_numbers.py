@@ -12,7 +12,7 @@ from servetwin.sim.step_times.roofline.formats import (
 from servetwin.sim.techniques.compression import (
     SemiStructuredSparsity,
 )
-from servetwin.sim.techniques.numbers import (
+from servetwin.sim.techniques.quantisation import (
     KVQuantisation,
     PhaseFormats,
 )

@@ -7,7 +7,7 @@ from servetwin.app.scenario.answers import FEWEST, What
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.options.distributions import think_time_of
 from servetwin.sim.experiments.capacity import Capacity, SLOTarget, find_capacity
-from servetwin.sim.experiments.counted import Counted, Replicas, Users
+from servetwin.sim.experiments.fleet import Counted, Replicas, Users
 from servetwin.sim.experiments.how_many import (
     CountQuestion,
     CountSearch,

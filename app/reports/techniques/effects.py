@@ -25,11 +25,10 @@ from servetwin.sim.techniques.effects import (
     Effect,
     Laboratory,
 )
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.quality import Quality
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.sim.techniques.serving import PrefixCache
-from servetwin.sim.techniques.technique import Family, Technique
+from servetwin.sim.techniques.technique import Experiment, Family, Technique
 from servetwin.workloads.errors import PolicyError
 
 _NAME_WIDTH = 23

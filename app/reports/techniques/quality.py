@@ -18,12 +18,16 @@ from servetwin.sim.step_times.roofline.formats import (
     sqnr_db,
 )
 from servetwin.sim.techniques.effects import DEAD_BAND, Effect
-from servetwin.sim.techniques.experiment import Experiment
-from servetwin.sim.techniques.published_quality import published_quality
-from servetwin.sim.techniques.quality import KEPT, Quality, on_quality_front, quality_of
+from servetwin.sim.techniques.quality import (
+    KEPT,
+    Quality,
+    on_quality_front,
+    published_quality,
+    quality_of,
+)
 from servetwin.sim.techniques.registry import find_technique
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 
 NOT_KNOWN = "not known"
 HAS_IT = "the server has it already"

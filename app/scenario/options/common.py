@@ -77,7 +77,7 @@ class Overwriting:
 
     def claimed_profile(self, path: Path) -> AbstractContextManager[Path]:
         """Claim the file of a profile before the work begins."""
-        from servetwin.sim.records.file_claim import claimed_profile
+        from servetwin.sim.records.run_claim import claimed_profile
 
         return claimed_profile(path, overwrite=self.overwrite)
 

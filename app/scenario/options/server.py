@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from servetwin.sim.step_times.profile import ApiLatencyFit
     from servetwin.sim.step_times.tables import KernelTable, LayerTable, Table
     from servetwin.sim.step_times.tables.loaded_table import ServerOverheads
+    from servetwin.sim.techniques.registry import Toggles
     from servetwin.sim.techniques.setup import Setup
-    from servetwin.sim.techniques.toggles import Toggles
 
 
 _FORMATS = ("operators", "phases", "layers", "kernels")
@@ -218,7 +218,7 @@ class ServerOptions:
         from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
         from servetwin.sim.step_times.profile import DEFAULT_PROFILE
         from servetwin.sim.step_times.server_model import load_server
-        from servetwin.sim.techniques.build import build_setup, parse_efficiency
+        from servetwin.sim.techniques.registry import build_setup, parse_efficiency
 
         self._check()
         if self.model is None:
@@ -238,7 +238,7 @@ class ServerOptions:
 
     def toggles(self) -> "Toggles":
         """Return the techniques on and off."""
-        from servetwin.sim.techniques.toggles import Toggles
+        from servetwin.sim.techniques.registry import Toggles
 
         return Toggles.of(self.techniques, self.without)
 

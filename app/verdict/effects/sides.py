@@ -11,10 +11,9 @@ from servetwin.sim.experiments.capacity import all_at_once
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.roofline.formats import BF16, Format
-from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.registry import Toggles
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.technique import Experiment, Technique
 from servetwin.workloads.errors import LoadTestError, PolicyError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace

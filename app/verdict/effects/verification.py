@@ -39,8 +39,7 @@ from servetwin.engine.core.step_log import read_step_log
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.policies.step_record import StepRecord
-from servetwin.sim.records.run import Run, machine_facts, save_files
-from servetwin.sim.records.run_folder import Files
+from servetwin.sim.records.run import Files, Run, machine_facts, save_files
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.trace import Trace
 

@@ -17,7 +17,7 @@ from servetwin.sim.step_times.tables import (
     PhaseTable,
     TableProfile,
 )
-from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.techniques.registry import build_setup
 from tests.support.made_kernels import MadeKernels
 from tests.support.paths import DOCS
 

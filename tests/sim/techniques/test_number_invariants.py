@@ -25,8 +25,7 @@ from servetwin.sim.techniques.compression import (
     UnstructuredPruning,
 )
 from servetwin.sim.techniques.effects import Laboratory
-from servetwin.sim.techniques.experiment import Experiment
-from servetwin.sim.techniques.numbers import (
+from servetwin.sim.techniques.quantisation import (
     BlockFormat,
     KVQuantisation,
     PhaseFormats,
@@ -34,7 +33,7 @@ from servetwin.sim.techniques.numbers import (
     WeightInt8,
 )
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.number_techniques import (

@@ -23,7 +23,7 @@ from servetwin.sim.step_times.roofline.breakdown import decode_breakdown, prefil
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
-from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.techniques.registry import build_setup
 
 DEPLOYMENTS = (
     (), ("tensor-parallel:ways=2",), ("pipeline-parallel",), ("fp8",), ("early-exit",),

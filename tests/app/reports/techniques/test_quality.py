@@ -15,9 +15,9 @@ from servetwin.app.reports.techniques.quality import (
     signed_cell,
 )
 from servetwin.sim.techniques.effects import Change, Effect
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.quality import KEPT, Quality
 from servetwin.sim.techniques.registry import find_technique
+from servetwin.sim.techniques.technique import Experiment
 from tests.support.command import refused, servetwin
 
 AWQ = Quality("this model", 0.0238, "AWQ (2023-06)", "perplexity", "WikiText-2", "rounded",

@@ -3,7 +3,7 @@
 import pytest
 
 from servetwin.app.verdict.effects.sides import EffectLoads
-from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.technique import Experiment
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace

@@ -15,9 +15,8 @@ from servetwin.app.scenario.options.stream import StreamOptions
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.parallel_map import map_on_processes
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.long_runs.partitioned_run import DividedRun, Part, PartDone, simulate_part
 from servetwin.sim.step_times.profile import ApiLatencyFit
-from servetwin.sim.streams.part_run import DividedRun, PartDone, simulate_part
-from servetwin.sim.streams.partition import Part
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.request import Request
 from tests.support.streamed_runs import (

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from servetwin.sim.core.flushing_recorder import FlushingRecorder, RowSink
 from servetwin.sim.core.pools import Share
+from servetwin.sim.core.recorder import FlushingRecorder, RowSink
 from servetwin.sim.experiments.predict import sources
 from servetwin.sim.experiments.scenario import Scenario, replicate
+from servetwin.sim.long_runs.row_tables import RunTables, TableSink
 from servetwin.sim.records.metrics import SLO
-from servetwin.sim.streams.run_tables import RunTables
-from servetwin.sim.streams.table_sink import TableSink
 from servetwin.workloads.request import Request
 
 

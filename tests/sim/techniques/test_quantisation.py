@@ -27,7 +27,7 @@ from servetwin.sim.techniques.compression import (
     UnstructuredPruning,
     WeightSharing,
 )
-from servetwin.sim.techniques.numbers import (
+from servetwin.sim.techniques.quantisation import (
     AWQ,
     FP8,
     GPTQ,
@@ -40,10 +40,9 @@ from servetwin.sim.techniques.numbers import (
     WeightInt4,
     decomposed_share,
 )
-from servetwin.sim.techniques.registry import find_technique
+from servetwin.sim.techniques.registry import Toggles, find_technique
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
-from servetwin.sim.techniques.toggles import Toggles
 from servetwin.workloads.errors import PolicyError, ServetwinError
 from tests.support.formulas.techniques import ideal_request_s
 from tests.support.number_techniques import (

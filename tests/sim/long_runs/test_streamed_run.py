@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.long_runs.sketched_summary import Sketch
+from servetwin.sim.long_runs.streamed_run import open_loop
 from servetwin.sim.step_times.profile import Profile
-from servetwin.sim.streams.sketched_summary import Sketch
-from servetwin.sim.streams.streamed_run import open_loop
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.streamed_runs import (

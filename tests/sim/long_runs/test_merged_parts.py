@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.streams import merged_parts, table_sink
-from servetwin.sim.streams.merged_parts import chained, merged
-from servetwin.sim.streams.row_groups import SCHEMAS
-from servetwin.sim.streams.table_sink import Spool
+from servetwin.sim.long_runs import partitioned_run, row_tables
+from servetwin.sim.long_runs.partitioned_run import chained, merged
+from servetwin.sim.long_runs.row_tables import SCHEMAS, Spool
 
 Ends = list[tuple[float, int]]
 
@@ -37,7 +36,7 @@ def test_rows_come_by_their_end_and_then_by_replica(
     tmp_path_factory: pytest.TempPathFactory, parts: list[list[float]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_sink, "PIECE_ROWS", 3)
+        patch.setattr(row_tables, "PIECE_ROWS", 3)
         ends = [sorted((end, part + 4 * (n % 2)) for n, end in enumerate(times))
                 for part, times in enumerate(parts)]  # fmt: skip
         folders = spooled_steps(tmp_path_factory.mktemp("spool"), ends)
@@ -46,7 +45,7 @@ def test_rows_come_by_their_end_and_then_by_replica(
 
 
 def test_few_pieces_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_sink, "PIECE_ROWS", 10)
+    monkeypatch.setattr(row_tables, "PIECE_ROWS", 10)
     parts = [[(float(end), part) for end in range(500)] for part in range(3)]
     longest = max(len(table) for table in merged(spooled_steps(tmp_path, parts), "steps"))
     assert longest <= 3 * 2 * 10
@@ -58,6 +57,6 @@ def test_parts_that_follow_each_other_are_opened_one_by_one(
     folders = spooled_steps(tmp_path, [[(1.0, 0)], [], [(2.0, 0)]])
     tables = chained(folders, "steps")
     assert ends_of(next(tables)) == [(1.0, 0)]
-    monkeypatch.setattr(merged_parts, "spooled", None)
+    monkeypatch.setattr(partitioned_run, "spooled", None)
     with pytest.raises(TypeError):
         next(tables)

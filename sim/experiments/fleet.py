@@ -1,15 +1,26 @@
-"""What may be more or fewer in a scenario: the replicas behind its router, or its users."""
+"""A fleet: replicas behind a router, the users at work, and the devices that they need."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Protocol
 
 import pandas as pd
 
+from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.core.clients import form_a_loop
-from servetwin.sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
+from servetwin.sim.experiments.capacity import (
+    admitting_all,
+    all_at_once,
+    completions_per_s,
+)
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.profile import Profile
+from servetwin.sim.step_times.roofline.server import RooflineServer
+from servetwin.sim.step_times.server_model import ServerModel
+from servetwin.sim.step_times.tables import TableProfile
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.pauses import PauseDistribution
 from servetwin.workloads.generators.users import sent_by_users
@@ -17,7 +28,10 @@ from servetwin.workloads.trace import Trace
 
 Simulate = Callable[[Trace, Scenario], Run]
 
+
 _IDLE = 0.05
+
+
 """Share of the users that may not have begun, or may have ended, while requests are judged."""
 
 
@@ -145,3 +159,43 @@ def times(scenario: Scenario, count: int) -> Scenario:
     prefill, decode = count * cluster.prefill_replicas, count * cluster.decode_replicas
     split = replace(cluster, prefill_replicas=prefill, decode_replicas=decode)
     return replace(scenario, cluster=split)
+
+
+UNKNOWN = "server"
+
+
+"""The device of a server that does not say what it runs on."""
+
+
+def devices(scenario: Scenario) -> Mapping[str, int]:
+    """Return how many devices all servers of a scenario have, by name."""
+    found = Counter[str]()
+    for server in scenario.servers():
+        name, count = devices_of(server)
+        found[name] += count
+    return dict(found)
+
+
+def devices_of(server: ServerModel) -> tuple[str, int]:
+    """Return the name of a server's device, and how many it has: more than 1 where it is split.
+
+    The name is that of the catalogue where it is known there. A profile is of one device unless its
+    facts of the engine have ``devices``.
+    """
+    if isinstance(server, RooflineServer):
+        deployment = server.deployment
+        return deployment.hardware.name, deployment.parallel.devices
+    if isinstance(server, TableProfile):
+        return server.device or UNKNOWN, server.devices
+    if isinstance(server, Profile):
+        said = server.engine.get("device") or server.machine.get("processor") or ""
+        return _known(str(said)) or UNKNOWN, int(server.engine.get("devices", 1))
+    return UNKNOWN, 1
+
+
+@cache
+def _known(said: str) -> str:
+    """Return the longest name of the catalogue whose parts are all in a text, else the text."""
+    squeezed = "".join(said.lower().split())
+    fitting = [n for n in shipped_hardware() if all(part in squeezed for part in n.split("-"))]
+    return max(fitting, key=len, default=said.partition(",")[0])

@@ -10,7 +10,7 @@ from servetwin.policies.registry import ROUTERS, build_router
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.policies.routers.routing import is_blind
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
-from servetwin.sim.streams.partition import (
+from servetwin.sim.long_runs.partitioned_run import (
     BLIND_NAMES,
     Part,
     joined,

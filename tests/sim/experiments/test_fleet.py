@@ -3,8 +3,7 @@
 import pytest
 
 from servetwin.app.scenario.options.server import ServerOptions
-from servetwin.sim.experiments.counted import times
-from servetwin.sim.experiments.devices import devices, devices_of
+from servetwin.sim.experiments.fleet import devices, devices_of, times
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.profile import load_profile
 
