@@ -5,7 +5,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from servetwin.workloads.scenarios.named import NamedWorkload
+    from servetwin.workloads.generators.named import NamedWorkload
     from servetwin.workloads.validation import Check
 
 
