@@ -33,7 +33,7 @@ def build_scenario(
     cluster: ClusterOptions,
     compared: str | None = None,
 ) -> Scenario:
-    """Return ``servers`` under the options; ``compared`` are policies of ``--compare``, which win.
+    """Return ``servers`` under the options; ``compared`` are policies of ``replay compare``, which win.
 
     Only the cluster of a preset gives way to options: a preset sets policies, not sizes.
     """

@@ -32,8 +32,8 @@ _RUN = """`replay --out` writes all that is needed to run it again to `scenario.
 folder. A load test writes its endpoint, trace, notes and options there.
 """
 _POLICIES = """Each is `--set KEY=VALUE` of `replay` and `serve`, part of `replay compare A B`, and
-a field of `policies.PolicyConfig`; some have an option of their own. Where nothing is set, a value of
-the profile or preset comes before the default. Pages:
+a field of `policies.PolicyConfig`; some have an option of their own. Where nothing is set, a value
+of the profile or preset comes before the default. Pages:
 [schedulers and queues](../policies/schedulers.md),
 [KV memory and prefix sharing](../policies/kv-memory.md).
 """
