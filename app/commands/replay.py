@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from servetwin.app.reports.progress import progress
-from servetwin.app.reports.saving import saved_if_asked
-from servetwin.app.lasting_imports import lasting_imports
 from servetwin.app.reports.progress import progress, saved_if_asked
 from servetwin.app.scenario.options.common import (
     MOST_REPLICATIONS,
