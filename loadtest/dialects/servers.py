@@ -1,4 +1,4 @@
-"""Servers and their dialects: OpenAI's API, servers with an API of their own, and how to tell them."""
+"""Servers and their dialects, by name, by what a server says of itself, and by its events."""
 
 import json
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class OpenAI(Dialect):
         """Return the path of the API."""
         return _PATHS[api]
 
-    def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
+    def body(self, api: Api, request: PreparedRequest) -> dict[str, object]:
         """Return a body with a prompt, with messages, or with the input of an embedding."""
         if api == "embeddings":
             return {"model": request.model, "input": request.prompt}
@@ -48,7 +48,7 @@ class OpenAI(Dialect):
             "stream_options": self.stream_options,
         }
 
-    def exactly(self, output_tokens: int) -> dict[str, Any]:
+    def exactly(self, output_tokens: int) -> dict[str, object]:
         """Return the fields that force the output length."""
         return {"min_tokens": output_tokens, "ignore_eos": True}
 
@@ -101,7 +101,7 @@ class Mlc(OpenAI):
     owners = frozenset({"MLC-LLM"})
     guesses_vocab = True
 
-    def exactly(self, output_tokens: int) -> dict[str, Any]:
+    def exactly(self, output_tokens: int) -> dict[str, object]:
         """Return the field that ignores the end token; there is no minimum."""
         return {"debug_config": {"ignore_eos": True}}
 
@@ -126,7 +126,7 @@ class Transformers(OpenAI):
         paths = fields_of(server.page("/openapi.json").get("paths"))
         return {"/load_model", "/v1/completions", "/v1/responses"} <= paths.keys()
 
-    def exactly(self, output_tokens: int) -> dict[str, Any]:
+    def exactly(self, output_tokens: int) -> dict[str, object]:
         """Return a setting with an end token that no vocabulary has; there is no minimum."""
         return {"generation_config": _ENDLESS}
 
@@ -146,19 +146,19 @@ class NativeAndOpenAI(OpenAI):
         """Return the native path, or OpenAI's."""
         return self.native_path if api == "native" else super().path(api, model)
 
-    def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
+    def body(self, api: Api, request: PreparedRequest) -> dict[str, object]:
         """Return the native body, or OpenAI's."""
         return self.native_body(request) if api == "native" else super().body(api, request)
 
     def sampled(
         self, api: Api, body: Mapping[str, Any], sampling: Mapping[str, float]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return a body with sampling parameters, in the object that the native API has."""
         if api == "native" and (name := self.sampling_field):
             return {**body, name: {**body[name], **sampling}}
         return super().sampled(api, body, sampling)
 
-    def native_body(self, request: PreparedRequest) -> dict[str, Any]:
+    def native_body(self, request: PreparedRequest) -> dict[str, object]:
         """Return the JSON body of the native API."""
         raise NotImplementedError
 
@@ -186,15 +186,15 @@ class SGLang(NativeAndOpenAI):
         pages = (server.page("/get_model_info"), server.page("/model_info"))
         return any("model_path" in page and "is_generation" in page for page in pages)
 
-    def native_body(self, request: PreparedRequest) -> dict[str, Any]:
+    def native_body(self, request: PreparedRequest) -> dict[str, object]:
         """Return the body of a request to ``/generate``."""
-        sampling: dict[str, Any] = {"temperature": 0, "max_new_tokens": request.output_tokens}
+        sampling: dict[str, object] = {"temperature": 0, "max_new_tokens": request.output_tokens}
         if request.force_length:
             sampling |= {"min_new_tokens": request.output_tokens, "ignore_eos": True}
         field = "text" if isinstance(request.prompt, str) else "input_ids"
         return {field: request.prompt, "sampling_params": sampling, "stream": True}
 
-    def read(self, event: dict[str, Any]) -> NativeEvent:
+    def read(self, event: dict[str, object]) -> NativeEvent:
         """Read an event of ``/generate``."""
         meta = fields_of(event[self.mark])
         reason = fields_of(meta.get("finish_reason"))
@@ -240,19 +240,19 @@ class Tgi(NativeAndOpenAI):
         """Return the limit of prompt and output together."""
         return ModelFacts(max_model_len=count(server.page("/info").get("max_total_tokens")))
 
-    def native_body(self, request: PreparedRequest) -> dict[str, Any]:
+    def native_body(self, request: PreparedRequest) -> dict[str, object]:
         """Return the body of a request to ``/generate_stream``."""
         parameters = {"max_new_tokens": request.output_tokens, "do_sample": False, "details": True}
         return {"inputs": request.prompt, "parameters": parameters}
 
     def sampled(
         self, api: Api, body: Mapping[str, Any], sampling: Mapping[str, float]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return a body with sampling parameters, which the native API takes when it samples."""
         sampled = {"do_sample": True, **sampling} if api == "native" else sampling
         return super().sampled(api, body, sampled)
 
-    def read(self, event: dict[str, Any]) -> NativeEvent:
+    def read(self, event: dict[str, object]) -> NativeEvent:
         """Read an event of ``/generate_stream``."""
         details = fields_of(event.get("details"))
         usage = usage_of(details.get("input_length"), details.get("generated_tokens"))
@@ -287,7 +287,7 @@ class LlamaCpp(NativeAndOpenAI):
         vocab_size = count(fields_of(card.get("meta")).get("n_vocab"))
         return ModelFacts(vocab_size or None, count(settings.get("n_ctx")) or None)
 
-    def native_body(self, request: PreparedRequest) -> dict[str, Any]:
+    def native_body(self, request: PreparedRequest) -> dict[str, object]:
         """Return the body of a request to ``/completion``."""
         return {
             "prompt": request.prompt,
@@ -299,11 +299,11 @@ class LlamaCpp(NativeAndOpenAI):
             "stream": True,
         }
 
-    def exactly(self, output_tokens: int) -> dict[str, Any]:
+    def exactly(self, output_tokens: int) -> dict[str, object]:
         """Return the field that ignores the end token; there is no minimum."""
         return {"ignore_eos": True}
 
-    def read(self, event: dict[str, Any]) -> NativeEvent:
+    def read(self, event: dict[str, object]) -> NativeEvent:
         """Read an event of ``/completion``; the counts of the last one are the usage."""
         made = count(event.get("tokens_predicted"))
         if event[self.mark] is True:
@@ -339,12 +339,12 @@ class Triton(Dialect):
         """Return the path of the model."""
         return f"/v2/models/{model}/generate_stream"
 
-    def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
+    def body(self, api: Api, request: PreparedRequest) -> dict[str, object]:
         """Return the inputs of the backend's ensemble."""
         inputs = {"text_input": request.prompt, "max_tokens": request.output_tokens, "stream": True}
         return {**inputs, "bad_words": "", "stop_words": ""}
 
-    def read(self, event: dict[str, Any]) -> NativeEvent:
+    def read(self, event: dict[str, object]) -> NativeEvent:
         """Read an event of ``generate_stream``; each may be the last."""
         return NativeEvent(text=bool(event[self.mark]), ends=True)
 
@@ -382,13 +382,13 @@ class Ollama(NativeAndOpenAI):
         lengths = [m.get("context_length") for m in loaded if m["id"] == card["id"]]
         return ModelFacts(max_model_len=count(lengths[0]) if lengths else None)
 
-    def native_body(self, request: PreparedRequest) -> dict[str, Any]:
+    def native_body(self, request: PreparedRequest) -> dict[str, object]:
         """Return the body of a request to ``/api/generate``."""
         options = {"num_predict": request.output_tokens, "temperature": 0}
         prompt = {"model": request.model, "prompt": request.prompt, "raw": True}
         return {**prompt, "options": options, "stream": True}
 
-    def read(self, event: dict[str, Any]) -> NativeEvent:
+    def read(self, event: dict[str, object]) -> NativeEvent:
         """Read a line of ``/api/generate``; the counts of the last one are the usage."""
         usage = usage_of(event.get("prompt_eval_count"), event.get("eval_count"))
         text = bool(event.get("response") or event.get("thinking"))
@@ -433,7 +433,7 @@ def dialect_of(server: ServerProbe) -> Dialect:
     return DIALECTS["openai"]
 
 
-def read_native(event: dict[str, Any]) -> NativeEvent | None:
+def read_native(event: dict[str, object]) -> NativeEvent | None:
     """Read an event of a native stream; None for an event of OpenAI's API or an unknown kind.
 
     The kind is recognised by the event itself, so a stream is read right even where the dialect of
