@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from servetwin.sim.explain.limiting_resource import Resource
-from servetwin.sim.records.durations import duration_unit
-from servetwin.sim.records.metrics import LATENCIES, SLO
-from servetwin.sim.step_times.origin import MEANINGS, Origin
+from servetwin.sim.explain.bottleneck import Resource
+from servetwin.sim.records.metrics import LATENCIES, SLO, duration_unit
+from servetwin.sim.step_times.provenance import MEANINGS, Origin
 
 if TYPE_CHECKING:
     from servetwin.sim.experiments.capacity import SLOTarget

@@ -94,8 +94,8 @@ def calibrate(
             profile, stopped = found, None
             more.append(f"next: servetwin replay TRACE --profile {out}")
         else:
-            from servetwin.app.calibration.black_box.burst_sender import Allowance
             from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
+            from servetwin.app.calibration.black_box.sender import Allowance
 
             probed = replace(endpoint, model=model).probe_generating(url)
             allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
@@ -134,9 +134,9 @@ def _recorded(
 ) -> None:
     """Calibrate from a recorded run."""
     from servetwin.app.calibration.recorded import calibrate_recorded
-    from servetwin.app.reports.calibration import calibration_lines
+    from servetwin.app.reports.verdict import calibration_lines
     from servetwin.app.scenario.scenarios import recorded_prior
-    from servetwin.sim.experiments.linearised import linearised
+    from servetwin.sim.experiments.conversion import linearised
     from servetwin.sim.experiments.stamp_fit import FITTED
 
     config, model_times = recorded_prior(recorded.trace, servers, policy, link)

@@ -124,7 +124,7 @@ class _Question:
         """Print the answer of every candidate; those that cannot be are named with the reason."""
         from servetwin.app.reports.how_many import as_json, report_lines
         from servetwin.app.scenario.answers import of_problem
-        from servetwin.sim.experiments.devices import devices
+        from servetwin.sim.experiments.fleet import devices
 
         prices, requests = count.prices(), self.options.trace.read()
         notes: dict[str, None] = {}
@@ -152,7 +152,7 @@ class _Question:
         self, what: "What", label: str, trace: "Trace", scenario: "Scenario", count: CountOptions
     ) -> "Answer":
         from servetwin.app.scenario.answers import of_capacity, of_counts
-        from servetwin.sim.experiments.counted import Replicas, Users
+        from servetwin.sim.experiments.fleet import Replicas, Users
         from servetwin.sim.experiments.how_many import MOST, CountQuestion, how_many
 
         if what == "rate":

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +10,7 @@ import typer
 from typer import Option
 
 from servetwin.app.lasting_imports import lasting_imports
-from servetwin.app.reports.progress import progress
-from servetwin.app.reports.saving import saved_if_asked
+from servetwin.app.reports.progress import progress, saved_if_asked
 from servetwin.app.scenario.options.common import (
     MOST_REPLICATIONS,
     TRACE,
@@ -27,7 +26,7 @@ from servetwin.app.scenario.options.stream import StreamOptions
 from servetwin.workloads.files import require_there
 
 if TYPE_CHECKING:
-    from servetwin.app.reports.pictures.picture_file import PictureFile
+    from servetwin.app.reports.html.picture_file import PictureFile
     from servetwin.app.scenario.files.scenario_file import ScenarioFile
     from servetwin.app.scenario.replay_scenario import ReplayScenario
     from servetwin.sim.experiments.predict import Redraw
@@ -62,6 +61,9 @@ def replay(
     step_by_step: Annotated[
         bool, Option("--step-by-step", help="One event per step: slow, the same result.")
     ] = False,
+    check: Annotated[
+        bool, Option("--check", help="Check every sequence and all KV memory at each step: slow.")
+    ] = False,
     kv_usage: Annotated[
         bool, Option("--kv-usage", help="Where the KV memory is, in every row of the steps.")
     ] = False,
@@ -95,9 +97,13 @@ def replay(
         )
         with overwriting.claimed_if_asked(out) as claim:
             macro = not step_by_step
-            replay_streamed(both, stream, seed=seed, macro=macro, claim=claim, as_json=as_json)
+            replay_streamed(
+                both, stream, seed=seed, macro=macro, check=check, claim=claim, as_json=as_json
+            )
         return
-    asked = _Asked(both, options.cluster, seed, replications, not step_by_step, kv_usage, as_json)
+    asked = _Asked(
+        both, options.cluster, seed, replications, not step_by_step, kv_usage, as_json, check
+    )
     if compare:
         runs = _compared(asked, compare, overwriting, out)
     else:
@@ -117,6 +123,7 @@ class _Asked:
     macro: bool
     keep_usage: bool
     as_json: bool
+    check: bool
 
 
 def _compared(
@@ -128,7 +135,10 @@ def _compared(
 
     both, requests = asked.both, asked.both.requests()
     base, policy, record = both.base(), both.policies(), both.servers().record()
-    sides = [build_scenario(requests, base, policy, asked.cluster, text) for text in compare]
+    sides = [
+        replace(build_scenario(requests, base, policy, asked.cluster, text), check=asked.check)
+        for text in compare
+    ]
     with overwriting.claimed_if_asked(out) as claim:
         runs = print_comparison(
             requests, sides, compare, record, asked.seed, asked.replications, claim, asked.as_json
@@ -146,6 +156,7 @@ def _alone(
 
     both, requests = asked.both, asked.both.requests()
     found = build_scenario(requests, both.base(), both.policies(), asked.cluster)
+    found = replace(found, check=asked.check)
     with overwriting.claimed_if_asked(out) as claim:
         with progress(f"simulating {found.name}", total=len(requests)) as advance:
             run = run_once(
@@ -188,7 +199,7 @@ def _draw(
     file: "ScenarioFile | None",
     as_json: bool,
 ) -> None:
-    from servetwin.app.reports.pictures.run_picture import draw_runs
+    from servetwin.app.reports.html.picture_file import draw_runs
     from servetwin.app.reports.report_folders import NamedRun
 
     named = [NamedRun(name, run) for name, run in runs.items()]

@@ -64,9 +64,8 @@ def _recover(folders: list[Path]) -> None:
     """
     from servetwin.app.reports.report_folders import unsaved_runs
     from servetwin.loadtest.run.recovery import recovered_run
-    from servetwin.sim.records.file_lock import ClaimError
     from servetwin.sim.records.run import RunError
-    from servetwin.sim.records.run_claim import claimed_run
+    from servetwin.sim.records.run_claim import ClaimError, claimed_run
 
     for folder in unsaved_runs(folders):
         try:

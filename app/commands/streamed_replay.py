@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,11 @@ from servetwin.app.reports.tables import (
 from servetwin.app.scenario.options.stream import StreamOptions
 from servetwin.app.scenario.scenarios import build_scenario, scenario_record
 from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.long_runs.partitioned_run import DividedRun, run_partitioned
+from servetwin.sim.long_runs.row_tables import RunTables
+from servetwin.sim.long_runs.sketched_summary import require_sketches
+from servetwin.sim.long_runs.streamed_run import run_streamed, run_tables
 from servetwin.sim.records.run import RunError, machine_facts
-from servetwin.sim.streams.part_run import DividedRun
-from servetwin.sim.streams.partitioned_run import run_partitioned
-from servetwin.sim.streams.run_tables import RunTables
-from servetwin.sim.streams.sketched_summary import require_sketches
-from servetwin.sim.streams.streamed_run import run_streamed, run_tables
 
 if TYPE_CHECKING:
     from servetwin.app.scenario.replay_scenario import ReplayScenario
@@ -49,6 +49,7 @@ def replay_streamed(
     *,
     seed: int,
     macro: bool,
+    check: bool,
     claim: "RunClaim | None",
     as_json: bool,
 ) -> None:
@@ -57,7 +58,7 @@ def replay_streamed(
     options = both.options
     base, policy, record = both.base(), both.policies(), both.servers().record()
     trace = stream.open(options.trace, options.cluster.closed_loop)
-    found = build_scenario(trace, base, policy, options.cluster)
+    found = replace(build_scenario(trace, base, policy, options.cluster), check=check)
     slo = both.file.slo.slo() if both.file else None
     folder = claim.begin() if claim else None
     tables = run_tables(found, folder, slo)

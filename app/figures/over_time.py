@@ -22,7 +22,7 @@ from servetwin.app.figures.canvas import (
 )
 from servetwin.app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Look, Looks
 from servetwin.app.words import METRICS, Metric
-from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.metrics import duration_unit
 
 MOST_POINTS = 1500
 MEDIAN_BUCKETS = 40

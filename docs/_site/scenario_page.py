@@ -8,7 +8,7 @@ from markdown_table import table
 from pydantic_core import PydanticUndefinedType
 
 from servetwin.app.scenario.setting_docs import SettingDoc, section_docs
-from servetwin.sim.catalogue.frozen_model import FrozenModel
+from servetwin.sim.catalogue.entry import FrozenModel
 
 RUN_KEYS = {
     "trace": "where the requests came from",

@@ -7,7 +7,7 @@ import pytest
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
-from servetwin.sim.catalogue.feed_forward import Experts
+from servetwin.sim.catalogue.layers import Experts
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.attention import (
@@ -15,9 +15,11 @@ from servetwin.sim.techniques.attention import (
     Dilated,
     GroupedQuery,
     KVBudget,
+    LinearAttention,
     MultiHeadLatent,
     MultiQuery,
     SlidingWindow,
+    StateSpace,
     Streaming,
 )
 from servetwin.sim.techniques.experts import MixtureOfExperts
@@ -28,7 +30,6 @@ from servetwin.sim.techniques.memory import (
     TurnCompression,
     WeightOffload,
 )
-from servetwin.sim.techniques.recurrence import LinearAttention, StateSpace
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.sim.techniques.technique import Technique
 from tests.support.attention_techniques import LLAMA, ideal, step_s

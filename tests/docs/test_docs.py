@@ -20,9 +20,9 @@ from servetwin.policies.registry import ROUTERS, SCHEDULERS, build_scheduler
 from servetwin.policies.routers.replica_loads import RouterConfig
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.scenario import ClusterConfig
+from servetwin.sim.explain.bottleneck import QueueCause
 from servetwin.sim.explain.explain import PARTS
-from servetwin.sim.explain.queue_cause import QueueCause
-from servetwin.sim.explain.stages import CLIENT_STAGES
+from servetwin.sim.explain.spans import CLIENT_STAGES
 from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
 from servetwin.sim.step_times.profile import shipped_profiles
 from servetwin.sim.step_times.step_time import LinearStepTime

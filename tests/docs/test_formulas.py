@@ -8,9 +8,8 @@ import pytest
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
-from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
+from servetwin.sim.step_times.roofline.decode_latency import RooflineEstimate, ideal_deployment
 from servetwin.sim.step_times.roofline.efficiency import DEFAULT
-from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from tests.support.command import servetwin
 from tests.support.evidence import rows

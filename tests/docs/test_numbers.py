@@ -2,12 +2,17 @@
 
 import re
 
-from servetwin.sim.step_times.roofline.formats import BLOCK_FORMATS, FORMATS, KV_FORMATS
-from servetwin.sim.step_times.roofline.quantisation_noise import most_sqnr_db, sqnr_db
+from servetwin.sim.step_times.roofline.formats import (
+    BLOCK_FORMATS,
+    FORMATS,
+    KV_FORMATS,
+    most_sqnr_db,
+    sqnr_db,
+)
 from servetwin.sim.techniques.compression import (
     SemiStructuredSparsity,
 )
-from servetwin.sim.techniques.numbers import (
+from servetwin.sim.techniques.quantisation import (
     KVQuantisation,
     PhaseFormats,
 )

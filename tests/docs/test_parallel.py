@@ -1,6 +1,6 @@
 """The messages in the evidence are those of the link model."""
 
-from servetwin.sim.step_times.roofline.links import Link
+from servetwin.sim.catalogue.hardware import Link
 from tests.support.evidence import rows
 
 

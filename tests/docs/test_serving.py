@@ -1,6 +1,6 @@
 """The computed figures of serving in the evidence are those of the code."""
 
-from servetwin.sim.techniques.eager import with_eager_kernels
+from servetwin.sim.techniques.setup import with_eager_kernels
 from servetwin.sim.theory.batches import exponential_slot_efficiency
 from servetwin.sim.theory.serving import copy_on_write
 from tests.support.evidence import number, rows

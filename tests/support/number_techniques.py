@@ -19,7 +19,7 @@ from servetwin.sim.techniques.compression import (
     UnstructuredPruning,
     WeightSharing,
 )
-from servetwin.sim.techniques.numbers import (
+from servetwin.sim.techniques.quantisation import (
     AWQ,
     FP8,
     GPTQ,

@@ -2,7 +2,7 @@
 
 A conversation is a request that stands alone, or all turns of a session: so a user is a person, or
 an agent. All users begin together, and those with short answers end first: what is judged lies
-between (``sim.experiments.counted.Users.judged``).
+between (``sim.experiments.how_many.Users.judged``).
 """
 
 from collections.abc import Iterator, Sequence

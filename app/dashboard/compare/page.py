@@ -26,8 +26,7 @@ from servetwin.app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from servetwin.app.dashboard.widgets import bound
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.words import METRICS
-from servetwin.sim.records.durations import duration_unit
-from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.records.metrics import LATENCIES, duration_unit
 from servetwin.workloads.errors import ServetwinError
 
 _FOUND, _STOPPED = "compare_found", "compare_stopped"

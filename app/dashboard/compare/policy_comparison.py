@@ -15,7 +15,7 @@ from servetwin.app.words import ends
 from servetwin.policies.presets import PRESETS
 from servetwin.sim.experiments.paired_comparison import request_differences
 from servetwin.sim.experiments.predict import Interval
-from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.metrics import duration_unit
 from servetwin.workloads.errors import ServetwinError
 
 POLICIES_KEY = "compare_policies"

@@ -17,9 +17,9 @@ from servetwin.app.reports.techniques.quality import (
     quality_source,
 )
 from servetwin.sim.techniques.effects import Effect
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.quality import Quality, parse_own_qualities, quality_of
 from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Experiment
 
 COLUMNS = {"technique": "technique", "quality": "quality", "throughput": "throughput, %",
            "front": "on the front", "known": "how it is known"}  # fmt: skip

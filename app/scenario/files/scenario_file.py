@@ -25,7 +25,7 @@ from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import parse_policies
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
-from servetwin.sim.catalogue.frozen_model import Count, FrozenModel, Positive
+from servetwin.sim.catalogue.entry import Count, FrozenModel, Positive
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.records.metrics import SLO
 from servetwin.workloads.errors import ServetwinError, TraceError, did_you_mean

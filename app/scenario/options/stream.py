@@ -13,8 +13,7 @@ from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.workloads.errors import ServetwinError, TraceError
 
 if TYPE_CHECKING:
-    from servetwin.sim.streams.part_run import DividedRun, PartDone
-    from servetwin.sim.streams.partition import Part
+    from servetwin.sim.long_runs.partitioned_run import DividedRun, Part, PartDone
     from servetwin.workloads.streams.streamed_trace import StreamedTrace
 
 _READ_WHOLE = ("spread_ties", "prompt_scale", "output_scale", "tokenizer", "estimate_cv")
@@ -46,8 +45,9 @@ class StreamOptions:
         self, run: "DividedRun", parts: "Sequence[Part]"
     ) -> "Iterator[tuple[int, PartDone]]":
         """Yield the place and the end of each part as it is simulated; raises ``LostItems``."""
-        from servetwin.sim.experiments.parallel_map import map_on_processes, map_on_ray
-        from servetwin.sim.streams.part_run import simulate_part
+        from servetwin.sim.experiments.parallel_map import map_on_processes
+        from servetwin.sim.experiments.ray_cluster import map_on_ray
+        from servetwin.sim.long_runs.partitioned_run import simulate_part
 
         def called(place: int) -> str:
             return parts[place].name

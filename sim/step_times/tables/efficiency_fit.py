@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from servetwin.sim.step_times.step_time import FloatArray
-from servetwin.sim.step_times.tables.held_out import HeldOutError, halves
-from servetwin.sim.step_times.tables.interpolate import Places
+from servetwin.sim.step_times.tables.interpolate import HeldOutError, Places, halves
 from servetwin.workloads.errors import ProfileError
 
 _FEWEST_POINTS = 10
@@ -122,7 +121,7 @@ def _fit(times_s: FloatArray, work: _Work) -> tuple[float, float, float, float]:
         )
         for overhead, knee in product((0.05, 0.6), (1.5, 4.0))
     ]
-    return values(min(searches, key=lambda found: float(found.cost)).x)
+    return values(min(searches, key=lambda search: float(search.cost)).x)
 
 
 def _require_possible(times_s: FloatArray, work: _Work) -> None:

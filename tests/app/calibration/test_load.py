@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from servetwin.app.calibration.load import (
+from servetwin.app.calibration.calibrator import (
     LOAD_UTILISATION,
     load_rate_per_s,
     representative_load,

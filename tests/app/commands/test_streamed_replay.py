@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from servetwin.sim.long_runs import sketched_summary
 from servetwin.sim.records.run import load_run
-from servetwin.sim.streams import sketched_summary
 from tests.support.command import refused, servetwin
 from tests.support.full_disk import files_at_most
 from tests.support.paths import ROOT, SAMPLE

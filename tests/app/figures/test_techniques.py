@@ -11,7 +11,7 @@ from servetwin.app.dashboard.techniques.server_tables import (
     peaks_flops_per_s,
 )
 from servetwin.sim.step_times.roofline.deployment import Deployment
-from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.techniques.registry import build_setup
 
 
 def deployment(techniques: tuple[str, ...] = (), model: str = "llama-3-8b") -> Deployment:

@@ -15,8 +15,14 @@ from servetwin.app.commands.verify import finish
 from servetwin.app.verdict.load_tests import require_complete
 from servetwin.app.verdict.verification import Verification
 from servetwin.loadtest.report.server_metrics import FILE_NAME, ServerWatch, save_server_metrics
-from servetwin.sim.records.run import NotWritten, RunError, load_run
-from servetwin.sim.records.run_folder import within, write_elsewhere, write_files
+from servetwin.sim.records.run import (
+    NotWritten,
+    RunError,
+    load_run,
+    within,
+    write_elsewhere,
+    write_files,
+)
 from servetwin.workloads.errors import EndedEarly
 from servetwin.workloads.sample import sample_path
 from tests.support.command import servetwin

@@ -2,7 +2,7 @@
 
 from servetwin.app.reports.tables import WIDTH, scenario_lines, server_lines
 from servetwin.app.words import ends, number
-from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.techniques.registry import build_setup
 
 SCENARIO = build_setup("llama-3-8b", "h100", ["fp8"], without=["kernel-fusion"]).scenario()
 

@@ -13,7 +13,6 @@ from scipy.optimize import brentq
 from scipy.stats import t as student
 
 from servetwin.sim.experiments import capacity
-from servetwin.sim.experiments.bisection import RateBracket, bisect_rate
 from servetwin.sim.experiments.capacity import (
     Capacity,
     SLOTarget,
@@ -24,6 +23,7 @@ from servetwin.sim.experiments.capacity import (
 )
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario, replicate
+from servetwin.sim.experiments.search import RateBracket, bisect_rate
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.errors import TraceError

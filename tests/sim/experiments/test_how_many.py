@@ -15,7 +15,7 @@ from scipy.stats import gamma
 
 import tests.support.queue_cases.case as case
 from servetwin.sim.experiments.capacity import SLOTarget
-from servetwin.sim.experiments.counted import Replicas, Users, times
+from servetwin.sim.experiments.fleet import Replicas, Users, times
 from servetwin.sim.experiments.how_many import (
     CountQuestion,
     CountSearch,
@@ -29,7 +29,7 @@ from servetwin.sim.experiments.how_many import (
 )
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
-from servetwin.sim.experiments.turning_point import TurningPoint
+from servetwin.sim.experiments.search import TurningPoint
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.sim.theory.queues import mmc_wait_quantile_s

@@ -15,7 +15,7 @@ from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.explain.explain import PARTS
 from servetwin.sim.records.run import Run, load_run
 from servetwin.sim.step_times.profile import Profile, load_profile
-from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.techniques.registry import build_setup
 from servetwin.workloads.errors import PolicyError, ServetwinError
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.trace import Trace

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.calibration.black_box.burst_sender import Allowance
 from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
-from servetwin.app.calibration.black_box.sender import Burst
+from servetwin.app.calibration.black_box.sender import Allowance, Burst
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.config import PolicyConfig

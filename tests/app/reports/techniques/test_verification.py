@@ -3,8 +3,8 @@
 import pytest
 
 from servetwin.app.reports.techniques.verification import effect_lines
-from servetwin.app.verdict.effects.figures import Figures
 from servetwin.app.verdict.effects.prediction import PredictedEffect
+from servetwin.app.verdict.effects.sides import Figures
 from servetwin.app.verdict.effects.verification import EffectVerification
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.step_times.roofline.efficiency import Efficiency

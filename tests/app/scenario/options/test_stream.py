@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from servetwin.app.scenario.options.stream import StreamOptions
-from servetwin.sim.streams.part_run import simulate_part
-from servetwin.sim.streams.partition import Part
+from servetwin.sim.long_runs.partitioned_run import Part, simulate_part
 from servetwin.workloads.errors import ServetwinError
 
 PARTS = [Part(0, 4), Part(4, 9)]
@@ -16,7 +15,7 @@ PARTS = [Part(0, 4), Part(4, 9)]
 def test_parts_go_to_ray(monkeypatch: pytest.MonkeyPatch, asked: str, address: str | None) -> None:
     given: list[Any] = []
     monkeypatch.setattr(
-        "servetwin.sim.experiments.parallel_map.map_on_ray", lambda *all_: given.append(all_)
+        "servetwin.sim.experiments.ray_cluster.map_on_ray", lambda *all_: given.append(all_)
     )
     run: Any = object()
     StreamOptions(partitions=2, ray=asked).simulated(run, PARTS)
