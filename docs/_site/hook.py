@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import diagram
-from api_pages import API_PAGES
+from api_page import api_page
 from columns_page import columns_page
 from commands_page import commands_page
 from evidence_page import evidence_page
@@ -37,7 +37,7 @@ _PAGES: dict[str, Callable[[], str]] = {
     "reference/columns.md": columns_page,
     "reference/metrics.md": metrics_page,
     "reference/evidence.md": evidence_page,
-    **{f"reference/api/{name}.md": page.markdown for name, page in API_PAGES.items()},
+    "reference/python-api.md": api_page,
     "all-pages.md": (_ROOT / "docs/README.md").read_text,
     "contributing.md": (_ROOT / "CONTRIBUTING.md").read_text,
     "changelog.md": (_ROOT / "CHANGELOG.md").read_text,

@@ -16,7 +16,7 @@ PAGES = (
     "architecture.html",
     "glossary.html",
     "guides/own-policy.html",
-    "reference/api/sim.html",
+    "reference/python-api.html",
     "reference/command-line.html",
 )
 
@@ -72,7 +72,7 @@ def test_a_page_asks_for_nothing_outside_and_fits_a_telephone(
     [
         ("preemption", "Preemption", "preemption"),
         ("coordinated omission", "Coordinated omission", "glossary.html"),
-        ("find_capacity", "find_capacity", "reference/api/sim.html"),
+        ("find_capacity", "find_capacity", "reference/python-api.html"),
     ],
 )
 def test_the_search_finds_pages_and_leads_to_them(
