@@ -86,8 +86,8 @@ types: $(VENV)/.ready
 # On a machine with a CUDA device whose GPU_PYTHON has torch; WHEELS=DIR installs without a network,
 # MINUTES=9 ends after so many, and the next run goes on from there.
 gpu:
-	$(GPU_PYTHON) -m servetwin.app.calibration.gpu_environment $(GPU_VENV) $(if $(WHEELS),--wheels $(WHEELS))
-	$(GPU_VENV)/bin/python -m servetwin.app.calibration.gpu_session --out results/gpu $(if $(MINUTES),--minutes $(MINUTES))
+	$(GPU_PYTHON) -m tests.benchmarks.gpu_environment $(GPU_VENV) $(if $(WHEELS),--wheels $(WHEELS))
+	$(GPU_VENV)/bin/python -m tests.benchmarks.gpu_session --out results/gpu $(if $(MINUTES),--minutes $(MINUTES))
 
 $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	test -x $(BIN)/python || python3 -m venv $(VENV)

@@ -5,7 +5,7 @@ from math import ceil, isfinite
 from typing import Literal, get_args, get_origin
 
 from servetwin.policies.prefix.eviction import EVICTION_ORDERS
-from servetwin.policies.schedulers.registry import SCHEDULERS
+from servetwin.policies.registry import MEMORIES, SCHEDULERS
 from servetwin.workloads.errors import PolicyError, did_you_mean
 
 Reservation = Literal["max", "pow2", "exact"]
@@ -122,6 +122,9 @@ class PolicyConfig:
     """The prompt's pass yields the first token; false: the first block does (``speculative``)."""
 
     def __post_init__(self) -> None:
+        for registry in (SCHEDULERS, MEMORIES, EVICTION_ORDERS):
+            name = registry.name_of(getattr(self, registry.role))
+            object.__setattr__(self, registry.role, name)
         for name, least in LEAST.items():
             value = getattr(self, name)
             require(value is None or value >= least, name, value, f"at least {least}")
@@ -194,7 +197,8 @@ class PolicyConfig:
 
     def as_dict(self) -> dict[str, object]:
         """The settings by name, for files."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: str(v) if isinstance(v, str) else v for name, v in values.items()}
 
 
 def has_token_budget(batching: str) -> bool:

@@ -1,19 +1,22 @@
-"""Check the invariants at every step of a scheduler and its memory.
+"""Check the invariants of a scheduler and its memory while they run.
 
 Policies loaded by path always run under this check, the shipped ones in their tests. A broken
 invariant stops the run with its name, the step and the sequence.
+
+After each call, what it changed is checked: the chunks of the batch, the sequences that ended. A
+*walk* checks every running sequence and all memory. Walks come with the first calls and then ever
+more rarely, so that they stay a small part of the run's time; ``every_call`` walks each time.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Sequence as Listed
 from typing import NoReturn
 
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.drafted_decodes import DraftedDecodes
-from servetwin.policies.protocols import CheckedMemory, Refusal, Scheduler
-from servetwin.policies.scheduler_proxy import SchedulerProxy
-from servetwin.policies.sequence import Sequence
+from servetwin.policies.protocols import CheckedMemory, Refusal, Scheduler, SchedulerProxy
+from servetwin.policies.sequence import DecodeGroup, Sequence
 from servetwin.workloads.errors import PluginError, PolicyError, ServetwinError
 
 ONCE = "every request ends exactly once"
@@ -23,6 +26,10 @@ POSITIONS = "every position is computed once, in order, in memory that its seque
 TOKENS = "tokens out = tokens asked"
 WORK = "no idle step while something could run"
 
+CALLS_BETWEEN_WALKS = 64
+CALLS_PER_RUNNING = 16
+"""A walk waits for that many calls for each sequence that it has to look at."""
+
 
 class InvariantBroken(PolicyError):
     """A policy broke an invariant."""
@@ -31,13 +38,24 @@ class InvariantBroken(PolicyError):
 class InvariantChecked(SchedulerProxy):
     """A scheduler that decides as the one inside does, and checks what it decided."""
 
-    def __init__(self, inner: Scheduler, config: PolicyConfig) -> None:
+    def __init__(self, inner: Scheduler, config: PolicyConfig, every_call: bool = False) -> None:
         super().__init__(inner)
         self.preemptions = 0
         self._config = config
-        self._has_budget = getattr(inner, "has_token_budget", True)
+        self._max_seqs = config.max_seqs
+        has_budget = getattr(inner, "has_token_budget", True)
+        self._most_rows = config.token_budget if has_budget else sys.maxsize
         self._present: dict[str, Sequence] = {}
         self._step = 0
+        self._every_call = every_call
+        self._calls = 0
+        self._next_walk = 1
+        self._checked_memory = self.memory if isinstance(self.memory, CheckedMemory) else None
+        is_paged = self.memory.layout == "paged"
+        self._room_unit = self.memory.block_tokens if is_paged else 0
+        """Tokens of a block; 0 where sequences hold regions."""
+        self.load = inner.load  # type: ignore[method-assign]  # a call less for each event
+        self.changes_batch = inner.changes_batch  # type: ignore[method-assign]
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Add a sequence; the same one must not be in the scheduler twice."""
@@ -55,40 +73,52 @@ class InvariantChecked(SchedulerProxy):
         return seq
 
     def schedule(self, now_s: float) -> Batch | None:
-        """As the scheduler; then the memory and the batch are checked."""
-        with self._named("schedule"):
+        """As the scheduler; then the batch is checked, and sometimes the memory."""
+        try:
             batch = self._inner.schedule(now_s)
-            for seq, _ in self._inner.dropped:
-                self._present.pop(seq.request_id, None)
-            newest = batch.entries[-1].seq if batch and batch.entries else None
-            self._check_memory(newest)
-            if batch is not None:
-                self._check_batch(batch)
-                self._check_memory(newest)
-            elif self._present and self._inner.wake_s() is None:
-                seq = next(iter(self._present.values()))
-                free = self.memory.free_tokens()
-                self._fail(WORK, seq, f"it waits, and {free} KV tokens are free")
+            if self._inner.dropped:
+                for seq, _ in self._inner.dropped:
+                    self._present.pop(seq.request_id, None)
+            self._calls += 1
+            if batch is None:
+                self._check_idle()
+            else:
+                if batch.preempted:
+                    self.preemptions += len(batch.preempted)
+                if self._calls >= self._next_walk:
+                    self._walk(batch)
+                elif batch.chunks or batch.drafted or len(batch) > self._max_seqs:
+                    self._check_chunks(batch)
             return batch
+        except ServetwinError:
+            raise
+        except Exception as error:
+            raise self._unreadable("schedule", error) from error
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
-        """As the scheduler; then the ended sequences and the memory are checked."""
-        with self._named("complete"):
-            coming = _coming_tokens(batch, steps)
+        """As the scheduler; then the ended sequences are checked, and sometimes the memory."""
+        try:
+            drafted = _coming_tokens(batch, steps) if batch.drafted else ()
             finished = self._inner.complete(batch, steps)
-            for seq, tokens, computed, generated in coming:
+            for seq, tokens, computed, generated in drafted:
                 self._check_drafted(seq, tokens, seq.computed_tokens - computed, POSITIONS, "kept")
                 generated = seq.generated_tokens - generated
                 self._check_drafted(seq, tokens, generated, TOKENS, "taken")
             self._step += steps
+            present = self._present
             for seq in finished:
-                if seq.request_id not in self._present:
+                if present.pop(seq.request_id, None) is None:
                     self._fail(ONCE, seq, "it has ended already, or never came")
                 if not seq.stopped and seq.generated_tokens != seq.max_tokens:
                     self._fail(TOKENS, seq, f"{seq.generated_tokens} out, {seq.max_tokens} asked")
-                del self._present[seq.request_id]
-            self._check_memory(finished[0] if finished else None)
+            memory = self.memory
+            if self._every_call or (not present and memory.free_tokens() != memory.capacity_tokens):
+                self._check_memory(finished[0] if finished else None)
             return finished
+        except ServetwinError:
+            raise
+        except Exception as error:
+            raise self._unreadable("complete", error) from error
 
     def repeatable_steps(self, batch: Batch) -> int:
         """As the scheduler, at least 1."""
@@ -97,21 +127,81 @@ class InvariantChecked(SchedulerProxy):
             self._fail(WORK, None, f"repeatable_steps is {steps}")
         return steps
 
-    def _check_batch(self, batch: Batch) -> None:
-        config = self._config
+    def _check_idle(self) -> None:
+        """Check that nothing could run, where no batch runs."""
+        if self._present and self._inner.wake_s() is None:
+            self._check_memory(None)
+            seq = next(iter(self._present.values()))
+            free = self.memory.free_tokens()
+            self._fail(WORK, seq, f"it waits, and {free} KV tokens are free")
+        elif self._every_call:
+            self._check_memory(None)
+
+    def _walk(self, batch: Batch) -> None:
+        """Check every sequence and all memory, and set the call of the next walk.
+
+        Walks come at calls 1, 4, 16 and 64, then at every 64th, but the longer a walk takes (for
+        each running sequence) the longer the next one waits.
+        """
         entries = batch.entries
-        if len(entries) > config.max_seqs:
-            self._fail(BUDGETS, None, f"{len(entries)} sequences, {config.max_seqs} allowed")
-        rows = sum(entry.rows for entry in entries)
-        if self._has_budget and rows > config.token_budget:
-            self._fail(BUDGETS, None, f"{rows} rows, {config.token_budget} allowed")
+        newest = entries[-1].seq if entries else None
+        if self._every_call:
+            self._check_memory(newest)
+        self._check_entries(batch, entries, drafted=batch.drafted)
+        self._check_memory(newest)  # whose tables may be longer now
+        if not self._every_call:
+            waits = max(CALLS_BETWEEN_WALKS, CALLS_PER_RUNNING * len(entries))
+            self._next_walk = self._calls + min(3 * self._calls, waits)
+
+    def _check_chunks(self, batch: Batch) -> None:
+        """Check the batch, but for its decodes: they go on where they were.
+
+        What is the rule is found at little cost; the exception is looked at again.
+        """
+        chunks, group, size = batch.chunks, batch.lockstep, self._room_unit
+        rows = 0 if group is None else group.size * group.rows
+        is_plain = len(batch) <= self._max_seqs
+        for seq, start, tokens, samples, padding in chunks:
+            rows += tokens + padding
+            end = start + tokens
+            is_plain = (
+                is_plain
+                and seq.lockstep is None
+                and tokens > 0
+                and start == seq.base_computed_tokens
+                and samples == (end == seq.prompt_tokens + seq.base_generated_tokens)
+                and end <= (seq.held_blocks * size if size else seq.region_tokens)
+            )
+        if (
+            not is_plain
+            or rows > self._most_rows
+            or (len(chunks) > 1 and len({chunk[0] for chunk in chunks}) < len(chunks))
+        ):
+            self._check_entries(batch, chunks, decodes=group)
+
+    def _check_entries(
+        self,
+        batch: Batch,
+        entries: Listed[ScheduledSequence],
+        drafted: int = 0,
+        decodes: DecodeGroup | None = None,
+    ) -> None:
+        """Check the sizes of a batch, and what it computes of each sequence.
+
+        The first ``drafted`` entries verify drafts, ``decodes`` run beside the entries.
+        """
+        rows = sum(entry.rows for entry in batch.entries)
+        if len(batch) > self._max_seqs:
+            self._fail(BUDGETS, None, f"{len(batch)} sequences, {self._max_seqs} allowed")
+        if rows > self._most_rows:
+            self._fail(BUDGETS, None, f"{rows} rows, {self._most_rows} allowed")
         seen: set[Sequence] = set()
         for place, entry in enumerate(entries):
-            if entry.seq in seen:
-                self._fail(POSITIONS, entry.seq, "it is in the batch twice")
-            seen.add(entry.seq)
-            self._check_entry(entry, drafted=place < batch.drafted)
-        self.preemptions += len(batch.preempted)
+            seq = entry.seq
+            if seq in seen or (decodes is not None and seq.lockstep is decodes):
+                self._fail(POSITIONS, seq, "it is in the batch twice")
+            seen.add(seq)
+            self._check_entry(entry, place < drafted)
 
     def _check_entry(self, entry: ScheduledSequence, drafted: bool) -> None:
         seq, start, tokens = entry.seq, entry.start, entry.tokens
@@ -125,9 +215,9 @@ class InvariantChecked(SchedulerProxy):
             last = start + self._config.prompt_token
         if tokens and entry.samples != (last == seq.total_tokens):
             self._fail(POSITIONS, seq, "it samples before its last position, or not at it")
-        room = seq.region_tokens
-        if self.memory.layout == "paged":
-            room = len(self.memory.table(seq, start + tokens)) * self.memory.block_tokens
+        room, size = seq.region_tokens, self._room_unit
+        if size:
+            room = len(self.memory.table(seq, start + tokens)) * size
         if start + tokens > room:
             self._fail(POSITIONS, seq, f"it needs {start + tokens} positions and holds {room}")
 
@@ -143,11 +233,13 @@ class InvariantChecked(SchedulerProxy):
     def _check_memory(self, touched: Sequence | None) -> None:
         """Check what must hold at rest; ``touched`` is the sequence that came or went last."""
         holders = self._inner.holders()
-        if isinstance(self.memory, CheckedMemory):
+        if self._checked_memory is not None:
             try:
-                self.memory.check(holders)
+                self._checked_memory.check(holders)
             except AssertionError as error:
                 self._fail(CONSERVED, touched, str(error))
+            if not self._every_call and self._present:
+                return
         usage = self.memory.usage(holders)
         waste = usage.internal_waste_tokens + usage.external_waste_tokens
         used = usage.live_tokens + usage.reserved_tokens + waste + usage.cached_tokens
@@ -157,18 +249,12 @@ class InvariantChecked(SchedulerProxy):
         if not self._present and usage.live_tokens + usage.reserved_tokens:
             self._fail(CONSERVED, touched, f"no sequence is left, but {usage}")
 
-    @contextmanager
-    def _named(self, call: str) -> Iterator[None]:
-        """Name the policies where their batches or sequences are not what these checks can read."""
-        try:
-            yield
-        except ServetwinError:
-            raise
-        except Exception as error:
-            raise PluginError(
-                f"{self._config.batching} over {self._config.kv}: {call}() at step {self._step} "
-                f"gave what cannot be run: {type(error).__name__}: {error}"
-            ) from error
+    def _unreadable(self, call: str, error: Exception) -> PluginError:
+        """Return the error for batches or sequences that these checks cannot read."""
+        return PluginError(
+            f"{self._config.batching} over {self._config.kv}: {call}() at step {self._step} "
+            f"gave what cannot be run: {type(error).__name__}: {error}"
+        )
 
     def _fail(self, invariant: str, seq: Sequence | None, detail: str) -> NoReturn:
         subject = f"sequence {seq.request_id!r}" if seq else "the batch as a whole"

@@ -1,18 +1,32 @@
-"""The registered KV memories and routers, beside the schedulers; and how a scheduler is built."""
+"""The registered schedulers, KV memories and routers, and how a server gets its own."""
 
 from typing import TYPE_CHECKING
 
-from servetwin.policies.schedulers.registry import SCHEDULERS as SCHEDULERS
 from servetwin.workloads.plugins import Registry
 
 if TYPE_CHECKING:
     import numpy as np
 
     from servetwin.policies.config import PolicyConfig
-    from servetwin.policies.protocols import KVMemory, Scheduler
+    from servetwin.policies.protocols import KVMemory, Router, Scheduler
     from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
-    from servetwin.policies.routers.router import Router
 
+SCHEDULERS: "Registry[Scheduler]" = Registry(
+    "batching",
+    "scheduler",
+    "servetwin.policies.protocols:Scheduler",
+    "memory, config",
+    {
+        "static": "servetwin.policies.schedulers.static:StaticBatching",
+        "insertion": "servetwin.policies.schedulers.insertion:DynamicInsertion",
+        "continuous": "servetwin.policies.schedulers.continuous:ContinuousBatching",
+        "prefill-first": "servetwin.policies.schedulers.prefill_first:PrefillFirst",
+        "chunked": "servetwin.policies.schedulers.iteration_level:ChunkedPrefill",
+        "unified": "servetwin.policies.schedulers.unified:UnifiedBatching",
+        "speculative": "servetwin.policies.schedulers.speculative:SpeculativeBatching",
+        "beam": "servetwin.policies.schedulers.beam:BeamSearch",
+    },
+)
 MEMORIES: "Registry[KVMemory]" = Registry(
     "kv",
     "KV memory",
@@ -27,7 +41,7 @@ MEMORIES: "Registry[KVMemory]" = Registry(
 ROUTERS: "Registry[Router]" = Registry(
     "router",
     "router",
-    "servetwin.policies.routers.router:Router",
+    "servetwin.policies.protocols:Router",
     "loads, config, rng",
     {
         "round-robin": "servetwin.policies.routers.routing:RoundRobin",
@@ -41,19 +55,20 @@ ROUTERS: "Registry[Router]" = Registry(
 )
 
 
-def build_scheduler(config: "PolicyConfig") -> "Scheduler":
+def build_scheduler(config: "PolicyConfig", check: bool = False) -> "Scheduler":
     """Return the scheduler of ``config``, over the memory of ``config``.
 
-    With a class loaded by path, the scheduler runs under ``InvariantChecked``.
+    With a class of the user, the scheduler runs under ``InvariantChecked``; with ``check`` every
+    scheduler does, and all is checked after each call.
 
     Raises ``PolicyError`` for an unknown name, ``PluginError`` for a class that cannot be used.
     """
     scheduler = SCHEDULERS.build(config.batching, MEMORIES.build(config.kv, config), config)
-    if config.batching in SCHEDULERS and config.kv in MEMORIES:
+    if not check and config.batching in SCHEDULERS and config.kv in MEMORIES:
         return scheduler
     from servetwin.policies.invariants import InvariantChecked
 
-    return InvariantChecked(scheduler, config)
+    return InvariantChecked(scheduler, config, every_call=check)
 
 
 def build_router(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import compile_core
-from servetwin.app.reports.version import is_compiled
+from servetwin.app.cli import is_compiled
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import ROUTERS
 from servetwin.workloads.reading import read_trace

@@ -7,16 +7,18 @@ other threads, and on systems without ``signal.setitimer``, there is no time lim
 classes are never guarded.
 """
 
+import atexit
 import inspect
+import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from numbers import Integral, Real
 from pathlib import Path
 from threading import get_ident, main_thread
 from traceback import walk_tb
-from types import FrameType, FunctionType, UnionType
+from types import CodeType, FrameType, FunctionType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
 
@@ -25,9 +27,18 @@ import numpy as np
 from servetwin.workloads.errors import PluginError, ServetwinError
 
 _LONGEST_REASON = 300
-_HAS_TIMER = hasattr(signal, "setitimer")
-_MAIN = main_thread().ident
+_MAIN = main_thread().ident if hasattr(signal, "setitimer") else None
+"""The thread in which calls are timed."""
 _CLASSES: dict[type, tuple[type, ...]] = {int: (Integral,), float: (Real,), bool: (bool, np.bool_)}
+_PLAIN: dict[type, tuple[type, ...]] = {
+    Integral: (int,),
+    Real: (float, int),
+    np.bool_: (),
+    tuple: (),
+    object: (),
+}
+"""The classes of values that are returned as they are, where they are not what a hint names."""
+_PYTHONS = {int, float, bool}
 _NAMES = {Integral: "int", Real: "float", type(None): "None"}
 
 R = TypeVar("R")
@@ -39,34 +50,71 @@ class TimeLimitReached(BaseException):
     """A plug-in did not return in time; no ``except Exception`` of its own swallows this."""
 
 
-class TimeLimit:
-    """Raises ``TimeLimitReached`` in the main thread where a block takes longer than its limit.
+class CallTimer:
+    """Raises ``TimeLimitReached`` in the main thread where a call takes longer than its limit.
 
-    Only the outermost of nested limits counts. None is no limit.
+    Calls cost nothing: a timer looks now and then which call is running, the outermost of nested
+    ones, and looks again when that must have ended. A call stops up to a quarter of its limit late.
     """
 
-    _active = False
+    def __init__(self) -> None:
+        self.is_set = False
+        self._call: FrameType | None = None
+        """The call that was running when the timer rang last."""
+        self._others_handler: Any = signal.SIG_DFL
+        self._others_timer = (0.0, 0.0)
 
-    def __init__(self, limit_s: float | None) -> None:
-        self._limit_s = limit_s
-        self._armed = False
+    def set(self, limit_s: float | None) -> bool:
+        """Set the timer for a call of the main thread; return whether the call must clear it.
 
-    def __enter__(self) -> None:
-        if TimeLimit._active or self._limit_s is None or not _HAS_TIMER or get_ident() != _MAIN:
-            return
-        self._armed = TimeLimit._active = True
-        self._handler = signal.signal(signal.SIGALRM, _stop)
-        self._timer = signal.setitimer(signal.ITIMER_REAL, self._limit_s)
+        It must where it replaces a timer of somebody else.
+        """
+        if limit_s is None or get_ident() != _MAIN:
+            return False
+        handler = signal.signal(signal.SIGALRM, self.ring)
+        if handler == self.ring:
+            return False
+        self._others_handler = handler
+        self._others_timer = signal.setitimer(signal.ITIMER_REAL, limit_s / 4)
+        if not self.is_set:
+            atexit.unregister(self.clear)
+            atexit.register(self.clear)  # an interpreter that ends has no handler
+        self.is_set = True
+        return self._others_timer[0] > 0
 
-    def __exit__(self, *_: object) -> None:
-        if self._armed and get_ident() == _MAIN:
-            signal.setitimer(signal.ITIMER_REAL, *self._timer)
-            signal.signal(signal.SIGALRM, self._handler)
-            self._armed = TimeLimit._active = False
+    def clear(self) -> None:
+        """Restore what was there before."""
+        if get_ident() == _MAIN:
+            signal.setitimer(signal.ITIMER_REAL, *self._others_timer)
+            signal.signal(signal.SIGALRM, self._others_handler)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as a forked process must, which has no timer."""
+        self.is_set, self._call, self._others_timer = False, None, (0.0, 0.0)
+
+    def ring(self, number: int, frame: FrameType | None) -> None:
+        """Stop the running call if it was running the last time; as the handler of the signal."""
+        call = None
+        while frame is not None:
+            if frame.f_code in _TIMED and frame.f_locals["limit_s"] is not None:
+                call = frame
+            frame = frame.f_back
+        if call is None:
+            self.clear()
+        elif call is self._call:
+            self.clear()
+            raise TimeLimitReached
+        else:
+            self._call = call
+            signal.setitimer(signal.ITIMER_REAL, call.f_locals["limit_s"])
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise TimeLimitReached
+_TIMER = CallTimer()
+_TIMED: set[CodeType] = set()
+"""The functions whose calls are timed; each has a variable ``limit_s``."""
+if _MAIN is not None:
+    os.register_at_fork(after_in_child=_TIMER.forget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +148,19 @@ class PluginSource:
         self, call: str, limit_s: float | None, body: Callable[..., R], /, *args: Any, **kwargs: Any
     ) -> R:
         """Return what ``body`` returns; whatever it raises is this plug-in's failure."""
+        clears = _TIMER.set(limit_s)
         try:
-            with TimeLimit(limit_s):
-                return body(*args, **kwargs)
+            return body(*args, **kwargs)
         except (ServetwinError, KeyboardInterrupt):
             raise
         except BaseException as error:  # the user's own code: anything may happen in it
             raise self.failure(call, error, limit_s) from error
+        finally:
+            if clears:
+                _TIMER.clear()
+
+
+_TIMED.add(PluginSource.run.__code__)
 
 
 def guard_class(
@@ -122,32 +176,79 @@ def guard_class(
     for name, member in members(interface).items():
         method = getattr(cls, name, None)
         if isinstance(member, FunctionType) and inspect.isroutine(method):
-            types = _types(hints_of(member).get("return", Any))
-            namespace[name] = _guarded(method, source, types, checks.get(name), limit_s)
+            namespace[name] = _guarded(method, source, member, checks.get(name), limit_s)
     metaclass: Callable[..., type[Any]] = type(cls)
     return source.run(": the class", limit_s, metaclass, cls.__name__, (cls,), namespace)
+
+
+_TEMPLATE = """
+def guard(method, source, call, limit_s, returned_as_is, checked):
+    def guarded(self{parameters}):
+        if timer.is_set:
+            try:  # as ``source.run``, which would be a call more
+                result = method(self{arguments})
+            except (ServetwinError, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                raise source.failure(call, error, limit_s) from error
+        else:
+            result = source.run(call, limit_s, method, self{arguments})
+        if type(result) in returned_as_is:
+            return result
+        return checked(result{arguments})
+    return guarded
+"""
+"""A call that passes its arguments on by name takes half as long as one with ``*args``."""
+
+
+@cache
+def _guard(parameters: str, arguments: str) -> Callable[..., FunctionType]:
+    """Return what guards a method of these parameters."""
+    namespace: dict[str, Any] = {"timer": _TIMER, "ServetwinError": ServetwinError}
+    exec(_TEMPLATE.format(parameters=parameters, arguments=arguments), namespace)
+    guard: Callable[..., FunctionType] = namespace["guard"]
+    return guard
 
 
 def _guarded(
     method: Callable[..., Any],
     source: PluginSource,
-    types: tuple[type, ...],
+    wanted: FunctionType,
     check: ValueCheck | None,
     limit_s: float | None,
 ) -> Callable[..., Any]:
     call, line = f".{method.__name__}()", _line_in(source, method)
+    types = _types(hints_of(wanted).get("return", Any))
 
-    @wraps(method)
-    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = source.run(call, limit_s, method, self, *args, **kwargs)
+    def checked(result: Any, *args: Any, **kwargs: Any) -> Any:
         if types and not isinstance(result, types):
-            wanted = " or ".join(sorted(_NAMES.get(kind, kind.__name__) for kind in types))
-            raise source.error(f"{call} returned {_short(result)}, not {wanted}", line)
+            kinds = " or ".join(sorted(_NAMES.get(kind, kind.__name__) for kind in types))
+            raise source.error(f"{call} returned {_short(result)}, not {kinds}", line)
         if check is not None and (problem := check(result, *args, **kwargs)):
             raise source.error(f"{call} returned {problem}", line)
         return _plain(result)
 
-    return guarded
+    returned_as_is = {kind for hint in types for kind in _PLAIN.get(hint, (hint,)) if not check}
+    parameters = _parameters(wanted)
+    if parameters is None or _parameters(method) != parameters:
+        parameters = (", *args, **kwargs", ", *args, **kwargs")
+    guard = _guard(*parameters)
+    guarded = guard(method, source, call, limit_s, returned_as_is, checked)
+    _TIMED.add(guarded.__code__)
+    return wraps(method)(guarded)
+
+
+def _parameters(method: Callable[..., Any]) -> tuple[str, str] | None:
+    """Return the parameters of a method as written, and as passed on; None for unusual ones."""
+    try:
+        _, *parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    for p in parameters:
+        if p.kind is not p.POSITIONAL_OR_KEYWORD or p.default not in (p.empty, None, 0, 1):
+            return None
+    written = [p.name if p.default is p.empty else f"{p.name}={p.default}" for p in parameters]
+    return "".join(f", {text}" for text in written), "".join(f", {p.name}" for p in parameters)
 
 
 def _line_in(source: PluginSource, method: Callable[..., Any]) -> int | None:
@@ -158,9 +259,9 @@ def _line_in(source: PluginSource, method: Callable[..., Any]) -> int | None:
 
 def _plain(value: Any) -> Any:
     """Return a number of NumPy's, or of another kind, as Python's: a compiled core takes these."""
-    if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(map(_plain, value))
-    if isinstance(value, int | float):
+    if type(value) is tuple:
+        return value if _PYTHONS.issuperset(map(type, value)) else tuple(map(_plain, value))
+    if isinstance(value, (int, float)):
         return value
     if isinstance(value, np.bool_):
         return bool(value)
@@ -202,7 +303,7 @@ def check_constructor(
     """Raise ``PluginError`` where ``cls`` cannot be called with these arguments."""
     try:
         inspect.signature(cls).bind(*args, **kwargs)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise source.error(f" is built as {source.name}({takes}): {error}") from None
 
 

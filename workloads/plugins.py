@@ -13,9 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from servetwin.workloads.errors import PolicyError, ServetwinError, did_you_mean
+
+if TYPE_CHECKING:
+    from servetwin.workloads.plugin_guard import PluginSource
 
 LOAD_LIMIT_S = 5.0
 """Longest import of a plug-in's file, and longest construction of one."""
@@ -38,6 +41,20 @@ def split_settings(text: str) -> tuple[str, str]:
         return f"{found['path']}:{found['name']}", found["settings"] or ""
     name, _, settings = text.partition(":")
     return name, settings
+
+
+class ClassName(str):
+    """The name of a class that was given in place of a name; it stands for that very class."""
+
+    plugin: type[Any]
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and getattr(other, "plugin", None) is self.plugin
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
 
 
 @dataclass(eq=False, repr=False)
@@ -83,6 +100,25 @@ class Registry(Mapping[str, Any], Generic[Built]):
         found: type[Any] = _resolved(self._interface)
         return found
 
+    def name_of(self, plugin: "str | type[Any]") -> str:
+        """Return the name of a plug-in that is given by name, or as a class.
+
+        Raises the kind's error for anything else.
+        """
+        if isinstance(plugin, str):
+            return plugin
+        if not isinstance(plugin, type):
+            hint = "it must be a name, path.py:Class or a class"
+            raise self.error(f"{self.role}: {plugin!r} is not possible; {hint}")
+        target = f"{plugin.__module__}:{plugin.__qualname__}"
+        for name, known in self._known.items():
+            if known is plugin or known == target:
+                return name
+        file = getattr(sys.modules.get(plugin.__module__), "__file__", None)
+        found = ClassName(f"{file or plugin.__module__ + '.py'}:{plugin.__name__}")
+        found.plugin = plugin
+        return found
+
     def require(self, name: str) -> None:
         """Raise the kind's error where ``name`` is neither registered nor ``path.py:Class``."""
         if name in self._known or (names_a_file(name) and not split_settings(name)[1]):
@@ -102,8 +138,16 @@ class Registry(Mapping[str, Any], Generic[Built]):
         self.require(name)
         if name in self._known:
             return self[name]
+        from servetwin.workloads.plugin_guard import PluginSource
+
         path, _, class_name = name.rpartition(":")
-        return self._load(Path(path), class_name)
+        source = PluginSource(self.role, Path(path), class_name)
+        if isinstance(name, ClassName):
+            return self._guard(name.plugin, source)
+        found = getattr(_load_module(source), class_name, None)
+        if not isinstance(found, type):
+            raise source.error(f": the file has no class {class_name!r}")
+        return self._guard(found, source)
 
     def build(self, name: str, *args: Any, **kwargs: Any) -> Built:
         """Return the plug-in ``name``, built with these arguments.
@@ -125,14 +169,9 @@ class Registry(Mapping[str, Any], Generic[Built]):
         source.run("", LOAD_LIMIT_S, check_instance, source, made, self.interface)
         return made
 
-    def _load(self, path: Path, class_name: str) -> type[Any]:
-        from servetwin.workloads.plugin_guard import PluginSource, guard_class, is_protocol
+    def _guard(self, found: type[Any], source: "PluginSource") -> type[Any]:
+        from servetwin.workloads.plugin_guard import guard_class, is_protocol
 
-        source = PluginSource(self.role, path, class_name)
-        module = _load_module(source)
-        found = getattr(module, class_name, None)
-        if not isinstance(found, type):
-            raise source.error(f": the file has no class {class_name!r}")
         if not is_protocol(self.interface) and not issubclass(found, self.interface):
             wanted = f"{self.interface.__module__}.{self.interface.__name__}"
             raise source.error(f" does not derive from {wanted}")
@@ -153,9 +192,9 @@ def _resolved(target: Any) -> Any:
     return getattr(found, name) if name else found
 
 
-def _load_module(source: Any) -> ModuleType:
+def _load_module(source: "PluginSource") -> ModuleType:
     """Return the module of a plug-in's file, executed once for each content of the file."""
-    path: Path = source.path
+    path = source.path
     try:
         content = path.read_bytes()
     except OSError as error:

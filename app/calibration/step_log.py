@@ -18,8 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from servetwin.app.calibration.calibrator import AT_ONCE, ReportProgress, ServerLog
-from servetwin.app.calibration.load import LOAD_S, load_rate_per_s, representative_load
+from servetwin.app.calibration.calibrator import (
+    AT_ONCE,
+    LOAD_S,
+    ReportProgress,
+    ServerLog,
+    load_rate_per_s,
+    representative_load,
+)
 from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.serving.engines import LiveEngine, started_engine
 from servetwin.engine.core.step_log import read_arrivals, read_step_log
@@ -32,7 +38,7 @@ from servetwin.sim.experiments.decision_check import DecisionCheck, check_decisi
 from servetwin.sim.records.run import Run, machine_facts
 from servetwin.sim.step_times.fit import StepSample, fit_line, fit_step_time
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.registry import Toggles
 from servetwin.workloads.errors import EngineError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace

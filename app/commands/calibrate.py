@@ -30,7 +30,9 @@ SETTINGS_OF_A_RECORDED_RUN = ("preset", "batching", "kv", "prefix_cache", "setti
 MEASURED_SETTINGS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget")
 
 
-@takes_options
+@takes_options(
+    "--url", "--model", "--recorded", "--device", "--threads", "--rounds", "--out",
+)  # fmt: skip
 def calibrate(
     endpoint: Annotated[EndpointOptions, Only("api", "prompt", "prompt_salt")],
     limits: BlackBoxOptions,
@@ -92,8 +94,8 @@ def calibrate(
             profile, stopped = found, None
             more.append(f"next: servetwin replay TRACE --profile {out}")
         else:
-            from servetwin.app.calibration.black_box.burst_sender import Allowance
             from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
+            from servetwin.app.calibration.black_box.sender import Allowance
 
             probed = replace(endpoint, model=model).probe_generating(url)
             allowance = Allowance(60 * limits.max_minutes, limits.max_requests)
@@ -132,9 +134,9 @@ def _recorded(
 ) -> None:
     """Calibrate from a recorded run."""
     from servetwin.app.calibration.recorded import calibrate_recorded
-    from servetwin.app.reports.recorded_calibration import calibration_lines
+    from servetwin.app.reports.verdict import calibration_lines
     from servetwin.app.scenario.scenarios import recorded_prior
-    from servetwin.sim.experiments.linearised import linearised
+    from servetwin.sim.experiments.conversion import linearised
     from servetwin.sim.experiments.stamp_fit import FITTED
 
     config, model_times = recorded_prior(recorded.trace, servers, policy, link)

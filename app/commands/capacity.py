@@ -34,7 +34,10 @@ _OF_A_RATE, _OF_A_COUNT = 10, 20
 """Replications where no option says how many."""
 
 
-@takes_options
+@takes_options(
+    "--slo", "--attainment", "--profile", "--model", "--hardware", "--replicas", "--users",
+    "--vary",
+)  # fmt: skip
 def capacity(
     trace: TracePath,
     slo: Annotated[str, SLO],
@@ -97,8 +100,8 @@ class _Question:
 
     def report_rate(self, json: bool) -> None:
         """Print the highest rate of the one scenario."""
-        from servetwin.app.reports.capacity_report import as_json, report_lines
-        from servetwin.app.reports.provenance import outside_warning
+        from servetwin.app.reports.capacity import as_json, report_lines
+        from servetwin.app.reports.run_words import outside_warning
         from servetwin.app.scenario.scenarios import build_scenario
 
         options, target = self.options, self.target
@@ -119,9 +122,9 @@ class _Question:
         self, what: "What", count: CountOptions, vary: tuple[str, ...], json: bool
     ) -> None:
         """Print the answer of every candidate; those that cannot be are named with the reason."""
-        from servetwin.app.reports.how_many.report import as_json, report_lines
+        from servetwin.app.reports.how_many import as_json, report_lines
         from servetwin.app.scenario.answers import of_problem
-        from servetwin.sim.experiments.devices import devices
+        from servetwin.sim.experiments.fleet import devices
 
         prices, requests = count.prices(), self.options.trace.read()
         notes: dict[str, None] = {}
@@ -149,7 +152,7 @@ class _Question:
         self, what: "What", label: str, trace: "Trace", scenario: "Scenario", count: CountOptions
     ) -> "Answer":
         from servetwin.app.scenario.answers import of_capacity, of_counts
-        from servetwin.sim.experiments.counted import Replicas, Users
+        from servetwin.sim.experiments.fleet import Replicas, Users
         from servetwin.sim.experiments.how_many import MOST, CountQuestion, how_many
 
         if what == "rate":

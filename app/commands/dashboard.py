@@ -18,7 +18,7 @@ from servetwin.workloads.errors import ServetwinError
 SERVER = Path(__file__).parents[1] / "dashboard" / "server.py"
 
 
-@takes_options
+@takes_options()
 def dashboard(
     added: Additions,
     port: Annotated[int, Option(help="Port to listen on.", min=1, max=65_535)] = 8501,

@@ -24,7 +24,7 @@ NEXT = (
 )
 
 
-@takes_options
+@takes_options()
 def demo(
     overwriting: Overwriting,
     out: Annotated[Path, Option(help="Folder for the run folders.")] = Path("runs/demo"),

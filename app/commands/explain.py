@@ -44,7 +44,7 @@ class Question:
             raise RunError(f"explain: --start {self.start:g} must be before --end {self.end:g}")
 
 
-@takes_options
+@takes_options()
 def explain(
     run: Annotated[Path, Argument(help="Run folder, of replay --out or loadtest --out.")],
     question: Question,

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from servetwin.sim.records.run_claim import RunClaim
 
 
-@takes_options
+@takes_options(
+    "--trace", "--arrivals", "--rate", "--concurrency", "--duration", "--slo", "--against", "--out",
+)  # fmt: skip
 def loadtest(
     url: Annotated[str, Argument(help="LLM server, with or without /v1.")],
     load: LoadChoice,

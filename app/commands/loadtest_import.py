@@ -12,7 +12,7 @@ from servetwin.app.scenario.options.groups import takes_options
 from servetwin.app.scenario.options.trace import Columns
 
 
-@takes_options
+@takes_options()
 def loadtest_import(
     file: Annotated[
         Path, Argument(metavar="FILE", help="Results of a load tester, stamps, spans, CSV or JSON.")
@@ -27,7 +27,7 @@ def loadtest_import(
     Known are vLLM bench serve, SGLang's bench_serving, AIPerf, GuideLLM, inference-perf, stamps of
     vLLM's requests and OpenTelemetry spans. What a format lacks is said, not guessed.
     """
-    from servetwin.app.reports.saving import saved
+    from servetwin.app.reports.progress import saved
     from servetwin.app.reports.tables import counts_line, latency_table, note_lines
     from servetwin.loadtest.recorded.reading import read_recording
     from servetwin.loadtest.recorded.recorded_run import as_recorded_run

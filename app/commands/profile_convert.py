@@ -13,7 +13,7 @@ from servetwin.app.scenario.options.policy import ClusterOptions
 from servetwin.app.scenario.options.server import ServerOptions
 
 
-@takes_options
+@takes_options("--model", "--hardware", "--operators", "--phases", "--layers", "--kernels", "--out")
 def profile_convert(
     servers: Annotated[ServerOptions, Only("model", "hardware", "techniques", "without", "tables")],
     link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")],

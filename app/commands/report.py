@@ -37,7 +37,7 @@ def report(
 def write_html(folders: list[Path], slo: str | None, out: Path) -> dict[str, Any]:
     """Write the report of run folders: its file, its bytes, the names of its runs."""
     require_plotly()
-    from servetwin.app.reports.html.report import render_html
+    from servetwin.app.reports.html.page import render_html
     from servetwin.app.reports.report_folders import find_runs, find_sweeps
     from servetwin.loadtest.report.limits import parse_slo
 
@@ -50,7 +50,7 @@ def write_html(folders: list[Path], slo: str | None, out: Path) -> dict[str, Any
 
 def _print_sweeps(folders: list[Path]) -> None:
     """Print the table of each sweep among the folders, perhaps one that still goes on."""
-    from servetwin.app.reports.level_sweep_report import sweep_lines
+    from servetwin.app.reports.level_sweep import sweep_lines
     from servetwin.app.reports.report_folders import find_sweeps
 
     for sweep in find_sweeps(folders).values():
@@ -64,9 +64,8 @@ def _recover(folders: list[Path]) -> None:
     """
     from servetwin.app.reports.report_folders import unsaved_runs
     from servetwin.loadtest.run.recovery import recovered_run
-    from servetwin.sim.records.file_lock import ClaimError
     from servetwin.sim.records.run import RunError
-    from servetwin.sim.records.run_claim import claimed_run
+    from servetwin.sim.records.run_claim import ClaimError, claimed_run
 
     for folder in unsaved_runs(folders):
         try:
@@ -79,11 +78,11 @@ def _recover(folders: list[Path]) -> None:
 
 
 def require_plotly() -> None:
-    """Raise ``RunError`` saying how to install it, where plotly is missing."""
+    """Raise ``RunError`` saying how to install them, where plotly or jinja2 is missing."""
     from servetwin.sim.records.run import RunError
 
-    if find_spec("plotly") is None:
-        raise RunError("an HTML report needs plotly: pip install 'servetwin[report]'")
+    if find_spec("plotly") is None or find_spec("jinja2") is None:
+        raise RunError("an HTML report needs plotly and jinja2: pip install 'servetwin[report]'")
 
 
 def _write(path: Path, page: str) -> int:

@@ -31,7 +31,9 @@ class Served(NamedTuple):
     tokenizer: "Tokenizer"
 
 
-@takes_options
+@takes_options(
+    "--model", "--simulated", "--mock", "--batching", "--kv", "--device", "--host", "--port",
+)  # fmt: skip
 def serve(
     context: typer.Context,
     mock: MockOptions,

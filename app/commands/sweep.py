@@ -50,7 +50,8 @@ class Grid:
         called: Callable[[int], str],
     ) -> Iterator[tuple[int, "Row"]]:
         """Yield the place and the row of each point as it is simulated; raises ``LostItems``."""
-        from servetwin.sim.experiments.parallel_map import map_on_processes, map_on_ray
+        from servetwin.sim.experiments.parallel_map import map_on_processes
+        from servetwin.sim.experiments.ray_cluster import map_on_ray
         from servetwin.sim.experiments.sweep import simulate_point
 
         if self.ray is not None:
@@ -59,7 +60,9 @@ class Grid:
         return map_on_processes(simulate_point, conditions, points, workers, called)
 
 
-@takes_options
+@takes_options(
+    "--slo", "--vary", "--rates", "--profile", "--model", "--hardware", "--out", "--processes",
+)  # fmt: skip
 def sweep(
     trace: TracePath,
     slo: Annotated[str, SLO],
@@ -71,13 +74,13 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Simulate TRACE at every point of a grid; print and keep the frontier."""
-    from servetwin.app.reports.sweep_report import as_json, report_text
+    from servetwin.app.reports.sweep import as_json, report_text
     from servetwin.app.scenario.files.sweep_file import RATE, SweepFile, identity
     from servetwin.app.scenario.sweep_axes import combinations, parse_axis, parse_rates
     from servetwin.loadtest.report.limits import parse_slo
-    from servetwin.sim.experiments.lost_items import LostItems
+    from servetwin.sim.experiments.parallel_map import LostItems
     from servetwin.sim.experiments.sweep import PROBLEM, GridConditions
-    from servetwin.sim.records.file_claim import claimed_file
+    from servetwin.sim.records.run_claim import claimed_file
 
     axes = [parse_axis(text) for text in grid.vary]
     limits, keys = parse_slo(slo), [axis.key for axis in axes]
@@ -115,7 +118,7 @@ def _simulate(
     found: "SweepFile",
     grid: Grid,
 ) -> None:
-    from servetwin.app.reports.sweep_report import named
+    from servetwin.app.reports.sweep import named
     from servetwin.app.scenario.files.sweep_file import RATE
     from servetwin.app.scenario.sweep_axes import scenario_at
     from servetwin.sim.experiments.sweep import PROBLEM, GridPoint

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument
 
-from servetwin.app.commands.described import DescribedCommand, DescribedGroup
 from servetwin.app.reports.progress import progress
 from servetwin.app.scenario.options.common import Json, Seed
 from servetwin.app.scenario.options.groups import takes_options
@@ -19,30 +19,34 @@ from servetwin.app.scenario.options.techniques import (
 )
 from servetwin.workloads.errors import PolicyError
 
-techniques_app = typer.Typer(cls=DescribedGroup)
 
-
-@techniques_app.callback(invoke_without_command=True)
-@takes_options
-def techniques(
-    context: typer.Context, options: EffectOptions, seed: Seed = 0, as_json: Json = False
-) -> None:
-    """What each technique changes: the same load simulated with and without it.
+@takes_options()
+def techniques(options: EffectOptions, seed: Seed = 0, as_json: Json = False) -> None:
+    """Simulate the same load with and without each technique, and print what it changes.
 
     Without a scenario: Llama-2-7B on an A100 80 GB. TTFT and TPS of a request alone and under load,
     throughput when saturated, memory; signs beyond a dead band of 1 %, 95 % intervals. Quality is 0
     where the answers stay the same, else published or your own, and never computed.
     """
-    if context.invoked_subcommand is not None:
-        return
-    if options.table is None:
-        _echo_effects(options, seed, as_json)
+    _echo_effects(options, seed, as_json)
+
+
+def table(
+    name: Annotated[str, Argument(help="The table; without it, all are listed.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Print a published table beside our figures."""
+    from servetwin.app.reports.techniques.published import find_table, table_lines, titles
+
+    if name:
+        found = find_table(name)
+        typer.echo(json.dumps(found) if as_json else "\n".join(table_lines(found)))
+    elif as_json:
+        typer.echo(json.dumps({"tables": titles()}))
     else:
-        options.require_table_alone()
-        _echo_table(options.table, as_json)
+        typer.echo("\n".join(f"{key:<22}{title}" for key, title in titles().items()))
 
 
-@techniques_app.command("list")
 def list_techniques(as_json: Json = False) -> None:
     """Every technique by family: its parameters, its formula, its source."""
     from servetwin.app.reports.techniques.effects import catalogue, catalogue_lines
@@ -50,51 +54,44 @@ def list_techniques(as_json: Json = False) -> None:
     _echo(catalogue(), as_json, catalogue_lines)
 
 
-@techniques_app.command(cls=DescribedCommand)
-@takes_options
+@takes_options()
 def intensity(options: IntensityOptions, as_json: Json = False) -> None:
     """FLOPs per element of every kind of product; FLOPs and elements per token.
 
     Attention is counted twice: its n x l scores through memory, and on the chip (FlashAttention).
     With no options: Llama-2-7B, with 2 matrices an FFN as often published, and with its own 3.
     """
-    from servetwin.app.reports.techniques.reports import intensity_report
-    from servetwin.app.reports.techniques.tables import intensity_lines
+    from servetwin.app.reports.techniques.arithmetic import intensity_lines, intensity_report
 
     _echo(intensity_report(options), as_json, intensity_lines)
 
 
-@techniques_app.command(cls=DescribedCommand)
-@takes_options
+@takes_options()
 def formats(options: FormatOptions, as_json: Json = False) -> None:
     """List every number format: bits of a weight, size, noise of rounding, quality where published.
 
     Without a model: Llama-2-7B.
     """
-    from servetwin.app.reports.techniques.formats import formats_lines, formats_report
+    from servetwin.app.reports.techniques.quality import formats_lines, formats_report
 
     _echo(formats_report(options), as_json, formats_lines)
 
 
-@techniques_app.command(cls=DescribedCommand)
-@takes_options
+@takes_options()
 def memory(options: MemoryOptions, as_json: Json = False) -> None:
     """Weights, KV per token and a whole sequence in memory, for every model of the catalogue."""
-    from servetwin.app.reports.techniques.reports import memory_report
-    from servetwin.app.reports.techniques.tables import memory_lines
+    from servetwin.app.reports.techniques.arithmetic import memory_lines, memory_report
 
     _echo(memory_report(options), as_json, memory_lines)
 
 
-@techniques_app.command(cls=DescribedCommand)
-@takes_options
+@takes_options()
 def latency(options: LatencyOptions, as_json: Json = False) -> None:
     """A decode step as memory over bandwidth, and its throughput, for every batch.
 
     With no options: Llama-2-13B on an H100, with 40 and with 8 KV heads.
     """
-    from servetwin.app.reports.techniques.reports import latency_report
-    from servetwin.app.reports.techniques.tables import latency_lines
+    from servetwin.app.reports.techniques.arithmetic import latency_lines, latency_report
 
     _echo(latency_report(options), as_json, latency_lines)
 
@@ -130,19 +127,6 @@ def _echo_effects(options: EffectOptions, seed: int, as_json: bool) -> None:
         typer.echo(json.dumps(effects_as_dict(judged, tried)))
     else:
         typer.echo("\n".join(effect_lines(judged, tried)))
-
-
-def _echo_table(name: str, as_json: bool) -> None:
-    """Print a published table, or without a name the titles of all."""
-    from servetwin.app.reports.published import find_table, table_lines, titles
-
-    if name:
-        table = find_table(name)
-        typer.echo(json.dumps(table) if as_json else "\n".join(table_lines(table)))
-    elif as_json:
-        typer.echo(json.dumps({"tables": titles()}))
-    else:
-        typer.echo("\n".join(f"{key:<22}{title}" for key, title in titles().items()))
 
 
 def _echo(

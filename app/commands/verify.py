@@ -21,8 +21,7 @@ from servetwin.app.commands.verify_techniques import (
     require_two_engines,
     techniques_task,
 )
-from servetwin.app.reports.progress import report_progress
-from servetwin.app.reports.saving import saved
+from servetwin.app.reports.progress import report_progress, saved
 from servetwin.app.scenario.options.common import Json, Overwriting, Recorded, RunFolder, Seed
 from servetwin.app.scenario.options.endpoint import BlackBoxOptions, EndpointOptions, ModelOrPreset
 from servetwin.app.scenario.options.engine import EngineChoice, require_engine
@@ -54,7 +53,9 @@ PARTS_OF_A_TRACE = (
 SETTINGS = ("reservation", *MEASURED_SETTINGS, "wait_limit_ms")
 
 
-@takes_options
+@takes_options(
+    "--url", "--policy", "--model", "--trace", "--utilisation", "--profile", "--out", "--why",
+)  # fmt: skip
 def verify(
     endpoint: Annotated[EndpointOptions, Only("api", "prompt", "prompt_salt")],
     limits: BlackBoxOptions,
@@ -189,8 +190,8 @@ def _verify_black_box(
     utilisations: tuple[float, ...],
 ) -> "Verification":
     """Verify an endpoint by what its clients see alone."""
-    from servetwin.app.calibration.black_box.burst_sender import Allowance
     from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
+    from servetwin.app.calibration.black_box.sender import Allowance
     from servetwin.app.verdict.verification import (
         BLACK_BOX_LIMITS,
         BLACK_BOX_ROUNDS,
@@ -215,9 +216,8 @@ def _verify_recorded(
     json: bool,
 ) -> None:
     """Judge a prediction by a recorded run."""
-    from servetwin.app.reports.progress import progress
-    from servetwin.app.reports.recorded_verdict import recorded_as_json, recorded_lines
-    from servetwin.app.reports.saving import saved_if_asked
+    from servetwin.app.reports.progress import progress, saved_if_asked
+    from servetwin.app.reports.verdict import recorded_as_json, recorded_lines
     from servetwin.app.scenario.scenarios import recorded_server
     from servetwin.app.verdict.claims import EXIT_CODES
     from servetwin.app.verdict.recorded import verify_recorded
@@ -270,8 +270,8 @@ class VerifyTask:
 
 def finish(verifications: Iterable["Verification"], out: Path | None, json: bool) -> None:
     """Save and print each as it is done, then the table; exit with the code of the worst."""
+    from servetwin.app.reports.claims import LEGEND
     from servetwin.app.reports.verdict import as_json, summary_table
-    from servetwin.app.text.claims import LEGEND
     from servetwin.app.verdict.claims import EXIT_CODES, worst
 
     found, folders = [], []
@@ -294,7 +294,7 @@ def finish(verifications: Iterable["Verification"], out: Path | None, json: bool
 
 def _print(found: "Verification", json: bool) -> None:
     """Print the verdict, unless JSON follows, and the warnings in any case."""
-    from servetwin.app.reports.provenance import outside_warning
+    from servetwin.app.reports.run_words import outside_warning
     from servetwin.app.reports.verdict import profile_lines, verdict_lines
 
     if not json:

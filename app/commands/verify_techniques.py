@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from servetwin.app.reports.progress import report_progress
-from servetwin.app.reports.saving import saved
+from servetwin.app.reports.progress import report_progress, saved
 from servetwin.app.scenario.options.engine import require_engine
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.workloads.errors import LoadTestError
 
 if TYPE_CHECKING:
-    from servetwin.app.verdict.effects.loads import EffectLoads
-    from servetwin.app.verdict.effects.sides import Sides
+    from servetwin.app.verdict.effects.sides import EffectLoads, Sides
     from servetwin.app.verdict.effects.verification import EffectPlan, EffectVerification
     from servetwin.engine.serve_options import ServeOptions
     from servetwin.sim.step_times.profile import Profile
+    from servetwin.sim.techniques.registry import Toggles
     from servetwin.sim.techniques.technique import Technique
-    from servetwin.sim.techniques.toggles import Toggles
     from servetwin.workloads.trace import Trace
 
 
@@ -42,8 +40,7 @@ class TechniqueTask:
 
     def run(self) -> Iterator["EffectVerification"]:
         """Verify each technique on two engines; raise for one that cannot run before any starts."""
-        from servetwin.app.verdict.effects.machine import measured_hardware
-        from servetwin.app.verdict.effects.sides import sides_of
+        from servetwin.app.verdict.effects.sides import measured_hardware, sides_of
 
         loads = [self._loads(technique) for technique in self.techniques]
         ways = max(getattr(technique, "ways", 1) for technique in self.techniques)
@@ -73,8 +70,8 @@ class TechniqueTask:
         return verifier.run()
 
     def _loads(self, technique: "Technique") -> "EffectLoads":
-        from servetwin.app.verdict.effects.loads import EffectLoads
-        from servetwin.sim.techniques.experiment import Experiment
+        from servetwin.app.verdict.effects.sides import EffectLoads
+        from servetwin.sim.techniques.technique import Experiment
 
         if self.trace is not None:
             return EffectLoads.of(self.trace)
@@ -90,7 +87,11 @@ def finish_effects(
     verifications: Iterator["EffectVerification"], out: Path | None, json: bool
 ) -> None:
     """Save and print each as it is done, then the summary; exit with the code of the worst."""
-    from servetwin.app.reports.effect_verdict import effect_lines, effects_json, summary_lines
+    from servetwin.app.reports.techniques.verification import (
+        effect_lines,
+        effects_json,
+        summary_lines,
+    )
     from servetwin.app.verdict.claims import EXIT_CODES, worst
 
     found: list[EffectVerification] = []
@@ -126,8 +127,7 @@ def techniques_task(
     Raises ``PolicyError`` for techniques that are unknown or named twice.
     """
     from servetwin.app.verdict.effects.verification import FEWEST_PAIRS, EffectPlan
-    from servetwin.sim.techniques.registry import find_technique
-    from servetwin.sim.techniques.toggles import Toggles
+    from servetwin.sim.techniques.registry import Toggles, find_technique
 
     served.check_absent("technique", "without")
     require_engine()

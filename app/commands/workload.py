@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from servetwin.app.commands.described import DescribedCommand
-from servetwin.app.reports.workload_report import check_lines, statistics_lines
+from servetwin.app.command import Command
+from servetwin.app.reports.workload import check_lines, statistics_lines
 from servetwin.app.scenario.options.common import Json, Seed, TracePath
 from servetwin.app.scenario.options.distributions import ArrivalChoice, PrefixChoice, arrivals_of
 from servetwin.app.scenario.options.groups import Only, takes_options
@@ -26,8 +26,6 @@ from servetwin.workloads.errors import TraceError
 if TYPE_CHECKING:
     from servetwin.workloads.trace import Trace
 
-workload_app = typer.Typer(help="Look at, make and convert request traces.", no_args_is_help=True)
-
 READ = ("spread_ties", "max_bad_rows", "reader", "columns")
 CONVERTED = (
     "rate_scale", "rate_per_s", "prompt_scale", "output_scale", "start_s", "end_s", "limit",
@@ -35,13 +33,13 @@ CONVERTED = (
 )  # fmt: skip
 
 
-class GeneratorCommand(DescribedCommand):
+class GeneratorCommand(Command):
     """Takes the options of ``--named NAME`` as defaults: what is given on the line wins."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments over the options of the named workload, if there is one."""
         if name := _value_of("--named", args):
-            from servetwin.workloads.scenarios.named import find_named
+            from servetwin.workloads.generators.named import find_named
 
             settings = find_named(name).options
             ctx.default_map = {
@@ -53,8 +51,7 @@ class GeneratorCommand(DescribedCommand):
         return super().parse_args(ctx, args)
 
 
-@workload_app.command(cls=DescribedCommand)
-@takes_options
+@takes_options()
 def stats(
     trace: TracePath,
     read: Annotated[TraceOptions, Only(*READ)],
@@ -95,11 +92,10 @@ def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -
         raise typer.Exit(1)
 
 
-@workload_app.command(cls=DescribedCommand)
 def named(as_json: Json = False) -> None:
     """List the named workloads of ``generate --named``: what they are, sources, options."""
-    from servetwin.app.reports.workload_report import named_lines
-    from servetwin.workloads.scenarios.named import NAMED
+    from servetwin.app.reports.workload import named_lines
+    from servetwin.workloads.generators.named import NAMED
 
     if as_json:
         typer.echo(json.dumps({name: asdict(workload) for name, workload in NAMED.items()}))
@@ -107,8 +103,10 @@ def named(as_json: Json = False) -> None:
         typer.echo("\n".join(named_lines(NAMED)))
 
 
-@workload_app.command(cls=GeneratorCommand)
-@takes_options
+@takes_options(
+    "--out", "--named", "--requests", "--arrivals", "--rate", "--prompt-mean", "--output-mean",
+    "--prefix-groups", cls=GeneratorCommand,
+)  # fmt: skip
 def generate(
     out: Annotated[Path, Option(help="Trace to write (.jsonl or .jsonl.gz).")],
     arrivals: ArrivalChoice,
@@ -146,14 +144,13 @@ def generate(
         wanted = tuple(replace(request, samples=samples) for request in trace)
         trace = replace(trace, requests=wanted)
     if named is not None:
-        from servetwin.workloads.scenarios.named import find_named
+        from servetwin.workloads.generators.named import find_named
 
         trace = replace(trace, notes=(*trace.notes, f"{named}: {find_named(named).source}"))
     _write(trace, out)
 
 
-@workload_app.command(cls=DescribedCommand)
-@takes_options
+@takes_options()
 def convert(
     trace: TracePath,
     out: Annotated[Path, Argument(help="Trace to write (.jsonl or .jsonl.gz).")],
@@ -191,7 +188,7 @@ def _value_of(option: str, args: Sequence[str]) -> str:
 
 def _write(trace: "Trace", out: Path) -> None:
     from servetwin.app.reports.tables import note_lines
-    from servetwin.workloads.native import write_trace
+    from servetwin.workloads.readers.native import write_trace
 
     write_trace(trace, out)
     summary = f"{out}: {len(trace):,} requests, {trace.span_s:,.1f} s, {trace.rate_per_s:.3f} /s"

@@ -7,7 +7,7 @@ import streamlit as st
 from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.dashboard.pictures.picture_buttons import picture_buttons
 from servetwin.app.figures import Figure, alt_text, note_of
-from servetwin.app.reports.pictures.source_line import made_by
+from servetwin.app.reports.run_words import made_by
 
 _CONFIG = {
     "displaylogo": False,

@@ -1,7 +1,7 @@
 """What the intervals of a scenario cover, or why it has none: said once on a page."""
 
 from servetwin.app.dashboard.simulations import REPLICATIONS, SimulatedScenario
-from servetwin.app.reports.origins import origin_words
+from servetwin.app.words import origin_words
 
 
 def interval_sentence(outcome: SimulatedScenario) -> str:

@@ -10,8 +10,7 @@ from servetwin.app.dashboard.formatting import signed, three_digits
 from servetwin.app.dashboard.jobs.replication import Summary
 from servetwin.app.dashboard.simulations import SimulatedScenario, finished_replications
 from servetwin.app.dashboard.widgets import bound
-from servetwin.app.reports.metric_labels import METRICS, Metric
-from servetwin.app.reports.tables import ends
+from servetwin.app.words import METRICS, Metric, ends
 from servetwin.sim.experiments.predict import Interval, difference, interval
 from servetwin.sim.records.metrics import figure
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from servetwin.app.reports.origins import LOOKS
-from servetwin.sim.step_times.origin import MEANINGS, Origin
+from servetwin.app.words import LOOKS
+from servetwin.sim.step_times.provenance import MEANINGS, Origin
 
 
 def origin_line(origins: Sequence[Origin]) -> None:

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.routing import Route
 
 from servetwin.app.dashboard.pages import FIRST, PAGES
-from servetwin.app.reports.assets import asset
+from servetwin.app.words import asset
 
 _STATIC = Path(streamlit.__file__).parent / "static"
 _SCRIPTS = _STATIC / "static" / "js"

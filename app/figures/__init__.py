@@ -1,7 +1,7 @@
 """Figures: pure functions from frames to plotly figures, for the dashboard and the reports."""
 
 from servetwin.app.figures.agreement import predicted_against_measured as predicted_against_measured
-from servetwin.app.figures.batches import batch_bars as batch_bars
+from servetwin.app.figures.agreement import predicted_by_evidence as predicted_by_evidence
 from servetwin.app.figures.canvas import DARK as DARK
 from servetwin.app.figures.canvas import LIGHT as LIGHT
 from servetwin.app.figures.canvas import Figure as Figure
@@ -11,9 +11,8 @@ from servetwin.app.figures.canvas import title_of as title_of
 from servetwin.app.figures.cdf import chunk_gap_cdf as chunk_gap_cdf
 from servetwin.app.figures.cdf import gaps_s as gaps_s
 from servetwin.app.figures.cdf import latency_cdf as latency_cdf
-from servetwin.app.figures.count_curves import count_curves as count_curves
-from servetwin.app.figures.count_curves import is_cut as is_cut
-from servetwin.app.figures.evidence import predicted_by_evidence as predicted_by_evidence
+from servetwin.app.figures.load_curves import count_curves as count_curves
+from servetwin.app.figures.load_curves import is_cut as is_cut
 from servetwin.app.figures.over_time import differences_over_time as differences_over_time
 from servetwin.app.figures.over_time import gains_over_time as gains_over_time
 from servetwin.app.figures.over_time import latency_over_time as latency_over_time
@@ -23,11 +22,10 @@ from servetwin.app.figures.over_time import throughput_over_time as throughput_o
 from servetwin.app.figures.palette import Look as Look
 from servetwin.app.figures.palette import looks as looks
 from servetwin.app.figures.prediction_errors import error_per_band as error_per_band
+from servetwin.app.figures.prediction_errors import error_waterfall as error_waterfall
 from servetwin.app.figures.prediction_errors import errors_with_intervals as errors_with_intervals
 from servetwin.app.figures.profile_fit import residual_cdf as residual_cdf
 from servetwin.app.figures.profile_fit import step_time_curve as step_time_curve
-from servetwin.app.figures.quality import quality_against_throughput as quality_against_throughput
-from servetwin.app.figures.roofline import roofline as roofline
 from servetwin.app.figures.scenario_grid import frontier as frontier
 from servetwin.app.figures.scenario_grid import heat_map as heat_map
 from servetwin.app.figures.server_state import server_over_time as server_over_time
@@ -38,8 +36,12 @@ from servetwin.app.figures.stacked_bars import mean_kv_parts as mean_kv_parts
 from servetwin.app.figures.stacked_bars import memory_bar as memory_bar
 from servetwin.app.figures.stacked_bars import provenance_bar as provenance_bar
 from servetwin.app.figures.stacked_bars import request_parts as request_parts
+from servetwin.app.figures.techniques import (
+    quality_against_throughput as quality_against_throughput,
+)
+from servetwin.app.figures.techniques import roofline as roofline
 from servetwin.app.figures.timeline import TimelineData as TimelineData
+from servetwin.app.figures.timeline import batch_bars as batch_bars
 from servetwin.app.figures.timeline import gantt as gantt
 from servetwin.app.figures.timeline import timeline as timeline
-from servetwin.app.figures.waterfall import error_waterfall as error_waterfall
-from servetwin.app.reports.metric_labels import METRICS as METRICS
+from servetwin.app.words import METRICS as METRICS

@@ -9,15 +9,16 @@ from servetwin.app.figures.canvas import (
     LOG_AXIS,
     OF_RUN,
     Figure,
+    Frames,
     canvas,
+    cdf_points,
     line_of,
     note_sample,
     plot,
     spoken,
 )
 from servetwin.app.figures.palette import LIMIT_LINE, Looks
-from servetwin.app.figures.sampling import Frames, cdf_points
-from servetwin.app.reports.metric_labels import METRICS, Metric
+from servetwin.app.words import METRICS, Metric
 
 
 def latency_cdf(

@@ -6,8 +6,12 @@ import pandas as pd
 from servetwin.app.figures.canvas import (
     OF_RUN,
     Figure,
+    FloatArray,
+    Frames,
+    bucket_edges,
     canvas,
     escape_markup,
+    evenly,
     line_of,
     marker_of,
     note_sample,
@@ -17,9 +21,8 @@ from servetwin.app.figures.canvas import (
     steps_of,
 )
 from servetwin.app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Look, Looks
-from servetwin.app.figures.sampling import FloatArray, Frames, bucket_edges, evenly
-from servetwin.app.reports.metric_labels import METRICS, Metric
-from servetwin.sim.records.durations import duration_unit
+from servetwin.app.words import METRICS, Metric
+from servetwin.sim.records.metrics import duration_unit
 
 MOST_POINTS = 1500
 MEDIAN_BUCKETS = 40

@@ -8,7 +8,9 @@ import pandas as pd
 from servetwin.app.figures.canvas import (
     OF_RUN,
     Figure,
+    Frames,
     add_band,
+    as_float32,
     canvas,
     line_of,
     plot,
@@ -16,7 +18,6 @@ from servetwin.app.figures.canvas import (
     steps_of,
 )
 from servetwin.app.figures.palette import LIMIT_LINE, Look, Looks
-from servetwin.app.figures.sampling import Frames, as_float32
 
 
 def residual_cdf(noise: Mapping[str, Sequence[float]], looks: Looks) -> Figure:

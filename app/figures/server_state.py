@@ -10,14 +10,16 @@ import pandas as pd
 from servetwin.app.figures.canvas import (
     OF_RUN,
     Figure,
+    FloatArray,
+    Frames,
     add_note,
+    bucket_edges,
     plot,
     spoken,
     stacked_canvas,
     steps_of,
 )
 from servetwin.app.figures.palette import Looks
-from servetwin.app.figures.sampling import FloatArray, Frames, bucket_edges
 
 MOMENTS = 600
 _FEW = 4

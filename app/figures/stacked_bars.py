@@ -8,8 +8,7 @@ import pandas as pd
 
 from servetwin.app.figures.canvas import Figure, canvas, escape_markup, spoken
 from servetwin.app.figures.palette import LIMIT_COLOUR
-from servetwin.app.reports.assets import asset_table
-from servetwin.app.reports.origins import origin_shares
+from servetwin.app.words import asset_table, origin_shares
 
 _GB = 1e9
 Part = tuple[str, str, str]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from servetwin.app.reports.trial_words import measured_noun, trial_words
+from servetwin.app.reports.run_words import measured_noun, trial_words
 from servetwin.app.verdict.claims import (
     Comparison,
     MetricComparison,
@@ -22,8 +22,7 @@ from servetwin.loadtest.report.server_metrics import load_server_metrics
 from servetwin.loadtest.sweep.sweep import Sweep, is_sweep, load_sweep
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.metrics import REQUEST_COLUMNS
-from servetwin.sim.records.run import Run, RunError, load_run
-from servetwin.sim.records.run_folder import JOURNAL, SUMMARY
+from servetwin.sim.records.run import JOURNAL, SUMMARY, Run, RunError, load_run
 from servetwin.sim.records.steady_part import SteadyPart, steady_part
 
 RUN_FILES = ("meta.json", "summary.json", "requests.parquet", JOURNAL)

@@ -1,27 +1,27 @@
 """Plain-text tables that fit 100 columns."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from servetwin.sim.records.durations import duration_unit
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from servetwin.app.reports.table import table_lines
+from servetwin.app.words import METRICS, ends, number
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
 from servetwin.workloads.rows import counted
 
 if TYPE_CHECKING:
     from servetwin.sim.experiments.scenario import Scenario
 
+
 WIDTH = 100
-_COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
-_ROWS = (
-    ("TTFT", "ttft_s", 1000.0, "ms"),
-    ("TPOT", "tpot_s", 1000.0, "ms"),
-    ("E2E latency", "e2e_s", 1000.0, "ms"),
-    ("decode TPS", "decode_tps", 1.0, "/s"),
-    ("request TPS", "request_tps", 1.0, "/s"),
-)
+_POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
+_METRICS = ("ttft_s", "tpot_s", "e2e_s", "decode_tps", "request_tps")
 
 
 def scenario_lines(source: str, scenario: "Scenario", record: Mapping[str, Any]) -> list[str]:
@@ -90,15 +90,15 @@ def note_lines(notes: Iterable[str]) -> list[str]:
 
 def latency_table(summary: Mapping[str, Any], intervals: Mapping[str, Any]) -> list[str]:
     """Return metrics as rows; with intervals, the mean's 5 % to 95 % interval in a last column."""
-    header = f"{'':<16}" + "".join(f"{name:>11}" for name in _COLUMNS)
-    lines = [header + ("   mean, 5-95 %" if intervals else "")]
-    for label, name, factor, unit in _ROWS:
-        row = summary[name]
-        if unit == "ms":
-            unit, factor = duration_unit(row[column] for column in _COLUMNS)
-        cells = "".join(f"{number(row[column], factor):>11}" for column in _COLUMNS)
-        lines.append(f"{f'{label} {unit}':<16}{cells}{_interval(intervals, name, factor)}")
-    return lines
+    rows = []
+    for name in _METRICS:
+        figures = summary[name]
+        metric = METRICS[name].fitting(figures[point] for point in _POINTS)
+        cells = [number(figures[point], metric.factor) for point in _POINTS]
+        interval = intervals.get(f"{name}.mean")
+        rows.append([metric.title, *cells, _interval(interval, metric.factor)])
+    lines = table_lines(["", *_POINTS, "mean, 5-95 %"], rows, "<>>>>>><")
+    return lines if intervals else [line.removesuffix("mean, 5-95 %").rstrip() for line in lines]
 
 
 def steady_lines(steady: Mapping[str, Any]) -> list[str]:
@@ -108,7 +108,7 @@ def steady_lines(steady: Mapping[str, Any]) -> list[str]:
     throughput = steady["output_throughput_tokens_per_s"]
     return [
         describe_steady(steady),
-        *latency_table(steady, {})[1:],
+        *latency_table(steady, {}),
         f"output throughput {number(throughput, 1.0)} tokens/s",
     ]
 
@@ -129,23 +129,60 @@ def judged_line(predicted: SteadyPart) -> str:
     )
 
 
-def _interval(intervals: Mapping[str, Any], name: str, factor: float) -> str:
-    interval = intervals.get(f"{name}.mean")
+def _interval(interval: Mapping[str, float] | None, factor: float) -> str:
     if interval is None:
         return ""
     shown = ends(interval["p5"], interval["p95"], lambda end: number(end, factor))
-    return f"   {shown[0]}-{shown[1]}" if shown else ""
+    return f"{shown[0]}-{shown[1]}" if shown else ""
 
 
-def ends(low: float, high: float, form: Callable[[float], str]) -> tuple[str, str] | None:
-    """Return both ends of an interval as they are shown; None where they would look the same."""
-    shown = form(low), form(high)
-    return None if shown[0] == shown[1] else shown
+SPARKLINE_WIDTH = 50
+_LEVELS = " ▁▂▃▄▅▆▇█"
+_LOG_FROM = 20.0
+"""A range of this ratio or more is divided by ratios, or the tail would hide the rest."""
 
 
-def number(value: Any, factor: float) -> str:
-    """Return a value times ``factor`` in four digits, or whole from a thousand on; - for None."""
-    if value is None:
-        return "-"
-    scaled = value * factor
-    return f"{scaled:.0f}" if abs(scaled) >= 1000 else f"{scaled:.4g}"
+def sparkline(values: pd.Series, width: int = SPARKLINE_WIDTH) -> str:
+    """Draw the counts of the defined values in ``width`` equal parts of their range, as blocks.
+
+    Any value shows at least the lowest block. The range is divided into equal ratios where the
+    largest value is at least 20 times the least.
+    """
+    defined = values.to_numpy(dtype=float)
+    defined = defined[np.isfinite(defined)]
+    if not len(defined):
+        return ""
+    counts = _counts(np.log(defined) if _is_wide(defined) else defined, width)
+    levels = np.ceil(counts / counts.max() * (len(_LEVELS) - 1)).astype(int)
+    return "".join(_LEVELS[level] for level in levels)
+
+
+def sparkline_lines(requests: pd.DataFrame) -> list[str]:
+    """Draw TTFT, TPOT and E2E latency of finished requests, a line each: least, blocks, most."""
+    finished = requests[requests["status"] == "finished"]
+    lines = [_sparkline_of(name, finished[name]) for name in ("ttft_s", "tpot_s", "e2e_s")]
+    return [line for line in lines if line]
+
+
+def _sparkline_of(name: str, values: pd.Series) -> str:
+    metric = METRICS[name].fitting([values.max()])
+    scaled = values.dropna() * metric.factor
+    if scaled.empty:
+        return ""
+    scale = " (log)" if _is_wide(scaled.to_numpy(dtype=float)) else ""
+    ends = (f"{scaled.min():.4g}", f"{scaled.max():.4g}")
+    return f"{f'{metric.label} {metric.unit}':<16}{ends[0]:>9} {sparkline(scaled)} {ends[1]}{scale}"
+
+
+def _counts(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int64]:
+    """Count the values in each of ``width`` parts; all are in the first where they are nearly
+    equal."""
+    least, span = values.min(), np.ptp(values)
+    if span <= 1e-9 * np.abs(values).max():
+        return np.bincount([0], [len(values)], width).astype(int)
+    places = ((values - least) / span * width).astype(int)
+    return np.bincount(places.clip(max=width - 1), minlength=width)
+
+
+def _is_wide(defined: npt.NDArray[np.float64]) -> bool:
+    return bool(defined.min() > 0 and defined.max() >= _LOG_FROM * defined.min())

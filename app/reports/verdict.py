@@ -2,17 +2,22 @@
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 
-from servetwin.app.reports.provenance import rests_line
-from servetwin.app.reports.tables import capacity_line, judged_line
-from servetwin.app.reports.trial_words import load_words
-from servetwin.app.reports.waterfall import waterfall_lines
-from servetwin.app.text.claims import WIDTH, comparison_table, verdict_in_words
+from servetwin.app.calibration.recorded import RecordedCalibration
+from servetwin.app.reports.claims import LEGEND, WIDTH, comparison_table, verdict_in_words
+from servetwin.app.reports.run_words import load_words, measured_noun, recorded_words, rests_line
+from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.tables import capacity_line, judged_line, note_lines
 from servetwin.app.verdict.capacity import Saturation, is_near_saturation
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
 from servetwin.app.verdict.intervals import CONFIDENCE
+from servetwin.app.verdict.recorded import POINTS, RecordedVerification
 from servetwin.app.verdict.verification import Level, Verification
+from servetwin.app.verdict.why import Errors, Waterfall
+from servetwin.app.words import METRICS
+from servetwin.sim.experiments.stamp_fit import REQUEST_S
 from servetwin.sim.step_times.profile import Profile
 
 
@@ -54,21 +59,21 @@ def profile_lines(profile: Profile) -> list[str]:
 
 def summary_table(found: Sequence[Verification]) -> list[str]:
     """Return a line per policy and load: the error of each judged metric, and its interval."""
-    header = f"{'policy':<24}{'load':>5}" + "".join(
-        f"{name:>14}" for name in ("throughput", "TPOT mean", "TTFT mean", "TTFT p90")
-    )
-    lines = ["", f"error, {CONFIDENCE:.0%} interval, per cent", header]
+    heads = ["policy", "load", "throughput", "TPOT mean", "TTFT mean", "TTFT p90", ""]
+    rows = []
     for one in found:
         if one.saturation:
-            outcome = one.saturation.comparison.outcome.replace("refuted", "REFUTED")
-            cells = f"{_cell(one.saturation.capacity):>14}{'-':>14}{'-':>14}{'-':>14}"
-            lines.append(f"{one.config.name:<24}{'full':>5}{cells}  {outcome}")
+            outcome = one.saturation.comparison.outcome
+            rows.append(
+                [one.config.name, "full", _cell(one.saturation.capacity), "-", "-", "-", outcome]
+            )
         for level in one.levels:
-            rows = {row.metric: row for row in level.comparison.metrics}
-            cells = "".join(f"{_cell(rows[metric]):>14}" for metric in DEFAULT_LIMITS)
-            outcome = level.comparison.outcome.replace("refuted", "REFUTED")
-            lines.append(f"{one.config.name:<24}{_share(level):>5}{cells}  {outcome}")
-    return lines
+            errors = {row.metric: row for row in level.comparison.metrics}
+            cells = (_cell(errors[metric]) for metric in DEFAULT_LIMITS)
+            rows.append([one.config.name, _share(level), *cells, level.comparison.outcome])
+    rows = [[*cells, outcome.replace("refuted", "REFUTED")] for *cells, outcome in rows]
+    title = f"error, {CONFIDENCE:.0%} interval, per cent"
+    return ["", title, *table_lines(heads, rows, "<>>>>><")]
 
 
 def as_json(found: Sequence[Verification]) -> str:
@@ -170,3 +175,138 @@ def _cell(row: MetricComparison) -> str:
     if row.error_low is None or row.error_high is None:
         return f"{100 * row.error:+.1f}"
     return f"{100 * row.error_low:+.0f}..{100 * row.error_high:+.0f}"
+
+
+_LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
+
+
+def recorded_as_json(found: RecordedVerification) -> str:
+    """Return the verification as JSON."""
+    return json.dumps(found.as_dict())
+
+
+def recorded_lines(found: RecordedVerification) -> list[str]:
+    """Return what served and what was recorded, a table of errors, and the verdict."""
+    measured = found.measured.scenario
+    said = " ".join(verdict_in_words(found.comparison, measured_noun(measured)))
+    return [
+        recorded_words(found.measured),
+        *note_lines(measured.get("notes", ())),
+        *found.scenario.profile.describe(),
+        f"policies: {found.scenario.policies.name}, {found.scenario.policies.max_seqs} sequences, "
+        f"{found.scenario.policies.kv_tokens} KV tokens; "
+        f"{found.predicted.summary()['preemptions']} preemptions predicted",
+        "",
+        *_errors(found),
+        "",
+        comparison_table(found.comparison),
+        rests_line(found.predicted.extra["provenance"]),
+        "",
+        *textwrap.wrap(f"VERDICT: {found.outcome.replace('refuted', 'REFUTED')}. {said}", WIDTH),
+        *(waterfall_lines(found.why) if found.why else []),
+        "",
+        LEGEND,
+    ]
+
+
+def _errors(found: RecordedVerification) -> list[str]:
+    """Return the error of each latency at its mean and quantiles, in per cent."""
+    rows = []
+    for name, label in _LATENCIES.items():
+        errors = (found.metrics[name][point]["error"] for point in POINTS)
+        cells = ("-" if error is None else f"{100 * error:+.2f}" for error in errors)
+        rows.append([label, *cells])
+    return table_lines(["error, per cent", *POINTS], rows)
+
+
+WHY_TITLE = "Why it differs: each part is replaced by what was measured, and stays replaced"
+_NAMED = 0.005
+"""An effect of this much of the measured figure is named in words."""
+
+
+def waterfall_lines(found: Waterfall) -> list[str]:
+    """Return a line per cause with its effect on the error of the means, then what that says."""
+    labels = [METRICS[name].label.partition(" ")[0] for name in found.predicted]
+    rows = [["predicted", *_errors_shown(found.predicted), ""]]
+    for cause, effect in found.effects():
+        errors = effect or dict.fromkeys(found.predicted)
+        rows.append([f"  {cause.name}", *_errors_shown(errors), cause.note])
+    rows.append(["left", *_errors_shown(found.left), ""])
+    heads = ["error of the mean, per cent", *labels, ""]
+    sentences = (textwrap.wrap(sentence, WIDTH) for sentence in waterfall_sentences(found))
+    table = table_lines(heads, rows, "<" + ">" * len(labels) + "<")
+    return ["", WHY_TITLE, *table, "", *chain.from_iterable(sentences)]
+
+
+def _errors_shown(errors: Errors | dict[str, None]) -> list[str]:
+    return ["-" if error is None else f"{100 * error:+.2f}" for error in errors.values()]
+
+
+def waterfall_sentences(found: Waterfall) -> list[str]:
+    """Return a sentence per latency, and one on what was not measured."""
+    said = []
+    for name, error in found.predicted.items():
+        label = METRICS[name].label.partition(" ")[0]
+        effects = [(effect[name], cause) for cause, effect in found.effects() if effect]
+        named = sorted(
+            (one for one in effects if abs(one[0]) >= _NAMED), key=lambda one: -abs(one[0])
+        )
+        parts = ", ".join(f"{cause.name} {100 * effect:+.1f}" for effect, cause in named)
+        said.append(
+            f"{label} is {100 * error:+.1f} % off: {parts or 'no part matters'}; "
+            f"{100 * found.left[name]:+.1f} is left."
+        )
+    unknown = [f"{one.name} ({one.note})" for one in found.causes if one.errors is None]
+    if unknown:
+        said.append(f"Not measured, so part of what is left: {'; '.join(unknown)}.")
+    return said
+
+
+_SHORT_LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
+
+
+def calibration_lines(found: RecordedCalibration, prior: Mapping[str, float] | None) -> list[str]:
+    """Return the coefficients, what the log identifies, and the errors on later requests."""
+    fit, identified = found.fit, set(found.fit.identified)
+    values = ", ".join(f"{value:.3g}" for value in fit.singular_values)
+    rows = [
+        [
+            name,
+            f"{1e6 * value:.4g}",
+            _known(fit.deviations[name]),
+            "" if name in identified else "not identified by this log",
+        ]
+        for name, value in fit.coefficients.items()
+    ]
+    around = "around the prior" if prior else "around a rough guess"
+    return [
+        f"fitted to the stamps of {found.fitted} of {found.requests} requests, in "
+        f"{fit.simulations} simulations, {around}",
+        "",
+        *table_lines(["", "us", "known to", ""], rows, "<>><"),
+        f"singular values: {values}",
+        "",
+        *_mean_errors("later requests, which were not fitted", found.held_out),
+        *_mean_errors("all requests", found.whole),
+        f"misfit of neighbouring requests' TPOT: {100 * found.misfit:.1f} %, in every interval",
+        "",
+        *note_lines(found.evidence),
+        *note_lines(
+            ["the API's latency was fitted too: the stamps are those of clients"]
+            if REQUEST_S in fit.coefficients
+            else []
+        ),
+    ]
+
+
+def _known(deviation: float) -> str:
+    return f"+-{100 * deviation:.0f} %" if deviation < 1 else "-"
+
+
+def _mean_errors(what: str, errors: Mapping[str, float]) -> list[str]:
+    if not errors:
+        return []
+    shown = ", ".join(
+        f"{_SHORT_LATENCIES[name]} {100 * error:+.2f} %" for name, error in errors.items()
+    )
+    return [f"{what}: mean {shown}"]

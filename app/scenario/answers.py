@@ -7,8 +7,7 @@ from typing import Literal
 
 from servetwin.app.scenario.prices import Prices
 from servetwin.sim.experiments.capacity import Capacity, SLOTarget
-from servetwin.sim.experiments.counted import times
-from servetwin.sim.experiments.devices import devices
+from servetwin.sim.experiments.fleet import devices, times
 from servetwin.sim.experiments.how_many import HowMany
 from servetwin.sim.experiments.scenario import Scenario
 

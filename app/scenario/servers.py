@@ -10,9 +10,8 @@ from typing import Any
 from servetwin.app.scenario.settings import with_settings
 from servetwin.policies.presets import find_preset
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
-from servetwin.sim.techniques.eager import with_eager_kernels
-from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.registry import Toggles
+from servetwin.sim.techniques.setup import Setup, with_eager_kernels
 
 Layer = tuple[Mapping[str, Any], Mapping[str, Any]]
 """Settings of policies, and of the cluster."""

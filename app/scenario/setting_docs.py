@@ -15,7 +15,18 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+_FILE = "app/scenario/files/scenario_file.py"
+_SOURCES = {
+    "": f"{_FILE}:ScenarioFile",
+    "workload": f"{_FILE}:Workload",
+    "server": f"{_FILE}:Server",
+    "policies": "policies/config.py:PolicyConfig",
+    "cluster": "sim/experiments/scenario.py:ClusterConfig",
+}
+"""The class with the settings of a section that help texts name."""
 
 
 class SettingDoc(NamedTuple):
@@ -37,9 +48,7 @@ class SettingDoc(NamedTuple):
     @property
     def help(self) -> str:
         """The meaning and the choices, as plain text."""
-        if not self.choices:
-            return self.sentence
-        return f"{self.sentence.rstrip('.')}: {', '.join(self.choices)}."
+        return _with_choices(self.meaning, self.choices)
 
 
 def filled_help(text: str) -> str:
@@ -47,7 +56,28 @@ def filled_help(text: str) -> str:
     the sentence below a field for its place, ``{app.scenario.mock_options:MockOptions.truth}``."""
     if place := re.fullmatch(r"\{([\w.]+):(\w+)\.(\w+)\}", text):
         return _group_docs(place[1], place[2])[place[3]]
-    return re.sub(r"\{([a-z_.]+)\}", lambda match: setting_docs()[match[1]].help, text)
+    return re.sub(r"\{([a-z_.]+)\}", lambda match: _help(match[1]), text)
+
+
+def _help(key: str) -> str:
+    """Return what ``setting_docs()[key].help`` does, without the imports of a scenario."""
+    from servetwin.policies.config import PolicyConfig
+
+    section, _, name = key.rpartition(".")
+    kind = get_type_hints(PolicyConfig)[name] if section == "policies" else None
+    return _with_choices(_read_docs(section)[name], _choices(key, kind))
+
+
+@cache
+def _read_docs(section: str) -> dict[str, str]:
+    path, _, name = _SOURCES[section].partition(":")
+    tree = ast.parse((Path(__file__).parents[2] / path).read_text())
+    return _docs_in(next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name))
+
+
+def _with_choices(meaning: str, choices: tuple[str, ...]) -> str:
+    sentence = meaning.replace("``", "")
+    return f"{sentence.rstrip('.')}: {', '.join(choices)}." if choices else sentence
 
 
 @cache
@@ -86,6 +116,10 @@ def attribute_docs(of: type) -> dict[str, str]:
     """Return the strings below the annotated fields of a class, by field, in their order."""
     (found,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
     assert isinstance(found, ast.ClassDef)
+    return _docs_in(found)
+
+
+def _docs_in(found: ast.ClassDef) -> dict[str, str]:
     docs = {}
     for field, below in pairwise(found.body):
         match field, below:
@@ -117,19 +151,21 @@ def _least(section: type[Any], name: str) -> int | None:
 
 def _choices(key: str, kind: Any) -> tuple[str, ...]:
     """Return the names that a setting may be: of its type, or of the registry that has them."""
+    if key == "workload.arrivals":
+        from servetwin.workloads.generators.processes import plain_arrivals
+
+        return tuple(plain_arrivals())
     from servetwin.policies.prefix.eviction import EVICTION_ORDERS
     from servetwin.policies.presets import PRESETS
     from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
-    from servetwin.workloads.generators.processes import plain_arrivals
 
-    own = "path.py:Class"
+    by_path = "path.py:Class"
     registries = {
         "preset": tuple(PRESETS),
-        "workload.arrivals": tuple(plain_arrivals()),
-        "policies.batching": (*SCHEDULERS, own),
-        "policies.kv": (*MEMORIES, own),
-        "policies.eviction": (*EVICTION_ORDERS, own),
-        "cluster.router": (*ROUTERS, own),
-        "cluster.decode_router": (*ROUTERS, own),
+        "policies.batching": (*SCHEDULERS, by_path),
+        "policies.kv": (*MEMORIES, by_path),
+        "policies.eviction": (*EVICTION_ORDERS, by_path),
+        "cluster.router": (*ROUTERS, by_path),
+        "cluster.decode_router": (*ROUTERS, by_path),
     }
     return registries.get(key, get_args(kind) if get_origin(kind) is Literal else ())

@@ -17,7 +17,7 @@ from servetwin.policies.presets import find_preset
 from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
-from servetwin.sim.step_times.plugin_server import load_server
+from servetwin.sim.step_times.server_model import load_server
 from servetwin.sim.techniques.registry import find_technique
 from servetwin.workloads.errors import PolicyError, ServetwinError, did_you_mean
 from servetwin.workloads.key_values import key_value

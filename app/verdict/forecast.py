@@ -18,8 +18,7 @@ from servetwin.app.verdict.claims import METRICS, check_same_load
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.capacity import saturation_interval
 from servetwin.sim.experiments.predict import Interval, predict
-from servetwin.sim.records.run import Run, RunError, load_run, machine_facts
-from servetwin.sim.records.run_folder import Files, within
+from servetwin.sim.records.run import Files, Run, RunError, load_run, machine_facts, within
 from servetwin.sim.records.steady_part import SteadyPart, steady_part
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.errors import ServetwinError

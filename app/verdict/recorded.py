@@ -21,8 +21,7 @@ from servetwin.loadtest.recorded.recorded_run import RecordedRun
 from servetwin.sim.experiments.predict import Interval, interval, run_once, summaries_over_seeds
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import LATENCIES, figure
-from servetwin.sim.records.run import Run, save_files
-from servetwin.sim.records.run_folder import Files, within
+from servetwin.sim.records.run import Files, Run, save_files, within
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.trace import Trace
 

@@ -26,8 +26,7 @@ from servetwin.app.verdict.why import WHY, Waterfall
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.decision_check import DecisionCheck
 from servetwin.sim.experiments.predict import REPLICATIONS, Interval
-from servetwin.sim.records.run import Run, save_files
-from servetwin.sim.records.run_folder import Files, within
+from servetwin.sim.records.run import Files, Run, save_files, within
 from servetwin.sim.records.steady_part import WHOLE_RUN
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.trace import Trace

@@ -26,7 +26,6 @@ from servetwin.app.verdict.claims import (
     compare,
     judgeable,
 )
-from servetwin.app.verdict.drift import Pulses
 from servetwin.app.verdict.forecast import (
     FORECAST,
     Forecast,
@@ -34,7 +33,7 @@ from servetwin.app.verdict.forecast import (
     make_forecast,
     read_forecast,
 )
-from servetwin.app.verdict.load_tests import RepeatedTests, drift_doubts, keep, kept_runs
+from servetwin.app.verdict.load_tests import Pulses, RepeatedTests, drift_doubts, keep, kept_runs
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.power import REPLICATIONS as REPLICATIONS_OF_A_CHANGE
 from servetwin.app.verdict.power import refutable_change

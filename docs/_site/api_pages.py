@@ -94,7 +94,7 @@ POLICIES = ApiPage(
         "Build a scheduler": _of("policies", "PolicyConfig", "build_scheduler"),
         "Interfaces": (
             *_of("policies", "Scheduler", "KVMemory", "KVUsage", "Refusal"),
-            "servetwin.policies.routers.router.Router",
+            "servetwin.policies.protocols.Router",
             "servetwin.policies.prefix.eviction.EvictionOrder",
         ),
         "Sequences and batches": _of(
@@ -103,11 +103,11 @@ POLICIES = ApiPage(
         "Schedulers to derive from": (
             "servetwin.policies.schedulers.continuous.ContinuousBatching",
             "servetwin.policies.schedulers.static.StaticBatching",
-            "servetwin.policies.schedulers.chunked.ChunkedPrefill",
+            "servetwin.policies.schedulers.iteration_level.ChunkedPrefill",
             "servetwin.policies.schedulers.iteration_level.IterationBatching",
         ),
         "Queues": (
-            "servetwin.policies.schedulers.queue_protocol.WaitingQueue",
+            "servetwin.policies.protocols.WaitingQueue",
             "servetwin.policies.schedulers.waiting_queue.RankedQueue",
         ),
     },
@@ -120,8 +120,8 @@ WORKLOADS = ApiPage(
         "Requests and traces": _of("workloads", "Request", "Trace"),
         "Read and write": (
             "servetwin.workloads.reading.read_trace",
-            "servetwin.workloads.native.write_trace",
-            "servetwin.workloads.sample.sample_trace",
+            "servetwin.workloads.readers.native.write_trace",
+            "servetwin.workloads.reading.sample_trace",
             "servetwin.workloads.readers.registry.Reader",
         ),
         "Make a workload": (

@@ -1,18 +1,14 @@
 """The reference of the command line: every command, its options, its exit codes."""
 
 import inspect
-from collections.abc import Iterator
-from enum import Enum
 from itertools import groupby
-from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any
 
 from markdown_table import table
 from typer.main import get_command
 
 from servetwin.app.cli import app
-from servetwin.app.commands.described import describe
+from servetwin.app.command import default_words, describe, panel_of, value_words
 from servetwin.workloads import errors
 
 _INTRODUCTION = """# Command line
@@ -20,7 +16,7 @@ _INTRODUCTION = """# Command line
 `servetwin COMMAND --help` says the same in the terminal. Results go to stdout, as one JSON object
 with `--json`; notes, warnings and progress go to stderr.
 """
-_WORDS = {bool: "", int: "whole number", float: "number", str: "text", Path: "path"}
+_HEADS = ("option", "value", "default", "meaning")
 _CODES = (
     ("0", "done"),
     ("1", "the verdict failed (`verify`, `demo`, `selftest`, `workload stats --against`)"),
@@ -30,79 +26,45 @@ _CODES = (
 
 def commands_page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([_INTRODUCTION, *_sections("servetwin", get_command(app)), _exit_codes()])
-
-
-def _sections(name: str, command: Any) -> Iterator[str]:
-    yield _section(name, command)
-    for sub in getattr(command, "commands", {}).values():
-        yield from _sections(f"{name} {sub.name}", sub)
+    line: Any = get_command(app)
+    rows = [(f"`servetwin {name}`", does) for name, does in line.summaries.items()]
+    options = [
+        (f"`{each.opts[0]}`", "", "", each.help)
+        for each in line.params
+        if each.param_type_name == "option" and each.name != "help"
+    ]
+    parts = ["## servetwin", line.help, table(("command", "does"), rows), table(_HEADS, options)]
+    sections = [_section(name, command) for name, command in line.commands.items()]
+    return "\n".join([_INTRODUCTION, _joined(parts), *sections, _exit_codes()])
 
 
 def _section(name: str, command: Any) -> str:
     describe(command)
-    arguments = [p for p in command.params if p.param_type_name == "argument"]
-    usage = " ".join([name, *map(_usage, arguments), *["[OPTIONS]"] * bool(_options(command))])
-    parts = [f"## {name}", f"```text\n{usage}\n```", command.help or ""]
-    if subcommands := getattr(command, "commands", {}):
-        rows = [(f"`{name} {sub.name}`", _first_line(sub.help)) for sub in subcommands.values()]
-        parts.append(table(("command", "does"), rows))
-    if arguments:
-        parts.append(table(("argument", "meaning"), [(f"`{_name(a)}`", a.help) for a in arguments]))
-    hints = inspect.signature(command.callback).parameters if command.callback else {}
-    for panel, options in groupby(_options(command), key=_panel):
-        heads = (f"{panel} option".strip(), "value", "default", "meaning")
+    usage = command.usage + " [OPTIONS]" * bool(command.options)
+    parts = [f"## servetwin {name}", f"```text\n{usage}\n```", command.help or ""]
+    if command.arguments:
+        rows = [(f"`{a.metavar or a.name.upper()}`", a.help) for a in command.arguments]
+        parts.append(table(("argument", "meaning"), rows))
+    hints = inspect.signature(command.callback).parameters
+    for panel, options in groupby(command.options, key=panel_of):
+        heads = (f"{panel} option".strip(), *_HEADS[1:])
         parts.append(table(heads, [_row(o, hints[o.name].annotation) for o in options]))
+    return _joined(parts)
+
+
+def _joined(parts: list[str]) -> str:
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
-
-
-def _options(command: Any) -> list[Any]:
-    """Return the options in order of their panels; the command's own first."""
-    found = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-    panels = list(dict.fromkeys(map(_panel, found)))
-    return sorted(found, key=lambda option: (bool(_panel(option)), panels.index(_panel(option))))
-
-
-def _panel(option: Any) -> str:
-    return option.rich_help_panel or ""
-
-
-def _name(argument: Any) -> str:
-    return str(argument.metavar or argument.name.upper())
-
-
-def _usage(argument: Any) -> str:
-    name = _name(argument)
-    if argument.nargs == -1 and not name.endswith("..."):
-        name += "..."
-    return name if argument.required else f"[{name}]"
 
 
 def _row(option: Any, hint: Any) -> tuple[str, str, str, str]:
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-    value = f"`{option.metavar}`" if option.metavar else _value(hint)
-    return names, value, _default(option), option.help or ""
+    value = option.metavar or value_words(hint)
+    default = "required" if option.required else _code(default_words(option))
+    return names, _code(value), default, option.help or ""
 
 
-def _value(hint: Any) -> str:
-    """Return what an option of this type takes; of ``list[int] | None``, a whole number."""
-    if get_origin(hint) is Annotated:
-        return _value(get_args(hint)[0])
-    inner = [kind for kind in get_args(hint) if kind is not NoneType]
-    if inner:
-        return " ".join(map(_value, inner))
-    if issubclass(hint, Enum):
-        return " or ".join(f"`{choice.value}`" for choice in hint)
-    return _WORDS[hint]
-
-
-def _default(option: Any) -> str:
-    if option.required:
-        return "required"
-    default = option.default
-    if default is None or default is False or callable(default):
-        return ""
-    return f"`{default.value if isinstance(default, Enum) else default}`"
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
 
 
 def _exit_codes() -> str:

@@ -12,7 +12,7 @@ import yaml
 from markdown_table import table
 
 from servetwin.app.dashboard.trust.real_gpus import real_gpus
-from servetwin.sim.techniques.published_quality import published_quality
+from servetwin.sim.techniques.quality import published_quality
 from tests.benchmarks import confirmed_techniques
 from tests.benchmarks.real_gpus import markdown
 

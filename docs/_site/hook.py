@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import diagram
-from api_pages import API_PAGES
+from api_page import api_page
 from columns_page import columns_page
 from commands_page import commands_page
 from evidence_page import evidence_page
@@ -23,6 +23,7 @@ from mkdocs.structure.pages import Page
 from notebook_page import PAGE as NOTEBOOK
 from notebook_page import notebook_assets, notebook_page
 from plugins_page import plugins_page
+from presets_page import presets_page
 from scenario_page import scenario_page
 from techniques_page import techniques_page
 
@@ -32,10 +33,11 @@ _PAGES: dict[str, Callable[[], str]] = {
     "reference/scenario.md": scenario_page,
     "reference/plug-ins.md": plugins_page,
     "reference/techniques.md": techniques_page,
+    "reference/presets.md": presets_page,
     "reference/columns.md": columns_page,
     "reference/metrics.md": metrics_page,
     "reference/evidence.md": evidence_page,
-    **{f"reference/api/{name}.md": page.markdown for name, page in API_PAGES.items()},
+    "reference/python-api.md": api_page,
     "all-pages.md": (_ROOT / "docs/README.md").read_text,
     "contributing.md": (_ROOT / "CONTRIBUTING.md").read_text,
     "changelog.md": (_ROOT / "CHANGELOG.md").read_text,

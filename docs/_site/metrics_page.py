@@ -2,7 +2,7 @@
 
 from markdown_table import table
 
-from servetwin.app.reports.metric_labels import METRICS
+from servetwin.app.words import METRICS
 from servetwin.sim.records.metrics import PERCENTILES, STEADY_MEANINGS
 
 _PERCENTILES = ", ".join(f"`p{q}`" for q in PERCENTILES)

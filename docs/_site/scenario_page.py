@@ -8,7 +8,7 @@ from markdown_table import table
 from pydantic_core import PydanticUndefinedType
 
 from servetwin.app.scenario.setting_docs import SettingDoc, section_docs
-from servetwin.sim.catalogue.frozen_model import FrozenModel
+from servetwin.sim.catalogue.entry import FrozenModel
 
 RUN_KEYS = {
     "trace": "where the requests came from",
@@ -31,14 +31,14 @@ reads it. Every key may be left out; one that is not known is an error.
 _RUN = """`replay --out` writes all that is needed to run it again to `scenario.yaml` of the run
 folder. A load test writes its endpoint, trace, notes and options there.
 """
-_POLICIES = """Each is `--set KEY=VALUE` of `replay` and `serve`, part of `--compare A B`, and a
-field of `policies.PolicyConfig`; some have an option of their own. Where nothing is set, a value of
-the profile or preset comes before the default. Pages: [schedulers](../policies/schedulers.md),
-[queueing](../policies/queueing.md), [KV memory](../policies/kv-memory.md),
-[prefix sharing](../policies/prefix-sharing.md), [preemption](../policies/preemption.md).
+_POLICIES = """Each is `--set KEY=VALUE` of `replay` and `serve`, part of `replay compare A B`, and
+a field of `policies.PolicyConfig`; some have an option of their own. Where nothing is set, a value
+of the profile or preset comes before the default. Pages:
+[schedulers and queues](../policies/schedulers.md),
+[KV memory and prefix sharing](../policies/kv-memory.md).
 """
-_CLUSTER = """Options of `replay`, parts of `--compare A B`, and fields of
-`servetwin.sim.experiments.scenario.ClusterConfig` ([clusters](../policies/cluster.md)).
+_CLUSTER = """Options of `replay`, parts of `replay compare A B`, and fields of
+`servetwin.sim.experiments.scenario.ClusterConfig` ([clusters](../policies/presets.md#clusters)).
 """
 
 

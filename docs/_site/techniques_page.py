@@ -1,20 +1,33 @@
-"""The reference of techniques: every one with its parameters."""
+"""The reference of techniques: what each does, its parameters, formula and source."""
 
+from inspect import getdoc
 from typing import Any, get_args
 
 from markdown_table import table
 
 from servetwin.app.reports.techniques.effects import catalogue
+from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.sim.techniques.technique import Family
 
 _INTRODUCTION = """# Techniques
 
-`--technique NAME:KEY=VALUE,...` and its opposite `--without` of `replay` and `serve`, and `--only`
-of `techniques`; [on and off](../guides/techniques.md) mean the same in all of them. The pages of
-the families have the assumptions, the figures and the pictures; `servetwin techniques list` prints
-this table.
+```bash
+servetwin techniques --only weight-int4
+servetwin replay trace.jsonl --model llama-3-8b --hardware h100 --technique weight-int4:group=64
+```
+
+`--technique NAME:KEY=VALUE,...` and its opposite `--without` mean [the same](../techniques.md) in
+every command; `servetwin techniques list` prints this table.
 """
-_HEADS = ("name", "parameters and defaults", "changes answers", "quality", "formula", "source")
+_HEADS = (
+    "name",
+    "does",
+    "parameters and defaults",
+    "changes answers",
+    "quality",
+    "formula",
+    "source",
+)
 
 
 def techniques_page() -> str:
@@ -24,11 +37,11 @@ def techniques_page() -> str:
 
 def _section(family: str) -> str:
     rows = [_row(name, about) for name, about in catalogue().items() if about["family"] == family]
-    return f"## [{family}](../techniques/{family}.md)\n\n{table(_HEADS, rows)}"
+    return f"## {family}\n\n{table(_HEADS, rows)}"
 
 
 def _row(name: str, about: dict[str, Any]) -> tuple[str, ...]:
+    does = " ".join((getdoc(TECHNIQUES[name]) or "").split())
     parameters = ", ".join(f"`{key}={value}`" for key, value in about["parameters"].items())
     price = "no" if about["lossless"] else "yes"
-    quality = about["quality"]
-    return f"`{name}`", parameters, price, quality, about["formula"], about["source"]
+    return f"`{name}`", does, parameters, price, about["quality"], about["formula"], about["source"]

@@ -24,14 +24,14 @@ class StampedResponse(httpx.AsyncByteStream):
     came. ``give_up`` closes the connection. ``server`` (host and port) is named in every failure.
     """
 
-    def __init__(self, server: str, method: str, give_up: Callable[[], None]) -> None:
+    def __init__(self, server: str, give_up: Callable[[], None]) -> None:
         self._server = server
         self._give_up = give_up
         loop = asyncio.get_running_loop()
         self._head_here: asyncio.Future[None] = loop.create_future()
         self._end_here: asyncio.Future[None] = loop.create_future()
         self._news: asyncio.Future[None] | None = None
-        self.parser = ResponseParser(method)
+        self.parser = ResponseParser()
         self.reads = RecordedReads()
         self.failure: httpx.HTTPError | None = None
         self.began = False
@@ -76,8 +76,8 @@ class StampedResponse(httpx.AsyncByteStream):
         if body := self.parser.feed(data):
             self.reads.add(stamp_ns, body)
         if self.reads.size_bytes > BODY_LIMIT:
-            self._fail(f"more than {BODY_LIMIT >> 20} MiB in one answer")
-        elif self.parser.error:
+            self.parser.fail(f"more than {BODY_LIMIT >> 20} MiB in one answer")
+        if self.parser.error:
             self._fail(self.parser.error)
         self._wake_waiters()
 
@@ -133,9 +133,9 @@ class Connection(asyncio.Protocol):
         """Whether it is still open on this side."""
         return not self._transport.is_closing()
 
-    def send(self, method: str, message: bytes) -> StampedResponse:
+    def send(self, message: bytes) -> StampedResponse:
         """Send a whole request and return the answer to come."""
-        self._response = StampedResponse(self.server, method, self.abort)
+        self._response = StampedResponse(self.server, self.abort)
         self._sent_at_s = time.perf_counter()
         self._transport.write(message)
         return self._response

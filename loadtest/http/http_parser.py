@@ -1,27 +1,22 @@
-"""Parses HTTP/1.1 answers, however the network cut them (RFC 9112); no socket, no clock."""
+"""Parses HTTP/1.1 answers, however the network cut them: httptools with our limits and messages."""
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
-HEAD_LIMIT = 64 * 1024
-"""Bytes of a head, a chunk-size line or trailers above which a server counts as broken."""
+import httptools
 
-_HEAD_END = re.compile(rb"\r?\n\r?\n")
-_LINE_END = re.compile(rb"\r?\n")
-_FOLD = re.compile(rb"\r?\n[ \t]+")
-_STATUS_LINE = re.compile(rb"(HTTP/1\.[01]) ([1-9]\d\d)(?: ([^\r\n]*))?")
-_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*?)[ \t]*")
-_CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
-_TRAILERS_END = re.compile(rb"\r\n(?:[^\r\n]+\r\n)*?\r\n")
-_START = b"HTTP/1."
-_NO_BODY = (204, 304)
+HEAD_LIMIT = 64 * 1024
+"""Bytes in a row without any of the body above which a server counts as broken."""
+
+_LENIENT = {
+    "lenient_headers": True,
+    "lenient_chunked_length": True,
+    "lenient_optional_cr_before_lf": True,
+    "lenient_spaces_after_chunk_size": True,
+}
+"""What careless servers send: folded headers, a length beside chunks, bare line feeds, spaces."""
+_SHOWN = 40
 
 Field = tuple[bytes, bytes]
-
-
-class Malformed(ValueError):
-    """The bytes are not HTTP/1.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,176 +28,111 @@ class ResponseHead:
     reason: bytes
     fields: list[Field]
 
-    def values(self, name: bytes) -> list[bytes]:
-        """Return the elements, in lower case, of every field of this (lower-case) name."""
-        found = (value for field, value in self.fields if field.lower() == name)
-        return [part.strip().lower() for value in found for part in value.split(b",")]
-
-
-_Read = Callable[["ResponseParser", bytes, int, list[bytes]], int]
-"""Reads from an offset in the bytes, adds to the body, and returns the offset of what is left."""
-
 
 class ResponseParser:
     """Parses one answer: takes bytes as they come and returns the body in them.
 
     Interim answers (1xx) are skipped. ``error`` says what is wrong with the bytes; the body before
-    that stays. After ``complete`` nothing more is taken.
+    that stays. After ``complete`` nothing more is taken. ``connection_stays`` says whether the
+    connection can take another request then.
     """
 
-    def __init__(self, method: str) -> None:
-        self._without_body = method == "HEAD"
-        self._read: _Read = ResponseParser._read_head  # Not bound: no reference cycle.
-        self._pending = b""
-        self._left = 0
-        self._may_stay = False
+    def __init__(self) -> None:
+        # Dropped at the end: it and this object refer to each other, and no garbage is collected.
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(**_LENIENT)
+        self._reason = b""
+        self._fields: list[Field] = []
+        self._body: list[bytes] = []
+        self._missing: int | None = None
+        self._to_end = False
+        self._without_body = 0
         self.head: ResponseHead | None = None
         self.complete = False
+        self.connection_stays = False
         self.error = ""
-
-    @property
-    def connection_stays(self) -> bool:
-        """Whether the connection can take another request."""
-        return self.complete and self._may_stay and not self._pending
 
     def feed(self, data: bytes) -> bytes:
         """Take ``data`` and return the part of the body that it holds."""
-        if self.error:
+        if self._parser is None:
+            self.connection_stays &= not data.strip(b"\r\n")
             return b""
-        if self._pending:
-            data = self._pending + data
-        body: list[bytes] = []
-        at = 0
+        self._body = []
         try:
-            while at < len(data) and not self.complete:
-                before, at = at, self._read(self, data, at, body)
-                if at == before:
-                    break
-        except Malformed as error:
-            self.error, at = str(error), len(data)
-        self._pending = data[at:]
-        return body[0] if len(body) == 1 else b"".join(body)
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self.connection_stays = False
+            if not self.complete:
+                self.fail(f"not HTTP/1.1 ({error}): {data[:_SHOWN]!r}")
+        body = b"".join(self._body)
+        self._without_body = 0 if body else self._without_body + len(data)
+        if self._without_body > HEAD_LIMIT:
+            self.fail(f"the head, chunk size or trailers are longer than {HEAD_LIMIT} bytes")
+        if self.complete or self.error:
+            self._parser = None
+        return body
+
+    def fail(self, reason: str) -> None:
+        """Take no more; only the first reason counts."""
+        self.error = self.error or reason
+        self._parser = None
 
     def end(self) -> None:
         """End a body without a length, and cut any other: the connection was closed."""
-        if self._read == ResponseParser._read_to_end and not self.error:
+        if self._to_end and not self.error:
             self.complete = True
         elif not self.complete:
-            self.error = self.error or f"the connection was closed {self._place()}"
+            self.fail(f"the connection was closed {self._place()}")
+        self._parser = None
 
     def _place(self) -> str:
         if self.head is None:
-            return "within the head of the answer" if self._pending else "without an answer"
-        if self._read == ResponseParser._read_sized:
-            return f"with {self._left} bytes of the body missing"
+            return "within the head of the answer" if self._without_body else "without an answer"
+        if self._missing is not None:
+            return f"with {self._missing} bytes of the body missing"
         return "before the last chunk of the body"
 
-    def _read_head(self, data: bytes, at: int, body: list[bytes]) -> int:
-        start = data[at : at + len(_START)]
-        if not _START.startswith(start):
-            raise Malformed(f"not an HTTP/1.1 answer: it begins {data[at : at + 40]!r}")
-        end = _HEAD_END.search(data, at)
-        if not end:
-            return _unfinished(data, at, "head")
-        head = _parse_head(data[at : end.start()])
-        if head.status >= 200:
-            self._begin_body(head)
-        elif head.status == 101:
-            raise Malformed("the server switches to a protocol that was not asked for")
-        return end.end()
+    def on_message_begin(self) -> None:
+        """Called by httptools at the first byte; after a complete answer there must be none."""
+        self.connection_stays = False
+        self._reason = b""
 
-    def _begin_body(self, head: ResponseHead) -> None:
-        codings, length = head.values(b"transfer-encoding"), _content_length(head)
-        self._may_stay = head.version == b"HTTP/1.1" and b"close" not in head.values(b"connection")
-        if self._without_body or head.status in _NO_BODY:
+    def on_status(self, reason: bytes) -> None:
+        """Called by httptools with the phrase after the status, or a part of it."""
+        self._reason += reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by httptools with a header, or a trailer, which nobody reads."""
+        self._fields.append((name, value.strip()))
+
+    def on_headers_complete(self) -> None:
+        """Called by httptools at the end of a head."""
+        if self._parser is None or self.complete:
+            return
+        status, fields, self._fields = self._parser.get_status_code(), self._fields, []
+        if status == 101:
+            self.error = "the server switches to a protocol that was not asked for"
+        if status < 200:
+            return
+        values = {name.lower(): value.lower() for name, value in fields}
+        coding, length = values.get(b"transfer-encoding"), values.get(b"content-length")
+        if coding not in (None, b"chunked"):
+            self.error = f"Transfer-Encoding {coding!r} is not understood"
+        self._missing = int(length) if length and not coding else None
+        self._to_end = length is None and coding is None and status not in (204, 304)
+        version = f"HTTP/{self._parser.get_http_version()}".encode()
+        self.head = ResponseHead(version, status, self._reason, fields)
+
+    def on_body(self, data: bytes) -> None:
+        """Called by httptools with bytes of the body."""
+        if self.complete or self.error:
+            return
+        self._body.append(data)
+        if self._missing is not None:
+            self._missing -= len(data)
+
+    def on_message_complete(self) -> None:
+        """Called by httptools at the end of an answer, also of an interim one."""
+        if self.head and self._parser and not (self.complete or self.error):
             self.complete = True
-        elif codings:
-            if codings != [b"chunked"]:
-                raise Malformed(f"Transfer-Encoding {b', '.join(codings)!r} is not understood")
-            self._read = ResponseParser._read_chunk_size
-        elif length is not None:
-            self._left, self.complete = length, not length
-            self._read = ResponseParser._read_sized
-        else:
-            self._may_stay = False
-            self._read = ResponseParser._read_to_end
-        self.head = head
-
-    def _read_to_end(self, data: bytes, at: int, body: list[bytes]) -> int:
-        body.append(data[at:])
-        return len(data)
-
-    def _read_sized(self, data: bytes, at: int, body: list[bytes]) -> int:
-        at = self._take(data, at, body)
-        self.complete = not self._left
-        return at
-
-    def _read_chunk_size(self, data: bytes, at: int, body: list[bytes]) -> int:
-        line = _CHUNK_SIZE.match(data, at)
-        if not line:
-            if b"\r\n" in data[at : at + HEAD_LIMIT]:
-                raise Malformed(f"not the size of a chunk: {data[at : at + 40]!r}")
-            return _unfinished(data, at, "chunk size")
-        self._left = int(line[1], 16)
-        self._read = ResponseParser._read_chunk if self._left else ResponseParser._read_trailers
-        # The line end stays: the trailers end with an empty line, also where there are none.
-        return line.end() if self._left else line.end() - 2
-
-    def _read_chunk(self, data: bytes, at: int, body: list[bytes]) -> int:
-        at = self._take(data, at, body)
-        if not self._left:
-            self._read = ResponseParser._read_chunk_end
-        return at
-
-    def _read_chunk_end(self, data: bytes, at: int, body: list[bytes]) -> int:
-        end = data[at : at + 2]
-        if end == b"\r\n":
-            self._read = ResponseParser._read_chunk_size
-            return at + 2
-        if end == b"\r":
-            return at
-        raise Malformed(f"a chunk is longer than its size: {data[at : at + 40]!r} follows it")
-
-    def _read_trailers(self, data: bytes, at: int, body: list[bytes]) -> int:
-        end = _TRAILERS_END.match(data, at)
-        if not end:
-            return _unfinished(data, at, "trailers")
-        self.complete = True
-        return end.end()
-
-    def _take(self, data: bytes, at: int, body: list[bytes]) -> int:
-        piece = data[at : at + self._left]
-        body.append(piece)
-        self._left -= len(piece)
-        return at + len(piece)
-
-
-def _unfinished(data: bytes, at: int, what: str) -> int:
-    if len(data) - at > HEAD_LIMIT:
-        raise Malformed(f"the {what} is longer than {HEAD_LIMIT} bytes")
-    return at
-
-
-def _parse_head(head: bytes) -> ResponseHead:
-    first, *lines = _LINE_END.split(_FOLD.sub(b" ", head))
-    status = _STATUS_LINE.fullmatch(first)
-    if not status:
-        raise Malformed(f"not a status line: {first[:40]!r}")
-    fields = [_field(line) for line in lines]
-    return ResponseHead(status[1], int(status[2]), status[3] or b"", fields)
-
-
-def _field(line: bytes) -> Field:
-    field = _FIELD.fullmatch(line)
-    if not field:
-        raise Malformed(f"not a header field: {line[:40]!r}")
-    return field[1], field[2]
-
-
-def _content_length(head: ResponseHead) -> int | None:
-    lengths = set(head.values(b"content-length"))
-    if not lengths:
-        return None
-    if len(lengths) > 1 or not all(re.fullmatch(rb"\d{1,18}", length) for length in lengths):
-        raise Malformed(f"not a Content-Length: {b', '.join(sorted(lengths))!r}")
-    return int(lengths.pop())
+            self.connection_stays = self._parser.should_keep_alive()

@@ -123,7 +123,7 @@ class StampingTransport(httpx.AsyncBaseTransport):
 
 async def _send(connection: Connection, request: httpx.Request, message: bytes) -> StampedResponse:
     """Send a request and return its answer once its head is here or it has failed."""
-    answer = connection.send(request.method, message)
+    answer = connection.send(message)
     timeout_s = _timeout_s(request, "read")
     try:
         async with asyncio.timeout(timeout_s):

@@ -22,7 +22,7 @@ from servetwin.loadtest.mock.mock_answer import (
     sse,
 )
 from servetwin.loadtest.mock.parsed_request import ParsedRequest
-from servetwin.sim.catalogue.frozen_model import Count, FrozenModel
+from servetwin.sim.catalogue.entry import Count, FrozenModel
 
 NotNegative = Annotated[float, Field(ge=0)]
 Tokens = Annotated[int, Field(ge=0)]

@@ -20,7 +20,7 @@ from servetwin.loadtest.mock.mock_answer import (
 )
 from servetwin.loadtest.mock.parsed_request import ParsedRequest
 from servetwin.loadtest.mock.stream_faults import FAULTS
-from servetwin.sim.catalogue.frozen_model import Count, FrozenModel
+from servetwin.sim.catalogue.entry import Count, FrozenModel
 from servetwin.workloads.errors import MockError, did_you_mean
 from servetwin.workloads.files import document
 from servetwin.workloads.key_values import key_values

@@ -19,7 +19,7 @@ from servetwin.loadtest.mock.mock_answer import (
     json_answer,
 )
 from servetwin.loadtest.mock.parsed_request import ParsedRequest
-from servetwin.sim.catalogue.frozen_model import Count
+from servetwin.sim.catalogue.entry import Count
 
 __all__ = ["FAULTS"]
 

@@ -29,7 +29,7 @@ EXTRA_MEANINGS = {
     "attempts": "how often it was sent; latencies count from when it was first due",
     "cached_reported": "whether the server gave cached_tokens; else they are 0",
     "usage_doubt": "what is wrong with the server's counts, which are not used then; else empty",
-    "buffered": "whether the answer came in one piece (loadtest.stream.doubts)",
+    "buffered": "whether the answer came in one piece; empty where the client stood still",
     "model": "the model that was asked: that of the run, or a LoRA module",
     "warm_up": "whether it was due in the warm-up, and so is in no summary",
 }

@@ -8,8 +8,14 @@ import pandas as pd
 
 from servetwin.loadtest.report.load_notes import cut_off, load_notes, load_warnings, wrapped
 from servetwin.loadtest.report.records import gaps_s
-from servetwin.sim.records.durations import duration, duration_unit
-from servetwin.sim.records.metrics import LATENCIES, SLO, describe, measured
+from servetwin.sim.records.metrics import (
+    LATENCIES,
+    SLO,
+    describe,
+    duration,
+    duration_unit,
+    measured,
+)
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import describe_steady
 from servetwin.workloads.rows import counted

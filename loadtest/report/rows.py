@@ -11,7 +11,7 @@ import numpy as np
 from servetwin.loadtest.http.exchange import Exchange, Failure
 from servetwin.loadtest.plan.schedule import ScheduledRequest
 from servetwin.loadtest.redaction import HIDDEN, hide_secrets, redact
-from servetwin.loadtest.stream.doubts import Doubt, drop_doubted_usage, is_buffered
+from servetwin.loadtest.stream.doubts import Stall, drop_doubted_usage, is_buffered
 from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
 
 Row = dict[str, Any]
@@ -28,19 +28,23 @@ def request_rows(
     unsent: str,
     read: Callable[[Exchange], TokenStream] = read_stream,
     made: Mapping[int, MadeRow] | None = None,
+    stalls: Sequence[Stall] = (),
 ) -> tuple[list[Row], dict[str, str]]:
     """Return a row per request, stamps in seconds from zero, and the first message per failure.
 
     ``error`` holds the kind of failure (``loadtest.http.exchange.Failure``). ``unsent`` says why
     some requests were never sent. ``read`` returns the tokens of an exchange, and ``made`` has the
-    rows that were made before, by the ids of their exchanges. What cannot be seen from outside the
+    rows that were made before, by the ids of their exchanges. ``stalls`` are those of the client's
+    event loop. What cannot be seen from outside the
     server is empty: ``preemptions`` 0, ``queue_s`` undefined.
     """
     rows, first_messages, made = [], dict[str, str](), made or {}
     for send, exchange in zip(sends, exchanges, strict=True):
         if exchange.sent_ns is None and exchange.failure is None:
             exchange.failure = Failure("cancelled", f"not sent: {unsent}")
-        row, failure = made.get(id(exchange)) or made_row(send, exchange, read(exchange), zero_ns)
+        row, failure = made.get(id(exchange)) or made_row(
+            send, exchange, read(exchange), zero_ns, stalls
+        )
         rows.append(row)
         if failure and failure.kind not in first_messages:
             first_messages[failure.kind] = shown_message(send, failure)
@@ -48,11 +52,17 @@ def request_rows(
 
 
 def made_row(
-    send: ScheduledRequest, exchange: Exchange, stream: TokenStream, zero_ns: int
+    send: ScheduledRequest,
+    exchange: Exchange,
+    stream: TokenStream,
+    zero_ns: int,
+    stalls: Sequence[Stall] = (),
 ) -> MadeRow:
     """Return the row of one request that has ended; its stream loses counts that are doubted."""
     doubt = drop_doubted_usage(stream, send.request.output_tokens)
-    return _row(send, exchange, stream, zero_ns, doubt), stream.failure
+    row = _row(send, exchange, stream, zero_ns)
+    row |= {"usage_doubt": doubt, "buffered": is_buffered(stream, exchange.sent_ns, stalls)}
+    return row, stream.failure
 
 
 def shown_message(send: ScheduledRequest, failure: Failure) -> str:
@@ -66,7 +76,6 @@ def _row(
     exchange: Exchange,
     stream: TokenStream,
     zero_ns: int,
-    doubt: Doubt | None,
 ) -> Row:
     chunk_s = (np.array(stream.stamps_ns, dtype=np.int64) - zero_ns) / 1e9
     prompt_tokens = stream.prompt_tokens
@@ -95,8 +104,6 @@ def _row(
         "response_id": _response_id(send, stream),
         "attempts": exchange.attempts,
         "cached_reported": stream.cached_reported,
-        "usage_doubt": doubt,
-        "buffered": is_buffered(stream, exchange.sent_ns),
         "model": send.model,
     }
 

@@ -24,8 +24,7 @@ import pandas as pd
 from servetwin.loadtest.endpoint import client_settings
 from servetwin.loadtest.redaction import redact
 from servetwin.loadtest.report.prompt_cache import CacheCounts
-from servetwin.sim.records.run import Run, RunError
-from servetwin.sim.records.run_folder import write_files
+from servetwin.sim.records.run import Run, RunError, write_files
 
 FILE_NAME = "server_metrics.parquet"
 GAUGES: Mapping[str, Sequence[str]] = {

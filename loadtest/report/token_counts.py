@@ -81,10 +81,15 @@ def _usage_warnings(finished: pd.DataFrame) -> Iterator[str]:
 
 
 def _buffer_warnings(finished: pd.DataFrame) -> Iterator[str]:
-    """Yield a warning about answers that came in one piece."""
-    buffered = finished["buffered"].astype(bool)
-    judged = int((buffered | (finished["output_tokens"] >= LEAST_TOKENS)).sum())
-    if (count := int(buffered.sum())) and count >= BUFFERED_SHARE * judged:
+    """Yield a warning about answers that came in one piece, if some surely did so by the server.
+
+    Those that came so while the client stood still are counted with them then, else not at all.
+    """
+    unclear = finished["buffered"].isna()
+    buffered = finished["buffered"].eq(True)
+    judged = buffered | ((finished["output_tokens"] >= LEAST_TOKENS) & ~unclear)
+    if buffered.any() and buffered.sum() >= BUFFERED_SHARE * judged.sum():
+        count = int((buffered | unclear).sum())
         yield (
             f"ANSWER BUFFERED for {count} of {len(finished)} requests: all their tokens came at "
             "once, so TTFT is the time of the whole answer and TPOT says nothing; look for a proxy "

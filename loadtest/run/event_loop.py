@@ -13,6 +13,8 @@ from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+STALL_S = 0.010
+"""A shorter delay of the loop excuses no answer (``loadtest.stream.doubts``)."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -38,13 +40,15 @@ class LoopWatch:
     """A chain of 5 ms timers; a stamp can be as late as these timers wake.
 
     Their delay is measured on ``time.perf_counter``: some loops read their own clock only once per
-    turn. ``oversleeps_s`` has the delay of each timer in seconds.
+    turn. ``oversleeps_s`` has the delay of each timer in seconds, ``stalls_ns`` begin and end of
+    those of ``STALL_S`` and more.
     """
 
     def __init__(self, period_s: float = 0.005) -> None:
         self._period_s = period_s
         self._handle: asyncio.TimerHandle | None = None
         self.oversleeps_s = array("d")
+        self.stalls_ns: list[tuple[int, int]] = []
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -61,7 +65,10 @@ class LoopWatch:
         self._handle = loop.call_later(self._period_s, self._wake, loop, due_s)
 
     def _wake(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
-        self.oversleeps_s.append(max(0.0, time.perf_counter() - due_s))
+        now_s = time.perf_counter()
+        self.oversleeps_s.append(max(0.0, now_s - due_s))
+        if now_s - due_s >= STALL_S:
+            self.stalls_ns.append((round(due_s * 1e9), round(now_s * 1e9)))
         self._arm(loop)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from servetwin.loadtest.plan.schedule import ClockZero
 from servetwin.loadtest.run.journal_lines import encoded
-from servetwin.sim.records.run_folder import JOURNAL
+from servetwin.sim.records.run import JOURNAL
 
 
 class Journal:

@@ -12,8 +12,7 @@ from servetwin.loadtest.run.client import delivery
 from servetwin.loadtest.run.journal_lines import read_lines
 from servetwin.loadtest.run.worker_client import WorkerResult
 from servetwin.loadtest.run.worker_pool import merged
-from servetwin.sim.records.run import Run, RunError
-from servetwin.sim.records.run_folder import JOURNAL
+from servetwin.sim.records.run import JOURNAL, Run, RunError
 
 
 def recovered_run(folder: Path) -> Run:

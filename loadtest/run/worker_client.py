@@ -77,10 +77,10 @@ class WorkerClient:
         self._options = options
         self._client, self._transport, self._transport_name = open_client(endpoint, options)
         self._retrying = RetryingClient(self._client, endpoint.url, options)
-        self._journal = JournalLines() if journal else None
+        self._watch = LoopWatch()
+        self._journal = JournalLines(self._watch.stalls_ns) if journal else None
         self._ahead = ReadAhead(_new_reader(endpoint), self._note_end if journal else None)
         self._dispatcher = Dispatcher(self._send, self._ahead.judged, schedule, options)
-        self._watch = LoopWatch()
         self._cpu_share = 0.0
         self._loop_name = loop_name()
 
@@ -133,6 +133,7 @@ class WorkerClient:
             done.stopped or "",
             self._ahead.stream,
             self._journal.made if self._journal else None,
+            self._watch.stalls_ns,
         )
         return WorkerResult(
             rows=rows,

@@ -11,9 +11,11 @@ the whole answer and leaves nothing of TPOT. An answer is buffered where
 
 - it is one JSON object instead of a stream, with more than one token;
 - or its tokens came faster than any server makes them for one request, although the first of them
-  was not fast at all. Of few tokens, and of an answer that was here at once, this cannot be said.
+  was not fast at all. Of few tokens, and of an answer that was here at once, this cannot be said,
+  nor of one that came while the client itself stood still.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 from servetwin.loadtest.stream.token_events import TokenStream
@@ -73,10 +75,21 @@ FASTEST_TOKEN_S = 50e-6
 """No server makes 20,000 tokens a second for one request; the fastest make some thousands."""
 LEAST_WAIT_S = 0.020
 """An answer of a really fast server is whole by then."""
+STALLED_TOKEN_S = 1e-3
+"""Tokens of a fast server come this far apart: so many fit into a stall of the client."""
+
+Stall = tuple[int, int]
+"""When the client's event loop stood still: begin and end on ``time.perf_counter_ns``."""
 
 
-def is_buffered(stream: TokenStream, sent_ns: int | None) -> bool:
-    """Return whether a complete answer came in one piece."""
+def is_buffered(
+    stream: TokenStream, sent_ns: int | None, stalls: Sequence[Stall] = ()
+) -> bool | None:
+    """Return whether a complete answer came in one piece.
+
+    None where the client cannot tell: its event loop stood still, while the answer was on its way,
+    for as long as a fast server takes to make all of its tokens.
+    """
     stamps_ns, tokens = stream.stamps_ns, stream.output_tokens
     if sent_ns is None or not stamps_ns:
         return False
@@ -85,4 +98,7 @@ def is_buffered(stream: TokenStream, sent_ns: int | None) -> bool:
     took_s = (stamps_ns[-1] - stamps_ns[0]) / 1e9
     waited_s = (stamps_ns[0] - sent_ns) / 1e9
     at_once = took_s < (tokens - 1) * FASTEST_TOKEN_S
-    return tokens >= LEAST_TOKENS and at_once and waited_s > LEAST_WAIT_S
+    if not (tokens >= LEAST_TOKENS and at_once and waited_s > LEAST_WAIT_S):
+        return False
+    meanwhile = (end - begin for begin, end in stalls if end > sent_ns and begin < stamps_ns[-1])
+    return None if max(meanwhile, default=0) >= (tokens - 1) * STALLED_TOKEN_S * 1e9 else True

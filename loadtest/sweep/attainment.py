@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from servetwin.sim.records.margins import Floats, margins
-from servetwin.sim.records.metrics import SLO, measured
+from servetwin.sim.records.metrics import SLO, Floats, margins, measured
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
 CONFIDENCE = 0.95

@@ -7,6 +7,7 @@ from math import inf, isfinite, nextafter
 from operator import itemgetter
 
 from servetwin.policies.config import require
+from servetwin.policies.registry import ROUTERS
 from servetwin.workloads.native_class import mypyc_attr
 
 _Change = tuple[float, int, int, int]
@@ -37,6 +38,7 @@ class RouterConfig:
     remembered_blocks: int = 1 << 20
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "router", ROUTERS.name_of(self.router))
         require(0 <= self.staleness_s < inf, "staleness_s", self.staleness_s, "finite, at least 0")
         require(0 <= self.prefix_share <= 1, "prefix_share", self.prefix_share, "from 0 to 1")
         for name in ("imbalance_requests", "imbalance_ratio", "remembered_blocks"):

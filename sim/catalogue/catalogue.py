@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from servetwin.sim.catalogue.entry_errors import first_problem
+from servetwin.sim.catalogue.entry import first_problem
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.hf_config import model_from_hf_config
 from servetwin.sim.catalogue.model import ModelShape

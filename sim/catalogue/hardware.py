@@ -1,10 +1,12 @@
-"""The peaks of a device by its data sheet."""
+"""The peaks of a device by its data sheet, and the link between devices."""
 
+from dataclasses import dataclass
+from math import ceil, log2
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from servetwin.sim.catalogue.frozen_model import Count, FrozenModel, Positive
+from servetwin.sim.catalogue.entry import Count, FrozenModel, Positive
 
 Precision = Literal["fp32", "bf16", "fp8", "int8", "int4"]
 """The number format that a matrix product computes in."""
@@ -41,3 +43,41 @@ class Hardware(FrozenModel):
     def ridge_flops_per_byte(self, precision: Precision = "bf16") -> float:
         """Return the intensity at which compute and memory take equally long (Williams 2009)."""
         return self.peak(precision) / self.memory_bytes_per_s
+
+
+Algorithm = Literal["ring", "tree", "best"]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link between devices: the alpha-beta model (Hockney 1994; Thakur 2005).
+
+    ``latency_s`` (alpha) per message, ``bytes_per_s`` (1/beta) per direction.
+    """
+
+    latency_s: float
+    bytes_per_s: float
+
+    def send_s(self, size_bytes: float) -> float:
+        """Return the seconds of one message."""
+        return self.latency_s + size_bytes / self.bytes_per_s
+
+    def all_reduce_s(self, size_bytes: float, ranks: int, algorithm: Algorithm = "best") -> float:
+        """Sum ``size_bytes`` over ``ranks``.
+
+        Ring: 2 (P - 1) alpha + 2 (P - 1) / P M beta; tree (recursive doubling): log2 P (alpha +
+        M beta); "best" is the quicker one, as libraries choose by size.
+        """
+        if ranks <= 1:
+            return 0.0
+        wire_s = size_bytes / self.bytes_per_s
+        ring = 2 * (ranks - 1) * self.latency_s + 2 * (ranks - 1) / ranks * wire_s
+        tree = ceil(log2(ranks)) * (self.latency_s + wire_s)
+        return {"ring": ring, "tree": tree, "best": min(ring, tree)}[algorithm]
+
+    def all_to_all_s(self, size_bytes: float, ranks: int) -> float:
+        """Return the seconds in which every rank sends each other one its share of ``size_bytes``.
+
+        Pairwise exchange: (P - 1) (alpha + M / P beta).
+        """
+        return (ranks - 1) * self.send_s(size_bytes / ranks)

@@ -11,11 +11,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from servetwin.sim.catalogue.entry_errors import first_problem
-from servetwin.sim.catalogue.feed_forward import Dense, Experts, FeedForward
-from servetwin.sim.catalogue.hf_families import FAMILIES, NAMES, NESTED_DEFAULTS, PLAIN, Family
-from servetwin.sim.catalogue.hf_keys import Keys
-from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Mixer, Recurrence
+from servetwin.sim.catalogue.entry import first_problem
+from servetwin.sim.catalogue.hf_keys import FAMILIES, NAMES, NESTED_DEFAULTS, PLAIN, Family, Keys
+from servetwin.sim.catalogue.layers import (
+    Attention,
+    Dense,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Mixer,
+    Recurrence,
+)
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.workloads.errors import ShapeError
 

@@ -5,9 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from servetwin.sim.catalogue.feed_forward import FeedForward
-from servetwin.sim.catalogue.frozen_model import Count, FrozenModel
-from servetwin.sim.catalogue.mixers import Attention, Mixer
+from servetwin.sim.catalogue.entry import Count, FrozenModel
+from servetwin.sim.catalogue.layers import Attention, FeedForward, Mixer
 
 
 class LayerGroup(FrozenModel):

@@ -14,11 +14,15 @@ from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.sim.core.clients import Clients, form_a_loop
 from servetwin.sim.core.environment import Environment
 from servetwin.sim.core.kv_transfer import KVLink, PrefillDecode
-from servetwin.sim.core.open_loop import send_at_stamps
 from servetwin.sim.core.pools import Pool, RoutedReplicas, Share
 from servetwin.sim.core.recorder import MOST_REPLICAS, Recorder
 from servetwin.sim.core.replica import Listener, Replica
-from servetwin.sim.core.simulate import finished_run, no_garbage_collection, run_to_end
+from servetwin.sim.core.simulate import (
+    finished_run,
+    no_garbage_collection,
+    run_to_end,
+    send_at_stamps,
+)
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Verifier
 from servetwin.sim.step_times.step_time import StepNoise
@@ -69,7 +73,7 @@ def simulate_cluster(
     behind ``router`` are simulated; it must not look at loads.
 
     With ``macro``, replicas whose answers nothing waits for run ahead on their own
-    (``sim.core.on_demand``): all in an open loop; only the decode replicas if keys and values move.
+    (``sim.core.pools``): all in an open loop; only the decode replicas if keys and values move.
 
     Raises ``PolicyError`` for pools that do not fit together and for unknown policies or routers,
     ``TraceError`` for a request that follows itself.

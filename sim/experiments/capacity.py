@@ -9,7 +9,7 @@ interval is as wide as the largest spread demands that they do not contradict at
 limits for normal populations", 1969).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, exp, inf, log, sqrt
 from statistics import NormalDist, fmean, linear_regression
@@ -18,15 +18,18 @@ from typing import Any
 import numpy as np
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.experiments.bisection import bisect_rate
-from servetwin.sim.experiments.parallel_map import map_on_processes
-from servetwin.sim.experiments.predict import Interval, run_once, runs_over_seeds, workload_seed
+from servetwin.sim.experiments.parallel_map import Call, Result, Shared, map_on_processes
+from servetwin.sim.experiments.predict import (
+    Interval,
+    is_outside,
+    run_once,
+    runs_over_seeds,
+    workload_seed,
+)
 from servetwin.sim.experiments.scenario import Scenario, replicate
-from servetwin.sim.experiments.secant import crossing_rate
-from servetwin.sim.explain.bottleneck import find_bottleneck
-from servetwin.sim.explain.limiting_resource import Limiting, limiting_resource
-from servetwin.sim.records.margins import margins
-from servetwin.sim.records.metrics import LATENCIES, SLO, figure
+from servetwin.sim.experiments.search import bisect_rate, crossing_rate
+from servetwin.sim.explain.bottleneck import Limiting, find_bottleneck, limiting_resource
+from servetwin.sim.records.metrics import LATENCIES, SLO, figure, margins
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.server_model import ServerModel
 from servetwin.workloads.errors import TraceError
@@ -137,21 +140,18 @@ def find_capacity(
     ceiling_per_s = completions_per_s(at_once, trace.source)
     search = _Search(trace, scenario, target, seed)
     rungs = [*(share * ceiling_per_s for share in _LADDER), ceiling_per_s]
-    found = bisect_rate(search.holds, rungs, precision)
+    bracket = bisect_rate(search.holds, rungs, precision)
     tried = search.in_order()
     drawn: list[tuple[float, float]] = []
-    if found.holds_per_s:
-        start = _Start(found.holds_per_s, _slope(tried, found.holds_per_s), ceiling_per_s)
-        extrapolate = "extrapolated" in at_once.extra["provenance"]["shares"]
-        job = _Replications(trace, Resampling(trace), scenario, target, seed, start, extrapolate)
-        for rates in _replications(job, replications, processes):
-            drawn.append(rates)
-            if on_replication:
-                on_replication(len(drawn))
+    if bracket.holds_per_s:
+        start = _Start(bracket.holds_per_s, _slope(tried, bracket.holds_per_s), ceiling_per_s)
+        draws = Draws(Resampling(trace), seed, is_outside(at_once))
+        job = _DrawnCapacity(draws, scenario, target, start)
+        drawn = map_replications(_draw_capacity, job, replications, processes, on_replication)
     saturation_per_s = containing(ceiling_per_s, [ceiling for _, ceiling in drawn])
-    rate_per_s = containing(found.holds_per_s, [capacity for capacity, _ in drawn])
+    rate_per_s = containing(bracket.holds_per_s, [capacity for capacity, _ in drawn])
     rate_per_s = replace(rate_per_s, high=min(rate_per_s.high, saturation_per_s.high))
-    missed = None if found.fails_per_s is None else search.tried[found.fails_per_s]
+    missed = None if bracket.fails_per_s is None else search.tried[bracket.fails_per_s]
     servers, limiting = len(scenario.servers()), search.limiting()
     return Capacity(rate_per_s, saturation_per_s, missed, servers, tried, len(drawn), limiting)
 
@@ -244,7 +244,7 @@ def saturation_interval(
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What the search with the fitted coefficients found, from which replications set out."""
+    """Result of the search on the fitted coefficients, at which replications start."""
 
     guess_per_s: float
     slope: float
@@ -252,57 +252,78 @@ class _Start:
 
 
 @dataclass(frozen=True, slots=True)
-class _Replications:
-    """What all replications have in common."""
+class Draws:
+    """Other traffic of a kind and another engine for each replication, from 1 on, of a seed."""
 
-    trace: Trace
-    resampling: Resampling
-    scenario: Scenario
-    target: SLOTarget
+    traffic: Resampling
     seed: int
-    start: _Start
     extrapolate: bool
 
-    def sequence(self, number: int) -> np.random.SeedSequence:
-        """Return a seed sequence of its own for each run of a replication: spawning changes it."""
-        return np.random.SeedSequence(self.seed).spawn(number + 1)[number]
+    def workload_seed(self, number: int) -> int:
+        """Return the seed of the traffic of a replication."""
+        return workload_seed(self._sequence(number))
+
+    def trace(self, number: int) -> Trace:
+        """Return the traffic of a replication."""
+        return self.traffic.draw(np.random.default_rng(self.workload_seed(number)))
 
     def run(self, number: int, trace: Trace, scenario: Scenario) -> Run:
-        """Run replication ``number``."""
-        drawn = self.sequence(number)
-        return replicate(trace, scenario, drawn, draw=True, extrapolate=self.extrapolate)
+        """Run a scenario on the engine of a replication."""
+        child = self._sequence(number)
+        return replicate(trace, scenario, child, draw=True, extrapolate=self.extrapolate)
+
+    def _sequence(self, number: int) -> np.random.SeedSequence:
+        """Return a new seed sequence for each run of a replication: spawning changes it."""
+        return np.random.SeedSequence(self.seed).spawn(number + 1)[number]
 
 
-def _replications(
-    job: _Replications, replications: int, processes: int
-) -> Iterator[tuple[float, float]]:
+def map_replications(
+    function: Call[Shared, int, Result],
+    shared: Shared,
+    replications: int,
+    processes: int,
+    on_replication: Callable[[int], None] | None,
+) -> list[Result]:
+    """Return ``function(shared, number)`` of every replication, on processes."""
     numbers = range(1, replications + 1)
+    results: dict[int, Result] = {}
+    for place, result in map_on_processes(
+        function, shared, numbers, processes, lambda place: f"replication {numbers[place]}"
+    ):
+        results[place] = result
+        if on_replication:
+            on_replication(len(results))
+    return [results[place] for place in sorted(results)]
 
-    def called(place: int) -> str:
-        return f"replication {numbers[place]}"
 
-    results = map_on_processes(_replicated, job, numbers, processes, called)
-    return (rates for _, rates in results)
+@dataclass(frozen=True, slots=True)
+class _DrawnCapacity:
+    """The search that every replication repeats."""
+
+    draws: Draws
+    scenario: Scenario
+    target: SLOTarget
+    start: _Start
 
 
-def _replicated(job: _Replications, number: int) -> tuple[float, float]:
+def _draw_capacity(job: _DrawnCapacity, number: int) -> tuple[float, float]:
     """Return the capacity and the saturation rate of one replication.
 
     Where nothing of the engine is drawn, its saturation rate is known.
     """
-    start, seed = job.start, workload_seed(job.sequence(number))
-    trace = job.resampling.draw(np.random.default_rng(seed))
+    start, draws = job.start, job.draws
+    seed, trace = draws.workload_seed(number), draws.trace(number)
     ceiling_per_s = start.ceiling_per_s
     if not job.scenario.is_repeatable():
-        at_once = job.run(number, all_at_once(trace), admitting_all(job.scenario))
+        at_once = draws.run(number, all_at_once(trace), admitting_all(job.scenario))
         ceiling_per_s = completions_per_s(at_once, trace.source)
 
     def excess(rate_per_s: float) -> float:
         scaled = at_rate(trace, rate_per_s, seed)
-        return job.target.excess(job.run(number, scaled, job.scenario))
+        return job.target.excess(draws.run(number, scaled, job.scenario))
 
-    found = crossing_rate(excess, start.guess_per_s, start.slope, ceiling_per_s)
-    return found, ceiling_per_s
+    rate_per_s = crossing_rate(excess, start.guess_per_s, start.slope, ceiling_per_s)
+    return rate_per_s, ceiling_per_s
 
 
 def all_at_once(trace: Trace) -> Trace:

@@ -1,14 +1,15 @@
 """Any server's step times as a profile of coefficients, which needs no table at run time."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 import numpy as np
 
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.registry import build_scheduler
-from servetwin.sim.experiments.linearised import linearised
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import machine_facts
+from servetwin.sim.step_times.fit import robust_nnls
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from servetwin.sim.step_times.step_time import (
     FEATURES,
@@ -17,7 +18,7 @@ from servetwin.sim.step_times.step_time import (
     StepTime,
     features,
 )
-from servetwin.sim.step_times.tables.held_out import HeldOutError
+from servetwin.sim.step_times.tables.interpolate import HeldOutError
 
 _SHAPES = 400
 _MOST_DECODES, _MOST_ROWS, _LONGEST = 256, 2048, 8192
@@ -35,10 +36,12 @@ def converted_profile(
     layout = build_scheduler(config).memory.layout
     source = server.step_time(layout)
     times = source.model()
-    found = LinearStepTime.of(linearised(times, FEATURES))
+    linear = LinearStepTime.of(linearised(times, FEATURES))
     shapes = _random_shapes()
-    error = HeldOutError.of(_seconds(found, shapes), _seconds(times, shapes))
-    coefficients = dict(zip(FEATURES, (float(f"{c:.6g}") for c in found.coefficients), strict=True))
+    error = HeldOutError.of(_seconds(linear, shapes), _seconds(times, shapes))
+    coefficients = dict(
+        zip(FEATURES, (float(f"{c:.6g}") for c in linear.coefficients), strict=True)
+    )
     rng = np.random.default_rng(0)
     shape = BatchShape(16, 16 * 1024, 16)
     drawn_s = [float(source.drawn(rng).seconds(shape)[0]) for _ in range(100)]
@@ -70,9 +73,12 @@ def converted_profile(
 def _ranges() -> dict[str, float]:
     """Return the largest features of the batches that the fit rests on."""
     largest = BatchShape(_MOST_DECODES, _MOST_DECODES * _LONGEST, 0, ((0, _MOST_ROWS),))
-    found = dict(zip(FEATURES, features(largest), strict=True))
     kept = ("decode_sequences", "decode_context_tokens")
-    return {name: found[name] for name in found if name in kept or name.startswith("rows_from_")}
+    return {
+        name: value
+        for name, value in zip(FEATURES, features(largest), strict=True)
+        if name in kept or name.startswith("rows_from_")
+    }
 
 
 def _seconds(model: StepTime, shapes: list[BatchShape]) -> FloatArray:
@@ -101,3 +107,46 @@ def _random_shapes() -> list[BatchShape]:
             BatchShape(decodes, decodes * context, decodes, chunks, longest_context=longest)
         )
     return shapes
+
+
+_DECODES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 192, 256)
+_CONTEXTS = (64, 256, 1024, 4096)
+_CHUNKS: tuple[tuple[tuple[int, int], ...], ...] = (
+    (),
+    ((0, 64),),
+    ((0, 256),),
+    ((0, 512), (0, 512)),
+    ((0, 1024),),
+    ((2048, 512),),
+    ((0, 2048),),
+)
+
+
+def linearised(model: StepTime, features: Sequence[str]) -> dict[str, float]:
+    """Return the coefficients, in seconds, with which a sum of features is nearest to a model.
+
+    Nearest in relative terms, over batches of up to 256 decodes and 2,048 rows of prompts; none is
+    negative.
+    """
+    shapes = list(_shapes())
+    seconds = np.array([float(model.seconds(shape)[0]) for shape in shapes])
+    nothing = dict.fromkeys(features, 0.0)  # keeps the knots of all rows
+    units = [LinearStepTime.of({**nothing, name: 1.0}) for name in features]
+    matrix = np.array([[float(unit.seconds(shape)[0]) for unit in units] for shape in shapes])
+    coefficients = robust_nnls(matrix, seconds, rounds=1)
+    return dict(zip(features, coefficients.tolist(), strict=True))
+
+
+def _shapes() -> Iterator[BatchShape]:
+    for chunks in _CHUNKS:
+        for decodes in _DECODES:
+            for context in _CONTEXTS:
+                if decodes or chunks:
+                    yield BatchShape(
+                        decodes,
+                        decodes * context,
+                        decodes,
+                        chunks,
+                        decode_contexts=(context,) * decodes,
+                        longest_context=context if decodes else 0,
+                    )

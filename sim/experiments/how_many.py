@@ -1,4 +1,4 @@
-"""How many replicas keep an SLO, or how many users do they serve: a search over whole numbers.
+"""How many replicas keep an SLO, or how many users they serve: a search over whole numbers.
 
 One search simulates the trace as it is, with the fitted step times, at ever more replicas or users
 until the target turns, then between the last two counts. Where the arrivals of an open loop exceed
@@ -13,16 +13,20 @@ it has a count of its own, and figures at the first answer and at its neighbour.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, exp, inf, isfinite
 
 import numpy as np
 
-from servetwin.sim.experiments.capacity import SLOTarget
-from servetwin.sim.experiments.counted import Counted, Simulate
-from servetwin.sim.experiments.parallel_map import map_on_processes
-from servetwin.sim.experiments.predict import is_outside, run_once, workload_seed
-from servetwin.sim.experiments.scenario import Scenario, replicate
-from servetwin.sim.experiments.turning_point import TurningPoint, turning_point
+from servetwin.sim.experiments.capacity import (
+    Draws,
+    SLOTarget,
+    map_replications,
+)
+from servetwin.sim.experiments.fleet import ScaledScenario, Simulate
+from servetwin.sim.experiments.predict import is_outside, run_once
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.experiments.search import TurningPoint, turning_point
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import TraceError
@@ -126,26 +130,26 @@ class HowMany:
             return None
         counts = [_or_inf(search.count) for search in self.draws]
         low, high = _ends(counts)
-        own = _or_inf(self.count)
-        return _or_none(min(low, own)), _or_none(max(high, own))
+        count = _or_inf(self.count)
+        return _or_none(min(low, count)), _or_none(max(high, count))
 
     def factors(self, count: int) -> tuple[float, float] | None:
         """Return the interval of the factor at a count; None unless all replications tried it."""
-        found = [one.factor for search in self.draws if (one := search.at(count))]
-        own = self.first.at(count)
-        if own is None or not len(found) == len(self.draws) > 1:
+        factors = [one.factor for search in self.draws if (one := search.at(count))]
+        first = self.first.at(count)
+        if first is None or not len(factors) == len(self.draws) > 1:
             return None
-        low, high = _ends(found)
-        return min(low, own.factor), max(high, own.factor)
+        low, high = _ends(factors)
+        return min(low, first.factor), max(high, first.factor)
 
     def holding(self, count: int) -> int | None:
         """Return in how many replications a count holds; None unless all tried it."""
-        found = [one.holds for search in self.draws if (one := search.at(count))]
-        return sum(found) if len(found) == len(self.draws) > 0 else None
+        holds = [one.holds for search in self.draws if (one := search.at(count))]
+        return sum(holds) if len(holds) == len(self.draws) > 0 else None
 
 
 def how_many(
-    counted: Counted,
+    counted: ScaledScenario,
     question: CountQuestion,
     *,
     replications: int = REPLICATIONS,
@@ -157,20 +161,12 @@ def how_many(
     Raises ``TraceError`` for a trace that is too short to tell.
     """
     first = search(counted, question)
-    numbers, draws = range(1, replications + 1), list[tuple[int, CountSearch]]()
     job = DrawnSearch(counted, question, first)
-
-    def called(place: int) -> str:
-        return f"replication {numbers[place]}"
-
-    for found in map_on_processes(search_drawn, job, numbers, processes, called):
-        draws.append(found)
-        if on_replication:
-            on_replication(len(draws))
-    return HowMany(first, tuple(search for _, search in sorted(draws, key=lambda one: one[0])))
+    draws = map_replications(search_drawn, job, replications, processes, on_replication)
+    return HowMany(first, tuple(draws))
 
 
-def search(counted: Counted, question: CountQuestion) -> CountSearch:
+def search(counted: ScaledScenario, question: CountQuestion) -> CountSearch:
     """Search on the trace as it is, with the fitted step times.
 
     Of replicas one more is tried, so that the answer has a neighbour on either side.
@@ -181,17 +177,17 @@ def search(counted: Counted, question: CountQuestion) -> CountSearch:
 
     tries = _Tries(counted, question, simulate)
     load = tries.load
-    found = tries.search(None if load is None else ceil(load / _FULL))
-    if (count := found.count) and counted.more_holds and count < question.most:
+    first = tries.search(None if load is None else ceil(load / _FULL))
+    if (count := first.count) and counted.more_holds and count < question.most:
         tries.at(count + 1)
-    return tries.found(found.turning)
+    return tries.found(first.turning)
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnSearch:
     """What all replications have in common."""
 
-    counted: Counted
+    counted: ScaledScenario
     question: CountQuestion
     first: CountSearch
 
@@ -199,17 +195,9 @@ class DrawnSearch:
 def search_drawn(job: DrawnSearch, number: int) -> CountSearch:
     """Search in replication ``number``, from 1 on: with traffic and an engine of its own."""
     counted, question, first = job.counted, job.question, job.first
-
-    def sequence() -> np.random.SeedSequence:  # A sequence of its own: spawning changes it.
-        return np.random.SeedSequence(question.seed).spawn(number + 1)[number]
-
-    def simulate(trace: Trace, scenario: Scenario) -> Run:
-        own = sequence()
-        return replicate(trace, scenario, own, draw=True, extrapolate=first.is_outside)
-
-    rng = np.random.default_rng(workload_seed(sequence()))
-    drawn = counted.with_trace(Resampling(counted.trace).draw(rng))
-    tries = _Tries(drawn, question, simulate)
+    draws = Draws(Resampling(counted.trace), question.seed, first.is_outside)
+    drawn = counted.with_trace(draws.trace(number))
+    tries = _Tries(drawn, question, partial(draws.run, number))
     for one in (first.held, first.missed):
         if one is not None:
             tries.at(one.count)
@@ -219,7 +207,9 @@ def search_drawn(job: DrawnSearch, number: int) -> CountSearch:
 class _Tries:
     """The counts that one search simulates, each once."""
 
-    def __init__(self, counted: Counted, question: CountQuestion, simulate: Simulate) -> None:
+    def __init__(
+        self, counted: ScaledScenario, question: CountQuestion, simulate: Simulate
+    ) -> None:
         self._counted, self._question, self._simulate = counted, question, simulate
         _require_enough(len(counted.trace), question.target, counted.trace.source)
         self.load = counted.load(simulate)
@@ -282,12 +272,12 @@ def _latencies_s(run: Run, target: SLOTarget) -> dict[str, float]:
     rows = run.requests
     needed = ceil(target.attainment * len(rows) - 1e-9)
     is_answered = rows["status"].to_numpy() == "finished"
-    found = {}
+    latencies_s = {}
     for name in LATENCIES:
         if getattr(target.slo, name) is not None:
             values = np.where(is_answered, np.nan_to_num(rows[name].to_numpy(float)), inf)
-            found[name] = float(np.partition(values, needed - 1)[needed - 1])
-    return found
+            latencies_s[name] = float(np.partition(values, needed - 1)[needed - 1])
+    return latencies_s
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:

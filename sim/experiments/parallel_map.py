@@ -1,4 +1,4 @@
-"""A function mapped over items, on processes of this machine or on a Ray cluster.
+"""A function mapped over items, on processes of this machine.
 
 Processes are killed: by the system where memory is short, or with a node of a cluster. Which of the
 items under way was the cause is not known then. They are begun again, on fresh processes; an item
@@ -9,7 +9,7 @@ own (``LostItems``).
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -19,9 +19,35 @@ from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Any, TypeVar
 
-from servetwin.sim.experiments.lost_items import TRIES, Called, LostItems, numbered
-from servetwin.sim.experiments.ray_cluster import in_one_line, ray_cluster
 from servetwin.workloads.errors import ServetwinError
+
+TRIES = 3
+"""How often an item is begun whose process is killed; processes are also killed by chance."""
+Called = Callable[[int], str]
+"""Returns what the item at a place is called."""
+_MOST_NAMED = 3
+
+
+class LostItems(ServetwinError):
+    """The processes of some items were killed in every try; all other items have their results."""
+
+    exit_code = 1
+
+    def __init__(self, places: Iterable[int], called: Called) -> None:
+        self.places = sorted(places)
+        names = [called(place) for place in self.places[:_MOST_NAMED]]
+        if more := len(self.places) - len(names):
+            names.append(f"{more} more")
+        super().__init__(
+            f"{'; '.join(names)}: the process was killed in each of {TRIES} tries, perhaps for "
+            "lack of memory"
+        )
+
+
+def numbered(place: int) -> str:
+    """Return what an item without a name is called."""
+    return f"item {place + 1}"
+
 
 Shared = TypeVar("Shared")
 Item = TypeVar("Item")
@@ -116,50 +142,6 @@ class _Pool:
 
 def _is_killed(future: "Future[Any]") -> bool:
     return isinstance(future.exception(), BrokenProcessPool)
-
-
-def map_on_ray(
-    function: Call[Shared, Item, Result],
-    shared: Shared,
-    items: Sequence[Item],
-    address: str | None = None,
-    called: Called = numbered,
-) -> Iterator[tuple[int, Result]]:
-    """Map as ``map_on_processes`` does, on a Ray cluster (``ray_cluster``); nodes may die as well.
-
-    Raises ``ServetwinError`` if Ray is not installed, the address does not answer, or Ray fails.
-    """
-    with ray_cluster("--ray", address) as ray:
-        remote = ray.remote(function).options(max_retries=TRIES - 1)
-        common, lost = ray.put(shared), list[int]()
-        places = {remote.remote(common, item): place for place, item in enumerate(items)}
-        waiting = list(places)
-        while waiting:
-            (ready, *_), waiting = ray.wait(waiting)
-            try:
-                yield places[ready], _result(ray, ready)
-            except _killed(ray):
-                lost.append(places[ready])
-    if lost:
-        raise LostItems(lost, called)
-
-
-def _result(ray: Any, task: Any) -> Any:
-    """Return the result of a task; what its function raised is raised as it was."""
-    try:
-        return ray.get(task)
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from None
-    except _killed(ray):
-        raise
-    except ray.exceptions.RayError as error:
-        raise ServetwinError(f"--ray: {in_one_line(error)}") from error
-
-
-def _killed(ray: Any) -> tuple[type[Exception], ...]:
-    """Return the errors of a task whose process was killed in every try."""
-    known = ray.exceptions
-    return (known.WorkerCrashedError, known.OutOfMemoryError, known.NodeDiedError)
 
 
 def end_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""A Ray cluster, whose processes run the code of this program."""
+"""A Ray cluster: connect to it, and map a function over items on its nodes."""
 
 import os
 import shlex
@@ -6,15 +6,25 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Thread
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import servetwin
+from servetwin.sim.experiments.parallel_map import (
+    TRIES,
+    Call,
+    Called,
+    Item,
+    LostItems,
+    Result,
+    Shared,
+    numbered,
+)
 from servetwin.workloads.errors import ServetwinError
 
 PACKAGES = ("workloads", "policies", "sim", "loadtest")
@@ -22,13 +32,9 @@ PACKAGES = ("workloads", "policies", "sim", "loadtest")
 LEFT_HERE = ["__pycache__", "*.so", "*.pyd"]
 """What they are not given: modules that were compiled for this machine."""
 CONNECT_S = 4.0
-"""The longest wait for a first answer: for the name of the host, a connection, and HTTP/2 on it."""
+"""Timeout of a connection to the cluster."""
 HEALTH_CHECK_S = 15.0
-"""The longest wait for Ray's own check, of what speaks HTTP/2; loading Ray takes most of it."""
-_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""What a client of HTTP/2, and so of gRPC, sends first: its preface and empty settings."""
-_SETTINGS, _TYPE_AT = 4, 3
-"""The type of the frame that a server answers with, and the place of that byte."""
+"""Timeout of Ray's own check; loading Ray takes most of it."""
 _ROOT = Path(__file__).parents[2]
 _LONGEST_REASON = 200
 
@@ -49,12 +55,13 @@ def ray_cluster(option: str, address: str | None = None) -> Iterator[Any]:
     ray: Any = import_module("ray")
     before = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level="error",
-            runtime_env=_runtime_env(),
-        )
+        with _packages() as folder:
+            ray.init(
+                address=address,
+                log_to_driver=False,
+                logging_level="error",
+                runtime_env=_runtime_env(folder),
+            )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ServetwinError(f"{option}: Ray does not connect: {in_one_line(error)}") from error
     try:
@@ -70,9 +77,20 @@ def in_one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:_LONGEST_REASON]
 
 
-def _runtime_env() -> dict[str, Any]:
-    modules = [str(_ROOT / package) for package in PACKAGES]
-    environment: dict[str, Any] = {"py_modules": modules, "excludes": LEFT_HERE}
+@contextmanager
+def _packages() -> Iterator[Path]:
+    """Yield a folder ``servetwin`` with the packages, which lie beside it in a checkout."""
+    with TemporaryDirectory() as folder:
+        package = Path(folder) / "servetwin"
+        package.mkdir()
+        (package / "__init__.py").symlink_to(str(servetwin.__file__))
+        for name in PACKAGES:
+            (package / name).symlink_to(_ROOT / name)
+        yield package
+
+
+def _runtime_env(package: Path) -> dict[str, Any]:
+    environment: dict[str, Any] = {"py_modules": [str(package)], "excludes": LEFT_HERE}
     if shlex.quote(sys.executable) != sys.executable:
         # Ray does not quote the path of its interpreter; then all nodes have to have ours there.
         environment["py_executable"] = shlex.quote(sys.executable)
@@ -86,7 +104,7 @@ def _require_answer(option: str, address: str) -> None:
         raise ServetwinError(f"{option}: {address!r} is no HOST:PORT of a Ray cluster")
     command = ("-m", "ray.scripts.scripts", "health-check", "--address", address)
     try:
-        _require_greeting(host, int(port))
+        socket.create_connection((host, int(port)), CONNECT_S).close()
         subprocess.run(
             [sys.executable, *command], check=True, capture_output=True, timeout=HEALTH_CHECK_S
         )
@@ -96,38 +114,45 @@ def _require_answer(option: str, address: str) -> None:
         ) from error
 
 
-def _require_greeting(host: str, port: int) -> None:
-    """Raise ``OSError`` unless something answers in HTTP/2 within ``CONNECT_S``, as Ray does.
+def map_on_ray(
+    function: Call[Shared, Item, Result],
+    shared: Shared,
+    items: Sequence[Item],
+    address: str | None = None,
+    called: Called = numbered,
+) -> Iterator[tuple[int, Result]]:
+    """Map as ``map_on_processes`` does, on a Ray cluster (``ray_cluster``); nodes may die as well.
 
-    A thread asks, for a name server and a host of several addresses may take longer.
+    Raises ``ServetwinError`` if Ray is not installed, the address does not answer, or Ray fails.
     """
-    answers: SimpleQueue[bytes | Exception] = SimpleQueue()
+    with ray_cluster("--ray", address) as ray:
+        remote = ray.remote(function).options(max_retries=TRIES - 1)
+        common, lost = ray.put(shared), list[int]()
+        places = {remote.remote(common, item): place for place, item in enumerate(items)}
+        waiting = list(places)
+        while waiting:
+            (ready, *_), waiting = ray.wait(waiting)
+            try:
+                yield places[ready], _result(ray, ready)
+            except _killed(ray):
+                lost.append(places[ready])
+    if lost:
+        raise LostItems(lost, called)
 
-    def ask() -> None:
-        try:
-            answers.put(_greeted(host, port))
-        except (OSError, OverflowError) as error:
-            answers.put(error)
 
-    Thread(target=ask, daemon=True).start()
+def _result(ray: Any, task: Any) -> Any:
+    """Return the result of a task; what its function raised is raised as it was."""
     try:
-        answer = answers.get(timeout=CONNECT_S)
-    except Empty:
-        raise TimeoutError from None
-    if isinstance(answer, Exception):
-        raise answer
-    if answer[_TYPE_AT:][:1] != bytes((_SETTINGS,)):
-        raise ConnectionError
+        return ray.get(task)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except _killed(ray):
+        raise
+    except ray.exceptions.RayError as error:
+        raise ServetwinError(f"--ray: {in_one_line(error)}") from error
 
 
-def _greeted(host: str, port: int) -> bytes:
-    """Return the beginning of the frame with which a server of HTTP/2 answers a greeting."""
-    if os.environ.get("RAY_USE_TLS") == "1":  # Nothing answers a greeting that is not encrypted.
-        socket.create_connection((host, port), CONNECT_S).close()
-        return bytes((0, 0, 0, _SETTINGS))
-    with socket.create_connection((host, port), CONNECT_S) as connection:
-        connection.sendall(_GREETING)
-        begun = b""
-        while len(begun) <= _TYPE_AT and (more := connection.recv(16)):
-            begun += more
-    return begun
+def _killed(ray: Any) -> tuple[type[Exception], ...]:
+    """Return the errors of a task whose process was killed in every try."""
+    known = ray.exceptions
+    return (known.WorkerCrashedError, known.OutOfMemoryError, known.NodeDiedError)

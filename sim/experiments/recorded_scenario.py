@@ -7,10 +7,9 @@ from typing import Any
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.records.run import RunError
-from servetwin.sim.step_times.plugin_server import load_server
-from servetwin.sim.techniques.build import build_setup, parse_efficiency
-from servetwin.sim.techniques.eager import with_eager_kernels
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.step_times.server_model import load_server
+from servetwin.sim.techniques.registry import Toggles, build_setup, parse_efficiency
+from servetwin.sim.techniques.setup import with_eager_kernels
 
 
 def recorded_scenario(record: Mapping[str, Any]) -> Scenario:

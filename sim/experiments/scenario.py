@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from servetwin.sim.core.pools import Pool, Role, Share
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
-from servetwin.sim.step_times.acceptance import Verifier, require_judged
+from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
 from servetwin.sim.step_times.extrapolation import ExtrapolatingSource, draw_extrapolation_factor
-from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.provenance import Origin
 from servetwin.sim.step_times.server_model import ServerModel, StepTimeSource
 from servetwin.sim.step_times.step_time import StepNoise, StepTime
 from servetwin.workloads.errors import PolicyError
@@ -56,6 +57,8 @@ class ClusterConfig:
     """Send a follow-up after its parent's answer, else at its stamp; None: where there are any."""
 
     def __post_init__(self) -> None:
+        for name in ("router", "decode_router"):
+            object.__setattr__(self, name, ROUTERS.name_of(getattr(self, name)))
         for name, least in LEAST.items():
             count = getattr(self, name)
             require(count >= least, name, count, f"at least {least}")
@@ -94,6 +97,8 @@ class Scenario:
     more_profiles: tuple[ServerModel, ...] = ()
     eager_preset: str | None = None
     """The preset whose eager kernels the servers have."""
+    check: bool = False
+    """Check all invariants after each call of a scheduler (``policies.invariants``)."""
 
     @property
     def profiles(self) -> tuple[ServerModel, ...]:
@@ -154,13 +159,14 @@ def replicate(
     a ``share`` is that of ``simulate_cluster``.
     """
     for profile in scenario.profiles:
-        require_judged(scenario.policies, profile.acceptance)
+        require_acceptance(scenario.policies, profile.acceptance)
     coefficient_seed, noise_seed, draft_seed, extrapolation_seed = seed.spawn(4)
     factor = None
     if extrapolate:
         factor = draw_extrapolation_factor(np.random.default_rng(extrapolation_seed))
     drawing = np.random.default_rng(coefficient_seed) if draw else None
-    layout = build_scheduler(scenario.policies).memory.layout
+    build = partial(build_scheduler, check=scenario.check)
+    layout = build(scenario.policies).memory.layout
     models = [_model(p.step_time(layout), drawing, factor) for p in scenario.profiles]
     cluster = scenario.cluster
     closed_loop = cluster.closed_loop
@@ -179,10 +185,11 @@ def replicate(
             macro=macro,
             seed=noise_seed.generate_state(4).tolist(),
             on_arrival=on_arrival,
+            build=build,
             share=share,
         )
     else:
-        scheduler = build_scheduler(scenario.policies)
+        scheduler = build(scenario.policies)
         fit = scenario.profile.step_time(scheduler.memory.layout)
         acceptance = scenario.profile.acceptance
         run = simulate(

@@ -5,7 +5,7 @@ queue        from arrival at the server to the first step that computes it; afte
              to the first step that decodes
 prefill      to the end of the step that gives the first token
 decode       to the end of the step that gives the last token, less what follows
-stalled      what the prompts of others added to those steps (``sim.explain.stalls``)
+stalled      what the prompts of others added to those steps (``sim.explain.explain``)
 preempted    without a place in the batch, and computing again what was lost (``sim.explain.spans``)
 transfer     moving keys and values to another replica
 api          the HTTP process, before arrival at the server and after the last step
@@ -23,18 +23,58 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from servetwin.policies.batch import Batch
+from servetwin.policies.batch import Batch, BatchShape
 from servetwin.policies.protocols import KVLayout
 from servetwin.sim.experiments.recorded_scenario import recorded_scenario
-from servetwin.sim.explain.queue_cause import QueueCause, queue_cause
-from servetwin.sim.explain.spans import RequestSpans, Span
-from servetwin.sim.explain.stages import CLIENT_STAGES
-from servetwin.sim.explain.stalls import Stalls
+from servetwin.sim.explain.bottleneck import QueueCause, queue_cause
+from servetwin.sim.explain.spans import CLIENT_STAGES, RequestSpans, Span, StepRows
 from servetwin.sim.records.run import Run, RunError
 from servetwin.sim.step_times.server_model import ServerModel
-from servetwin.sim.step_times.step_time import StepTime, shape_for
+from servetwin.sim.step_times.step_time import FloatArray, StepTime, shape_for
 from servetwin.workloads.errors import ProfileError, ServetwinError
 from servetwin.workloads.plugins import names_a_file
+
+
+class Stalls:
+    """The stalls in the steps of one replica."""
+
+    def __init__(self, steps: StepRows, model: StepTime | None) -> None:
+        self._model = model
+        quiet = steps.frame[steps.frame["prefill_chunks"] == 0]
+        self._quiet_s = ((quiet["start_s"] + quiet["end_s"]) / 2).to_numpy(float)
+        self._quiet_step_s = ((quiet["end_s"] - quiet["start_s"]) / quiet["steps"]).to_numpy(float)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a model, or a step without chunks to estimate from."""
+        return self._model is not None or len(self._quiet_s) > 0
+
+    def stalled_s(self, rows: pd.DataFrame) -> float:
+        """Return the seconds for which a sequence that decodes in all ``rows`` is stalled."""
+        if not self.known:
+            return 0.0
+        mixed = rows[rows["prefill_chunks"] > 0]
+        lasted_s = (mixed["end_s"] - mixed["start_s"]).to_numpy(float)
+        alone_s = np.where(mixed["decode_sequences"] > 0, self._alone_s(mixed), 0.0)
+        return float((lasted_s - np.minimum(alone_s, lasted_s)).sum())
+
+    def _alone_s(self, mixed: pd.DataFrame) -> FloatArray:
+        if self._model is not None:
+            return _modelled_s(self._model, mixed)
+        middle_s = ((mixed["start_s"] + mixed["end_s"]) / 2).to_numpy(float)
+        steps = mixed["steps"].to_numpy(float)
+        step_s: FloatArray = np.interp(middle_s, self._quiet_s, self._quiet_step_s)
+        return steps * step_s
+
+
+def _modelled_s(model: StepTime, mixed: pd.DataFrame) -> FloatArray:
+    columns = mixed[["decode_sequences", "decode_context_tokens", "steps"]]
+    alone_s = [
+        model.seconds(BatchShape(decodes, context, decodes), steps).sum()
+        for decodes, context, steps in columns.itertuples(index=False)
+    ]
+    return np.array(alone_s)
+
 
 _LAYOUTS: dict[str, KVLayout] = {"paged": "paged", "windowed": "paged", "contiguous": "contiguous"}
 PARTS = ("queue", "prefill", "decode", "stalled", "preempted", "transfer", "api")
@@ -122,10 +162,10 @@ class Explainer:
     def row_of(self, request_id: str) -> int:
         """Return the row of a request. Raises ``RunError`` as ``explain``."""
         ids = self._run.requests["request_id"]
-        found = np.flatnonzero(ids == request_id)
-        if not len(found):
+        rows = np.flatnonzero(ids == request_id)
+        if not len(rows):
             raise RunError(f"no request {request_id!r} in this run; {_nearest(request_id, ids)}")
-        return int(found[0])
+        return int(rows[0])
 
     def waited_behind(self, request_id: str) -> pd.DataFrame:
         """Return the rows of ``Run.steps`` during its wait for prefill; none in a load test.

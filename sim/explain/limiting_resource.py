@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from servetwin.policies.schedulers.registry import SCHEDULERS
+from servetwin.policies.registry import SCHEDULERS
 from servetwin.sim.explain.bottleneck import Bottleneck
 from servetwin.sim.records.metrics import LATENCIES, SLO
 from servetwin.sim.records.run import Run

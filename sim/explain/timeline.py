@@ -13,8 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.sim.explain.spans import RequestSpans
-from servetwin.sim.explain.step_rows import StepRows
+from servetwin.sim.explain.spans import RequestSpans, StepRows
 from servetwin.sim.records.run import Run, RunError
 
 Event = dict[str, Any]

@@ -23,7 +23,7 @@ steady part (``sim.records.steady_part``) stand beside those of the whole run.
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -194,8 +194,8 @@ def _latencies(finished: Arrays) -> dict[str, Any]:
 
 
 def _counts(requests: pd.DataFrame) -> dict[str, int]:
-    found = Counter(requests["status"])
-    return {"total": len(requests), **{name: found[name] for name in STATUSES}}
+    counts = Counter(requests["status"])
+    return {"total": len(requests), **{name: counts[name] for name in STATUSES}}
 
 
 def _makespan_s(requests: pd.DataFrame, finished: Arrays) -> float:
@@ -214,3 +214,36 @@ def _attainment(requests: pd.DataFrame, slo: SLO, makespan_s: float) -> dict[str
 
 def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
+
+
+Floats = npt.NDArray[np.float64]
+
+
+def margins(requests: pd.DataFrame, slo: SLO) -> Floats:
+    """Return the largest latency / limit of each request: at most 1 where it keeps the SLO."""
+    worst = np.zeros(len(requests))
+    for name in LATENCIES:
+        if (limit := getattr(slo, name)) is not None:
+            worst = np.fmax(worst, requests[name].to_numpy(float) / limit)
+    return np.where(requests["status"].to_numpy() == "finished", worst, np.inf)
+
+
+SECONDS_FROM_S = 10.0
+
+
+def duration_unit(durations_s: Iterable[float | None]) -> tuple[str, float]:
+    """Return the unit of durations that stand together, and the factor from seconds to it.
+
+    Undefined ones (None, NaN) do not count.
+    """
+    longest_s = max((abs(s) for s in durations_s if s is not None and s == s), default=0.0)
+    return ("s", 1.0) if longest_s >= SECONDS_FROM_S else ("ms", 1000.0)
+
+
+def duration(seconds: float | None) -> str:
+    """Return ``512.3 ms`` or ``305.3 s``, in four digits; ``-`` for an undefined one."""
+    if seconds is None or seconds != seconds:
+        return "-"
+    unit, factor = duration_unit([seconds])
+    value = factor * seconds
+    return f"{value:.4g} {unit}" if abs(value) < 10_000 else f"{value:.0f} {unit}"

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import time
@@ -18,19 +19,99 @@ import yaml
 
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.records.metrics import MEANINGS, SLO, summarize
-from servetwin.sim.records.requests_csv import requests_csv
-from servetwin.sim.records.run_folder import (
-    JOURNAL,
-    SUMMARY,
-    Files,
-    Unwritten,
-    write_elsewhere,
-    write_files,
-)
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import document
 from servetwin.workloads.version import own_version
 from servetwin.workloads.yaml_text import load_yaml
+
+SUMMARY = "summary.json"
+"""Written last, and only if all other files of its folder are: it marks a complete run."""
+JOURNAL = "journal.jsonl"
+"""Of a load test until its run is saved (``loadtest.run.journal``)."""
+
+Files = Iterable[tuple[str, bytes | None]]
+"""Paths in the folder and contents, the most valuable first; None removes the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """A file that could not be written, its size, and the reason."""
+
+    name: str
+    size_bytes: int
+    reason: str
+
+
+def within(subfolder: str, files: Files) -> Files:
+    """Return ``files`` one folder deeper."""
+    return ((f"{subfolder}/{name}", data) for name, data in files)
+
+
+def write_files(folder: Path, files: Files) -> list[Unwritten]:
+    """Write what fits into ``folder``, created if missing; return what could not be written."""
+    unwritten: list[Unwritten] = []
+    for name, data in files:
+        if Path(name).name == SUMMARY and _lacks_any(Path(name).parent, unwritten):
+            continue
+        try:
+            _write_whole(folder / name, data)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            unwritten.append(Unwritten(name, len(data or b""), reason))
+    return unwritten
+
+
+def write_elsewhere(files: Files) -> tuple[Path | None, list[Unwritten]]:
+    """Write into a new folder of the temporary directory.
+
+    Return the folder (None if nothing could be written) and what could not be written.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="servetwin-run-"))
+    except OSError:
+        return None, []
+    unwritten = write_files(folder, files)
+    if any(path.is_file() for path in folder.rglob("*")):
+        return folder, unwritten
+    shutil.rmtree(folder)
+    return None, unwritten
+
+
+def _lacks_any(folder: Path, unwritten: Iterable[Unwritten]) -> bool:
+    return any(Path(file.name).parent == folder for file in unwritten)
+
+
+def _write_whole(path: Path, data: bytes | None) -> None:
+    if data is None:
+        with suppress(OSError):  # If it cannot be removed, nothing else can be written either.
+            path.unlink()
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_bytes(data)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def requests_csv(requests: pd.DataFrame) -> bytes:
+    """Return the bytes of ``requests.csv``."""
+    cells = {
+        name: column.map(_as_json) if column.map(_is_list).any() else column
+        for name, column in requests.items()
+    }
+    return pd.DataFrame(cells, columns=requests.columns).to_csv(index=False).encode()
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list | tuple | np.ndarray)
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(np.asarray(value).tolist()) if _is_list(value) else ""
+
 
 RunKind = Literal["simulation", "loadtest"]
 

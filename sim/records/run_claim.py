@@ -4,17 +4,75 @@ The claim file of the folder is locked as long as the process that writes the ru
 the files of the run: another run that replaces this one removes these and leaves all others.
 """
 
+import fcntl
 import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-from servetwin.sim.records.file_lock import ClaimError, locked, note, unmade
-from servetwin.sim.records.own_files import CLAIM, RUN_FILES, files_in, is_run, named_as_runs
+from servetwin.sim.records.run import JOURNAL
+from servetwin.workloads.errors import ServetwinError
+
+CLAIM = ".servetwin-run.json"
+"""The claim file of a folder (``sim.records.run_claim``), which lists the files of its run."""
+
+RUN_FILES = frozenset({
+    "requests.parquet", "meta.json", "scenario.yaml", "steps.parquet", "pauses.parquet",
+    "handovers.parquet", "summary.json", "trace.jsonl", "server_metrics.parquet", "forecast.json",
+    "predicted-requests.parquet", "profile.json", "verdict.json", "why.json", JOURNAL,
+    "sweep.json",
+})  # fmt: skip
+"""Names of what runs, verifications and sweeps write."""
+
+_MARKS = {
+    "meta.json": "kind",
+    "forecast.json": "schema",
+    "verdict.json": "outcome",
+    "sweep.json": "sweep",
+}
+"""Files that tell what a folder has, and a key of theirs."""
+
+
+def files_in(folder: Path) -> frozenset[str]:
+    """Return the files in a folder and below, as paths in it.
+
+    Its own claim file is left out, and so are folders with a claim of their own.
+    """
+    names_below: set[str] = set()
+    for place, folders, names in os.walk(folder):
+        at = Path(place)
+        folders[:] = [name for name in folders if not (at / name / CLAIM).exists()]
+        links = [name for name in folders if (at / name).is_symlink()]
+        names_below.update(str((at / name).relative_to(folder)) for name in (*names, *links))
+    return frozenset(names_below - {CLAIM})
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder has a run, a verification or a sweep, itself."""
+    return any(has_key(folder / name, key) for name, key in _MARKS.items())
+
+
+def named_as_runs(folder: Path) -> frozenset[str]:
+    """Return what a run has written, by the names: in the folder itself and in runs below it."""
+    files = frozenset(name for name in files_in(folder) if Path(name).name in RUN_FILES)
+    places = {Path(name).parent for name in files}
+    ours = {place for place in places if place == Path() or is_run(folder / place)}
+    return frozenset(name for name in files if Path(name).parent in ours)
+
+
+def has_key(path: Path, key: str) -> bool:
+    """Return whether a file is a JSON object with a key."""
+    try:
+        content = json.loads(path.read_bytes()) if path.is_file() else None
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and key in content
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +109,11 @@ def claimed_run(
                 claim.require_replaceable(folder, overwrite)
             claim.write(claim_file, os.getpid())
             try:
-                yield RunClaim(folder, frozenset() if resume else claim.own)
+                yield RunClaim(folder, frozenset() if resume else claim.run_files)
             finally:
-                own = files_in(folder) - claim.others
-                _Claim(own, claim.others).write(claim_file, None)
-                if not own:
+                run_files = files_in(folder) - claim.others
+                _Claim(run_files, claim.others).write(claim_file, None)
+                if not run_files:
                     (folder / CLAIM).unlink(missing_ok=True)
     finally:
         _remove_empty(made)
@@ -85,12 +143,12 @@ def claimed_new_run(stem: Path) -> Iterator[RunClaim]:
 class _Claim:
     """The files of a folder that belong to its run, and those that do not, as paths in it."""
 
-    own: frozenset[str]
+    run_files: frozenset[str]
     others: frozenset[str]
 
     def require_replaceable(self, folder: Path, overwrite: bool) -> None:
         """Raise ``ClaimError`` unless a new run may take the place of the old one, if any."""
-        if self.own and not overwrite:
+        if self.run_files and not overwrite:
             raise ClaimError(f"--out {folder}: has a run; --overwrite replaces it")
         if taken := sorted(self.others & RUN_FILES):
             raise ClaimError(
@@ -100,7 +158,7 @@ class _Claim:
 
     def write(self, claim_file: FileIO, process_id: int | None) -> None:
         """Write the claim: of a run in progress with the number of its process."""
-        files = {"files": sorted(self.own), "others": sorted(self.others)}
+        files = {"files": sorted(self.run_files), "others": sorted(self.others)}
         note(claim_file, {"pid": process_id, **files})
 
 
@@ -137,10 +195,10 @@ def _read(claim_file: FileIO, folder: Path) -> _Claim:
     try:
         left = json.load(claim_file)
         listed, others = frozenset(left["files"]), frozenset(left["others"])
-        own = listed if left["pid"] is None else listed | (named - others)
+        run_files = listed if left["pid"] is None else listed | (named - others)
     except (ValueError, KeyError, TypeError):
-        own = named
-    return _Claim(own & there, there - own)
+        run_files = named
+    return _Claim(run_files & there, there - run_files)
 
 
 def _remove(folder: Path, files: frozenset[str]) -> None:
@@ -161,3 +219,105 @@ def _remove_empty(folders: list[Path]) -> None:
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
+
+
+class ClaimError(ServetwinError):
+    """A place cannot be taken for what a command writes."""
+
+
+@contextmanager
+def locked(path: Path, place: Path, *, shared: bool = False) -> Iterator[FileIO]:
+    """Make a file, if it is missing, and lock it; ``place`` is what it stands for.
+
+    A file that was made is removed if ``ClaimError`` comes out of the block. Raises ``ClaimError``
+    where another process holds the lock, or the file cannot be made.
+    """
+    is_new = not path.exists()
+    while True:
+        with _opened(path, place) as opened:
+            try:
+                fcntl.flock(opened, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except OSError:
+                raise ClaimError(
+                    f"--out {place}: {_writer(opened)} writes there; name another place, or wait"
+                ) from None
+            if not _is_open_at(opened, path):
+                continue  # Another process removed it in between.
+            try:
+                yield opened
+            except ClaimError:
+                if is_new:
+                    path.unlink(missing_ok=True)
+                raise
+            return
+
+
+def note(opened: FileIO, record: Mapping[str, Any]) -> None:
+    """Write a record to a locked file; on a full disk the lock holds without it."""
+    moment = time.strftime("%Y-%m-%d %H:%M:%S %z")
+    with suppress(OSError):
+        opened.truncate(0)
+        opened.seek(0)
+        opened.write(json.dumps({"time": moment, **record}, indent=1).encode())
+
+
+def unmade(place: Path, error: OSError) -> ClaimError:
+    """Return the error for a place that cannot be made."""
+    return ClaimError(f"--out {place}: cannot be made ({error.strerror})")
+
+
+def _opened(path: Path, place: Path) -> FileIO:
+    try:
+        return FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
+    except OSError as error:
+        raise unmade(place, error) from error
+
+
+def _is_open_at(opened: FileIO, path: Path) -> bool:
+    """Return whether the file is still the one at ``path``."""
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(opened.fileno()), path.stat())
+    return False
+
+
+def _writer(opened: FileIO) -> str:
+    """Return which process holds the lock, as far as it could note it."""
+    try:
+        return f"process {int(json.load(opened)['pid'])}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
+
+
+@contextmanager
+def claimed_file(path: Path) -> Iterator[Path]:
+    """Yield ``path``, which no other process claims until the end.
+
+    Raises ``ClaimError`` where another process does, or no file can be written there.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unmade(path, error) from error
+    if path.is_dir():
+        raise ClaimError(f"--out {path}: a folder; name a file")
+    claim = path.with_name(f".{path.name}.claim")
+    with locked(claim, path) as opened:
+        note(opened, {"pid": os.getpid()})
+        try:
+            yield path
+        finally:
+            claim.unlink(missing_ok=True)
+
+
+@contextmanager
+def claimed_profile(path: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Yield ``path`` for a new profile, in the place of an old one if ``overwrite``.
+
+    Raises ``ClaimError`` as ``claimed_file`` does, and for any other file that is there.
+    """
+    with claimed_file(path):
+        if os.path.lexists(path) and not has_key(path, "layouts"):
+            raise ClaimError(f"--out {path}: is there, and is no profile; name another file")
+        if os.path.lexists(path) and not overwrite:
+            raise ClaimError(f"--out {path}: is a profile; --overwrite replaces it")
+        yield path

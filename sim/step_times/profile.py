@@ -15,8 +15,14 @@ from servetwin.policies.protocols import KVLayout
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.extrapolation import ExtrapolatedStepTime
 from servetwin.sim.step_times.fit import Fit
-from servetwin.sim.step_times.origin import Origin, origin_in_words
-from servetwin.sim.step_times.provenance import Calibration, Formula, MeasuredRange, Source
+from servetwin.sim.step_times.provenance import (
+    Calibration,
+    Formula,
+    MeasuredRange,
+    Origin,
+    Source,
+    origin_in_words,
+)
 from servetwin.sim.step_times.step_time import (
     BATCH_PAIRS,
     FEATURES,
@@ -198,7 +204,7 @@ class Profile(_StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _say_the_origin_in_words(cls, given: Any) -> Any:
+    def _origin_in_words(cls, given: Any) -> Any:
         if not isinstance(given, dict) or not isinstance(given.get("origin"), str):
             return given
         engine = given.get("engine")

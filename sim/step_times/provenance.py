@@ -1,7 +1,6 @@
 """The provenance of simulated time: where the estimate of the duration of each step comes from.
 
-An *origin* (``sim.step_times.origin``) says who knows the step times; a kind says how near a step
-is to what they know:
+An *origin* says who knows the step times; a kind says how near a step is to what they know:
 
 ============  =================================================================================
 measured      a table has that very step
@@ -17,14 +16,54 @@ count equally, each with its own context.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from math import inf
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 import numpy as np
 import pandas as pd
 
 from servetwin.policies.protocols import KVLayout
-from servetwin.sim.step_times.origin import Origin
 from servetwin.sim.step_times.step_time import FloatArray
+
+Origin = Literal[
+    "measured here",
+    "measured by others",
+    "kernel tables",
+    "computed from data sheets",
+    "not stated",
+]
+"""``not stated``, the fifth, is for a class of your own and for values that you give."""
+
+ORIGINS: tuple[Origin, ...] = get_args(Origin)
+
+MEANINGS: dict[Origin, str] = {
+    "measured here": (
+        "Servetwin timed the steps of an engine, on the machine that the profile names."
+    ),
+    "measured by others": (
+        "Another tool timed a server, its layers or its operators, and Servetwin read its records."
+    ),
+    "kernel tables": "Times of single kernels on that GPU are added up; no server was measured.",
+    "computed from data sheets": (
+        "Formulas divide the work of a step by a device's peaks; nothing was measured."
+    ),
+    "not stated": (
+        "A class of your own or values that you gave, whose origin Servetwin cannot know."
+    ),
+}
+
+
+def origin_in_words(origin: str, source: str) -> str:
+    """Return the origin of a profile, also of older ones that state *measured* or *computed*.
+
+    ``source`` describes what the profile was converted from.
+    """
+    if origin == "computed" and "kernel tables" in source:
+        return "kernel tables"
+    if origin == "computed" and source.startswith("table profile"):
+        return "measured by others"
+    older = {"measured": "measured here", "computed": "computed from data sheets"}
+    return older.get(origin, origin)
+
 
 Provenance = Literal["measured", "interpolated", "extrapolated", "roofline"]
 
@@ -120,12 +159,12 @@ class Calibration:
     def excesses(self, steps: pd.DataFrame) -> list[Excess]:
         """Return the features beyond their measured range in some step, at their largest."""
         features = {**_constant_features(steps), "decode_context_tokens": _last_context(steps)}
-        found = []
+        excesses = []
         for feature, values in features.items():
             value, measured = float(values.max(initial=0.0)), getattr(self.largest, feature)
             if value > measured:
-                found.append(Excess(self.profile, feature, value, measured))
-        return found
+                excesses.append(Excess(self.profile, feature, value, measured))
+        return excesses
 
 
 @runtime_checkable
@@ -162,7 +201,7 @@ class RunProvenance:
 class ProvenanceSum:
     """The provenance of steps that are added piece by piece.
 
-    Entry i of ``sources`` is that of replica i; replicas of one source are judged together.
+    Entry i of ``sources`` is that of replica i; replicas of one source are taken together.
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
@@ -215,9 +254,9 @@ class ProvenanceSum:
 
 def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvenance:
     """Return the provenance of ``Run.steps``; entry i of ``sources`` is that of replica i."""
-    found = ProvenanceSum(sources)
-    found.add(steps)
-    return found.provenance()
+    total = ProvenanceSum(sources)
+    total.add(steps)
+    return total.provenance()
 
 
 _Key = TypeVar("_Key")

@@ -1,15 +1,20 @@
 """The model of a server: step times and API latency of a profile, of tables, or of a roofline."""
 
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
+from servetwin.policies.batch import BatchShape
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVLayout
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance
-from servetwin.sim.step_times.origin import Origin
-from servetwin.sim.step_times.step_time import ApiLatency, NoiseSample, StepTime
+from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, load_profile
+from servetwin.sim.step_times.provenance import Origin
+from servetwin.sim.step_times.step_time import NO_NOISE, ApiLatency, NoiseSample, StepTime
+from servetwin.workloads.errors import ProfileError
+from servetwin.workloads.plugins import Registry, names_a_file
 
 
 class StepTimeSource(Protocol):
@@ -71,3 +76,93 @@ class ServerModel(Protocol):
 
     def check(self, run: Run, replica: int) -> None:
         """Raise ``PolicyError`` if a replica of a run did what this machine cannot do."""
+
+
+def _wrong_durations(durations_s: Any, shape: BatchShape, steps: int = 1) -> str | None:
+    if durations_s.shape != (steps,):
+        return f"an array of shape {durations_s.shape}, not {steps} durations"
+    if not (np.isfinite(durations_s).all() and (durations_s >= 0).all()):
+        return "a duration that is no number from 0 up"
+    return None
+
+
+RETURNED = {"seconds": _wrong_durations}
+STEP_TIMES: Registry[StepTime] = Registry(
+    "profile",
+    "step time",
+    "servetwin.sim.step_times.protocol:StepTime",
+    "",
+    {},
+    checks="servetwin.sim.step_times.server_model:RETURNED",
+)
+"""None is registered: a registered step time is a profile, a data sheet or a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginServer:
+    """A server under the default policies, whose steps take as long as the class ``name`` says.
+
+    The step times are certain, and the same for every KV layout.
+    """
+
+    name: str
+    api: ApiLatencyFit = field(default_factory=ApiLatencyFit)
+
+    def model(self) -> StepTime:
+        """Return a new step time; raises ``PluginError`` for a class that cannot be used."""
+        return STEP_TIMES.build(self.name)
+
+    def drawn(self, rng: np.random.Generator) -> StepTime:
+        """Return the same as ``model``."""
+        return self.model()
+
+    def noise_factors(self) -> NoiseSample:
+        """Return the factor 1."""
+        return NO_NOISE
+
+    def is_certain(self) -> bool:
+        """Return True."""
+        return True
+
+    def step_time(self, layout: KVLayout) -> "PluginServer":
+        """Return itself, for every layout."""
+        return self
+
+    @property
+    def acceptance(self) -> None:
+        """The distribution by which drafts are accepted: none is known."""
+
+    @property
+    def origin(self) -> Origin:
+        """Not stated: only the author of the class knows."""
+        return "not stated"
+
+    def describe(self) -> list[str]:
+        """Return one line that names the class."""
+        return [f"step times of {self.name}"]
+
+    def policy_config(self) -> PolicyConfig:
+        """Return the default policies."""
+        return PolicyConfig()
+
+    def kv_bytes_per_token(self) -> float:
+        """Raise ``ProfileError``: the size of keys and values is not known."""
+        raise ProfileError(
+            f"profile {self.name}: a step time does not know the size of keys and values, which is "
+            "needed to move them over a link"
+        )
+
+    def check(self, run: Run, replica: int) -> None:
+        """Accept every run."""
+
+
+def load_server(name: str) -> Profile | PluginServer:
+    """Return the profile ``name``, or the server of a step time named as ``path.py:Class``.
+
+    Raises ``ProfileError`` for a profile and ``PluginError`` for a class that cannot be used.
+    """
+    if not names_a_file(name):
+        return load_profile(name)
+    server = PluginServer(name)
+    server.model()
+    return server

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import MEMORIES, ROUTERS, build_scheduler
+from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS, build_scheduler
 from servetwin.policies.routers.routing import BLIND_ROUTERS
-from servetwin.policies.schedulers.registry import SCHEDULERS
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.step_time import StepNoise
 from servetwin.workloads.errors import PolicyError

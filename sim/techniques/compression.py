@@ -9,9 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from servetwin.sim.catalogue.feed_forward import Dense, Experts, FeedForward
-from servetwin.sim.catalogue.frozen_model import Count
-from servetwin.sim.catalogue.mixers import Mixer, Recurrence
+from servetwin.sim.catalogue.entry import Count
+from servetwin.sim.catalogue.layers import Dense, Experts, FeedForward, Mixer, Recurrence
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.formats import Format
 from servetwin.sim.techniques.setup import Setup

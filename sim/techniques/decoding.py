@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from servetwin.sim.catalogue.frozen_model import Share
+from servetwin.sim.catalogue.entry import Share
 from servetwin.sim.step_times.acceptance import Acceptance, Blockwise, Diffusion
 from servetwin.sim.step_times.roofline.deployment import Cascade, Drafting, EarlyExit
 from servetwin.sim.techniques.setup import Setup

@@ -12,14 +12,14 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from servetwin.sim.catalogue.catalogue import find_hardware
-from servetwin.sim.catalogue.frozen_model import Count, Positive, Share
+from servetwin.sim.catalogue.entry import Count, Positive, Share
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.acceptance import Chain, StoppedChain, Tree
 from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting
 from servetwin.sim.step_times.roofline.formats import FORMATS, Format
 from servetwin.sim.techniques.decoding import DraftedDecoding, PassCount, split_by_x
-from servetwin.sim.techniques.numbers import format_on_device
+from servetwin.sim.techniques.quantisation import format_on_device
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import did_you_mean
 

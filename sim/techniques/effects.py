@@ -16,9 +16,8 @@ from servetwin.sim.experiments.paired_comparison import half_width
 from servetwin.sim.experiments.scenario import Scenario, replicate
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.records.run import Run
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.trace import Trace
 

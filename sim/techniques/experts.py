@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from servetwin.sim.catalogue.feed_forward import Dense, Experts, FeedForward
-from servetwin.sim.catalogue.frozen_model import Count
+from servetwin.sim.catalogue.entry import Count
+from servetwin.sim.catalogue.layers import Dense, Experts, FeedForward
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique

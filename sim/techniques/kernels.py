@@ -4,10 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from servetwin.sim.catalogue.frozen_model import Count
-from servetwin.sim.techniques.experiment import LONG_PROMPTS
+from servetwin.sim.catalogue.entry import Count
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import LONG_PROMPTS, Technique
 
 
 class KernelTechnique(Technique):

@@ -4,13 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from servetwin.sim.catalogue.frozen_model import Count, Positive, Share
-from servetwin.sim.catalogue.mixers import Attention, Mixer
+from servetwin.sim.catalogue.entry import Count, Positive, Share
+from servetwin.sim.catalogue.layers import Attention, Mixer
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.attention import AttentionChange
-from servetwin.sim.techniques.experiment import LONG_PROMPTS
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import LONG_PROMPTS, Technique
 
 
 class KVCache(Technique):
@@ -48,8 +47,8 @@ class Offloading(Technique):
 
     def _streamed(self, setup: Setup, **resident: float) -> Setup:
         """Return ``setup`` with ``resident`` shares on the device, the others streamed to it."""
-        own = setup.deployment.offload.bytes_per_s
-        bytes_per_s = own if self.gb_per_s is None else self.gb_per_s * 1e9
+        link_bytes_per_s = setup.deployment.offload.bytes_per_s
+        bytes_per_s = link_bytes_per_s if self.gb_per_s is None else self.gb_per_s * 1e9
         return setup.with_offload(**resident, bytes_per_s=bytes_per_s, prefetch=self.prefetch)
 
 

@@ -9,9 +9,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from servetwin.sim.catalogue.frozen_model import Count, Positive
+from servetwin.sim.catalogue.entry import Count, Positive
+from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.step_times.roofline.deployment import Deployment
-from servetwin.sim.step_times.roofline.links import Link
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 
@@ -41,10 +41,10 @@ class Parallelism(Technique):
     def _link(self, deployment: Deployment) -> Link | None:
         if self.latency_us is None and self.gb_per_s is None:
             return deployment.parallel.link
-        own = deployment.link
+        link = deployment.link
         return Link(
-            own.latency_s if self.latency_us is None else self.latency_us / 1e6,
-            own.bytes_per_s if self.gb_per_s is None else self.gb_per_s * 1e9,
+            link.latency_s if self.latency_us is None else self.latency_us / 1e6,
+            link.bytes_per_s if self.gb_per_s is None else self.gb_per_s * 1e9,
         )
 
 

@@ -10,6 +10,15 @@ from servetwin.workloads.plugins import Registry, split_settings
 if TYPE_CHECKING:
     from servetwin.sim.techniques.setup import Setup
     from servetwin.sim.techniques.technique import Technique
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.efficiency import Efficiency
+from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Technique
 
 TECHNIQUES: "Registry[Technique]" = Registry(
     "technique",
@@ -25,16 +34,16 @@ TECHNIQUES: "Registry[Technique]" = Registry(
         "prefix-cache": "servetwin.sim.techniques.serving:PrefixCache",
         "copy-on-write": "servetwin.sim.techniques.serving:CopyOnWrite",
         "prefill-decode-split": "servetwin.sim.techniques.serving:PrefillDecodeSplit",
-        "weight-int8": "servetwin.sim.techniques.numbers:WeightInt8",
-        "weight-int4": "servetwin.sim.techniques.numbers:WeightInt4",
-        "gptq": "servetwin.sim.techniques.numbers:GPTQ",
-        "awq": "servetwin.sim.techniques.numbers:AWQ",
-        "gguf": "servetwin.sim.techniques.numbers:BlockFormat",
-        "llm-int8": "servetwin.sim.techniques.numbers:LLMInt8",
-        "smooth-quant": "servetwin.sim.techniques.numbers:SmoothQuant",
-        "fp8": "servetwin.sim.techniques.numbers:FP8",
-        "kv-quantisation": "servetwin.sim.techniques.numbers:KVQuantisation",
-        "phase-formats": "servetwin.sim.techniques.numbers:PhaseFormats",
+        "weight-int8": "servetwin.sim.techniques.quantisation:WeightInt8",
+        "weight-int4": "servetwin.sim.techniques.quantisation:WeightInt4",
+        "gptq": "servetwin.sim.techniques.quantisation:GPTQ",
+        "awq": "servetwin.sim.techniques.quantisation:AWQ",
+        "gguf": "servetwin.sim.techniques.quantisation:BlockFormat",
+        "llm-int8": "servetwin.sim.techniques.quantisation:LLMInt8",
+        "smooth-quant": "servetwin.sim.techniques.quantisation:SmoothQuant",
+        "fp8": "servetwin.sim.techniques.quantisation:FP8",
+        "kv-quantisation": "servetwin.sim.techniques.quantisation:KVQuantisation",
+        "phase-formats": "servetwin.sim.techniques.quantisation:PhaseFormats",
         "structured-pruning": "servetwin.sim.techniques.compression:StructuredPruning",
         "unstructured-pruning": "servetwin.sim.techniques.compression:UnstructuredPruning",
         "sparsity-2-4": "servetwin.sim.techniques.compression:SemiStructuredSparsity",
@@ -51,8 +60,8 @@ TECHNIQUES: "Registry[Technique]" = Registry(
         "low-rank-kv": "servetwin.sim.techniques.memory:LowRankKV",
         "turn-compression": "servetwin.sim.techniques.memory:TurnCompression",
         "experts": "servetwin.sim.techniques.experts:MixtureOfExperts",
-        "state-space": "servetwin.sim.techniques.recurrence:StateSpace",
-        "linear-attention": "servetwin.sim.techniques.recurrence:LinearAttention",
+        "state-space": "servetwin.sim.techniques.attention:StateSpace",
+        "linear-attention": "servetwin.sim.techniques.attention:LinearAttention",
         "weight-offload": "servetwin.sim.techniques.memory:WeightOffload",
         "kv-offload": "servetwin.sim.techniques.memory:KVOffload",
         "speculative": "servetwin.sim.techniques.drafting:SpeculativeDecoding",
@@ -111,3 +120,163 @@ def _with_parameters(name: str, parameters: dict[str, str]) -> "Technique":
         raise PolicyError(
             f"technique {name}: {key}: {first['msg'].removeprefix('Value error, ')}"
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Toggles:
+    """Techniques that are taken away from a server (``off``), then those that it gets (``on``)."""
+
+    on: tuple[Technique, ...] = ()
+    off: tuple[Technique, ...] = ()
+
+    @classmethod
+    def of(cls, on: Iterable[str], off: Iterable[str] = ()) -> "Toggles":
+        """Return the techniques of these texts.
+
+        Raises ``PolicyError`` for one that is unknown, named twice, both on and off, or excluded
+        by another.
+        """
+        toggles = cls(tuple(map(find_technique, on)), tuple(map(find_technique, off)))
+        _require_named_once(toggles.on, "technique")
+        _require_named_once(toggles.off, "without")
+        names = {technique.name for technique in toggles.off}
+        for technique in toggles.on:
+            if technique.name in names:
+                raise PolicyError(
+                    f"technique {technique.name}: both on (--technique) and off (--without); keep "
+                    "one of them"
+                )
+        _require_compatible(toggles.on)
+        return toggles
+
+    def is_empty(self) -> bool:
+        """Return whether no technique is on or off."""
+        return not (self.on or self.off)
+
+    def beside(self, technique: Technique) -> "Toggles":
+        """Return the other techniques that are on and off, for one to be tried on them.
+
+        Raises ``PolicyError`` where one of them excludes it.
+        """
+        on, off = (
+            tuple(other for other in others if other.name != technique.name)
+            for others in (self.on, self.off)
+        )
+        _require_compatible((*on, technique))
+        return Toggles(on, off)
+
+    def over(self, setup: Setup) -> Setup:
+        """Return ``setup`` with the techniques off and on, in the order given."""
+        for technique in self.off:
+            setup = technique.off(setup)
+        return apply_all(self.on, setup)
+
+    def notes(self, setup: Setup, given: Mapping[str, Any]) -> list[str]:
+        """Return what a user should know: a technique that changes nothing, a setting that is lost.
+
+        ``given`` are the settings of policies that the user has chosen.
+        """
+        notes = []
+        for technique in self.off:
+            after = technique.off(setup)
+            if after == setup:
+                name = technique.name
+                notes.append(f"{name} is not on here: --without {name} changes nothing")
+            notes += _overridden(f"--without {technique.name}", setup, after, given)
+            setup = after
+        for technique in self.on:
+            name = technique.name
+            if technique.is_on(setup):
+                remedy = f"; --without {name} takes it away"
+                can_go = technique.off(setup) != setup
+                notes.append(f"{name} is on here already{remedy if can_go else ''}")
+            if note := technique.note(setup):
+                notes.append(f"{name}: {note}")
+            after = technique.apply(setup)
+            notes += _overridden(f"--technique {name}", setup, after, given)
+            setup = after
+        return notes
+
+
+def names_on(setup: Setup) -> list[str]:
+    """Return the shipped techniques that ``setup`` has, at their default parameters."""
+    return [name for name, technique in TECHNIQUES.items() if technique().is_on(setup)]
+
+
+def _overridden(option: str, before: Setup, after: Setup, given: Mapping[str, Any]) -> list[str]:
+    old, new = before.policies, after.policies
+    return [
+        f"{option} sets {key} to {getattr(new, key)!r} in place of {getattr(old, key)!r}"
+        for key in given
+        if getattr(new, key) != getattr(old, key)
+    ]
+
+
+def _require_named_once(techniques: Iterable[Technique], option: str) -> None:
+    seen = set()
+    for technique in techniques:
+        if technique.name in seen:
+            raise PolicyError(f"--{option}: {technique.name} is named twice; name it once")
+        seen.add(technique.name)
+
+
+def _require_compatible(techniques: Iterable[Technique]) -> None:
+    chosen: dict[str, str] = {}
+    for technique in techniques:
+        what = technique.chooses
+        if what is None:
+            continue
+        if what in chosen:
+            raise PolicyError(
+                f"techniques {chosen[what]} and {technique.name} exclude each other: both choose "
+                f"{what}; keep one of them"
+            )
+        chosen[what] = technique.name
+
+
+_MOST = 1e6
+_EFFICIENCIES = tuple(f.name for f in fields(Efficiency))
+
+
+def build_setup(
+    model: str,
+    hardware: str,
+    techniques: Iterable[str] = (),
+    efficiency: Mapping[str, Any] | None = None,
+    without: Iterable[str] = (),
+) -> Setup:
+    """Return the setup of these names, its policies those of a roofline server.
+
+    Of the techniques that the server has by itself, it lacks ``without``. Raises
+    ``ServetwinError`` that names what is unknown or does not fit together.
+    """
+    achieved = with_efficiency(Efficiency(), efficiency or {})
+    deployment = Deployment(find_model(model), find_hardware(hardware), achieved)
+    return Toggles.of(techniques, without).over(Setup.of(deployment))
+
+
+def with_efficiency(efficiency: Efficiency, changes: Mapping[str, Any]) -> Efficiency:
+    """Return ``efficiency`` with fields changed; raise ``PolicyError`` that names a wrong one."""
+    for name, value in changes.items():
+        if name not in _EFFICIENCIES:
+            hint = did_you_mean(name, _EFFICIENCIES)
+            raise PolicyError(f"efficiency: unknown {name!r}; {hint}")
+        _require(name, value)
+    return replace(efficiency, **{name: float(value) for name, value in changes.items()})
+
+
+def parse_efficiency(text: str) -> dict[str, str]:
+    """Parse ``compute=0.7,memory=0.85`` into values by name."""
+    return key_values(text, "efficiency", form="NAME=VALUE")
+
+
+def _require(name: str, value: Any) -> None:
+    at_most_1 = name in ("compute", "memory")
+    least = 1.0 if name == "knee" else 0.0
+    right = "above 0 and at most 1" if at_most_1 else f"from {least:g} to {_MOST:g}"
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise PolicyError(f"efficiency: {name}: {value!r} is not a number") from None
+    if not (0 < number <= 1 if at_most_1 else least <= number <= _MOST):
+        raise PolicyError(f"efficiency: {name}: {number:g} is not possible; it must be {right}")

@@ -9,10 +9,9 @@ from typing import Annotated
 from pydantic import Field
 
 from servetwin.policies.config import PrefixIndex, Reservation
-from servetwin.sim.catalogue.frozen_model import Count, Positive
-from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.catalogue.entry import Count, Positive
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 
 _NO_BUDGET = 1 << 20
 _BY_REQUEST = ("static", "insertion")

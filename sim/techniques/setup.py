@@ -1,12 +1,16 @@
 """What techniques change: a deployment, its policies, and the servers around it."""
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
 from servetwin.policies.config import PolicyConfig
+from servetwin.sim.catalogue.entry import FrozenModel
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.profile import ApiLatencyFit
 from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.formats import Format
 from servetwin.sim.step_times.roofline.server import RooflineServer, base_policies, memory_settings
 
 
@@ -63,3 +67,60 @@ class Setup:
     def with_cluster(self, **changes: object) -> "Setup":
         """Return the setup with settings of the cluster changed."""
         return replace(self, cluster=replace(self.cluster, **changes))  # type: ignore[arg-type]
+
+
+LAYER_S = 1 / 25.5 / 32
+"""A layer of Llama-7B, launched from Python, whatever the device: 25.5 tokens/s
+("Accelerating Generative AI II", pytorch.org, 2023)."""
+GROWTH_SLOWDOWN = 3.0
+"""Keys and values that grow by copying are read, written, and read by the attention."""
+
+
+def with_eager_kernels(setup: Setup) -> Setup:
+    """Return ``setup`` run layer by layer from Python: nothing fused, scores in memory.
+
+    Python launches a layer while the device reads weights; only what it takes longer is added.
+    """
+    deployment, efficiency = setup.deployment, setup.deployment.efficiency
+    bytes_per_s = deployment.hardware.memory_bytes_per_s * efficiency.memory
+    weights_s = deployment.resident_weight_bytes() / deployment.parallel.devices / bytes_per_s
+    python_s = deployment.model.layer_count * LAYER_S
+    overhead_s = max(efficiency.overhead_s, python_s - weights_s)
+    slow = setup.with_deployment(efficiency=replace(efficiency, overhead_s=overhead_s))
+    return slow.with_kernels(fused=False, flash_attention=False, attention_slowdown=GROWTH_SLOWDOWN)
+
+
+def changed_fields(before: Setup, after: Setup) -> list[str]:
+    """Return the names of the fields that differ, such as ``deployment.kernels.fused``, sorted.
+
+    Members of two tuples of one length share a name (``deployment.model.layers.mixer.kv_heads``).
+    Where types or lengths differ, the whole value counts as changed, and a format always does.
+    """
+    return sorted(set(_changed("", before, after)))
+
+
+def _changed(name: str, before: object, after: object) -> Iterator[str]:
+    if before == after:
+        return
+    if type(before) is type(after):
+        old, new = _members(before), _members(after)
+        if old and old.keys() == new.keys():
+            for key, value in old.items():
+                yield from _changed(f"{name}.{key}".strip("."), value, new[key])
+            return
+        if isinstance(before, tuple) and isinstance(after, tuple) and len(before) == len(after):
+            for one, other in zip(before, after, strict=True):
+                yield from _changed(name, one, other)
+            return
+    yield name
+
+
+def _members(value: object) -> Mapping[str, Any]:
+    """Return the fields of a dataclass or a model by name; of anything else, none."""
+    if isinstance(value, Format):
+        return {}
+    if isinstance(value, FrozenModel):
+        return {name: getattr(value, name) for name in type(value).model_fields}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return {}

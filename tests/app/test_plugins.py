@@ -9,7 +9,7 @@ import pytest
 
 from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
-from servetwin.sim.step_times.plugin_server import STEP_TIMES
+from servetwin.sim.step_times.server_model import STEP_TIMES
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads import plugins
 from servetwin.workloads.generators.processes import ARRIVALS
@@ -207,7 +207,7 @@ def test_a_constructor_that_does_not_return_is_stopped(
 @every_kind
 def test_a_missing_method_is_named(kind: Kind, mine: Path) -> None:
     said = refusal_of(kind, mine, kind.bare)
-    assert " has no " in said or " does not derive from sim.techniques" in said
+    assert " has no " in said or " does not derive from servetwin.sim.techniques" in said
 
 
 @every_kind

@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 import typer
 
-from servetwin.app.calibration.black_box.burst_sender import Allowance
 from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
+from servetwin.app.calibration.black_box.sender import Allowance
 from servetwin.app.verdict.claims import MetricComparison
 from servetwin.app.verdict.verification import (
     BLACK_BOX_LIMITS,

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
-from servetwin.app.reports.version import is_compiled
+from servetwin.app.cli import is_compiled
 from tests.benchmarks.simulator import CASES, costs
 from tests.support.both_builds import COMPILED
 

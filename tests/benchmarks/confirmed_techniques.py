@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from servetwin.app.verdict.effects.figures import METRICS
+from servetwin.app.verdict.effects.sides import METRICS
 from tests.support.paths import ROOT
 
 KEPT = ROOT / "docs/evidence/confirmed.json"

@@ -16,7 +16,7 @@ from pathlib import Path
 import typer
 
 from servetwin.app.calibration.recorded import RecordedCalibration, calibrate_recorded
-from servetwin.loadtest.recorded.formats import engine_stamps
+from servetwin.loadtest.recorded import engine_stamps
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
 from servetwin.policies.config import PolicyConfig
@@ -24,14 +24,14 @@ from servetwin.policies.presets import find_preset
 from servetwin.policies.registry import build_scheduler
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.experiments.linearised import linearised
+from servetwin.sim.experiments.conversion import linearised
 from servetwin.sim.experiments.predict import predict
 from servetwin.sim.experiments.stamp_fit import FITTED
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.step_times.step_time import StepTime
 from servetwin.sim.step_times.tables import KernelTable, LayerTable, read_layer_bundle
-from servetwin.sim.step_times.tables.kernel_library import installed_package, open_kernels
-from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.step_times.tables.kernel_table import installed_package, open_kernels
+from servetwin.sim.techniques.registry import build_setup
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate
 from tests.benchmarks.black_box import say

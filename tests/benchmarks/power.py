@@ -26,9 +26,9 @@ import numpy as np
 import typer
 
 from servetwin.app.calibration.step_log import StepLogCalibrator
+from servetwin.app.reports.claims import comparison_table
 from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.serving.engines import LiveEngine, bundled_engine
-from servetwin.app.text.claims import comparison_table
 from servetwin.app.verdict.claims import METRICS, Outcome, compare
 from servetwin.app.verdict.forecast import LevelForecast
 from servetwin.app.verdict.verification import Level, Plan
@@ -37,7 +37,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.predict import predict
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.step_times.profile import Profile
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import limit
 from tests.benchmarks.black_box import say, served
 

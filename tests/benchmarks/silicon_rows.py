@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from servetwin.sim.step_times.tables.kernel_library import KernelTimes
+from servetwin.sim.step_times.tables.kernel_table import KernelTimes
 
 SETTING = ("model_path", "system", "backend", "precision", "tp_size", "moe_ep_size")
 MEASURED = (*SETTING, "isl", "osl", "batch_size", "silicon_ttft_ms", "silicon_tpot_ms")

@@ -11,10 +11,9 @@ import time
 from dataclasses import dataclass, replace
 
 from servetwin.app.scenario.options.engine import EngineChoice
-from servetwin.app.verdict.effects.changed_server import ChangedStepTime
-from servetwin.app.verdict.effects.machine import measured_hardware
-from servetwin.app.verdict.effects.roofline_fit import fit_efficiency
-from servetwin.app.verdict.effects.sides import Sides, sides_of
+from servetwin.app.verdict.effects.prediction import ChangedStepTime
+from servetwin.app.verdict.effects.roofline_fit import fit_calibration
+from servetwin.app.verdict.effects.sides import Sides, measured_hardware, sides_of
 from servetwin.engine.core.build import token_state
 from servetwin.engine.core.runner import Runner, TokenState
 from servetwin.engine.sampling.sampling_params import SamplingParams
@@ -24,8 +23,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.step_times.protocol import FloatArray
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
-from servetwin.sim.techniques.registry import find_technique
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.registry import Toggles, find_technique
 
 MODEL, CONTEXT, BLOCK_TOKENS, REPEATS = "small", 400, 16, 16
 DECODES, PROMPTS = (1, 4, 8), (16, 64, 128, 256)
@@ -102,7 +100,7 @@ def row(sides: Sides) -> str:
             for side in (0, 1) if repeat % 2 else (1, 0):
                 best[side][shape] = min(best[side][shape], engines[side].step_s(shape))
     before, after = sides.without.setup.deployment, sides.with_it.setup.deployment
-    efficiency = fit_efficiency(before, Known(best[0]), SHAPES)
+    efficiency = fit_calibration(before, Known(best[0]), SHAPES)
     without, with_it = (
         roofline_step_time(replace(side, efficiency=efficiency)) for side in (before, after)
     )

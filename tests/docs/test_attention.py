@@ -1,4 +1,4 @@
-"""The figures of docs/techniques/{attention,memory}.md are those of the code."""
+"""The computed figures of attention and memory in the evidence are those of the code."""
 
 import re
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
-from servetwin.sim.catalogue.feed_forward import Experts
+from servetwin.sim.catalogue.layers import Experts
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.attention import (
@@ -15,9 +15,11 @@ from servetwin.sim.techniques.attention import (
     Dilated,
     GroupedQuery,
     KVBudget,
+    LinearAttention,
     MultiHeadLatent,
     MultiQuery,
     SlidingWindow,
+    StateSpace,
     Streaming,
 )
 from servetwin.sim.techniques.experts import MixtureOfExperts
@@ -28,20 +30,18 @@ from servetwin.sim.techniques.memory import (
     TurnCompression,
     WeightOffload,
 )
-from servetwin.sim.techniques.recurrence import LinearAttention, StateSpace
+from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.sim.techniques.technique import Technique
 from tests.support.attention_techniques import LLAMA, ideal, step_s
+from tests.support.evidence import number, rows
 from tests.support.formulas.techniques import (
     break_even_bytes_per_s,
     low_rank_elements,
     token_passes,
 )
 from tests.support.offloading import opt_13b, phone
-from tests.support.paths import DOCS
 
-TECHNIQUES_PAGES = DOCS / "techniques"
-PAGES = {name: (TECHNIQUES_PAGES / f"{name}.md").read_text() for name in ("attention", "memory")}
-OF_PAGE: dict[str, tuple[type[Technique], ...]] = {
+OF_FAMILY: dict[str, tuple[type[Technique], ...]] = {
     "attention": (
         GroupedQuery, MultiQuery, MultiHeadLatent, CrossLayer, SlidingWindow, Dilated, Streaming,
         KVBudget, MixtureOfExperts, StateSpace, LinearAttention,
@@ -49,29 +49,16 @@ OF_PAGE: dict[str, tuple[type[Technique], ...]] = {
     "memory": (KVCache, LowRankKV, TurnCompression, WeightOffload, KVOffload),
 }  # fmt: skip
 H200 = find_hardware("h200")
-BY_NAME = {technique.name: technique for page in OF_PAGE.values() for technique in page}
+BY_NAME = {technique.name: technique for family in OF_FAMILY.values() for technique in family}
 
 
-def rows(page: str, heading: str) -> list[list[str]]:
-    """The cells of the table whose first column has this heading."""
-    table = re.search(rf"^\| {heading} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", PAGES[page], re.MULTILINE)
-    assert table
-    lines = table.group(1).splitlines()
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+@pytest.mark.parametrize("family", OF_FAMILY)
+def test_every_technique_is_of_its_family(family: str) -> None:
+    members = {name for name, technique in TECHNIQUES.items() if technique.family == family}
+    assert {technique.name for technique in OF_FAMILY[family]} == members
 
 
-def number(cell: str) -> float:
-    return float(cell.replace(",", ""))
-
-
-@pytest.mark.parametrize("page", OF_PAGE)
-def test_every_technique_has_a_section_and_is_of_its_family(page: str) -> None:
-    headings = re.findall(r"^## (.*)$", PAGES[page], re.MULTILINE)
-    assert headings == [technique.name for technique in OF_PAGE[page]]
-    assert {technique.family for technique in OF_PAGE[page]} == {page}
-
-
-@pytest.mark.parametrize("row", rows("attention", "technique"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", rows("attention"), ids=lambda row: row[0])
 def test_the_table_of_attention(row: list[str]) -> None:
     name, _, given = row[0].strip("`").partition(":")
     setup = ideal(LLAMA)
@@ -86,13 +73,13 @@ def test_the_table_of_attention(row: list[str]) -> None:
 
 def test_the_table_of_experts() -> None:
     ffn = Experts(experts=8, top_k=2, width=1)
-    for tokens, read in rows("attention", "tokens"):
+    for tokens, read in rows("experts-touched"):
         assert read == f"{ffn.touched_experts(int(tokens)):.4f}"
 
 
 def test_the_table_of_trained_mixtures() -> None:
     """A prompt of 1000 tokens, and a decode behind as many, alone and among 64."""
-    for name, total, active, *times in rows("attention", "model"):
+    for name, total, active, *times in rows("mixtures"):
         model = find_model(name.strip("`"))
         assert [total, active] == [
             f"{n / 1e9:,.1f}" for n in (model.params(), model.active_params())
@@ -104,7 +91,7 @@ def test_the_table_of_trained_mixtures() -> None:
 
 
 def test_the_table_of_low_ranks() -> None:
-    for cells in rows("memory", "tokens"):
+    for cells in rows("low-rank"):
         tokens, rank, ratio = map(number, cells)
         elements = low_rank_elements(int(tokens), 4096, int(rank))
         assert ratio == pytest.approx(tokens * 4096 / elements, abs=5e-3)
@@ -115,7 +102,7 @@ def test_the_table_of_turns() -> None:
         TurnCompression.model_validate({"method": method}).apply(ideal(LLAMA)).deployment.model
         for method in ("low-rank", "drop")
     )
-    for turn, tokens, *kept in rows("memory", "turn"):
+    for turn, tokens, *kept in rows("turns"):
         context = 512 * int(turn)
         assert tokens == f"{context:,}"
         models = (LLAMA, low, drop)
@@ -123,7 +110,7 @@ def test_the_table_of_turns() -> None:
 
 
 def test_the_table_of_streamed_weights() -> None:
-    for resident, drafts, alpha, tokens_per_s in rows("memory", "resident, GB"):
+    for resident, drafts, alpha, tokens_per_s in rows("streamed-weights"):
         kept = re.findall(r"[\d.]+", resident)
         passes_per_s = 1 / step_s(phone(float(kept[0])), 1, 100)
         per_pass = 1.0
@@ -132,7 +119,7 @@ def test_the_table_of_streamed_weights() -> None:
         assert tokens_per_s == f"{passes_per_s * per_pass:.4f}"
 
 
-def test_figures_within_the_text() -> None:
-    assert f"{token_passes(1000, 250, cached=True):,}" in PAGES["memory"]
-    assert f"{token_passes(1000, 250, cached=False):,}" in PAGES["memory"]
-    assert f"{break_even_bytes_per_s(opt_13b()) / 1e9:.1f} GB/s" in PAGES["memory"]
+def test_passes_without_a_cache_and_the_break_even_of_fetching() -> None:
+    assert token_passes(1000, 250, cached=True) == 1_249
+    assert token_passes(1000, 250, cached=False) == 281_125
+    assert f"{break_even_bytes_per_s(opt_13b()) / 1e9:.1f}" == "6.1"

@@ -6,7 +6,7 @@ import re
 import pytest
 from evidence_page import FOLDER, SECTIONS, cells, evidence_page
 
-from servetwin.sim.techniques.published_quality import published_quality
+from servetwin.sim.techniques.quality import published_quality
 from tests.benchmarks.confirmed_techniques import condensed, lines
 from tests.docs.test_examples import parse
 from tests.support.evidence import TABLES, rows

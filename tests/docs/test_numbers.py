@@ -1,55 +1,56 @@
-"""The page of number formats shows what the formats do."""
+"""The number formats in the evidence are those of the code."""
 
 import re
 
-import pytest
-
-from servetwin.sim.step_times.roofline.formats import BLOCK_FORMATS, FORMATS, KV_FORMATS
-from servetwin.sim.step_times.roofline.quantisation_noise import most_sqnr_db, sqnr_db
+from servetwin.sim.step_times.roofline.formats import (
+    BLOCK_FORMATS,
+    FORMATS,
+    KV_FORMATS,
+    most_sqnr_db,
+    sqnr_db,
+)
 from servetwin.sim.techniques.compression import (
     SemiStructuredSparsity,
 )
-from servetwin.sim.techniques.numbers import (
+from servetwin.sim.techniques.quantisation import (
     KVQuantisation,
     PhaseFormats,
 )
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from tests.support.evidence import rows
 from tests.support.number_techniques import (
     LLAMA_ON_A100,
-    PAGE,
     QUANTISATIONS,
-    TECHNIQUES,
     decodes,
-    name_of,
     prompt,
-    rows,
     seconds,
 )
 
 
-def test_the_page_has_every_format() -> None:
+def test_there_is_every_format() -> None:
     expected = [
         [f"`{f.name}`", f"{f.weight_bytes:.4g}", f.compute, f"{f.compute_share:.4g}",
          f"{f.memory_share:.2g}", str(f.activation_bits), f.activation_scales, f.calibration,
          f"{sqnr_db(f.grid):.1f}" if f.grid else "-"]
         for name, f in FORMATS.items() if name not in BLOCK_FORMATS
     ]  # fmt: skip
-    assert rows("format") == expected
+    assert rows("formats") == expected
 
 
-def test_the_page_has_every_block_of_gguf() -> None:
+def test_there_is_every_block_of_gguf() -> None:
     expected = [
         [f"`{name}`", re.search(r"GGUF: (.*) weights", f.source)[1].replace(" per ", " / "),  # type: ignore[index]  # all have it
          f"{8 * f.weight_bytes:g}", f"{sqnr_db(f.grid):.1f}" if f.grid else "-",
          f"{most_sqnr_db(8 * f.weight_bytes):.1f}"]
         for name, f in FORMATS.items() if name in BLOCK_FORMATS
     ]  # fmt: skip
-    assert rows("block") == expected
+    assert rows("gguf-blocks") == expected
 
 
-def test_the_page_has_every_format_of_keys_and_values() -> None:
-    assert [row[:2] for row in rows("KV")] == [[f"`{n}`", f"{s:g}"] for n, s in KV_FORMATS.items()]
+def test_there_is_every_format_of_keys_and_values() -> None:
+    assert [row[:2] for row in rows("kv-formats")] == [
+        [f"`{n}`", f"{s:g}"] for n, s in KV_FORMATS.items()
+    ]
 
 
 SHAPES = [
@@ -58,8 +59,8 @@ SHAPES = [
 ]
 
 
-def test_the_picture_of_the_page_is_what_the_formats_do() -> None:
-    drawn = {code: cells for code, *cells in rows("time / bf16")}
+def test_steps_by_format_are_what_the_formats_do() -> None:
+    drawn = {code: cells for code, *cells in rows("format-steps")}
     setup = Setup.of(LLAMA_ON_A100)
     expected = {
         f"`{technique.name}`": [
@@ -70,8 +71,3 @@ def test_the_picture_of_the_page_is_what_the_formats_do() -> None:
                           SemiStructuredSparsity(), KVQuantisation())
     }  # fmt: skip
     assert drawn == expected
-
-
-@pytest.mark.parametrize("technique", TECHNIQUES, ids=name_of)
-def test_every_technique_has_its_section(technique: Technique) -> None:
-    assert re.search(rf"^## {re.escape(technique.name)}$", PAGE, re.MULTILINE)

@@ -1,40 +1,28 @@
-"""The page of serving techniques counts as the code does."""
+"""The computed figures of serving in the evidence are those of the code."""
 
-import re
-
-from servetwin.sim.techniques.eager import with_eager_kernels
+from servetwin.sim.techniques.setup import with_eager_kernels
 from servetwin.sim.theory.batches import exponential_slot_efficiency
 from servetwin.sim.theory.serving import copy_on_write
+from tests.support.evidence import number, rows
 from tests.support.formulas.techniques import chunk_passes, kv_tokens_read, shared_prefix_hit_rate
-from tests.support.paths import DOCS
 from tests.support.published.frameworks import SERVERS
-from tests.support.serving_techniques import SERVING, equal_kernels, gain_over_static
-
-PAGE = (DOCS / "techniques" / "serving.md").read_text()
+from tests.support.serving_techniques import equal_kernels, gain_over_static
 
 
-def rows_under(heading: str) -> list[list[float]]:
-    """Rows of numbers in the section of that name."""
-    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    lines = re.findall(r"^\|([\d |.,%]+)\|$", section, re.MULTILINE)
-    return [[float(re.sub(r"[,% ]", "", cell)) for cell in line.split("|")] for line in lines]
+def figures(name: str) -> list[list[float]]:
+    return [[number(cell) for cell in row] for row in rows(name)]
 
 
-def test_every_serving_technique_has_its_section() -> None:
-    headings = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
-    assert {technique.name for technique in SERVING} <= set(headings)
-
-
-def test_the_page_counts_chunks_as_the_code_does() -> None:
-    rows = rows_under("chunked-prefill")
-    assert len(rows) == 3
-    for prompt, chunk, passes, read in rows:
+def test_the_table_counts_chunks_as_the_code_does() -> None:
+    chunks = figures("chunks")
+    assert len(chunks) == 3
+    for prompt, chunk, passes, read in chunks:
         whole = int(prompt), int(chunk)
         assert (chunk_passes(*whole), kv_tokens_read(*whole)) == (passes, read)
 
 
-def test_the_page_counts_hits_and_shared_blocks_as_the_code_does() -> None:
-    hits, blocks = rows_under("prefix-cache"), rows_under("copy-on-write")
+def test_the_table_counts_hits_and_shared_blocks_as_the_code_does() -> None:
+    hits, blocks = figures("prefix-hits"), figures("copy-on-write")
     assert len(hits) == len(blocks) == 3
     for requests, shared, prompt, percent in hits:
         rate = shared_prefix_hit_rate(int(requests), int(shared), int(prompt))
@@ -44,10 +32,10 @@ def test_the_page_counts_hits_and_shared_blocks_as_the_code_does() -> None:
         assert [forked.blocks, forked.unshared_blocks, forked.copies] == counts
 
 
-def test_the_page_says_what_static_batches_use() -> None:
-    rows = rows_under("dynamic-insertion")
-    assert len(rows) == 3
-    for slots, percent, gain in rows:
+def test_the_table_says_what_static_batches_use() -> None:
+    slots_used = figures("static-slots")
+    assert len(slots_used) == 3
+    for slots, percent, gain in slots_used:
         efficiency = exponential_slot_efficiency(int(slots))
         assert (f"{100 * efficiency:.1f}", f"{1 / efficiency:.2f}") == (
             f"{percent:.1f}",
@@ -55,9 +43,8 @@ def test_the_page_says_what_static_batches_use() -> None:
         )
 
 
-def test_the_page_shows_the_gains_over_plain_batches() -> None:
-    printed = re.findall(r"^\| .* answers? \| ([\d.]+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
-    assert printed == [
+def test_the_table_shows_the_gains_over_plain_batches() -> None:
+    assert [tuple(gains) for _, *gains in rows("over-static")] == [
         tuple(
             f"{gain_over_static(model, hardware, answers, plain):.1f}"
             for model, hardware in SERVERS

@@ -10,14 +10,15 @@ import pytest
 from typer.main import get_command
 
 from servetwin.app.cli import app
-from servetwin.app.reports.metric_labels import METRICS
 from servetwin.app.scenario.files.scenario_file import Limits, ScenarioFile, Server, Workload
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import scenario_record
+from servetwin.app.words import METRICS
 from servetwin.loadtest.report.records import EXTRA_COLUMNS
 from servetwin.loadtest.report.server_metrics import COLUMNS as SERVER_COLUMNS
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.presets import PRESETS
 from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.sim.core.recorder import STEP_COLUMNS, USAGE_COLUMNS
 from servetwin.sim.experiments.scenario import ClusterConfig
@@ -26,7 +27,7 @@ from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads.generators.processes import ARRIVALS
 from servetwin.workloads.readers.registry import READERS
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from tests.support.built_site import build
 from tests.support.paths import ROOT
 
@@ -88,6 +89,7 @@ def test_no_page_asks_for_anything_outside(site: Path) -> None:
         ("scenario", list(ScenarioFile.model_fields)),
         ("scenario", [*Workload.model_fields, *Server.model_fields, *Limits.model_fields]),
         ("techniques", list(TECHNIQUES)),
+        ("presets", list(PRESETS)),
         (
             "plug-ins",
             [*SCHEDULERS, *MEMORIES, *EVICTION_ORDERS, *ROUTERS, *ARRIVALS, *READERS, *TECHNIQUES],

@@ -16,7 +16,7 @@ PAGES = (
     "architecture.html",
     "glossary.html",
     "guides/own-policy.html",
-    "reference/api/sim.html",
+    "reference/python-api.html",
     "reference/command-line.html",
 )
 
@@ -72,7 +72,7 @@ def test_a_page_asks_for_nothing_outside_and_fits_a_telephone(
     [
         ("preemption", "Preemption", "preemption"),
         ("coordinated omission", "Coordinated omission", "glossary.html"),
-        ("find_capacity", "find_capacity", "reference/api/sim.html"),
+        ("find_capacity", "find_capacity", "reference/python-api.html"),
     ],
 )
 def test_the_search_finds_pages_and_leads_to_them(
@@ -131,7 +131,7 @@ def test_words_of_diagrams_fit_their_boxes_which_lead_to_pages(
 
 
 def test_a_term_leads_to_its_explanation(chromium: Chromium, site: Path) -> None:
-    with opened(chromium, site, "policies/preemption.html") as tab:
+    with opened(chromium, site, "policies/kv-memory.html") as tab:
         tab.locator("a.term", has_text="Sequence").or_(tab.locator("a.term")).first.click()
         tab.wait_for_url("**/glossary.html#*")
         anchor = tab.url.partition("#")[2]

@@ -1,6 +1,4 @@
-"""The page of step memory foretells as the code does."""
-
-import re
+"""The memory of a step in the evidence is what the code foretells."""
 
 import pytest
 
@@ -9,16 +7,12 @@ from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.memory import memory_sizes
 from servetwin.sim.step_times.roofline.server import base_policies, memory_settings
 from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepBuffers
-from tests.support.paths import DOCS
-
-PAGE = (DOCS / "techniques" / "step-memory.md").read_text()
+from tests.support.evidence import rows
 
 
-def test_the_page_foretells_the_engine_as_the_code_does() -> None:
-    rows = re.findall(r"^\| \w+ \| (\d+) \| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \|$", PAGE, re.M)
-    assert len(rows) == 4
+def test_the_table_foretells_the_engine_as_the_code_does() -> None:
     model = find_model("small")
-    for budget, *figures in rows:
+    for _, budget, *figures in rows("step-memory"):
         measured, foretold, step = (int(figure.replace(",", "")) for figure in figures)
         largest = LargestStep(int(budget), 8, 1024, draws=False)
         peak = StepBuffers(4.0, fused=False).peak(model, largest)
@@ -28,9 +22,8 @@ def test_the_page_foretells_the_engine_as_the_code_does() -> None:
         assert foretold == pytest.approx(measured, rel=0.05)
 
 
-def test_the_page_has_the_room_of_a_real_server() -> None:
+def test_the_room_of_a_real_server() -> None:
     """vLLM's own count on a card of 23.64 GiB; the formula is within 5 % of it."""
-    assert re.search(r"kept 41,408 tokens.*?the formula says 42,926", PAGE, re.S)
     card = find_hardware("rtx-4090").model_copy(update={"memory_bytes": 23.64 * 2**30})
     server = Deployment(find_model("llama-3.1-8b"), card, memory_share=0.9)
     found = memory_settings(server, base_policies(server)).kv_tokens

@@ -22,7 +22,7 @@ from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.sequence import Sequence
-from servetwin.sim.step_times.roofline.quantisation_noise import Grid, sqnr_db
+from servetwin.sim.step_times.roofline.formats import Grid, sqnr_db
 from tests.support.engine_oracle import (
     CONFIG,
     NEW_TOKENS,

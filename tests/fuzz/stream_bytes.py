@@ -140,7 +140,7 @@ def _cuttings(data: bytes) -> Iterator[list[bytes]]:
 
 def parsed(pieces: list[bytes]) -> tuple[bytes, object, bool, bool]:
     """Body and head, whether it is complete, and whether it is wrong."""
-    parser = ResponseParser("POST")
+    parser = ResponseParser()
     body = b"".join([parser.feed(piece) for piece in pieces])
     parser.end()
     return body, parser.head, parser.complete, bool(parser.error)

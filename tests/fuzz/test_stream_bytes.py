@@ -42,7 +42,7 @@ def test_the_inputs_are_of_all_kinds() -> None:
     ],
 )
 def test_an_endless_line_is_cut_off(endless: bytes) -> None:
-    parser = ResponseParser("POST")
+    parser = ResponseParser()
     parser.feed(endless)
     for _ in range(HEAD_LIMIT // 1024 + 1):
         parser.feed(b"a" * 1024)

@@ -1,7 +1,9 @@
 """A policy loaded by path that breaks an invariant is stopped with its name, step and sequence."""
 
+import pickle
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,10 +30,10 @@ from servetwin.sim.core.replica import Stalled
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import LinearStepTime
-from servetwin.workloads.errors import PluginError
+from servetwin.workloads.errors import PluginError, PolicyError
 from servetwin.workloads.request import Request
 from tests.support.checked import request
-from tests.support.command import refused
+from tests.support.command import refused, servetwin
 from tests.support.paths import SAMPLE
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
@@ -179,29 +181,37 @@ class AlwaysFull(PagedKV):
         return False
 
 
-def replay(requests: Iterable[Request] = REQUESTS, **policies: Any) -> Run:
-    scheduler = build_scheduler(PolicyConfig(**{**SMALL, **policies}))
+def replay(requests: Iterable[Request] = REQUESTS, check: bool = True, **policies: Any) -> Run:
+    scheduler = build_scheduler(PolicyConfig(**{**SMALL, **policies}), check)
     assert isinstance(scheduler, InvariantChecked)
     return simulate(requests, scheduler, ONE_SECOND)
 
 
-@pytest.mark.parametrize(
-    ("policy", "invariant", "step", "subject", "detail"),
-    [
-        (AdmitsTwice, POSITIONS, 0, "sequence 'a'", "it is in the batch twice"),
-        (EndsTwice, ONCE, 4, "sequence 'a'", "it has ended already, or never came"),
-        (TooManySequences, BUDGETS, 2, "the batch", "3 sequences, 2 allowed"),
-        (TooManyRows, BUDGETS, 4, "the batch", "9 rows, 8 allowed"),
-        (SkipsAPosition, POSITIONS, 0, "sequence 'a'", "it starts at 1, 0 positions are computed"),
-        (SamplesTooSoon, POSITIONS, 4, "sequence 'c'", "it samples before its last position"),
-        (ComputesNothing, POSITIONS, 0, "sequence 'a'", "its entry computes nothing"),
-        (EndsEarly, TOKENS, 1, "sequence 'a'", "1 out, 4 asked"),
-        (RunsTooLong, TOKENS, 9, "sequence 'b'", "4 out, 3 asked"),
-        (NeverRuns, WORK, 0, "sequence 'a'", "it waits, and 64 KV tokens are free"),
-        (ForgetsTheDone, WORK, 10, "sequence 'a'", "it waits, and 64 KV tokens are free"),
-        (NoStepAtAll, WORK, 0, "the batch", "repeatable_steps is 0"),
-    ],
-)
+BROKEN_SCHEDULERS = [
+    (AdmitsTwice, POSITIONS, 0, "sequence 'a'", "it is in the batch twice"),
+    (EndsTwice, ONCE, 4, "sequence 'a'", "it has ended already, or never came"),
+    (TooManySequences, BUDGETS, 2, "the batch", "3 sequences, 2 allowed"),
+    (TooManyRows, BUDGETS, 4, "the batch", "9 rows, 8 allowed"),
+    (SkipsAPosition, POSITIONS, 0, "sequence 'a'", "it starts at 1, 0 positions are computed"),
+    (SamplesTooSoon, POSITIONS, 4, "sequence 'c'", "it samples before its last position"),
+    (ComputesNothing, POSITIONS, 0, "sequence 'a'", "its entry computes nothing"),
+    (EndsEarly, TOKENS, 1, "sequence 'a'", "1 out, 4 asked"),
+    (RunsTooLong, TOKENS, 9, "sequence 'b'", "4 out, 3 asked"),
+    (NeverRuns, WORK, 0, "sequence 'a'", "it waits, and 64 KV tokens are free"),
+    (ForgetsTheDone, WORK, 10, "sequence 'a'", "it waits, and 64 KV tokens are free"),
+    (NoStepAtAll, WORK, 0, "the batch", "repeatable_steps is 0"),
+]
+BROKEN_MEMORIES = [
+    (ReservesTooLittle, POSITIONS, 0, "sequence 'a'", "it needs 5 positions and holds 4"),
+    (SameBlocksForAll, CONSERVED, 1, "sequence 'b'", "block 0 is in two tables"),
+    (SameRegionForAll, CONSERVED, 1, "sequence 'b'", "regions overlap"),
+    (LeaksABlock, CONSERVED, 4, "sequence 'a'", "blocks leak"),
+    (NeverReleases, CONSERVED, 4, "sequence 'a'", "blocks leak"),
+    (AlwaysFull, WORK, 0, "sequence 'a'", "it waits, and 64 KV tokens are free"),
+]
+
+
+@pytest.mark.parametrize(("policy", "invariant", "step", "subject", "detail"), BROKEN_SCHEDULERS)
 def test_a_scheduler_that_breaks_an_invariant_is_stopped(
     policy: type, invariant: str, step: int, subject: str, detail: str
 ) -> None:
@@ -215,17 +225,7 @@ def test_a_scheduler_that_breaks_an_invariant_is_stopped(
     assert detail in said
 
 
-@pytest.mark.parametrize(
-    ("policy", "invariant", "step", "subject", "detail"),
-    [
-        (ReservesTooLittle, POSITIONS, 0, "sequence 'a'", "it needs 5 positions and holds 4"),
-        (SameBlocksForAll, CONSERVED, 1, "sequence 'b'", "block 0 is in two tables"),
-        (SameRegionForAll, CONSERVED, 1, "sequence 'b'", "regions overlap"),
-        (LeaksABlock, CONSERVED, 4, "sequence 'a'", "blocks leak"),
-        (NeverReleases, CONSERVED, 4, "sequence 'a'", "blocks leak"),
-        (AlwaysFull, WORK, 0, "sequence 'a'", "it waits, and 64 KV tokens are free"),
-    ],
-)
+@pytest.mark.parametrize(("policy", "invariant", "step", "subject", "detail"), BROKEN_MEMORIES)
 def test_a_memory_that_breaks_an_invariant_is_stopped(
     policy: type, invariant: str, step: int, subject: str, detail: str
 ) -> None:
@@ -237,6 +237,67 @@ def test_a_memory_that_breaks_an_invariant_is_stopped(
         in said
     )
     assert detail in said
+
+
+@pytest.mark.parametrize(
+    ("role", "policy", "invariant"),
+    [
+        *(("batching", policy, invariant) for policy, invariant, *_ in BROKEN_SCHEDULERS),
+        *(("kv", policy, invariant) for policy, invariant, *_ in BROKEN_MEMORIES),
+    ],
+)
+def test_a_broken_policy_is_stopped_without_a_walk_at_every_call(
+    role: str, policy: type, invariant: str
+) -> None:
+    """The step may be a later one; it is named, with the invariant and the sequence."""
+    requests = [
+        request(f"{r.request_id}{n}", r.arrival_s, r.prompt_tokens, r.output_tokens)
+        for r in REQUESTS
+        for n in range(4)
+    ]
+    with pytest.raises(InvariantBroken) as caught:
+        replay(requests, check=False, **{role: policy})
+    said = str(caught.value)
+    assert re.search(rf"broke an invariant at step \d+: {re.escape(repr(invariant))}; ", said)
+    assert own(policy) in said
+
+
+def test_walks_are_rare() -> None:
+    """At the first calls, then at every 64th, and later where many sequences run."""
+    memory = Counted(PolicyConfig(kv_tokens=65_536))
+    config = PolicyConfig(batching="plain.py:Mine", max_seqs=64)
+    checked = InvariantChecked(ContinuousBatching(memory, config), config)
+    simulate([request(str(n), 0.0, 4, 400) for n in range(20)], checked, ONE_SECOND, macro=False)
+    assert memory.checks < 5 + 400 / (16 * 20) + 1
+
+
+class Counted(PagedKV):
+    """Counts the walks."""
+
+    checks = 0
+
+    def check(self, seqs: Iterable[Sequence]) -> None:
+        self.checks += 1
+        super().check(seqs)
+
+
+def test_a_class_stands_for_its_name() -> None:
+    classes: dict[str, Any] = {"batching": Correct, "kv": Counted}
+    config = replace(PolicyConfig(), **classes)
+    assert config.name == f"{own(Correct)}+{own(Counted)}"
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert type(config.as_dict()["kv"]) is str
+    scheduler = build_scheduler(config)
+    assert isinstance(scheduler, InvariantChecked)
+    assert isinstance(scheduler.memory, Counted)
+    classes = {"batching": ContinuousBatching}
+    assert PolicyConfig(**classes).batching == "continuous"
+    with pytest.raises(
+        PolicyError, match=r"kv: 3 is not possible; it must be a name, path\.py:Class"
+    ):
+        replace(PolicyConfig(), **dict[str, Any](kv=3))
+    with pytest.raises(PluginError, match=r"batching: .*: int"):
+        build_scheduler(replace(PolicyConfig(), **dict[str, Any](batching=int)))
 
 
 def test_nobody_may_be_in_a_scheduler_twice() -> None:
@@ -344,3 +405,28 @@ def test_a_scheduler_that_wakes_in_vain_is_stopped(
     monkeypatch.setattr("servetwin.sim.core.replica.MOST_WAKES_IN_VAIN", 500)
     with pytest.raises(Stalled, match=r"no progress is possible from .* request 'a' needs"):
         replay(batching=own(policy))
+
+
+@pytest.mark.parametrize("more", [(), ("stream",), ("compare", "continuous", "chunked")])
+def test_a_checked_replay_is_the_same(
+    more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks: list[Batch] = []
+    walk = InvariantChecked._walk
+
+    def counted(self: InvariantChecked, batch: Batch) -> None:
+        walks.append(batch)
+        walk(self, batch)
+
+    monkeypatch.setattr(InvariantChecked, "_walk", counted)
+    command = ("replay", *more, SAMPLE, "--limit", 20)
+    plain = servetwin(*command)
+    assert not walks
+    checked = servetwin(*command, "--check")
+    assert len(walks) > 20
+    assert _figures(checked.out) == _figures(plain.out)
+
+
+def _figures(text: str) -> list[str]:
+    """All but how long it took."""
+    return [line for line in text.splitlines() if not line.startswith("simulated ")]

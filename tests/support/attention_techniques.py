@@ -4,8 +4,7 @@ from typing import Any
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
-from servetwin.sim.catalogue.feed_forward import Dense
-from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.layers import Attention, Dense
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL, Efficiency

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from compile_core import digest
-from servetwin.app.reports.version import is_compiled
+from servetwin.app.cli import is_compiled
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import build_scheduler
 from servetwin.policies.routers.replica_loads import RouterConfig

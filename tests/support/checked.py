@@ -10,7 +10,7 @@ class CheckedScheduler(InvariantChecked):
     """The scheduler of a configuration; every invariant is checked around every call."""
 
     def __init__(self, config: PolicyConfig) -> None:
-        super().__init__(build_scheduler(config), config)
+        super().__init__(build_scheduler(config), config, every_call=True)
 
 
 def request(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.verdict import drift, load_tests, verifier
+from servetwin.app.verdict import load_tests, verifier
 from servetwin.app.verdict.forecast import Forecast, make_forecast
 from servetwin.app.verdict.power import Refutable
 from servetwin.app.verdict.verification import Plan, Verification
@@ -18,8 +18,8 @@ from servetwin.sim.experiments.decision_check import DecisionCheck
 from servetwin.sim.experiments.predict import predict_once
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile, load_profile
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.sample import sample_trace
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import limit
 from tests.support.report_runs import pretended
@@ -90,6 +90,10 @@ class FakeMachine:
         self.pulses = 0
         self._events = calibrator.events
 
+    def answer(self, endpoint: Endpoint, trace: Trace, options: LoadOptions | None = None) -> Run:
+        """Answer a load test, or a pulse, which comes at once."""
+        return self.pulse(trace, options) if options else self.test(endpoint, trace)
+
     def test(self, endpoint: Endpoint, trace: Trace) -> Run:
         """Find what a simulation finds, on a machine of another speed."""
         assert trace.notes[-1] == "as counted"
@@ -98,7 +102,7 @@ class FakeMachine:
         profile = PROFILE.scaled(self.slowness(self.tests))
         return pretended(predict_once(trace, PROFILE.policy_config(), profile, seed=self.tests))
 
-    def pulse(self, endpoint: Endpoint, trace: Trace, options: LoadOptions) -> Run:
+    def pulse(self, trace: Trace, options: LoadOptions) -> Run:
         """Find the speed of the machine."""
         assert options.lead_s < 0.1
         self.pulses += 1
@@ -112,8 +116,7 @@ def machine_of(calibrator: FakeCalibrator, monkeypatch: pytest.MonkeyPatch) -> F
     ``tests/app/verdict/test_power.py`` has it.
     """
     machine = FakeMachine(calibrator)
-    monkeypatch.setattr(load_tests, "run_load_test", machine.test)
-    monkeypatch.setattr(drift, "run_load_test", machine.pulse)
+    monkeypatch.setattr(load_tests, "run_load_test", machine.answer)
     monkeypatch.setattr(verifier, "make_forecast", same_forecast)
     monkeypatch.setattr(verifier, "refutable_change", lambda *_, **__: Refutable(0.06, None))
     return machine

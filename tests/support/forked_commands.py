@@ -29,15 +29,15 @@ LIMIT_S = 60
 """When a child is ended: far beyond what is allowed."""
 
 IMPORTS = (
-    "servetwin.sim", "servetwin.app.scenario.scenarios", "servetwin.app.reports.sweep_report",
+    "servetwin.sim", "servetwin.app.scenario.scenarios", "servetwin.app.reports.sweep",
     "servetwin.loadtest.run.client", "servetwin.workloads.readers.table",
     "servetwin.workloads.statistics.statistics", "servetwin.sim.explain.explain",
-    "servetwin.sim.step_times.tables.table_profile", "servetwin.loadtest.recorded.reading",
+    "servetwin.sim.step_times.tables.table", "servetwin.loadtest.recorded.reading",
     "servetwin.app.verdict.verification", "servetwin.app.calibration.recorded",
     "servetwin.app.reports.verdict", "servetwin.app.reports.report_folders",
-    "servetwin.app.scenario.files.sweep_file", "servetwin.app.reports.pictures.picture_file",
+    "servetwin.app.scenario.files.sweep_file", "servetwin.app.reports.html.picture_file",
     "servetwin.workloads.plugin_guard", "servetwin.workloads.readers.columns",
-    "servetwin.workloads.streams.first_requests", "pyarrow.pandas_compat",
+    "servetwin.workloads.reading", "pyarrow.pandas_compat",
 )  # fmt: skip
 """What most commands import when they need it."""
 

@@ -9,8 +9,7 @@ from typing import Any
 from servetwin.app.serving.engines import LiveEngine
 from servetwin.app.serving.simulated import SimulatedEngine
 from servetwin.app.serving.techniques import EngineSetup, plain_setup
-from servetwin.app.verdict.effects.loads import EffectLoads
-from servetwin.app.verdict.effects.sides import Side, Sides
+from servetwin.app.verdict.effects.sides import EffectLoads, Side, Sides
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.catalogue.hardware import Hardware

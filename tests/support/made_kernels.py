@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.sim.step_times.tables import kernel_library as library
+from servetwin.sim.step_times.tables import kernel_table as library
 
 
 def dense_ms(rows: int) -> float:

@@ -16,6 +16,7 @@ from servetwin.loadtest.mock.truth import Truth
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.schedule import ClockZero, build_schedule
 from servetwin.loadtest.report.records import requests_frame
+from servetwin.loadtest.run.event_loop import quiet_gc
 from servetwin.loadtest.run.worker_client import WorkerClient
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
@@ -89,7 +90,9 @@ def load_all(
             await asyncio.gather(*(it.run(zero) for it, zero in zip(clients, zeros, strict=True)))
         return clients
 
-    results = (client.result() for client in asyncio.run(every()))
+    with quiet_gc():
+        clients = asyncio.run(every())
+    results = (client.result() for client in clients)
     loaded = ((requests_frame(result.rows), result.first_messages) for result in results)
     return dict(zip(endpoints, loaded, strict=True))
 

@@ -1,6 +1,5 @@
 """Deployments, steps and the list of techniques that tests of number formats share."""
 
-import re
 from dataclasses import replace
 
 from servetwin.policies.batch import BatchShape
@@ -20,7 +19,7 @@ from servetwin.sim.techniques.compression import (
     UnstructuredPruning,
     WeightSharing,
 )
-from servetwin.sim.techniques.numbers import (
+from servetwin.sim.techniques.quantisation import (
     AWQ,
     FP8,
     GPTQ,
@@ -34,9 +33,7 @@ from servetwin.sim.techniques.numbers import (
     WeightInt8,
 )
 from servetwin.sim.techniques.technique import Technique
-from tests.support.paths import ROOT
 
-PAGE = (ROOT / "docs/techniques/numbers.md").read_text()
 A100, H100 = find_hardware("a100-80gb"), find_hardware("h100")
 LLAMA, GPT3 = find_model("llama-2-7b"), find_model("gpt-3-175b")
 LLAMA_ON_A100 = Deployment(LLAMA, A100, IDEAL, kernels=IDEAL_KERNELS)
@@ -86,8 +83,3 @@ def products(deployment: Deployment, rows: int) -> float:
     written = rows * deployment.kv_bytes_per_token() / deployment.hardware.memory_bytes_per_s
     step_s = StepCost(replace(deployment, kernels=IDEAL_KERNELS)).rows_s(rows, 0, True)
     return step_s - efficiency.overhead_s - efficiency.seconds(0.0, written)
-
-
-def rows(heading: str) -> list[list[str]]:
-    (table,) = re.findall(rf"^\| {heading} \|.*\n\|[-|: ]+\|\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]

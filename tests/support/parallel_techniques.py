@@ -4,11 +4,10 @@ from math import inf
 from typing import Any
 
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
-from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.hardware import Hardware, Link
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
-from servetwin.sim.step_times.roofline.links import Link
 from servetwin.sim.step_times.roofline.step_cost import StepCost
 from servetwin.sim.techniques.parallel import (
     ExpertParallel,

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from servetwin.app.reports.html.report import render_html
+from servetwin.app.reports.html.page import render_html
 from servetwin.app.reports.report_folders import NamedRun, find_runs
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import Run, load_run

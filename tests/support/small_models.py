@@ -5,9 +5,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.catalogue.feed_forward import Dense
 from servetwin.sim.catalogue.hardware import Hardware
-from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Mixer, Recurrence
+from servetwin.sim.catalogue.layers import Attention, Dense, LatentAttention, Mixer, Recurrence
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.step_times.roofline.deployment import (
     Deployment,

@@ -10,17 +10,20 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from servetwin.app.scenario.options.stream import StreamOptions
+from servetwin.app.scenario.options.replay import StreamOptions
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.core import flushing_recorder
+from servetwin.sim.core import recorder as flushing_recorder
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.long_runs import row_tables as row_groups
+from servetwin.sim.long_runs.partitioned_run import (
+    BLIND_NAMES,
+    DividedRun,
+    Simulated,
+    run_partitioned,
+)
+from servetwin.sim.long_runs.streamed_run import run_streamed, run_tables
 from servetwin.sim.step_times.profile import load_profile
-from servetwin.sim.streams import row_groups
-from servetwin.sim.streams.part_run import DividedRun
-from servetwin.sim.streams.partition import BLIND_NAMES
-from servetwin.sim.streams.partitioned_run import Simulated, run_partitioned
-from servetwin.sim.streams.streamed_run import run_streamed, run_tables
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.streams.streamed_trace import StreamedTrace
 from servetwin.workloads.streams.trace_file import TraceFile

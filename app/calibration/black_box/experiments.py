@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from servetwin.app.calibration.black_box.burst_sender import (
+from servetwin.app.calibration.black_box.identified_limits import IdentifiedLimits
+from servetwin.app.calibration.black_box.sender import (
     BurstRequest,
     BurstSender,
     ProbeStopped,
     RequestRejected,
 )
-from servetwin.app.calibration.black_box.identified_limits import IdentifiedLimits
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate

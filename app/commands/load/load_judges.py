@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from servetwin.app.reports.load_report import as_json, as_sent, as_text, compared, complaint
+from servetwin.app.reports.load_test import as_json, as_sent, as_text, compared, complaint
 from servetwin.app.scenario.options.common import GateOptions
 from servetwin.workloads.errors import LoadTestError
 

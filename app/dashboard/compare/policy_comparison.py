@@ -10,12 +10,12 @@ from servetwin.app.dashboard.metrics_row import ScenarioSummaries, ShownMetric, 
 from servetwin.app.dashboard.prefix_advice import CANNOT_TELL
 from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
 from servetwin.app.dashboard.scenario.url_state import query_of
-from servetwin.app.reports.tables import ends
 from servetwin.app.scenario.files.scenario_file import GENERATED, SAMPLE, ScenarioFile
+from servetwin.app.words import ends
 from servetwin.policies.presets import PRESETS
 from servetwin.sim.experiments.paired_comparison import request_differences
 from servetwin.sim.experiments.predict import Interval
-from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.metrics import duration_unit
 from servetwin.workloads.errors import ServetwinError
 
 POLICIES_KEY = "compare_policies"
@@ -30,7 +30,7 @@ _LABELS = (
 
 
 def policy_labels() -> list[str]:
-    """Return the labels to choose from; any other label of ``--compare`` can be typed."""
+    """Return the labels to choose from; any other label of ``replay compare`` can be typed."""
     return [OWN_LABEL, *_LABELS, *PRESETS]
 
 

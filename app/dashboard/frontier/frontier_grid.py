@@ -9,9 +9,9 @@ import pandas as pd
 
 from servetwin.app.dashboard.formatting import three_digits
 from servetwin.app.dashboard.jobs.scenario_grid import AXES, parse_numbers, require_few
-from servetwin.app.reports.metric_labels import METRICS
-from servetwin.sim.experiments import frontier
-from servetwin.sim.records.durations import duration_unit
+from servetwin.app.words import METRICS
+from servetwin.sim.experiments import sweep as frontier
+from servetwin.sim.records.metrics import duration_unit
 from servetwin.workloads.rows import counted
 
 Y_TITLES = {

@@ -28,7 +28,7 @@ from servetwin.app.dashboard.scenario.uploads import given_trace, result_keys
 from servetwin.app.dashboard.slo_share import WITHIN_SLO, share_input
 from servetwin.app.dashboard.widgets import bound, problems_shown
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
-from servetwin.sim.experiments import frontier
+from servetwin.sim.experiments import sweep as frontier
 from servetwin.sim.experiments.sweep import PROBLEM
 
 _JOB = "frontier"

@@ -29,8 +29,14 @@ from servetwin.app.dashboard.scenario.sidebar import current_scenario
 from servetwin.app.dashboard.scenario.uploads import result_keys, uploads
 from servetwin.app.dashboard.slo_share import share_input
 from servetwin.app.dashboard.widgets import bound, or_stop
-from servetwin.app.reports.how_many.report import HEAD_MEANINGS, HEADS, headline, table_rows
-from servetwin.app.reports.how_many.sentences import few_words, spread_sentence
+from servetwin.app.reports.how_many import (
+    HEAD_MEANINGS,
+    HEADS,
+    few_words,
+    headline,
+    spread_sentence,
+    table_rows,
+)
 from servetwin.app.scenario.answers import FEWEST, Answer, What, best
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.prices import FORM, Prices
@@ -130,7 +136,7 @@ def _candidates(base: ScenarioFile, what: What) -> tuple[float | None, list[str]
         )  # fmt: skip
     policies = policies_.multiselect(
         "Policies", policy_labels(), [OWN_LABEL], **bound("how_many_policies"),
-        accept_new_options=True, help="Choose, or type as for `replay --compare`.",
+        accept_new_options=True, help="Choose, or type as for `replay compare`.",
     )  # fmt: skip
     servers = servers_.multiselect(
         "Servers", server_names(base), [OWN_SERVER], **bound("how_many_servers"),

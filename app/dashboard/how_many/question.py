@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from servetwin.app.dashboard.how_many.search_job import Asked
-from servetwin.app.reports.metric_labels import METRICS
 from servetwin.app.scenario.answers import What
 from servetwin.app.scenario.files.scenario_file import ScenarioError, ScenarioFile
 from servetwin.app.scenario.options.distributions import think_time_of
 from servetwin.app.scenario.prices import Prices, parse_prices
+from servetwin.app.words import METRICS
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.records.metrics import LATENCIES, SLO
 

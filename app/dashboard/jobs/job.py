@@ -18,7 +18,7 @@ import streamlit as st
 
 from servetwin.app.dashboard.jobs.kept_results import RESULTS
 from servetwin.app.dashboard.jobs.process_pool import Stopped, shared_pool
-from servetwin.sim.experiments.lost_items import TRIES, LostItems, numbered
+from servetwin.sim.experiments.parallel_map import TRIES, LostItems, numbered
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from servetwin.app.dashboard.scenario.controls import CONTROLS
-from servetwin.app.reports.assets import asset_table
 from servetwin.app.scenario.files.scenario_file import ScenarioError, ScenarioFile
+from servetwin.app.words import asset_table
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.sweep import FIGURE_MEANINGS, PROBLEM, Row, figures_of
 from servetwin.workloads.errors import ServetwinError

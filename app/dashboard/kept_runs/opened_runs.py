@@ -6,12 +6,11 @@ import pandas as pd
 import streamlit as st
 
 from servetwin.app.dashboard.kept_runs.folder import child, last_change_s
-from servetwin.app.reports.html.facts import what_ran
 from servetwin.app.reports.html.tables import POINTS, described
-from servetwin.app.reports.metric_labels import METRICS
-from servetwin.app.reports.provenance import outside_warning, rests_line
 from servetwin.app.reports.report_folders import NamedRun, Trial, find_runs
+from servetwin.app.reports.run_words import outside_warning, rests_line, what_ran
 from servetwin.app.reports.tables import counts_line, error_lines
+from servetwin.app.words import METRICS
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import describe_steady
 

@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from servetwin.app.dashboard.kept_runs.folder import MOST_ZIP_BYTES, new_child
-from servetwin.app.reports.html.machine_paths import without_paths
 from servetwin.app.reports.report_folders import find_runs
+from servetwin.app.reports.run_words import without_paths
 from servetwin.sim.records.run import RunError
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import document

@@ -18,10 +18,10 @@ from servetwin.app.dashboard.scenario.sidebar import current_scenario
 from servetwin.app.dashboard.simulations import SimulatedScenario, simulate_or_stop
 from servetwin.app.dashboard.trust.trials import COMMAND, bundled, verdict_table
 from servetwin.app.dashboard.widgets import problems_shown
-from servetwin.app.reports.metric_labels import METRICS
-from servetwin.app.reports.pictures.source_line import source_line
+from servetwin.app.reports.run_words import source_line
 from servetwin.app.verdict.claims import Comparison
-from servetwin.loadtest.dialects.registry import DIALECTS
+from servetwin.app.words import METRICS
+from servetwin.loadtest.dialects.servers import DIALECTS
 from servetwin.loadtest.report.load_notes import load_warnings
 from servetwin.loadtest.report.prompt_cache import prompt_cache_warning
 from servetwin.sim.records.run import Run

@@ -11,14 +11,14 @@ from html import escape
 import streamlit as st
 
 from servetwin.app.figures import Figure, title_of
-from servetwin.app.reports.assets import asset
-from servetwin.app.reports.pictures.talk_size import (
+from servetwin.app.figures.pictures import (
     PNG_WIDTH_PX,
+    THEMES,
     Caption,
     letters_in_line,
     talk_layout,
 )
-from servetwin.app.reports.pictures.themes import THEMES
+from servetwin.app.words import asset
 
 SCRIPT = "pictures/pictures.js"
 LIBRARY = "pictures/plotly.min.js"

@@ -8,7 +8,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from servetwin.app.dashboard.pictures.picture_buttons import LIBRARY, SCRIPT
-from servetwin.app.reports.assets import asset
+from servetwin.app.words import asset
 
 _PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 _JAVASCRIPT = "text/javascript"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from servetwin.app.dashboard.simulations import SimulatedScenario
-from servetwin.app.reports.pictures.source_line import grid_line, source_line
+from servetwin.app.reports.run_words import grid_line, source_line
 from servetwin.app.scenario.files.scenario_file import GENERATED_REQUESTS, ScenarioFile
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.sim.records.run import Run

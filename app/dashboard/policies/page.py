@@ -28,14 +28,14 @@ from servetwin.app.dashboard.scenario.uploads import given_trace, result_keys
 from servetwin.app.dashboard.simulations import requests_of
 from servetwin.app.dashboard.slo_share import WITHIN_SLO, share_input
 from servetwin.app.dashboard.widgets import bound, problems_shown
-from servetwin.app.reports.metric_labels import METRICS
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
+from servetwin.app.words import METRICS
 from servetwin.sim.experiments.sweep import PROBLEM
 
 _JOB = "policies"
 _EDITOR, _SHOWN, _KEPT = "policies_editor", "policies_shown", "policies_kept"
 _HELP = (
-    "Presets, labels and settings as for `replay --compare`, joined by + or spaces: "
+    "Presets, labels and settings as for `replay compare`, joined by + or spaces: "
     "chunked+paged max_seqs=64 queue_order=sjf"
 )
 

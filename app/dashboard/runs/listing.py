@@ -9,10 +9,10 @@ from typing import Any, get_args
 import pandas as pd
 
 from servetwin.app.dashboard.kept_runs.folder import child, files_in
-from servetwin.app.reports.html.facts import what_ran_short
-from servetwin.app.reports.metric_labels import METRICS
+from servetwin.app.reports.claims import metric_name
 from servetwin.app.reports.report_folders import RUN_FILES, VERDICT, is_run
-from servetwin.app.text.claims import metric_name
+from servetwin.app.reports.run_words import what_ran_short
+from servetwin.app.words import METRICS
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.records.run import RunError, RunKind, require_saved
 from servetwin.workloads.files import document

@@ -24,11 +24,11 @@ from servetwin.app.dashboard.timeline.page import page as timeline
 from servetwin.app.dashboard.trust.trials import COMMAND, bundled
 from servetwin.app.dashboard.widgets import bound, problems_shown, uploader
 from servetwin.app.figures import looks
-from servetwin.app.reports.html.report import render_html
+from servetwin.app.reports.html.page import render_html
 from servetwin.app.reports.html.run_charts import run_charts
 from servetwin.app.reports.html.tables import POINTS
-from servetwin.app.reports.pictures.source_line import source_line
 from servetwin.app.reports.report_folders import NamedRun
+from servetwin.app.reports.run_words import source_line
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.workloads.errors import ServetwinError
 

@@ -39,7 +39,7 @@ from servetwin.app.scenario.files.scenario_file import (
     parse_scenario,
 )
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.step_times.origin import Origin
+from servetwin.sim.step_times.provenance import Origin
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads.errors import ServetwinError
 

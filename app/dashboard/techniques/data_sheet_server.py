@@ -3,10 +3,10 @@
 from dataclasses import asdict, dataclass, replace
 
 from servetwin.app.dashboard.scenario.allowed_choices import offered_technique, require_all_offered
-from servetwin.app.reports.pictures.source_line import made_by, server_name
+from servetwin.app.reports.run_words import made_by, server_name
 from servetwin.app.scenario.files.scenario_file import ScenarioFile, Server
 from servetwin.app.scenario.options.server import technique_name
-from servetwin.sim.techniques.build import build_setup, parse_efficiency
+from servetwin.sim.techniques.registry import build_setup, parse_efficiency
 from servetwin.sim.techniques.setup import Setup
 
 MODEL, HARDWARE = "llama-3-8b", "h100"

@@ -13,10 +13,9 @@ from servetwin.app.reports.techniques.quality import quality_cell
 from servetwin.app.scenario.options.server import technique_name
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.quality import quality_of
 from servetwin.sim.techniques.registry import TECHNIQUES
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 from servetwin.workloads.errors import PolicyError
 
 REPLICATIONS = 5

@@ -15,8 +15,8 @@ from servetwin.app.dashboard.techniques.server_panels import (
     tables_panel,
 )
 from servetwin.app.dashboard.widgets import bound, or_stop
-from servetwin.app.reports.origins import origin_words
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
+from servetwin.app.words import origin_words
 from servetwin.sim.step_times.roofline.server import RooflineServer
 
 _PANELS = {

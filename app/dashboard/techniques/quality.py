@@ -17,9 +17,9 @@ from servetwin.app.reports.techniques.quality import (
     quality_source,
 )
 from servetwin.sim.techniques.effects import Effect
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.quality import Quality, parse_own_qualities, quality_of
 from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Experiment
 
 COLUMNS = {"technique": "technique", "quality": "quality", "throughput": "throughput, %",
            "front": "on the front", "known": "how it is known"}  # fmt: skip
@@ -58,7 +58,7 @@ def quality_table(
 
 
 def quality_points(judged: Mapping[str, Judged]) -> pd.DataFrame:
-    """Return the points of ``app.figures.quality``: those that can be compared."""
+    """Return the points of ``app.figures.techniques``: those that can be compared."""
     columns = ["technique", "metric", "throughput_percent", "loss_percent", "on_front",
                "is_other_model", "source"]  # fmt: skip
     fronts = on_front(list(judged.values()))

@@ -28,7 +28,7 @@ def breakdowns(
 
 
 def operators_frame(steps: Mapping[str, breakdown.Breakdown]) -> pd.DataFrame:
-    """Return a row per phase and operator for ``app.figures.roofline``, and one of the overhead."""
+    """Return a row per phase and operator for ``app.figures.techniques``, and the overhead."""
     return pd.DataFrame([row for phase, step in steps.items() for row in _rows(phase, step)])
 
 

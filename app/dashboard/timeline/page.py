@@ -20,8 +20,8 @@ from servetwin.app.dashboard.timeline import visible_requests as visible
 from servetwin.app.dashboard.timeline.request_explanation import draw_explanation, slowest_table
 from servetwin.app.dashboard.timeline.timeline_run import TimelineRun, from_folder, from_simulation
 from servetwin.app.dashboard.widgets import bound, problems_shown
-from servetwin.app.figures.batches import MOST_BATCHES
-from servetwin.app.reports.pictures.source_line import source_line
+from servetwin.app.figures.timeline import MOST_BATCHES
+from servetwin.app.reports.run_words import source_line
 from servetwin.sim.explain.explain import Explanation
 from servetwin.workloads.errors import ServetwinError
 

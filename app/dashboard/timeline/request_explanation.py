@@ -8,11 +8,10 @@ import streamlit as st
 from servetwin.app import figures
 from servetwin.app.dashboard.charts import chart
 from servetwin.app.dashboard.formatting import escaped
-from servetwin.app.reports.assets import asset_table
 from servetwin.app.reports.explanation import neighbour_lines, verdict
-from servetwin.app.reports.metric_labels import METRICS
+from servetwin.app.words import METRICS, asset_table
 from servetwin.sim.explain.explain import Explanation
-from servetwin.sim.records.durations import duration_unit
+from servetwin.sim.records.metrics import duration_unit
 
 _STEPS: dict[str, str] = asset_table("words.yaml")["steps"]
 

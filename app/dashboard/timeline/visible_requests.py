@@ -8,7 +8,7 @@ import pandas as pd
 
 from servetwin.app.dashboard.timeline.timeline_run import TimelineRun
 from servetwin.app.figures import TimelineData
-from servetwin.app.figures.sampling import evenly
+from servetwin.app.figures.canvas import evenly
 
 MOST_LINES = 120
 _ARRIVALS = 60

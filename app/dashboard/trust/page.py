@@ -26,17 +26,15 @@ from servetwin.app.dashboard.trust.real_gpus import (
     real_gpus,
     shown_metric,
 )
-from servetwin.app.reports.html.error_rows import error_rows
-from servetwin.app.reports.metric_labels import METRICS
-from servetwin.app.reports.origins import origin_sentences
-from servetwin.app.reports.pictures.source_line import made_by, source_line
-from servetwin.app.reports.provenance import outside_warning
+from servetwin.app.reports.claims import verdict_in_words
+from servetwin.app.reports.html.tables import error_rows
 from servetwin.app.reports.report_folders import Trial
+from servetwin.app.reports.run_words import made_by, outside_warning, source_line
 from servetwin.app.reports.tables import capacity_line, judged_line
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
-from servetwin.app.text.claims import verdict_in_words
 from servetwin.app.verdict.claims import Comparison
 from servetwin.app.verdict.intervals import CONFIDENCE
+from servetwin.app.words import METRICS, origin_sentences
 from servetwin.sim.records.steady_part import STEADY_PART
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.errors import ServetwinError

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.step_times.origin import Origin
 from servetwin.sim.step_times.profile import Profile, StepTimeFit
-from servetwin.sim.step_times.provenance import MeasuredRange
+from servetwin.sim.step_times.provenance import MeasuredRange, Origin
 
 _POINTS = 60
 _BEYOND = 1.5

@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.reports.assets import asset_table
-from servetwin.app.reports.metric_labels import METRICS, Metric
+from servetwin.app.words import METRICS, Metric, asset_table
 
 FILE = Path(__file__).with_suffix(".json")
 """Written by ``python -m tests.benchmarks.real_gpus --write``: means and p90s, no requests."""

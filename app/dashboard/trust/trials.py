@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from servetwin.app.reports.html.error_rows import percents
-from servetwin.app.reports.metric_labels import METRICS
+from servetwin.app.reports.claims import metric_name, predicted_figures
+from servetwin.app.reports.html.tables import percents
 from servetwin.app.reports.report_folders import NamedRun, Trial, find_runs
-from servetwin.app.text.claims import metric_name, predicted_figures
 from servetwin.app.verdict.claims import MetricComparison, Outcome
+from servetwin.app.words import METRICS
 from servetwin.workloads.errors import ServetwinError
 
 EXAMPLE = Path(__file__).parent / "example"

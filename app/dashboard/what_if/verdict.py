@@ -7,20 +7,18 @@ import pandas as pd
 
 from servetwin.app.dashboard.prefix_advice import prefix_advice
 from servetwin.app.dashboard.simulations import SimulatedScenario
-from servetwin.app.reports.assets import asset_table
-from servetwin.app.reports.metric_labels import RESOURCES
-from servetwin.app.reports.tables import ends
+from servetwin.app.words import RESOURCES, asset_table, ends
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.predict import Interval
-from servetwin.sim.explain.bottleneck import Bottleneck, find_bottleneck
-from servetwin.sim.explain.limiting_resource import (
+from servetwin.sim.explain.bottleneck import (
     WAIT_WORTH_NAMING,
+    Bottleneck,
     Limiting,
+    QueueCause,
+    find_bottleneck,
     limiting_resource,
 )
-from servetwin.sim.explain.queue_cause import QueueCause
-from servetwin.sim.records.durations import duration
-from servetwin.sim.records.metrics import LATENCIES, SLO
+from servetwin.sim.records.metrics import LATENCIES, SLO, duration
 
 _WORTH_NAMING = 0.001
 _ALWAYS = 0.9

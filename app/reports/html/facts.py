@@ -1,27 +1,33 @@
-"""What a run was, in words: what ran, how it ended, and what it rests on."""
+"""What runs were, for a page: what ran, how it ended, what its figures rest on, and doubts."""
 
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from servetwin.app.figures import Look
-from servetwin.app.reports.html.elements import Child, element
-from servetwin.app.reports.html.machine_paths import without_paths
-from servetwin.app.reports.metric_labels import slo_words
-from servetwin.app.reports.provenance import outside_warning, rests_line
 from servetwin.app.reports.report_folders import NamedRun
+from servetwin.app.reports.run_words import outside_warning, rests_line, what_ran, without_paths
+from servetwin.app.reports.table import Cell, Content
 from servetwin.app.reports.tables import counts_line, error_lines
-from servetwin.app.reports.trial_words import recorded_words
+from servetwin.app.words import slo_words
 from servetwin.loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
 from servetwin.loadtest.report.records import outage_lines
 from servetwin.sim.records.metrics import SLO
-from servetwin.sim.records.run import Run, RunKind
+from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import describe_steady
 
 _DELIVERED = "client ok"
 
 
-def facts(named: NamedRun, look: Look) -> ET.Element:
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A run under its name and colour; a line that is a ``Cell`` is good or bad news."""
+
+    name: str
+    colour: str
+    lines: list[Content]
+
+
+def facts(named: NamedRun, colour: str) -> Facts:
     """Return what a run was: what ran, how it ended, and what its figures rest on."""
     run = named.run
     summary = run.summary()
@@ -29,17 +35,11 @@ def facts(named: NamedRun, look: Look) -> ET.Element:
         what_ran(run),
         counts_line(summary["requests"]),
         *error_lines(map(without_paths, run.requests["error"].dropna())),
-        *(_rests(summary) if run.kind == "simulation" else _delivered(summary)),
+        *(_delivered(summary) if run.kind == "loadtest" else _provenance(summary)),
         *_prompts(run),
         describe_steady(summary["steady"]),
     ]
-    parts = [element("div", line) if isinstance(line, str) else line for line in lines]
-    return element("section", element("h3", swatch(look), named.name), *parts)
-
-
-def swatch(look: Look) -> ET.Element:
-    """Return the colour of a run beside its name."""
-    return element("span", "\u25a0 ", style=f"color:{look.colour}", aria_hidden="true")
+    return Facts(named.name, colour, lines)
 
 
 def slo_line(runs: Sequence[NamedRun], slo: SLO) -> str:
@@ -66,47 +66,24 @@ def about(runs: Sequence[NamedRun]) -> str:
     return f"{len(runs)} runs, {requests} requests each, of {', '.join(traces)}"
 
 
-def what_ran_short(kind: RunKind, scenario: Mapping[str, Any]) -> str:
-    """Return ``simulation of continuous+paged``, ``load test of MODEL``, ``recorded by TOOL``."""
-    if tool := scenario.get("recorded_by"):
-        return f"recorded by {tool}"
-    if kind == "loadtest":
-        return f"load test of {scenario.get('endpoint', {}).get('model', 'an endpoint')}"
-    policies = scenario.get("policies", {})
-    names = [str(policies[key]) for key in ("batching", "kv") if key in policies]
-    prefix = ["prefix"] if policies.get("prefix_cache") else []
-    return f"simulation of {'+'.join([*names, *prefix]) or 'a server'}"
+def doubts(run: Run) -> list[str]:
+    """Return why the figures of a run cannot be taken as they stand."""
+    summary = run.summary()
+    provenance = summary.get("provenance")
+    outside = outside_warning(provenance, widened=False) if provenance else None
+    undelivered = _undelivered(summary.get("delivered", {})) if run.kind == "loadtest" else ()
+    return [*filter(None, [outside]), *undelivered]
 
 
-def what_ran(run: Run) -> str:
-    """Return the server and the requests of a run, in words."""
-    if "recorded_by" in run.scenario:
-        return recorded_words(run)
-    scenario, ran = run.scenario, what_ran_short(run.kind, run.scenario)
-    trace = f"{len(run.requests)} requests of {scenario.get('trace', 'an unnamed trace')}"
-    if run.kind == "loadtest":
-        return f"{ran} at {scenario.get('endpoint', {}).get('base_url')}: {trace}"
-    return f"{ran} on {_server(scenario)}: {trace}; seed {scenario.get('seed', 0)}"
-
-
-def _server(scenario: Mapping[str, Any]) -> str:
-    if model := scenario.get("model"):
-        techniques, without = scenario.get("techniques") or (), scenario.get("without") or ()
-        named = " with ".join([f"{model} on {scenario.get('hardware')}", *techniques])
-        return " without ".join([named, *without])
-    profiles = scenario.get("profile", "an unnamed profile")
-    return ", ".join(profiles) if isinstance(profiles, list) else str(profiles)
-
-
-def _rests(summary: Mapping[str, Any]) -> Iterator[Child]:
+def _provenance(summary: Mapping[str, Any]) -> Iterator[Content]:
     if provenance := summary.get("provenance"):
         yield rests_line(provenance)
         if warning := outside_warning(provenance, widened=False):
-            yield element("div", warning, class_="bad")
+            yield Cell(warning, css="bad")
 
 
-def _delivered(summary: Mapping[str, Any]) -> Iterator[Child]:
-    """Return whether the load was delivered: without that, no figure of a load test can be read."""
+def _delivered(summary: Mapping[str, Any]) -> Iterator[Content]:
+    """Yield whether the load was delivered: without that, no figure of a load test can be read."""
     delivery = summary.get("delivered", {})
     lag_s, offered, sent = (delivery.get(k) for k in ("lag_p99_s", "offered_per_s", "sent_per_s"))
     yield (
@@ -115,28 +92,15 @@ def _delivered(summary: Mapping[str, Any]) -> Iterator[Child]:
         f"CPU {delivery.get('client_cpu_share', 0.0):.0%}"
     )
     if delivery.get("verdict") == _DELIVERED:
-        yield element("div", _DELIVERED, class_="good")
-    for line in _undelivered(delivery):
-        yield element("div", line, class_="bad")
-
-
-def doubts(run: Run) -> list[str]:
-    """Return why the figures of a run cannot be taken as they stand."""
-    summary = run.summary()
-    provenance = summary.get("provenance")
-    outside = outside_warning(provenance, widened=False) if provenance else None
-    measured = run.kind == "loadtest"
-    return [
-        *filter(None, [outside]),
-        *(_undelivered(summary.get("delivered", {})) if measured else ()),
-    ]
+        yield Cell(_DELIVERED, css="good")
+    yield from (Cell(line, css="bad") for line in _undelivered(delivery))
 
 
 def _undelivered(delivery: Mapping[str, Any]) -> Iterator[str]:
-    """Return what was wrong with the client, the answers or the connection of a load test."""
+    """Yield what was wrong with the client, the answers or the connection of a load test."""
     if (verdict := delivery.get("verdict", "unknown")) != _DELIVERED:
         limits = "; ".join(delivery.get("limited_by", ()))
-        because = f": the latencies hold the client's own ({limits})" if limits else ""
+        because = f": latencies include delays of the client ({limits})" if limits else ""
         yield f"{verdict}{because}"
     yield from delivery.get("token_doubts", ())
     yield from outage_lines(delivery.get("outages", []))
@@ -144,13 +108,12 @@ def _undelivered(delivery: Mapping[str, Any]) -> Iterator[str]:
         yield f"stopped early: {stopped}"
 
 
-def _prompts(run: Run) -> Iterator[Child]:
-    """Return what the server's prefix cache knew of the prompts."""
-    found = run.extra.get("prompt_cache")
-    if found:
-        yield prompt_cache_line(found, run.meta["prompt_salt"])
-        if warning := prompt_cache_warning(found):
-            yield element("div", warning, class_="bad")
+def _prompts(run: Run) -> Iterator[Content]:
+    """Yield how many prompt tokens the server's prefix cache already had."""
+    if cache := run.extra.get("prompt_cache"):
+        yield prompt_cache_line(cache, run.meta["prompt_salt"])
+        if warning := prompt_cache_warning(cache):
+            yield Cell(warning, css="bad")
 
 
 def _rate(per_s: float | None) -> str:

@@ -1,28 +1,30 @@
-"""The first screen of a report: the verdict as a card, its table, and the chart of both sides."""
+"""The first screen of a report: the verdict or the headline as a card, its table, its charts."""
 
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
 from servetwin.app import figures
+from servetwin.app.figures.load_curves import level_curves
 from servetwin.app.figures.palette import Looks
-from servetwin.app.reports.html.charts import Charts
-from servetwin.app.reports.html.elements import Child, card, element, folded
-from servetwin.app.reports.html.error_rows import error_rows
+from servetwin.app.reports.claims import verdict_in_words
+from servetwin.app.reports.html.charts import Chart, Charts
 from servetwin.app.reports.html.facts import doubts, slo_line
 from servetwin.app.reports.html.tables import (
     OUTCOME_CLASSES,
+    error_rows,
     figures_table,
     judged_table,
-    number,
     runs_table,
 )
-from servetwin.app.reports.metric_labels import METRICS
+from servetwin.app.reports.level_sweep import knee_sentences, sweep_table
 from servetwin.app.reports.report_folders import NamedRun, Trial, same_load
-from servetwin.app.text.claims import verdict_in_words
+from servetwin.app.reports.table import Table
 from servetwin.app.verdict.claims import Comparison, Outcome, worst
+from servetwin.app.words import METRICS, number
+from servetwin.loadtest.sweep.sweep import Sweep
 from servetwin.sim.records.metrics import SLO
 
 MOST_TRIALS = 3
@@ -34,72 +36,111 @@ _TITLES: Mapping[Outcome, str] = {
 }
 _SEVERITY: tuple[Outcome, ...] = ("holds", "cannot tell", "refuted")
 _SHOWN_QUANTILE = "p90"
+_PRINTED_CURVES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A statement: of which kind it is, in words, what explains it, and what puts it in doubt."""
+
+    kind: str
+    title: str
+    css: str
+    lines: Sequence[str] = ()
+    doubts: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A card with its table and charts; ``folded`` is the rest of the table."""
+
+    card: Card
+    table: Table
+    charts: Sequence[Chart]
+    folded: Table | None = None
+    folded_title: str = ""
 
 
 def judged_screen(
-    trials: Sequence[Trial], said: Sequence[Child], looks: Looks, charts: Charts
-) -> Iterator[ET.Element]:
-    """Yield the verdict on predictions: card, predicted and measured, and the chart of both.
-
-    ``said`` joins the card.
-    """
+    trials: Sequence[Trial],
+    runs: Sequence[NamedRun],
+    slo: SLO | None,
+    looks: Looks,
+    charts: Charts,
+) -> Screen:
+    """Return the verdict on predictions, predicted and measured figures, and a chart of both."""
     first = sorted(trials, key=lambda trial: -_SEVERITY.index(_outcome(trial)))
-    yield _verdict_card(trials, said)
-    yield judged_table(first[:MOST_TRIALS])
-    if rest := first[MOST_TRIALS:]:
-        yield folded(f"{len(rest)} more", judged_table(rest))
-    decisive = first[0]
-    yield element(
-        "div",
-        charts.place(
-            f"TTFT, predicted and measured{_of(decisive, trials)}", _both(decisive, looks)
-        ),
-        charts.place("Error of the prediction, and its limit", _errors(first[:MOST_TRIALS])),
-        class_="charts",
+    decisive, rest = first[0], first[MOST_TRIALS:]
+    both = {one.name: one.run.requests for one in (decisive.predicted, *decisive.measured)}
+    of = f": {decisive.name}" if len(trials) > 1 else ""
+    latency = figures.latency_cdf(both, "ttft_s", looks)
+    return Screen(
+        _verdict_card(trials, [slo_line(runs, slo)] if slo else []),
+        judged_table(first[:MOST_TRIALS]),
+        [
+            charts.place(f"TTFT, predicted and measured{of}", latency),
+            charts.place("Error of the prediction, and its limit", _errors(first[:MOST_TRIALS])),
+        ],
+        judged_table(rest) if rest else None,
+        f"{len(rest)} more",
     )
 
 
-def plain_screen(runs: Sequence[NamedRun], looks: Looks, slo: SLO | None) -> Iterator[ET.Element]:
-    """Yield the figures of runs that nothing judges, which of several is best, and their doubts."""
-    said: list[Child] = [slo_line(runs, slo)] if slo else []
-    doubtful = [*_doubts(runs)]
+def plain_screen(
+    runs: Sequence[NamedRun], slo: SLO | None, looks: Looks, charts: Sequence[Chart]
+) -> Screen:
+    """Return the figures of runs without a verdict, which of several is best, and their doubts."""
+    lines = [slo_line(runs, slo)] if slo else []
+    doubtful = list(_doubts(runs))
     if len(runs) == 1:
         kind = "Measured" if runs[0].run.kind == "loadtest" else "Predicted"
-        title = _figures_in_words(runs[0])
+        title, table = _figures_in_words(runs[0]), figures_table(runs[0], slo)
     else:
-        kind, title = "Compared", _best_in_words(runs)
-        said += _different_load(runs)
-    yield card(kind, title, "unsure" if doubtful else "quiet", *said, *doubtful)
-    yield figures_table(runs[0], slo) if len(runs) == 1 else runs_table(runs, looks, slo)
+        kind, title, table = "Compared", _best_in_words(runs), runs_table(runs, looks, slo)
+        lines += _different_load(runs)
+    return Screen(
+        Card(kind, title, "unsure" if doubtful else "quiet", lines, doubtful), table, charts
+    )
 
 
-def _doubts(runs: Sequence[NamedRun]) -> Iterator[ET.Element]:
+def sweep_screen(name: str, sweep: Sweep, charts: Charts) -> Screen:
+    """Return the knee of a sweep over load levels, its table and curves."""
+    drawn = [
+        charts.place(title, figure, printed=place < _PRINTED_CURVES)
+        for place, (title, figure) in enumerate(level_curves(sweep))
+    ]
+    first, *lines = [*knee_sentences(sweep), f"ended: {sweep.ended or 'not yet'}"]
+    title = first[:1].upper() + first[1:]
+    card = Card(f"Sweep over load levels: {name}", title, "quiet", lines)
+    return Screen(card, sweep_table(sweep), drawn)
+
+
+def _doubts(runs: Sequence[NamedRun]) -> Iterator[str]:
     for named in runs:
         name = f"{named.name}: " if len(runs) > 1 else ""
-        yield from (element("p", f"{name}{said}", class_="bad") for said in doubts(named.run))
+        yield from (f"{name}{doubt}" for doubt in doubts(named.run))
 
 
-def _verdict_card(trials: Sequence[Trial], more: Sequence[Child]) -> ET.Element:
+def _verdict_card(trials: Sequence[Trial], more: Sequence[str]) -> Card:
     outcome = worst(map(_outcome, trials))
-    judged = [one for trial in trials for one in _comparisons(trial)]
-    said = [
-        f"{name}: {in_words(trial, found)}" if len(judged) > 1 else _because(in_words(trial, found))
-        for name, trial, found in judged
+    claims = [claim for trial in trials for claim in _comparisons(trial)]
+    lines = [
+        f"{name}: {words}" if len(claims) > 1 else _because(words)
+        for name, words in ((name, _in_words(trial, of)) for name, trial, of in claims)
     ]
-    return card("Verdict", _TITLES[outcome], OUTCOME_CLASSES[outcome], *said, *more)
+    return Card("Verdict", _TITLES[outcome], OUTCOME_CLASSES[outcome], [*lines, *more])
 
 
-def in_words(trial: Trial, found: Comparison) -> str:
-    """Return a verdict in words."""
-    return " ".join(verdict_in_words(found, trial.noun))
+def _in_words(trial: Trial, comparison: Comparison) -> str:
+    return " ".join(verdict_in_words(comparison, trial.noun))
 
 
-def _because(said: str) -> str:
+def _because(verdict: str) -> str:
     """Return the reasons of a verdict without the verdict itself, which is the title."""
     return re.sub(
         r"(?:The prediction holds|The prediction is REFUTED|Cannot tell): (\w)",
-        lambda found: found[1].upper(),
-        said,
+        lambda match: match[1].upper(),
+        verdict,
     )
 
 
@@ -110,23 +151,14 @@ def _comparisons(trial: Trial) -> Iterator[tuple[str, Trial, Comparison]]:
 
 
 def _outcome(trial: Trial) -> Outcome:
-    return worst(found.outcome for _, _, found in _comparisons(trial))
-
-
-def _of(decisive: Trial, trials: Sequence[Trial]) -> str:
-    return f": {decisive.name}" if len(trials) > 1 else ""
-
-
-def _both(trial: Trial, looks: Looks) -> figures.Figure:
-    runs = (trial.predicted, *trial.measured)
-    return figures.latency_cdf({one.name: one.run.requests for one in runs}, "ttft_s", looks)
+    return worst(comparison.outcome for _, _, comparison in _comparisons(trial))
 
 
 def _errors(trials: Sequence[Trial]) -> figures.Figure:
     """Draw the error of each judged metric; of several trials, under the name of each."""
     frames = []
     for trial in trials:
-        rows = [row for _, _, found in _comparisons(trial) for row in found.metrics if row.limit]
+        rows = [row for _, _, of in _comparisons(trial) for row in of.metrics if row.limit]
         frame = error_rows(rows)
         if len(trials) > 1:
             frame["metric"] = frame["metric"] + f", {trial.name}"
@@ -137,25 +169,22 @@ def _errors(trials: Sequence[Trial]) -> figures.Figure:
 def _figures_in_words(named: NamedRun) -> str:
     """Return ``TTFT p90 708 ms, TPOT p90 98.3 ms, 135 tokens/s``."""
     summary = named.run.summary()
-    said = []
+    latencies = []
     for name in ("ttft_s", "tpot_s"):
         value = summary[name][_SHOWN_QUANTILE]
         metric = METRICS[name].fitting([value])
         if value is not None:
             shown = number(value, metric.factor)
-            said.append(f"{metric.label} {_SHOWN_QUANTILE} {shown} {metric.unit}")
+            latencies.append(f"{metric.label} {_SHOWN_QUANTILE} {shown} {metric.unit}")
     tokens_per_s = number(summary["output_throughput_tokens_per_s"], 1.0)
-    return ", ".join([*said, f"{tokens_per_s} output tokens/s"])
+    return ", ".join([*latencies, f"{tokens_per_s} output tokens/s"])
 
 
 def _best_in_words(runs: Sequence[NamedRun]) -> str:
-    """Return which run has the shortest TTFT and which the highest throughput."""
-    summaries = {named.name: named.run.summary() for named in runs}
-    ttfts = {
-        name: value
-        for name, of in summaries.items()
-        if (value := of["ttft_s"][_SHOWN_QUANTILE]) is not None
-    }
+    """Return which run has the shortest TTFT and which the longest."""
+    summaries = ((named.name, named.run.summary()) for named in runs)
+    ttfts = {name: of["ttft_s"][_SHOWN_QUANTILE] for name, of in summaries}
+    ttfts = {name: ttft_s for name, ttft_s in ttfts.items() if ttft_s is not None}
     if not ttfts:
         return "No request finished"
     metric = METRICS["ttft_s"].fitting(ttfts.values())
@@ -169,11 +198,11 @@ def _best_in_words(runs: Sequence[NamedRun]) -> str:
     )
 
 
-def _different_load(runs: Sequence[NamedRun]) -> Iterator[Child]:
+def _different_load(runs: Sequence[NamedRun]) -> Iterator[str]:
     first, *others = runs
     other = [named.name for named in others if not same_load(first.run, named.run)]
     if other:
         yield (
-            f"Not the same requests at the same times as {first.name}: {', '.join(other)}; their "
-            "figures differ by the load too."
+            f"Different requests or arrival times than {first.name}: {', '.join(other)}; part of "
+            "the difference comes from the load."
         )

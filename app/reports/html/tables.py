@@ -1,17 +1,17 @@
-"""The tables of a report, as the terminal prints them, with definitions one hover away."""
+"""The tables of a report, with definitions one hover away, and errors as rows of a frame."""
 
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from servetwin.app.figures import Look, gaps_s
-from servetwin.app.reports.html.elements import Child, defined, element, table
-from servetwin.app.reports.html.facts import swatch
-from servetwin.app.reports.metric_labels import METRICS, Metric
+from servetwin.app.reports.claims import metric_name, predicted_figures
 from servetwin.app.reports.report_folders import NamedRun, Trial
-from servetwin.app.text.claims import metric_name, predicted_figures
+from servetwin.app.reports.table import Cell, Content, Table
 from servetwin.app.verdict.claims import Comparison, MetricComparison
 from servetwin.app.verdict.intervals import CONFIDENCE
+from servetwin.app.words import METRICS, Metric, number
 from servetwin.sim.records.metrics import LATENCIES, SLO, describe
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN
@@ -32,26 +32,26 @@ _COMPARED = ("metric", "predicted", "measured", "error", "limit", "")
 OUTCOME_CLASSES = {"holds": "good", "refuted": "bad", "cannot tell": "unsure", None: "quiet"}
 
 
-def figures_table(named: NamedRun, slo: SLO | None) -> ET.Element:
+def figures_table(named: NamedRun, slo: SLO | None) -> Table:
     """Return the main figures of one run: a row per latency, then the totals."""
     summary = named.run.summary(slo)
-    rows: list[list[Child]] = []
+    rows: list[list[Content]] = []
     for name in LATENCIES:
         shown = _shown(name, [summary])
         cells = (_headline(summary, name, point, shown.factor) for point in _HEADLINE)
-        rows.append([defined(shown.title, shown.definition), *cells])
+        rows.append([Cell(shown.title, shown.definition), *cells])
     for name in _totals(slo):
         value = number(summary[name], METRICS[name].factor)
         rows.append([_metric(name), value, *[""] * (len(_HEADLINE) - 1)])
-    return table(["metric", *_HEADLINE], rows, _marks([summary]))
+    return Table(["metric", *_HEADLINE], rows, _marks([summary]))
 
 
-def runs_table(runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO | None) -> ET.Element:
+def runs_table(runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO | None) -> Table:
     """Return the main figures of several runs: a row for each."""
     summaries = {named.name: named.run.summary(slo) for named in runs}
     shown = {name: _shown(name, list(summaries.values())) for name in LATENCIES[:2]}
     columns = [(name, point) for name in shown for point in _HEADLINE if point != "p50"]
-    rows: list[list[Child]] = [
+    rows: list[list[Content]] = [
         [
             _run_name(run, looks),
             *(_headline(summary, name, point, shown[name].factor) for name, point in columns),
@@ -60,8 +60,8 @@ def runs_table(runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO | N
         for run, summary in summaries.items()
     ]
     heads = [f"{shown[name].title} {point}" for name, point in columns]
-    head: list[Child] = ["run", *heads, *map(_metric, _totals(slo))]
-    return table(head, rows, _marks(list(summaries.values())))
+    head: list[Content] = ["run", *heads, *map(_metric, _totals(slo))]
+    return Table(head, rows, _marks(list(summaries.values())))
 
 
 def _totals(slo: SLO | None) -> list[str]:
@@ -80,22 +80,22 @@ def _headline(summary: Mapping[str, Any], metric: str, point: str, factor: float
     return _with_range(shown, (spread["p5"], spread["p95"]), factor) if spread else shown
 
 
-def _marks(summaries: Sequence[Mapping[str, Any]]) -> str | None:
+def _marks(summaries: Sequence[Mapping[str, Any]]) -> str:
     """Return what brackets and stars mean, where there are any."""
-    said = []
+    notes = []
     if any("intervals" in summary for summary in summaries):
-        said.append("in brackets: what nine of ten replications lie between")
+        notes.append("in brackets: what nine of ten replications lie between")
     if any(0 < summary["ttft_s"]["count"] < _FIRM_P99 for summary in summaries):
-        said.append(_SOFT)
-    return "; ".join(said) or None
+        notes.append(_SOFT)
+    return "; ".join(notes)
 
 
-def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> ET.Element:
+def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> Table:
     """Return a row per metric, run and part of the run: count, mean, percentiles, maximum."""
     of_runs = {named.name: described(named.run) for named in runs}
-    rows: list[list[Child]] = [
+    rows: list[list[Content]] = [
         [
-            defined(shown.title, shown.definition),
+            Cell(shown.title, shown.definition),
             _run_name(name, looks),
             part,
             str(figures[metric]["count"]),
@@ -107,8 +107,8 @@ def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> ET.Ele
         if metric in figures
     ]
     note = f"{_SOFT}; finished requests only"
-    head: list[Child] = ["metric", element("span", "run", class_="name"), "part", "count", *POINTS]
-    return table(head, rows, note)
+    head: list[Content] = ["metric", Cell("run", css="name"), "part", "count", *POINTS]
+    return Table(head, rows, note)
 
 
 def _in_one_unit(
@@ -122,13 +122,11 @@ def _in_one_unit(
     }
 
 
-def totals_table(
-    runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO | None
-) -> ET.Element:
+def totals_table(runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO | None) -> Table:
     """Return throughput, goodput, prefix hits and preemptions: a column per run."""
     summaries = [named.run.summary(slo) for named in runs]
     steady = [summary["steady"] for summary in summaries]
-    rows: list[list[Child]] = [
+    rows: list[list[Content]] = [
         [
             _metric(metric),
             part,
@@ -139,22 +137,22 @@ def totals_table(
         if metric in of_part[0]
     ]
     names = [_run_name(named.name, looks) for named in runs]
-    return table(["", "part", *names], rows)
+    return Table(["", "part", *names], rows)
 
 
-def comparison_table(found: Comparison, caption: str | None = None) -> ET.Element:
+def comparison_table(found: Comparison, caption: str = "") -> Table:
     """Return predicted, measured and error with their intervals, limit and verdict.
 
     Without a ``caption``, it explains the error.
     """
-    rows = ([*_compared(row)] for row in found.metrics)
-    return table(_COMPARED, rows, caption or _explained(found.repeats))
+    rows = [[*_compared(row)] for row in found.metrics]
+    return Table(_COMPARED, rows, caption or _explained(found.repeats))
 
 
-def judged_table(trials: Sequence[Trial]) -> ET.Element:
+def judged_table(trials: Sequence[Trial]) -> Table:
     """Return what trials judge, under the name of each if they are several."""
     head, *others = _COMPARED
-    rows: list[list[Child]] = []
+    rows: list[list[Content]] = []
     for trial in trials:
         measured = (*(trial.capacity.metrics if trial.capacity else ()), *trial.comparison.metrics)
         for row in measured:
@@ -162,9 +160,9 @@ def judged_table(trials: Sequence[Trial]) -> ET.Element:
             if len(trials) == 1:
                 rows.append([metric, *cells])
             elif row.limit is not None:
-                rows.append([metric, element("span", trial.name, class_="name"), *cells])
-    of = [element("span", "load", class_="name")] if len(trials) > 1 else []
-    return table([head, *of, *others], rows, _explained(max(t.comparison.repeats for t in trials)))
+                rows.append([metric, Cell(trial.name, css="name"), *cells])
+    of = [Cell("load", css="name")] if len(trials) > 1 else []
+    return Table([head, *of, *others], rows, _explained(max(t.comparison.repeats for t in trials)))
 
 
 def _explained(repeats: int) -> str:
@@ -175,16 +173,16 @@ def _explained(repeats: int) -> str:
     )
 
 
-def _compared(row: MetricComparison) -> Iterator[Child]:
+def _compared(row: MetricComparison) -> Iterator[Content]:
     predicted = predicted_figures(row)
     metric = METRICS[row.metric.partition(".")[0]].fitting((predicted[0], row.measured))
-    yield defined(f"{metric_name(row.metric)}, {metric.unit}", metric.definition)
+    yield Cell(f"{metric_name(row.metric)}, {metric.unit}", metric.definition)
     shown = number(predicted[0], metric.factor)
     yield _with_range(shown, predicted[1:], metric.factor)
     yield number(row.measured, metric.factor)
     yield _error(row)
     yield "-" if row.limit is None else f"{row.limit:.0%}"
-    yield element("span", row.outcome or "", class_=OUTCOME_CLASSES[row.outcome])
+    yield Cell(row.outcome or "", css=OUTCOME_CLASSES[row.outcome])
 
 
 def _error(row: MetricComparison) -> str:
@@ -203,12 +201,12 @@ def _with_range(shown: str, ends: Sequence[float | None], factor: float) -> str:
     return f"{shown} ({low} to {high})"
 
 
-def _metric(metric: str) -> ET.Element:
-    return defined(METRICS[metric].title, METRICS[metric].definition)
+def _metric(metric: str) -> Cell:
+    return Cell(METRICS[metric].title, METRICS[metric].definition)
 
 
-def _run_name(name: str, looks: Mapping[str, Look]) -> ET.Element:
-    return element("span", swatch(looks[name]), name, class_="name")
+def _run_name(name: str, looks: Mapping[str, Look]) -> Cell:
+    return Cell(name, colour=looks[name].colour)
 
 
 def described(run: Run) -> dict[str, Mapping[str, Mapping[str, Any]]]:
@@ -234,9 +232,15 @@ def _point(figures: Mapping[str, Any], point: str, factor: float) -> str:
     return number(figures[point], factor) + ("*" if soft else "")
 
 
-def number(value: float | None, factor: float) -> str:
-    """Return a value times ``factor`` in four digits, or whole with commas from a thousand on."""
-    if value is None:
-        return "-"
-    scaled = value * factor
-    return f"{scaled:,.0f}" if abs(scaled) >= 1000 else f"{scaled:.4g}"
+def error_rows(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
+    """Return the rows that ``errors_with_intervals`` draws, of measured metrics."""
+    known = [row for row in metrics if row.predicted and row.measured]
+    rows = [percents(row) for row in known]
+    frame = pd.DataFrame(rows, columns=["error", "low", "high", "allowed"], dtype=float)
+    return frame.assign(metric=[metric_name(row.metric) for row in known])
+
+
+def percents(row: MetricComparison) -> list[float | None]:
+    """Return the error, its interval and its limit in per cent."""
+    shares = (row.error, row.error_low, row.error_high, row.limit)
+    return [None if share is None else 100 * share for share in shares]

@@ -1,16 +1,34 @@
-"""What techniques cost in quality, beside what they gain in throughput, as text and as JSON."""
+"""What techniques and number formats cost in quality, beside what they gain, as text and JSON."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any
 
+from servetwin.app.reports.table import table_lines
+from servetwin.app.scenario.options.techniques import FormatOptions
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.model import ModelShape
+from servetwin.sim.step_times.roofline.formats import (
+    BLOCK_FORMATS,
+    FORMATS,
+    KV_FORMATS,
+    Format,
+    most_sqnr_db,
+    noise_bits,
+    sqnr_db,
+)
 from servetwin.sim.techniques.effects import DEAD_BAND, Effect
-from servetwin.sim.techniques.experiment import Experiment
-from servetwin.sim.techniques.published_quality import published_quality
-from servetwin.sim.techniques.quality import Quality, on_quality_front, quality_of
+from servetwin.sim.techniques.quality import (
+    KEPT,
+    Quality,
+    on_quality_front,
+    published_quality,
+    quality_of,
+)
+from servetwin.sim.techniques.registry import find_technique
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 
 NOT_KNOWN = "not known"
 HAS_IT = "the server has it already"
@@ -111,11 +129,16 @@ def quality_lines(judged: Sequence[Judged]) -> Iterator[str]:
     yield "Quality against throughput; * on the front: no other gains more and loses no more"
     yield "(perplexity and accuracy are not compared; ~ measured on another model):"
     yield ""
-    yield f"  {'technique':<23}{'quality':>14}{'thrput %':>11}"
-    for gain, one, best in sorted(rows, key=lambda row: -row[0]):
-        name, aside = one.effect.technique.name, f"  ({one.aside})" if one.aside else ""
-        cell = quality_cell(one.quality)
-        yield f"{'*' if best else ' '} {name:<23}{cell:>14}{100 * gain:>+11.1f}{aside}"
+    table = [
+        [
+            f"{'*' if best else ' '} {one.effect.technique.name}",
+            quality_cell(one.quality),
+            f"{100 * gain:+.1f}",
+            f"({one.aside})" if one.aside else "",
+        ]
+        for gain, one, best in sorted(rows, key=lambda row: -row[0])
+    ]
+    yield from table_lines(["  technique", "quality", "thrput %", ""], table, "<>><")
     yield ""
     yield from _source_lines(judged)
 
@@ -149,3 +172,91 @@ def _source_lines(judged: Sequence[Judged]) -> Iterator[str]:
             yield from wrap(text, 100, subsequent_indent="    ")
     if unknown:
         yield from wrap(f"  {NOT_KNOWN}: {', '.join(unknown)}", 100, subsequent_indent="    ")
+
+
+MODEL = "llama-2-7b"
+TECHNIQUES = {
+    "fp8": "fp8",
+    "bf8": "fp8:format=e5m2",
+    "w8a8": "smooth-quant",
+    "llm-int8": "llm-int8",
+    "int8": "weight-int8",
+    "int4": "weight-int4",
+    "gptq": "gptq",
+    "awq": "awq",
+    **{name: f"gguf:format={name}" for name in BLOCK_FORMATS},
+}
+"""The technique that puts weights into a format, by the format."""
+_HEADS = (
+    "format",
+    "bits",
+    "GB",
+    "products",
+    "scales",
+    "made from",
+    "SQNR dB",
+    "at most",
+    "quality",
+)
+_MADE_FROM = {"none": "weights", "data": "data", "training": "training"}
+
+
+def formats_report(options: FormatOptions) -> dict[str, Any]:
+    """Return every format of weights with its size, its noise and its quality on a model.
+
+    Raises ``ServetwinError`` for an unknown model.
+    """
+    model = find_model(MODEL if options.model is None else options.model)
+    return {
+        "model": model.name,
+        "formats": [_entry(form, model) for form in FORMATS.values()],
+        "kv_formats": [{"name": n, "bytes_per_element": size} for n, size in KV_FORMATS.items()],
+    }
+
+
+def formats_lines(report: dict[str, Any]) -> Iterator[str]:
+    """Return a row for each format, then those of keys and values."""
+    yield f"{report['model']}, all weights in one format; bits: a weight, scales included"
+    model = find_model(report["model"])
+    rows = [
+        [
+            entry["name"],
+            f"{entry['bits_per_weight']:.4g}",
+            f"{entry['weight_bytes'] / 1e9:.3f}",
+            entry["products"],
+            entry["activation_scales"],
+            _MADE_FROM[entry["calibration"]],
+            "-" if entry["sqnr_db"] is None else f"{entry['sqnr_db']:.1f}",
+            f"{entry['most_sqnr_db']:.1f}",
+            quality_cell(_quality(entry["name"], model)),
+        ]
+        for entry in report["formats"]
+    ]
+    yield from table_lines(_HEADS, rows, "<>><<<>>>")
+    yield "SQNR: of normal weights by formula, 6.02 dB a bit (- a codebook has none); at most: what"
+    yield "no format of so many bits exceeds; scales: of activations; ~ measured on another model"
+    sizes = (f"{kv['name']} {kv['bytes_per_element']:g}" for kv in report["kv_formats"])
+    yield from wrap(f"KV bytes per element, head size 128: {', '.join(sizes)}", 100)
+
+
+def _entry(form: Format, model: ModelShape) -> dict[str, Any]:
+    bits = 8 * form.weight_bytes
+    return {
+        "name": form.name,
+        "bits_per_weight": bits,
+        "weight_bytes": form.bytes_in_memory * model.params(),
+        "products": form.compute,
+        "activation_scales": form.activation_scales,
+        "calibration": form.calibration,
+        "sqnr_db": sqnr_db(form.grid) if form.grid else None,
+        "noise_bits": noise_bits(form.grid) if form.grid else None,
+        "most_sqnr_db": most_sqnr_db(bits),
+        "quality": quality_as_dict(_quality(form.name, model)),
+        "source": form.source,
+    }
+
+
+def _quality(name: str, model: ModelShape) -> Quality | None:
+    if FORMATS[name].lossless:
+        return KEPT
+    return quality_of(find_technique(TECHNIQUES[name]), model)

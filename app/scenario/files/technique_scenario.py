@@ -6,11 +6,9 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from servetwin.app.scenario.settings import with_settings
-from servetwin.sim.techniques.build import build_setup
-from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.registry import Toggles, build_setup
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.technique import Experiment, Technique
 from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.files import document
 from servetwin.workloads.yaml_text import YamlError, load_yaml

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from servetwin.engine.models.computation import Computation
     from servetwin.engine.serve_options import ServeOptions
     from servetwin.policies.config import PolicyConfig
-    from servetwin.sim.techniques.toggles import Toggles
+    from servetwin.sim.techniques.registry import Toggles
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,21 +82,30 @@ class Only:
         object.__setattr__(self, "names", frozenset(names))
 
 
-def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return ``command`` as typer wants it, with options in place of its groups.
+def takes_options(
+    *essential: str, cls: type[Any] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command as typer wants it, with options in place of its groups.
 
-    ``command`` gets the groups, built from what stands on the command line.
+    The command gets the groups, built from what stands on the command line. Its ``--help`` shows
+    the ``essential`` options, ``--help-all`` every one; ``cls`` is its class beside ``Command``.
     """
-    own = list(inspect.signature(command).parameters.values())
-    parameters = [_for_typer(each) for parameter in own for each in _leaves(parameter)]
 
-    def with_options(**values: Any) -> None:
-        command(**{parameter.name: _value(parameter, values) for parameter in own})
+    def made(command: Callable[..., None]) -> Callable[..., None]:
+        taken = list(inspect.signature(command).parameters.values())
+        parameters = [_for_typer(each) for parameter in taken for each in _leaves(parameter)]
 
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
-    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
-    return with_options
+        def with_options(**values: Any) -> None:
+            command(**{parameter.name: _value(parameter, values) for parameter in taken})
+
+        signature = inspect.Signature(parameters)
+        annotations = {each.name: each.annotation for each in parameters}
+        vars(with_options).update(__signature__=signature, essential=essential, command_class=cls)
+        with_options.__annotations__ = annotations
+        with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
+        return with_options
+
+    return made
 
 
 def _leaves(parameter: Parameter) -> list[Parameter]:

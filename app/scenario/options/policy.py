@@ -15,7 +15,7 @@ from servetwin.workloads.errors import PolicyError
 if TYPE_CHECKING:
     from servetwin.app.scenario.servers import Servers
     from servetwin.policies.config import PolicyConfig
-    from servetwin.sim.step_times.roofline.links import Link
+    from servetwin.sim.catalogue.hardware import Link
 
 UNLIMITED_TOKENS = 1 << 40
 
@@ -142,7 +142,7 @@ class ClusterOptions:
 
     def link(self) -> "Link | None":
         """Return the link between the ranks of one server too, where both options are given."""
-        from servetwin.sim.step_times.roofline.links import Link
+        from servetwin.sim.catalogue.hardware import Link
 
         if self.link_us is None or self.link_gb_per_s is None:
             return None

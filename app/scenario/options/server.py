@@ -10,14 +10,14 @@ from servetwin.workloads.errors import PolicyError
 
 if TYPE_CHECKING:
     from servetwin.app.scenario.servers import Servers
+    from servetwin.sim.catalogue.hardware import Link
     from servetwin.sim.catalogue.model import ModelShape
     from servetwin.sim.experiments.scenario import Scenario
     from servetwin.sim.step_times.profile import ApiLatencyFit
-    from servetwin.sim.step_times.roofline.links import Link
-    from servetwin.sim.step_times.server_overheads import ServerOverheads
     from servetwin.sim.step_times.tables import KernelTable, LayerTable, Table
+    from servetwin.sim.step_times.tables.server_overheads import ServerOverheads
+    from servetwin.sim.techniques.registry import Toggles
     from servetwin.sim.techniques.setup import Setup
-    from servetwin.sim.techniques.toggles import Toggles
 
 
 _FORMATS = ("operators", "phases", "layers", "kernels")
@@ -95,7 +95,7 @@ class TableOptions:
         return Scenario(policies, server)
 
     def _overheads(self) -> "ServerOverheads | None":
-        from servetwin.sim.step_times.server_overheads import parse_overheads
+        from servetwin.sim.step_times.tables.server_overheads import parse_overheads
 
         return None if self.overheads is None else parse_overheads(self.overheads, self.kernels)
 
@@ -129,7 +129,7 @@ class TableOptions:
             return times.name, self._with_overheads(LayerTable(times, model, link))
         if self.kernels is not None:
             from servetwin.sim.step_times.tables import KernelTable
-            from servetwin.sim.step_times.tables.kernel_library import open_kernels
+            from servetwin.sim.step_times.tables.kernel_table import open_kernels
 
             kernels, said = open_kernels(model.name, device, self.kernels, ranks or 1)
             table = self._with_overheads(KernelTable(kernels, said))
@@ -216,9 +216,9 @@ class ServerOptions:
         """
         from servetwin.app.scenario.servers import Servers, ToggledServer
         from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
-        from servetwin.sim.step_times.plugin_server import load_server
         from servetwin.sim.step_times.profile import DEFAULT_PROFILE
-        from servetwin.sim.techniques.build import build_setup, parse_efficiency
+        from servetwin.sim.step_times.server_model import load_server
+        from servetwin.sim.techniques.registry import build_setup, parse_efficiency
 
         self._check()
         if self.model is None:
@@ -238,7 +238,7 @@ class ServerOptions:
 
     def toggles(self) -> "Toggles":
         """Return the techniques on and off."""
-        from servetwin.sim.techniques.toggles import Toggles
+        from servetwin.sim.techniques.registry import Toggles
 
         return Toggles.of(self.techniques, self.without)
 

@@ -7,7 +7,6 @@ from typing import Annotated
 from typer import Option
 
 from servetwin.app.scenario.options.common import MOST_REPLICATIONS
-from servetwin.workloads.errors import PolicyError
 
 Model = Annotated[
     str | None, Option(help="A shipped model, or a path: our JSON, or any config.json.")
@@ -22,7 +21,7 @@ KVFormat = Annotated[str, Option(help="Number format of keys and values: bf16, f
 
 @dataclass(frozen=True, slots=True)
 class EffectOptions:
-    """Techniques to compare on a server, or the published table to print."""
+    """Which techniques are compared on which server, or which table of the notes is printed."""
 
     scenario: Annotated[Path | None, Option()] = None
     """YAML: model, hardware, techniques, policies, workload."""
@@ -30,28 +29,13 @@ class EffectOptions:
     """This technique; may be repeated."""
     replications: Annotated[int | None, Option(min=2, max=MOST_REPLICATIONS)] = None
     """Draws of load and engine behind the intervals; 5, to 20 while a sign is unsure."""
-    table: Annotated[str | None, Option(metavar="[NAME]")] = None
-    """Print this published table beside our figures; without a name: list all."""
     quality: Annotated[tuple[str, ...], Option(metavar="NAME=METRIC:CHANGE%@SOURCE")] = ()
     """Your own quality of a technique, with its source; may be repeated."""
-
-    def require_table_alone(self) -> None:
-        """Raise ``PolicyError`` for options beside a published table, which is not simulated."""
-        given = {
-            "scenario": self.scenario,
-            "only": self.only,
-            "quality": self.quality,
-            "replications": self.replications,
-        }
-        for beside in filter(given.get, given):
-            raise PolicyError(
-                f"--table and --{beside} exclude each other: a published table is fixed"
-            )
 
 
 @dataclass(frozen=True, slots=True)
 class IntensityOptions:
-    """Products whose intensity is computed, and its unit."""
+    """Of which products the intensity is computed, and in which unit."""
 
     model: Model = None
     rows: Annotated[str, Option(metavar="N,...")] = "1,2,4,8,128,512,4096"
@@ -59,22 +43,22 @@ class IntensityOptions:
     context: Annotated[str | None, Option(metavar="N,...")] = None
     """Keys attended to, l; a token's position."""
     ffn_matrices: Annotated[int | None, Option()] = None
-    """Matrices per FFN: 2 plain, 3 gated."""
+    """Count so many matrices an FFN: 2 plain, 3 gated."""
     element_bytes: Annotated[float | None, Option()] = None
-    """Bytes per element: FLOP/byte rather than FLOP/element."""
+    """FLOP/byte at so many bytes, rather than FLOP/element."""
     hardware: Device = None
 
 
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
-    """Model whose weight formats are shown."""
+    """Of which model the formats of weights are shown."""
 
     model: Model = None
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:
-    """Models and device to size."""
+    """Of which models the memory is computed, and on which device."""
 
     model: Annotated[tuple[str, ...], Option()] = ()
     """Only this model or path; may be repeated."""

@@ -1,15 +1,145 @@
 """The bundled engine without a technique and with it, as the simulator and the engine have it."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from servetwin.app.serving.techniques import EngineSetup, plain_setup, translated
 from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.step_record import StepRecord
 from servetwin.sim.catalogue.hardware import Hardware, Precision
+from servetwin.sim.experiments.capacity import all_at_once
+from servetwin.sim.records.metrics import figure
+from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.roofline.formats import BF16, Format
+from servetwin.sim.techniques.registry import Toggles
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
-from servetwin.sim.techniques.toggles import Toggles
-from servetwin.workloads.errors import PolicyError
+from servetwin.sim.techniques.technique import Experiment, Technique
+from servetwin.workloads.errors import LoadTestError, PolicyError
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
+
+
+def measured_hardware(threads: int = 1, ways: int = 1) -> Hardware:
+    """Return the CPU that this process runs on, with so many threads of torch.
+
+    Where ``ways`` processes share a model, their messages are measured too. It takes some seconds.
+    """
+    from servetwin.engine.core.machine_rates import machine_rates
+
+    rates = machine_rates(threads)
+    return Hardware.model_validate(
+        {
+            "link_bytes_per_s": rates.read_bytes_per_s,
+            **(_link() if ways > 1 else {}),
+            "name": "this CPU",
+            "peak_flops_per_s": rates.flops_per_s,
+            "memory_bytes_per_s": rates.read_bytes_per_s,
+            "memory_bytes": 64e9,
+            "compute_units": threads,
+            "host_link_bytes_per_s": rates.read_bytes_per_s,
+            "kernel_launch_s": rates.operator_s,
+            "source": f"measured here, with {threads} threads of torch",
+        }
+    )
+
+
+def _link() -> dict[str, float]:
+    """Return what joins processes of tensor parallelism."""
+    from servetwin.engine.parallel.link_rates import link_rates
+
+    link = link_rates()
+    return {"link_latency_s": link.latency_s, "link_bytes_per_s": link.bytes_per_s}
+
+
+SMALLER = 4
+"""Tokens of the experiments are made for a GPU; a CPU gets one part in so many."""
+_ALONE, _SATURATED = 12, 32
+
+
+@dataclass(frozen=True, slots=True)
+class EffectLoads:
+    """``alone``: one request after the other on an idle server. ``saturated``: all at once."""
+
+    alone: Trace
+    saturated: Trace
+
+    @classmethod
+    def of(cls, trace: Trace) -> "EffectLoads":
+        """Return both loads of the requests of a trace; few of them are sent alone."""
+        requests = [replace(r, parent_id=None, delay_s=None) for r in trace]
+        return cls(_one_after_the_other(requests[:_ALONE]), all_at_once(Trace(tuple(requests), "")))
+
+    @classmethod
+    def of_experiment(cls, experiment: Experiment, seed: int, longest_tokens: int) -> "EffectLoads":
+        """Return the loads of the experiment of a technique, with requests short enough for a CPU.
+
+        No request is longer than ``longest_tokens``. Raises ``LoadTestError`` for an experiment
+        that a load test cannot send.
+        """
+        if experiment.samples > 1:
+            raise LoadTestError(
+                f"it changes requests of which several answers are wanted ({experiment.samples} in "
+                "its experiment), and a load test asks for one each"
+            )
+        smaller = replace(
+            experiment,
+            prompt_tokens=max(8, experiment.prompt_tokens // SMALLER),
+            output_tokens=max(8, min(32, experiment.output_tokens // SMALLER)),
+            shared_tokens=experiment.shared_tokens // SMALLER,
+            longest_tokens=min(experiment.longest_tokens, longest_tokens) // 2,
+            saturated=_SATURATED,
+        )
+        return cls.of(smaller.all_at_once(seed))
+
+
+def _one_after_the_other(requests: Iterable[Request]) -> Trace:
+    chain: list[Request] = []
+    for request in requests:
+        parent = chain[-1].request_id if chain else None
+        delay_s = None if parent is None else 0.0
+        chain.append(replace(request, arrival_s=0.0, parent_id=parent, delay_s=delay_s))
+    return Trace(tuple(chain), "one after the other")
+
+
+METRICS: Mapping[str, str] = {
+    "ttft_alone": "TTFT, alone",
+    "tpot_alone": "TPOT, alone",
+    "ttft_saturated": "TTFT, saturated",
+    "tpot_saturated": "TPOT, saturated",
+    "throughput": "throughput",
+    "memory": "memory",
+}
+"""What is compared, and its name in tables.
+
+Alone: medians, since one pause of the machine moves the mean of few requests. Saturated: means.
+``memory``: weights, and the most keys and values that the saturated requests hold."""
+
+Figures = Mapping[str, float]
+
+
+def figures_of(alone: Run, saturated: Run, memory_bytes: float) -> Figures:
+    """Return the figures of ``METRICS`` that are defined."""
+    one, many = alone.summary(), saturated.summary()
+    found = {
+        "ttft_alone": figure(one, "ttft_s.p50"),
+        "tpot_alone": figure(one, "tpot_s.p50"),
+        "ttft_saturated": figure(many, "ttft_s.mean"),
+        "tpot_saturated": figure(many, "tpot_s.mean"),
+        "throughput": figure(many, "output_throughput_tokens_per_s"),
+        "memory": memory_bytes,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def ratios(without: Figures, with_it: Figures) -> dict[str, float]:
+    """Return with / without of every figure that both sides have."""
+    both = without.keys() & with_it.keys()
+    return {name: with_it[name] / without[name] for name in METRICS if name in both}
+
+
+def most_held_tokens(steps: Sequence[StepRecord], kv_tokens: int) -> int:
+    """Return the most KV tokens that were held in any of the steps of a log."""
+    return kv_tokens - min((step.free_tokens for step in steps), default=kv_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,24 +17,29 @@ from servetwin.app.calibration.calibrator import ReportProgress
 from servetwin.app.calibration.step_log import StepLogCalibrator
 from servetwin.app.serving.engines import LiveEngine
 from servetwin.app.verdict.claims import MetricComparison, Outcome, compare_metric, verdict
-from servetwin.app.verdict.effects.acceptance import needs_acceptance, with_measured_acceptance
-from servetwin.app.verdict.effects.figures import (
+from servetwin.app.verdict.effects.prediction import (
+    REPLICATIONS,
+    PredictedEffect,
+    needs_acceptance,
+    predict_effect,
+    with_measured_acceptance,
+)
+from servetwin.app.verdict.effects.sides import (
     METRICS,
+    EffectLoads,
     Figures,
+    Side,
+    Sides,
     figures_of,
     most_held_tokens,
     ratios,
 )
-from servetwin.app.verdict.effects.loads import EffectLoads
-from servetwin.app.verdict.effects.prediction import REPLICATIONS, PredictedEffect, predict_effect
-from servetwin.app.verdict.effects.sides import Side, Sides
 from servetwin.app.verdict.load_tests import require_complete
 from servetwin.engine.core.step_log import read_step_log
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.policies.step_record import StepRecord
-from servetwin.sim.records.run import Run, machine_facts, save_files
-from servetwin.sim.records.run_folder import Files
+from servetwin.sim.records.run import Files, Run, machine_facts, save_files
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.trace import Trace
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from servetwin.policies.batch import Batch, BatchShape
 from servetwin.policies.drafted_decodes import DraftedDecodes
-from servetwin.sim.step_times.roofline.by_start import ByStart
 from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting, Parallel
-from servetwin.sim.step_times.roofline.draft_time import DraftTime
+from servetwin.sim.step_times.roofline.draft_time import ByStart, DraftTime
 from servetwin.sim.step_times.roofline.step_cost import StepCost
 from servetwin.sim.step_times.step_time import UNIT_BITS, AffineStepTime, Remembered, to_units
 
@@ -151,7 +150,7 @@ class RooflineStepTime(AffineStepTime):
             return attention
         prompts = beside.prefill_chunks
         sequences = beside.decode_sequences + beside.drafted_chunks + len(prompts)
-        return round(attention * self.cost.pieces.share(sequences, bool(prompts)))
+        return round(attention * self.deployment.parallel.path_share(sequences, bool(prompts)))
 
     def _together(self, drafted: int) -> int:
         return drafted if self._crowding_matters else 1

@@ -75,7 +75,10 @@ def decode_breakdown(deployment: Deployment, sequences: int, context_tokens: int
     contexts = np.full((1, sequences), context_tokens)
     every = (context_tokens,) * sequences
     shape = BatchShape(sequences, sum(every), sequences, decode_contexts=every)
-    groups, part = cost.deployment.model.layers, sequences / cost.pieces.count(sequences)
+    groups, part = (
+        cost.deployment.model.layers,
+        sequences / cost.deployment.parallel.pieces(sequences),
+    )
     attention = _merged(_decodes(cost.deployment, g, part, context_tokens) for g in groups)
     states = _merged(counts.decode_state(cost.deployment, g, part) for g in groups)
     attention_s = float(cost.attention.decodes_s(contexts)[0])
@@ -91,14 +94,18 @@ def prefill_breakdown(deployment: Deployment, prompt_tokens: int) -> Breakdown:
     attention = _merged(
         counts.prefill_attention(cost.deployment, g, 0, prompt_tokens) for g in groups
     )
-    attention_s = cost.attention.chunk_s(0, prompt_tokens) * cost.pieces.share(1, True)
+    attention_s = cost.attention.chunk_s(0, prompt_tokens) * cost.deployment.parallel.path_share(
+        1, True
+    )
     return _breakdown(cost, shape, {attention: attention_s})
 
 
 def _breakdown(cost: StepCost, shape: BatchShape, attended: dict[Operator, float]) -> Breakdown:
     """Place all operators; ``attended`` has those without weights, and their seconds."""
     deployment, has_prefill = cost.deployment, bool(shape.prefill_chunks)
-    path = cost.pieces.share(shape.sequences, has_prefill) * cost.pieces.count(shape.sequences)
+    path = cost.deployment.parallel.path_share(
+        shape.sequences, has_prefill
+    ) * cost.deployment.parallel.pieces(shape.sequences)
     form = deployment.prefill if has_prefill else deployment.decode
     hardware = deployment.hardware
     placed = []
@@ -109,12 +116,12 @@ def _breakdown(cost: StepCost, shape: BatchShape, attended: dict[Operator, float
     for operator, step_s in attended.items():
         placed.append(Placed(operator, step_s / path, step_s, hardware.peak(ATTENTION), hardware))
     seconds = float(roofline_step_time(deployment).seconds(shape)[0])
-    return Breakdown(seconds, tuple(found for found in placed if found.seconds))
+    return Breakdown(seconds, tuple(one for one in placed if one.seconds))
 
 
 def _products(cost: StepCost, shape: BatchShape, has_prefill: bool) -> list[Operator]:
     """Return products with weights, and the traffic beside them, of one piece of the batch."""
-    parts = cost.pieces.count(shape.sequences)
+    parts = cost.deployment.parallel.pieces(shape.sequences)
     groups = cost.deployment.parallel.spread(shape.sequences)
     rows, logit_rows = shape.rows / parts, shape.sequences / parts
     operators = counts.linear_operators(cost.deployment, rows, has_prefill, groups)

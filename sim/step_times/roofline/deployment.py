@@ -5,8 +5,8 @@ from functools import cached_property
 from math import ceil
 from typing import Literal
 
-from servetwin.sim.catalogue.feed_forward import Experts
-from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.hardware import Hardware, Link
+from servetwin.sim.catalogue.layers import Experts
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.efficiency import DEFAULT, Efficiency
 from servetwin.sim.step_times.roofline.formats import (
@@ -15,7 +15,6 @@ from servetwin.sim.step_times.roofline.formats import (
     Format,
     stored_weight_bytes,
 )
-from servetwin.sim.step_times.roofline.links import Link
 from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepBuffers, StepMemory
 from servetwin.workloads.errors import PolicyError
 
@@ -87,6 +86,39 @@ class Parallel:
     def spread(self, sequences: float) -> float:
         """Return how many of the groups have work."""
         return max(1.0, min(float(self.groups), sequences))
+
+    def in_flight(self, sequences: float) -> float:
+        """Return the micro-batches in flight, not more than there are sequences.
+
+        Numbers of sequences are expectations, here and below.
+        """
+        return max(1.0, min(self.micro_batches or self.pipeline, sequences))
+
+    def busy_groups(self, sequences: float) -> float:
+        """Return the groups of devices that have a sequence of each micro-batch."""
+        return self.spread(sequences / self.in_flight(sequences))
+
+    def pieces(self, sequences: float) -> float:
+        """Return the pieces of a batch: its micro-batches, in each group of devices."""
+        return self.in_flight(sequences) * self.busy_groups(sequences)
+
+    def stage_times(self, micro_batches: float, has_prefill: bool) -> float:
+        """Return the times of a stage until all micro-batches are through.
+
+        max(p, m) in steady state, m + p - 1 with a prompt (the bubble of GPipe).
+        """
+        if has_prefill:
+            return micro_batches + self.pipeline - 1
+        return max(float(self.pipeline), micro_batches)
+
+    def path_share(self, sequences: float, has_prefill: bool) -> float:
+        """Return the share of the attention to all sequences that lies on the path of a step.
+
+        That is one over the stages that are busy, and over the groups that have a sequence.
+        """
+        micro_batches = self.in_flight(sequences)
+        stage_times = self.stage_times(micro_batches, has_prefill)
+        return stage_times / (micro_batches * self.pipeline) / self.busy_groups(sequences)
 
 
 @dataclass(frozen=True, slots=True)

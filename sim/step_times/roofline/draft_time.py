@@ -1,5 +1,6 @@
-"""What drafting adds to the steps of a target that verifies."""
+"""What drafting and verifying drafts add to the steps of a target."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Listed
 from functools import partial
 from typing import Protocol
@@ -11,6 +12,36 @@ from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.sim.step_times.roofline.deployment import Drafting
 from servetwin.sim.step_times.roofline.operators import IntArray
 from servetwin.sim.step_times.step_time import Remembered
+
+_HERE = np.zeros(1, np.int64)
+
+
+class ByStart:
+    """A function of the first positions of chunks, not below 0, that remembers its values."""
+
+    def __init__(self, function: Callable[[int], int]) -> None:
+        self._function = function
+        self._known: IntArray = np.full(1024, -1, np.int64)
+
+    def __call__(self, base: int, offsets: IntArray) -> IntArray:
+        """Return the values at ``base`` + ``offsets``, of which the last is the largest."""
+        if not len(offsets):
+            return offsets
+        if base + offsets[-1] >= len(self._known):
+            more = np.full(base + int(offsets[-1]) + 1, -1, np.int64)
+            self._known = np.concatenate((self._known, more))
+        known = self._known[base:]
+        values: IntArray = known[offsets]
+        if values[values.argmin()] < 0:
+            for offset in set(offsets[values < 0].tolist()):
+                known[offset] = self._function(base + offset)
+            values = known[offsets]
+        return values
+
+    def at(self, start: int) -> int:
+        """Return the value at one of them."""
+        return int(self(start, _HERE)[0])
+
 
 Chunks = tuple[tuple[int, int], ...]
 """(first position, rows) of each."""
@@ -87,11 +118,11 @@ class DraftTime:
             return sum(self.shares) * int(starts.sum())
         return self._expected([int(seen(0, starts).sum()) for seen in self._seen_at])
 
-    def _seen_by_one(self, place: int, base: int, way: IntArray) -> IntArray:
+    def _seen_by_one(self, place: int, base: int, offsets: IntArray) -> IntArray:
         """Return the tokens that drafting step ``place`` attends to, at most the limit."""
         limit = self._drafting.context_tokens
         assert limit is not None
-        return np.minimum(way + (base + place), limit)
+        return np.minimum(offsets + (base + place), limit)
 
     def _expected(self, tokens: Listed[int]) -> float:
         """Return the expected tokens of all drafting steps, by those of each if it is run."""
@@ -115,8 +146,8 @@ class DraftTime:
         pairs = zip(steps, self.shares, strict=True)
         units = sum(self._step_units(drafted * rows, share) for rows, share in pairs)
         if self._drafting.context_tokens is None:
-            own = sum(share * place for place, share in enumerate(self.shares, start=1))
-            units += round(per_token * drafted * own)
+            drafted_before = sum(share * place for place, share in enumerate(self.shares, start=1))
+            units += round(per_token * drafted * drafted_before)
         return units, per_token
 
     def _step_units(self, rows: int, share: float) -> int:

@@ -1,4 +1,8 @@
-"""The matrix products of a model, each alone: its FLOPs, and the elements it reads and writes.
+"""The work of a model: its matrix products, each alone, and the work of one token.
+
+A product has its FLOPs, and the elements it reads and writes. A token (``token_work``) moves every
+weight and every cached number once, without activations and head. "MOPs" in the notes are these
+elements; bytes are elements times the bytes of one.
 
 Symbols as in ``docs/techniques/roofline.md``: n rows (tokens computed), l keys attended to,
 d width, h query heads, k KV heads, e head size, f FFN width. Kaplan 2020 and Pope 2022 count
@@ -10,9 +14,11 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
 
-from servetwin.sim.catalogue.feed_forward import Dense, FeedForward
-from servetwin.sim.catalogue.mixers import Attention
-from servetwin.sim.catalogue.model import ModelShape
+import numpy as np
+
+from servetwin.sim.catalogue.layers import Attention, Dense, FeedForward, Mixer
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
+from servetwin.sim.step_times.roofline.operators import STATE_FLOPS, kv_sharing, visible
 
 Kind = Literal["projections", "attention", "FFN"]
 KINDS: tuple[Kind, ...] = ("projections", "attention", "FFN")
@@ -38,11 +44,11 @@ def product(name: str, rows: float, inner: float, columns: float, count: float =
 def projections(mixer: Attention, width: int, rows: int) -> list[Product]:
     """Return query, key, value and output; layers that share keys (CLA) divide key and value."""
     queries, keys = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
-    own = 1 / mixer.kv_sharing
+    share = 1 / mixer.kv_sharing
     return [
         product("query", rows, width, queries),
-        product("key", rows, width, keys, own),
-        product("value", rows, width, keys, own),
+        product("key", rows, width, keys, share),
+        product("value", rows, width, keys, share),
         product("output", rows, queries, width),
     ]
 
@@ -85,15 +91,15 @@ def model_products(
 
     Layers that mix by latents or states have no products of this form: only their FFN is there.
     """
-    found: dict[Kind, list[Product]] = {kind: [] for kind in KINDS}
+    by_kind: dict[Kind, list[Product]] = {kind: [] for kind in KINDS}
     for group in model.layers:
         here: dict[Kind, list[Product]] = {"FFN": ffn_products(group.ffn, model.width, rows)}
         if isinstance(group.mixer, Attention):
             here["projections"] = projections(group.mixer, model.width, rows)
             here["attention"] = attention_products(group.mixer, rows, keys, scores_in_memory)
         for kind, products in here.items():
-            found[kind] += [replace(p, count=p.count * group.count) for p in products]
-    return {kind: products for kind, products in found.items() if products}
+            by_kind[kind] += [replace(p, count=p.count * group.count) for p in products]
+    return {kind: products for kind, products in by_kind.items() if products}
 
 
 def intensity_flops_per_element(products: Iterable[Product]) -> float:
@@ -145,3 +151,58 @@ def matmul_rows_at(
 
 def _matrices(name: str, rows: float, width: int, inner: int, count: float) -> list[Product]:
     return [product(name, rows, width, inner, count)] if inner and count else []
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """FLOPs and elements moved."""
+
+    flops: float = 0.0
+    elements: float = 0.0
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(self.flops + other.flops, self.elements + other.elements)
+
+    def times(self, count: int) -> "Work":
+        """Return the work ``count`` times."""
+        return Work(self.flops * count, self.elements * count)
+
+
+def token_work(model: ModelShape, context_tokens: int) -> dict[Kind, Work]:
+    """Return the work of the token at position ``context_tokens``, all layers together.
+
+    Projections 8 d^2 L / 4 d^2 L, attention 4 d l L / 2 d l L, FFN 2 m d f L / m d f L for h = k.
+    A recurrent state counts as attention.
+    """
+    total = dict.fromkeys(KINDS, Work())
+    for group in model.layers:
+        for kind, work in _layer_work(group, model.width, context_tokens).items():
+            total[kind] += work.times(group.count)
+    return total
+
+
+def total_work(work: dict[Kind, Work]) -> Work:
+    """Return the work of all kinds together."""
+    return sum(work.values(), Work())
+
+
+def with_ffn_matrices(model: ModelShape, matrices: int) -> ModelShape:
+    """Return the model with so many matrices in each FFN or expert: 2 plain, 3 gated."""
+    return model.with_ffns(lambda ffn: ffn.model_copy(update={"matrices": matrices}))
+
+
+def _layer_work(group: LayerGroup, width: int, context_tokens: int) -> dict[Kind, Work]:
+    mixer, ffn = group.mixer, group.ffn
+    projected = mixer.params(width)
+    return {
+        "projections": Work(2 * projected, projected),
+        "attention": _attention_work(mixer, context_tokens),
+        "FFN": Work(2 * ffn.active_params(width), ffn.touched_params(width, 1)),
+    }
+
+
+def _attention_work(mixer: Mixer, context_tokens: int) -> Work:
+    seen = int(visible(mixer, np.array([context_tokens]))[0])
+    state = mixer.state_passes * mixer.state_elements()
+    flops = mixer.decode_flops_per_pair() * seen + STATE_FLOPS * state
+    return Work(flops, mixer.kv_elements() * kv_sharing(mixer) * seen + state)

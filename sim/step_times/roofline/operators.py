@@ -11,8 +11,7 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from servetwin.sim.catalogue.feed_forward import Dense
-from servetwin.sim.catalogue.mixers import Attention, Mixer
+from servetwin.sim.catalogue.layers import Attention, Dense, Mixer
 from servetwin.sim.catalogue.model import LayerGroup
 from servetwin.sim.step_times.roofline.deployment import Deployment, Parallel
 from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES

@@ -1,7 +1,13 @@
-"""A deployment as a server that can be simulated: step times, memory, the limits of its batches."""
+"""A deployment as a server that can be simulated: step times, memory, the limits of its batches.
+
+Every roofline run is checked against the data sheet, which no server can beat. A step of T tokens
+takes at least 2 P T / F and at least the time to read every weight that it must read once; so
+output throughput never exceeds F / (2 P), nor what the bandwidth allows.
+"""
 
 from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,15 +15,18 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVLayout
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance
-from servetwin.sim.step_times.origin import Origin
 from servetwin.sim.step_times.profile import ApiLatencyFit
-from servetwin.sim.step_times.roofline.bounds import check_bounds
+from servetwin.sim.step_times.provenance import Origin
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.memory import KVRoom
 from servetwin.sim.step_times.roofline.operators import STATE_BYTES
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.step_times.step_time import NO_NOISE, NoiseSample, StepTime
-from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.errors import PolicyError, ServetwinError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 MAX_SEQS = 256
 TOKEN_BUDGET = 2048
@@ -95,22 +104,20 @@ class RooflineServer:
 
 def base_policies(deployment: Deployment) -> PolicyConfig:
     """Return continuous batching on paged memory of a size that is still open."""
-    return PolicyConfig(
-        max_model_len=deployment.model.max_model_len,
-        max_seqs=MAX_SEQS,
-        token_budget=TOKEN_BUDGET,
-        block_tokens=BLOCK_TOKENS,
-    )
+    return _policies(deployment.model.max_model_len)
 
 
 def unlimited_policies(max_model_len: int = PolicyConfig().max_model_len) -> PolicyConfig:
     """Return continuous batching on memory that no trace fills: no device says how large it is."""
+    return replace(_policies(max_model_len), kv_tokens=NEVER_FULL_TOKENS)
+
+
+def _policies(max_model_len: int) -> PolicyConfig:
     return PolicyConfig(
         max_model_len=max_model_len,
         max_seqs=MAX_SEQS,
         token_budget=TOKEN_BUDGET,
         block_tokens=BLOCK_TOKENS,
-        kv_tokens=NEVER_FULL_TOKENS,
     )
 
 
@@ -127,19 +134,19 @@ def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfi
     model, weights = deployment.model, deployment.resident_weight_bytes()
     state = model.state_elements() * STATE_BYTES
     limits = [g.mixer.resident_limit() for g in model.layers if g.mixer.kv_elements()]
-    found = KVRoom.beside(deployment, config, weights)
-    least = f"block of {config.block_tokens} tokens of {found.unit_bytes:.0f} bytes"
+    room = KVRoom.beside(deployment, config, weights)
+    least = f"block of {config.block_tokens} tokens of {room.unit_bytes:.0f} bytes"
     if not limits:
-        least = f"state of {found.unit_bytes:.0f} bytes"
+        least = f"state of {room.unit_bytes:.0f} bytes"
         config = replace(config, block_tokens=1)
-    if found.units < config.block_tokens:
+    if room.units < config.block_tokens:
         left = deployment.usable_bytes() - weights
         raise PolicyError(
             f"{deployment.name}: the weights leave {left / 1e9:.3f} GB; beside the "
-            f"{found.step_bytes / 1e9:.3f} GB of a step, not even one {least}"
+            f"{room.step_bytes / 1e9:.3f} GB of a step, not even one {least}"
         )
     sized = replace(
-        config, kv_tokens=found.units, kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0
+        config, kv_tokens=room.units, kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0
     )
     if not limits:
         return replace(sized, kv="windowed", kv_window_tokens=1)
@@ -151,5 +158,65 @@ def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfi
         kv="windowed",
         kv_window_tokens=max((limit for limit in limits if limit), default=None),
         kv_window_share=windowed / model.kv_elements_per_token(),
-        kv_state_tokens=ceil(state / found.unit_bytes),
+        kv_state_tokens=ceil(state / room.unit_bytes),
     )
+
+
+_ROUNDING = 1e-9
+
+
+class BoundBroken(ServetwinError):
+    """A simulated step was faster than its device can be."""
+
+
+def check_bounds(steps: "pd.DataFrame", deployment: Deployment) -> None:
+    """Check every row of ``steps`` (``sim.core.recorder.STEP_COLUMNS``).
+
+    Raises ``BoundBroken`` with the first step that is too fast.
+    """
+    elapsed_s = (steps["end_s"] - steps["start_s"]).to_numpy(float)
+    rows = (steps["rows"] * steps["steps"]).to_numpy(float)
+    least_s = np.maximum(
+        rows * least_token_s(deployment), steps["steps"].to_numpy(float) * least_read_s(deployment)
+    )
+    slack = _ROUNDING * np.maximum(1.0, steps["end_s"].to_numpy(float))
+    broken = np.flatnonzero(elapsed_s < least_s - slack)
+    if len(broken):
+        first = int(broken[0])
+        raise BoundBroken(
+            f"step row {steps.index[first]} at {steps['start_s'].iloc[first]:.6f} s took "
+            f"{elapsed_s[first] * 1e3:.6g} ms; {deployment.name} needs at least "
+            f"{least_s[first] * 1e3:.6g} ms for its {rows[first]:.0f} tokens"
+        )
+
+
+def least_token_s(deployment: Deployment) -> float:
+    """Return 2 P / F, the share of one token in a step: its layers, not the head."""
+    return float(min(_token_s(deployment, has_prefill) for has_prefill in (False, True)))
+
+
+def least_read_s(deployment: Deployment) -> float:
+    """Return the seconds to read the weights that any step needs, over all devices."""
+    weight_bytes = min(deployment.prefill.weight_bytes, deployment.decode.weight_bytes)
+    params = _least_params(deployment)
+    bandwidth = deployment.hardware.memory_bytes_per_s * deployment.parallel.devices
+    return params * weight_bytes / bandwidth
+
+
+def _token_s(deployment: Deployment, has_prefill: bool) -> float:
+    form = deployment.prefill if has_prefill else deployment.decode
+    peak = deployment.hardware.peak(form.compute) * deployment.parallel.devices
+    skipping = max(1.0, form.compute_share)  # a sparse product computes a part of its FLOPs
+    return 2 * _least_params(deployment) / (peak * skipping)
+
+
+def _least_params(deployment: Deployment) -> float:
+    """Return the weights of the layers that the least demanding token, or row, uses."""
+    params = deployment.model.active_linear_params()
+    if deployment.early_exit:
+        params *= min(depth for depth, _ in deployment.early_exit.exits)
+    if deployment.drafting:
+        params *= deployment.drafting.verified_share
+    if deployment.cascade:
+        params = min(params, deployment.cascade.small.active_linear_params())
+    return params

@@ -6,7 +6,8 @@ on in a straight line, by the slope over the last octave: on a grid of doublings
 segment, on a dense grid it does not follow the noise of the last two points. It never falls there.
 """
 
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -115,10 +116,10 @@ class Surface:
 
     def section(self, u: float) -> Curve:
         """Return the curve over ``v`` at ``u``; it is kept for the next call."""
-        found = self._sections.get(u)
-        if found is None:
-            found = self._sections[u] = self._section(u)
-        return found
+        section = self._sections.get(u)
+        if section is None:
+            section = self._sections[u] = self._section(u)
+        return section
 
     def thinned(self, places: Places) -> "Surface":
         """Return the table through some of the points only."""
@@ -194,3 +195,53 @@ def _shifted(curve: Curve, through: Curve) -> Curve:
 def as_levels(measured: npt.NDArray[np.bool_], inside: npt.NDArray[np.bool_]) -> LevelArray:
     """Return the place in ``LEVELS`` of each time."""
     return np.where(measured, 0, np.where(inside, 1, 2)).astype(np.int8)
+
+
+_FEWEST_POINTS = 4
+_MEDIAN_OF_NORMAL = 0.6745
+"""Median of |z| of a standard normal z."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutError:
+    """Absolute relative errors on the ``points`` that a fit to the others had not seen.
+
+    ``of_sum`` is the relative error of the sum of their times, in which errors of both signs
+    cancel.
+    """
+
+    median: float
+    p90: float
+    points: int
+    of_sum: float = 0.0
+
+    @classmethod
+    def of(cls, predicted_s: FloatArray, measured_s: FloatArray) -> "HeldOutError":
+        """Return the error of predictions of measured times."""
+        errors = np.abs(predicted_s / measured_s - 1)
+        median, p90 = np.quantile(errors, (0.5, 0.9)).tolist()
+        of_sum = float(predicted_s.sum() / measured_s.sum() - 1)
+        return cls(median, p90, len(errors), of_sum)
+
+    def __str__(self) -> str:
+        return f"{self.median:.1%} (median), {self.p90:.1%} (p90) on {self.points} unseen points"
+
+    def log_deviation(self) -> float:
+        """Return the standard deviation of a lognormal factor with this median error."""
+        return self.median / _MEDIAN_OF_NORMAL
+
+
+def halves(points: int, seed: int) -> tuple[Places, Places]:
+    """Return the places of a random half of the points, and those of the others."""
+    order = np.random.default_rng(seed).permutation(points)
+    return np.sort(order[: (points + 1) // 2]), np.sort(order[(points + 1) // 2 :])
+
+
+@lru_cache(maxsize=32)  # a report and an interval ask for the same, and a large grid takes seconds
+def held_out_error(table: Interpolated, seed: int = 0) -> HeldOutError | None:
+    """Interpolate one half of the points and predict the other; None for fewer than 4 points."""
+    if len(table.times_s) < _FEWEST_POINTS:
+        return None
+    seen, unseen = halves(len(table.times_s), seed)
+    predicted_s = table.thinned(seen)(*(axis[unseen] for axis in table.coordinates))
+    return HeldOutError.of(predicted_s, table.times_s[unseen])

@@ -21,13 +21,51 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.sim.step_times.tables.attention_grid import AttentionGrid
-from servetwin.sim.step_times.tables.context_skew import ContextSkew, fit_skew
 from servetwin.sim.step_times.tables.interpolate import Curve, Surface
 from servetwin.sim.step_times.tables.measurements import Measurements, points, require_microseconds
 from servetwin.workloads.errors import ProfileError
 from servetwin.workloads.files import document
 from servetwin.workloads.yaml_text import YamlError, load_yaml
+
+_LEAST_GAP = 0.02
+"""Batches whose longest context costs no more than this above the mean say nothing of skew."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSkew:
+    """Where attention over unequal contexts lies between two equal ones.
+
+    A batch takes (1 - a) times as long as at its mean context, plus a times as long as at its
+    longest; ``shares`` are a by ``decodes``.
+    """
+
+    decodes: FloatArray
+    shares: FloatArray
+
+    def share(self, decodes: int) -> float:
+        """Return a for a number of decodes; nothing for a single one."""
+        return float(np.interp(decodes, self.decodes, self.shares)) if decodes > 1 else 0.0
+
+
+def fit_skew(
+    decodes: FloatArray, at_mean_s: FloatArray, at_longest_s: FloatArray, skewed_s: FloatArray
+) -> ContextSkew | None:
+    """Return the skew of measured batches, or None where no batch says anything.
+
+    The arguments have a value per batch: its decodes, its time, and those of equal contexts, once
+    all at its mean and once all at its longest. A share is the ratio of the sums over all batches
+    of as many decodes, so it preserves their total time.
+    """
+    telling = at_longest_s > (1 + _LEAST_GAP) * at_mean_s
+    if not telling.any():
+        return None
+    counts, which = np.unique(decodes[telling], return_inverse=True)
+    gaps_s = np.bincount(which, (at_longest_s - at_mean_s)[telling])
+    excesses_s = np.bincount(which, (skewed_s - at_mean_s)[telling])
+    return ContextSkew(counts, np.clip(excesses_s / gaps_s, 0.0, 1.0))
+
 
 _ONCE = ("embedding", "final_layernorm")
 """Operators of ``dense.csv`` that run once a step, not once a layer."""
@@ -95,15 +133,17 @@ def read_layer_bundle(
 def _rank_folder(folder: Path, ranks: int | None, linked: bool) -> Path:
     if not folder.is_dir():
         raise ProfileError(f"{folder}: no such folder; give a bundle of layer times")
-    found = {_ranks(one): one for one in (folder, *folder.iterdir()) if _ranks(one)}
-    if not found:
+    folders = {_ranks(one): one for one in (folder, *folder.iterdir()) if _ranks(one)}
+    if not folders:
         raise ProfileError(f"{folder}: no folder tp1, tp2 ... with layer times in it")
     if ranks is None:
-        ranks = min((degree for degree in found if degree > 1 or not linked), default=min(found))
-    if ranks not in found:
-        there = ", ".join(found[known].name for known in sorted(found))
+        ranks = min(
+            (degree for degree in folders if degree > 1 or not linked), default=min(folders)
+        )
+    if ranks not in folders:
+        there = ", ".join(folders[known].name for known in sorted(folders))
         raise ProfileError(f"{folder}: no folder tp{ranks}; there is {there}")
-    return found[ranks]
+    return folders[ranks]
 
 
 def _ranks(folder: Path) -> int:
@@ -117,12 +157,12 @@ def _meta(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = load_yaml(document(path))
+        meta = load_yaml(document(path))
     except (OSError, YamlError) as error:
         raise ProfileError(f"{path}: cannot be read ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(meta, dict):
         raise ProfileError(f"{path}: not a YAML mapping, such as 'gpu: NVIDIA L40S'")
-    return found
+    return meta
 
 
 def _file(folder: Path, name: str) -> Path | None:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from servetwin.sim.records.own_files import CLAIM
-from servetwin.sim.records.run import load_run
-from servetwin.sim.records.run_folder import SUMMARY
-from servetwin.workloads.native import write_trace
+from servetwin.sim.records.run import SUMMARY, load_run
+from servetwin.sim.records.run_claim import CLAIM
+from servetwin.workloads.readers.native import write_trace
 from tests.support.mock_endpoint import evenly
 from tests.support.mock_process import mock_process, servetwin_process
 from tests.support.paths import SAMPLE

@@ -15,10 +15,10 @@ from servetwin.app.verdict.claims import EXIT_CODES
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.report import records
 from servetwin.loadtest.run.client import run_load_test
-from servetwin.sim.records.file_lock import ClaimError
 from servetwin.sim.records.run import Run, load_run
+from servetwin.sim.records.run_claim import ClaimError
 from servetwin.workloads.errors import LoadTestError, TraceError
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.loadtest_server import (

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from servetwin.app.reports.report_folders import find_runs
-from servetwin.app.reports.trial_words import recorded_words
+from servetwin.app.reports.run_words import recorded_words
 from servetwin.loadtest.recorded.recorded_run import load_recorded_run
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
 from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.sample import sample_trace
 from servetwin.workloads.transform import limit
 from tests.support.command import Done, refused, servetwin
 from tests.support.layer_bundles import write_bundle

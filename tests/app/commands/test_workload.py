@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from servetwin.app.commands.workload import workload_app
+from servetwin.app.cli import app
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.named import NAMED
 from servetwin.workloads.reading import read_trace
-from servetwin.workloads.scenarios.named import NAMED
 from servetwin.workloads.statistics.statistics import statistics
 from servetwin.workloads.transform import limit, scale_rate, scale_tokens, window
 from tests.support.paths import SAMPLE
@@ -22,7 +22,7 @@ SAMPLE_OPTIONS = [
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(workload_app, list(map(str, arguments)), catch_exceptions=False)
+    result = CliRunner().invoke(app, ["workload", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -188,7 +188,7 @@ def test_stats_against_prints_the_pass_table(tmp_path: Path) -> None:
     assert lines[-1].endswith("checks pass")
     other = tmp_path / "other.jsonl"
     run("generate", "--out", other, "--fixed", "--seed", 3)
-    result = CliRunner().invoke(workload_app, ["stats", str(other), "--against", str(SAMPLE)])
+    result = CliRunner().invoke(app, ["workload", "stats", str(other), "--against", str(SAMPLE)])
     assert result.exit_code == 1
     assert "FAIL" in result.output
     assert "checks FAILED" in result.output.splitlines()[-1]

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app.dashboard.origin_line import in_colour
-from servetwin.app.reports.origins import LOOKS
-from servetwin.sim.step_times.origin import Origin
+from servetwin.app.words import LOOKS
+from servetwin.sim.step_times.provenance import Origin
 from tests.support.dashboard_app import Browser, expect, page_test
 
 pytestmark = pytest.mark.usefixtures("few_replications")

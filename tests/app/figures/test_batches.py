@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app import figures
-from servetwin.app.figures.batches import MIXES
+from servetwin.app.figures.timeline import MIXES
 
 STEPS = st.lists(
     st.tuples(st.floats(1e-3, 1), st.integers(1, 9), st.integers(0, 20), st.integers(0, 50)),

@@ -6,8 +6,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app import figures
-from servetwin.app.reports.assets import asset_table
-from servetwin.app.reports.origins import LOOKS
+from servetwin.app.words import LOOKS, asset_table
 
 EVIDENCE = asset_table("words.yaml")["evidence"]
 METRICS = ("ttft_s", "tpot_s")
@@ -36,7 +35,7 @@ def test_every_figure_is_a_point_in_the_panel_of_its_metric(drawn: figures.Figur
     found = points(drawn)
     assert [trace.xaxis for trace in found] == ["x"] * len(EVIDENCE) + ["x2"] * len(EVIDENCE)
     assert all(list(trace.x) == [1000, 2000] * 2 for trace in found)
-    assert found[0].text[0] == "A, mean: predicted 1100 ms, measured 1000 ms, +10.0 %"
+    assert found[0].text[0] == "A, mean: predicted 1,100 ms, measured 1,000 ms, +10.0 %"
     titles = [axis.title.text for axis in drawn.select_xaxes()]
     assert titles == ["measured TTFT, ms", "measured TPOT, ms"]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from servetwin.app.figures.sampling import cdf_points, evenly
+from servetwin.app.figures.canvas import cdf_points, evenly
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=2000))

@@ -18,8 +18,7 @@ from servetwin.app.dashboard.jobs.scenario_grid import (
     points_frame,
 )
 from servetwin.app.figures.palette import COLOURS
-from servetwin.sim.experiments.frontier import GOODPUT, INTERACTIVITY, THROUGHPUT, on_front
-from servetwin.sim.experiments.sweep import PROBLEM
+from servetwin.sim.experiments.sweep import GOODPUT, INTERACTIVITY, PROBLEM, THROUGHPUT, on_front
 from tests.support.colour_vision import contrast
 
 

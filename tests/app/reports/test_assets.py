@@ -4,11 +4,10 @@ from typing import get_args
 
 import pytest
 
-from servetwin.app.reports.assets import asset, asset_table
+from servetwin.app.words import asset, asset_table
+from servetwin.sim.explain.bottleneck import QueueCause, Resource
 from servetwin.sim.explain.explain import PARTS
-from servetwin.sim.explain.limiting_resource import Resource
-from servetwin.sim.explain.queue_cause import QueueCause
-from servetwin.sim.step_times.origin import ORIGINS
+from servetwin.sim.step_times.provenance import ORIGINS
 from servetwin.sim.techniques.effects import METRICS
 
 WORDS, LOOKS = asset_table("words.yaml"), asset_table("looks.yaml")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from servetwin.app.reports.origins import LOOKS, origin_sentences, origin_shares, origin_words
-from servetwin.sim.step_times.origin import MEANINGS, ORIGINS, Origin
+from servetwin.app.words import LOOKS, origin_sentences, origin_shares, origin_words
+from servetwin.sim.step_times.provenance import MEANINGS, ORIGINS, Origin
 
 
 def test_every_origin_has_a_colour_of_its_own_from_the_palette() -> None:

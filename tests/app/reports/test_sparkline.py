@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from servetwin.app.reports.sparkline import sparkline, sparkline_lines
+from servetwin.app.reports.tables import sparkline, sparkline_lines
 from tests.support.figure_frames import requests_frame
 
 A, B = requests_frame(seed=1), requests_frame(seed=2)

@@ -1,7 +1,8 @@
 """Plain-text tables: a report says first what was simulated."""
 
-from servetwin.app.reports.tables import WIDTH, ends, number, scenario_lines, server_lines
-from servetwin.sim.techniques.build import build_setup
+from servetwin.app.reports.tables import WIDTH, scenario_lines, server_lines
+from servetwin.app.words import ends, number
+from servetwin.sim.techniques.registry import build_setup
 
 SCENARIO = build_setup("llama-3-8b", "h100", ["fp8"], without=["kernel-fusion"]).scenario()
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.reports.text_frontier import BEST, HEIGHT, WIDTH, scatter_lines
-from servetwin.sim.experiments.frontier import (
+from servetwin.app.reports.sweep import BEST, PLOT_HEIGHT, PLOT_WIDTH, scatter_lines
+from servetwin.sim.experiments.sweep import (
     GOODPUT,
     INTERACTIVITY,
 )
@@ -18,8 +18,7 @@ def points_frame(**columns: Any) -> pd.DataFrame:
 
 def test_a_scatter_has_the_best_at_its_place() -> None:
     lines = scatter_lines(points_frame(), GOODPUT, 1, "requests/s")
-    plot = [line.partition("|")[2] for line in lines[1 : HEIGHT + 1]]
-    assert (plot[0][int(10 / 50 * WIDTH)], plot[HEIGHT - 1 - int(3 / 4 * HEIGHT)].strip()) == (
-        "o", BEST,
-    )  # fmt: skip
+    plot = [line.partition("|")[2] for line in lines[1 : PLOT_HEIGHT + 1]]
+    assert plot[0][int(10 / 50 * PLOT_WIDTH)] == "o"
+    assert plot[PLOT_HEIGHT - 1 - int(3 / 4 * PLOT_HEIGHT)].strip() == BEST
     assert scatter_lines(points_frame().iloc[:0], GOODPUT, None, "") == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.reports.trial_words import load_words, measured_noun, recorded_words
+from servetwin.app.reports.run_words import load_words, measured_noun, recorded_words
 from tests.support.figure_frames import load_test
 
 

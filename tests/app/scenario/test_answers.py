@@ -9,7 +9,7 @@ from servetwin.app.scenario.answers import Answer, best, of_counts, of_problem
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.prices import Prices, parse_prices
 from servetwin.sim.experiments.how_many import CountSearch, HowMany, TriedCount
-from servetwin.sim.experiments.turning_point import TurningPoint
+from servetwin.sim.experiments.search import TurningPoint
 
 
 def found() -> HowMany:

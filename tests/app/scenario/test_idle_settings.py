@@ -8,7 +8,7 @@ from servetwin.app.scenario.scenarios import idle_settings, unread_settings
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import PRESETS
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.techniques.registry import build_setup
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 

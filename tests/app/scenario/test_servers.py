@@ -17,9 +17,9 @@ from servetwin.app.scenario.scenarios import build_scenario
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.roofline.server import RooflineServer
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
 from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Experiment
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.trace import Trace
 

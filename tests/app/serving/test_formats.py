@@ -6,7 +6,7 @@ from servetwin.app.serving.techniques import CannotRun, runnable_techniques, wit
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.registry import Toggles
 
 SMALL = ServeOptions("small", PolicyConfig(kv_tokens=4096))
 

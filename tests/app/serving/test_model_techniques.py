@@ -9,8 +9,7 @@ from servetwin.engine.models.computation import Computation
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.techniques.registry import find_technique
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.registry import Toggles, find_technique
 from tests.support.known_effects import HARDWARE
 
 pytest.importorskip("torch")

@@ -7,8 +7,7 @@ import pytest
 from servetwin.app.serving.models import model_of, shape_of
 from servetwin.engine.models.model_config import PRESETS
 from servetwin.sim.catalogue.catalogue import find_model, shipped_models
-from servetwin.sim.catalogue.feed_forward import Dense
-from servetwin.sim.catalogue.mixers import Attention, Mixer, Recurrence
+from servetwin.sim.catalogue.layers import Attention, Dense, Mixer, Recurrence
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.workloads.errors import PolicyError
 from tests.support.engine_oracle import draw_weights

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.serving.real_time import (
+from servetwin.app.serving.simulated import (
     MOST_HANDLING_S,
     MOST_LATE_S,
     MOST_MADE_UP_S,

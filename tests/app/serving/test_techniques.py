@@ -21,8 +21,7 @@ from servetwin.engine.models.model_config import PRESETS
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.catalogue.catalogue import find_model
-from servetwin.sim.techniques.registry import TECHNIQUES
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.registry import TECHNIQUES, Toggles
 from servetwin.workloads.errors import PolicyError
 
 WIDE = replace(PRESETS["llama-1b"], name="wide", vocab_size=32_000)

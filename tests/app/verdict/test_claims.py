@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servetwin.app.text.claims import (
+from servetwin.app.reports.claims import (
     comparison_table,
     render_comparison,
     render_requests,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.verdict.drift import Pulses, drift_doubt
+from servetwin.app.verdict.load_tests import Pulses, drift_doubt
 from tests.support.fake_calibrator import FakeCalibrator, machine_of
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from servetwin.app.verdict.forecast import Forecast, make_forecast, read_forecast
 from servetwin.sim.experiments.capacity import saturation_rate_per_s
-from servetwin.sim.records.run import RunError
-from servetwin.sim.records.run_folder import write_files
+from servetwin.sim.records.run import RunError, write_files
 from servetwin.workloads.transform import at_rate
 from tests.support.fake_calibrator import PROFILE, TRACE
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.verdict import load_tests
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.sim.experiments.predict import predict_once
 from servetwin.sim.records.run import Run
@@ -56,12 +55,14 @@ def test_a_load_test_with_a_limited_client_is_repeated(
 ) -> None:
     """Unless the client keeps up in none of the first two."""
 
+    test = machine.test
+
     def run_load_test(endpoint: Endpoint, trace: Trace) -> Run:
-        run = machine.test(endpoint, trace)
+        run = test(endpoint, trace)
         run.extra["delivered"]["limited_by"] = ["CPU 97%"] if machine.tests in limited else []
         return run
 
-    monkeypatch.setattr(load_tests, "run_load_test", run_load_test)
+    monkeypatch.setattr(machine, "test", run_load_test)
     (level,) = verified(calibrator).levels
     tests, found = len(level.measured), level.comparison
     assert found.outcome == outcome
@@ -74,12 +75,14 @@ def test_a_load_test_with_a_limited_client_is_repeated(
 def test_a_limited_client_on_a_machine_that_drifts_is_not_tried_again(
     calibrator: FakeCalibrator, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    test = machine.test
+
     def run_load_test(endpoint: Endpoint, trace: Trace) -> Run:
-        run = machine.test(endpoint, trace)
+        run = test(endpoint, trace)
         run.extra["delivered"]["limited_by"] = ["CPU 97%"] if machine.tests == 2 else []
         return run
 
-    monkeypatch.setattr(load_tests, "run_load_test", run_load_test)
+    monkeypatch.setattr(machine, "test", run_load_test)
     machine.pulse_slowness = lambda number: 1.2 if number > 9 else 1.0
     (level,) = verified(calibrator).levels
     assert (len(level.measured), level.comparison.outcome) == (2, "cannot tell")
@@ -98,7 +101,7 @@ def test_a_load_test_that_is_cut_short_is_kept(
         run.extra["delivered"] |= {"stopped": "Ctrl-C", "failures": {}}
         return run
 
-    monkeypatch.setattr(load_tests, "run_load_test", run_load_test)
+    monkeypatch.setattr(machine, "test", run_load_test)
     with pytest.raises(EndedEarly, match=r"39 of 40 requests finished \(Ctrl-C\); records in"):
         verified(calibrator, out=tmp_path)
     (folder,) = tmp_path.iterdir()

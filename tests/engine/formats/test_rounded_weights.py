@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight, round_rows
-from servetwin.sim.step_times.roofline.quantisation_noise import Grid, sqnr_db
+from servetwin.sim.step_times.roofline.formats import Grid, sqnr_db
 
 WEIGHT = torch.randn(256, 1024, generator=torch.Generator().manual_seed(0)) * 0.06
 

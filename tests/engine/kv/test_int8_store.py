@@ -12,7 +12,7 @@ from servetwin.engine.models.latent_config import LatentConfig
 from servetwin.engine.models.model_config import ModelConfig, model_preset
 from servetwin.policies.protocols import KVLayout
 from servetwin.policies.sequence import Sequence
-from servetwin.sim.step_times.roofline.quantisation_noise import Grid, sqnr_db
+from servetwin.sim.step_times.roofline.formats import Grid, sqnr_db
 from servetwin.workloads.errors import EngineError
 
 CPU = torch.device("cpu")

@@ -1,5 +1,6 @@
 """Laws of the HTTP/1.1 parser: how the network cuts the bytes changes nothing."""
 
+import weakref
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,8 +28,8 @@ class Outcome:
     stays: bool
 
 
-def outcome(data: bytes, cuts: list[int], method: str = "POST", closes: bool = True) -> Outcome:
-    parser = ResponseParser(method)
+def outcome(data: bytes, cuts: list[int], closes: bool = True) -> Outcome:
+    parser = ResponseParser()
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     pairs = pairwise(places)
     body = b"".join(parser.feed(data[start:end]) for start, end in pairs)
@@ -64,7 +65,7 @@ def test_a_body_with_a_length_however_it_is_cut(
     data = OK + b"Content-Length: %d\r\n\r\n" % len(body) + body + surplus
     found = outcome(data, cuts)
     assert (found.status, found.body, found.complete, found.wrong) == (200, body, True, False)
-    assert found.stays == (not surplus)
+    assert found.stays == (not surplus.strip(b"\r\n"))  # RFC 9112, 2.2: an empty line is no fault
 
 
 @given(st.binary(max_size=90), CUTS)
@@ -89,38 +90,48 @@ ANY = st.one_of(
 )
 
 
-@given(ANY, CUTS, st.sampled_from(["POST", "HEAD"]))
-def test_what_is_wrong_is_wrong_however_it_is_cut(
-    data: bytes, cuts: list[int], method: str
-) -> None:
-    assert outcome(data, cuts, method) == outcome(data, [], method)
-    every_byte = outcome(data, [*range(len(data))], method)
-    assert every_byte == outcome(data, [], method)
+@given(ANY, CUTS)
+def test_what_is_wrong_is_wrong_however_it_is_cut(data: bytes, cuts: list[int]) -> None:
+    assert outcome(data, cuts) == outcome(data, [])
+    every_byte = outcome(data, [*range(len(data))])
+    assert every_byte == outcome(data, [])
 
 
 LENGTH_3 = b"Content-Length: 3\r\n"
 MALFORMED: dict[str, tuple[bytes, str]] = {
-    "not HTTP": (b"SSH-2.0-x\r\n", "not an HTTP/1.1 answer: it begins b'SSH-2.0-x"),
-    "HTTP/2": (b"HTTP/2 200\r\n\r\n", "not an HTTP/1.1 answer"),
-    "status": (b"HTTP/1.1 OK\r\n\r\n", "not a status line: b'HTTP/1.1 OK'"),
-    "field": (OK + b"no colon\r\n\r\n", "not a header field: b'no colon'"),
-    "space before colon": (OK + b"A : b\r\n\r\n", "not a header field: b'A : b'"),
-    "length": (OK + b"Content-Length: -1\r\n\r\n", "not a Content-Length: b'-1'"),
+    "not HTTP": (b"SSH-2.0-x\r\n", "not HTTP/1.1 (Expected HTTP/, RTSP/ or ICE/): b'SSH-2.0-x"),
+    "HTTP/2": (b"HTTP/2 200\r\n\r\n", "not HTTP/1.1 (Expected dot): b'HTTP/2 200"),
+    "status": (b"HTTP/1.1 OK\r\n\r\n", "not HTTP/1.1 (Invalid status code): b'HTTP/1.1 OK"),
+    "field": (
+        OK + b"no colon\r\n\r\n",
+        "not HTTP/1.1 (Invalid header token): b'",
+    ),
+    "space before colon": (
+        OK + b"A : b\r\n\r\n",
+        "not HTTP/1.1 (Invalid header token): b'",
+    ),
+    "length": (
+        OK + b"Content-Length: -1\r\n\r\n",
+        "not HTTP/1.1 (Invalid character in Content-Length): b'",
+    ),
     "two lengths": (
         OK + LENGTH_3 + b"Content-Length: 4\r\n\r\n",
-        "not a Content-Length: b'3, 4'",
+        "not HTTP/1.1 (Duplicate Content-Length): b'",
     ),
     "coding": (OK + b"Transfer-Encoding: gzip\r\n\r\n", "Transfer-Encoding b'gzip' is not"),
     "chunk size": (
         OK + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n",
-        "not the size of a chunk: b'-1\\r\\n'",
+        "not HTTP/1.1 (Invalid character in chunk size): b'",
     ),
     "long chunk": (
         OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
-        "a chunk is longer than its size: b'bc\\r\\n' follows it",
+        "not HTTP/1.1 (Expected LF after chunk data): b'",
     ),
     "protocol": (b"HTTP/1.1 101 Up\r\n\r\n", "the server switches to a protocol"),
-    "endless head": (OK + b"A: " + b"x" * HEAD_LIMIT, "the head is longer than 65536 bytes"),
+    "endless head": (
+        OK + b"A: " + b"x" * HEAD_LIMIT,
+        "the head, chunk size or trailers are longer than ",
+    ),
     "nothing": (b"", "the connection was closed without an answer"),
     "half a head": (OK, "the connection was closed within the head of the answer"),
     "half a body": (
@@ -136,7 +147,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize(("data", "message"), MALFORMED.values(), ids=MALFORMED)
 def test_what_is_wrong_is_said(data: bytes, message: str) -> None:
-    parser = ResponseParser("POST")
+    parser = ResponseParser()
     parser.feed(data)
     parser.end()
     assert parser.error.startswith(message)
@@ -151,7 +162,6 @@ def test_what_is_wrong_is_said(data: bytes, message: str) -> None:
         (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", False),
         (b"HTTP/1.1 204 No Content\r\n\r\n", True),
         (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", True),
-        (OK + LENGTH_3 + LENGTH_3 + b"\r\nabc", True),
         (OK + LENGTH_3 + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", True),
         (b"HTTP/1.1 200\nContent-Length: 0\nFolded: a\n  b\n\n", True),
     ],
@@ -159,8 +169,15 @@ def test_what_is_wrong_is_said(data: bytes, message: str) -> None:
 def test_whether_the_connection_stays(data: bytes, stays: bool) -> None:
     found = outcome(data, [])
     assert (found.complete, found.stays) == (True, stays)
-    assert dict(found.fields).get(b"Folded") in (None, b"a b")
+    assert dict(found.fields).get(b"Folded") in (None, b"a  b")
 
 
-def test_head_has_no_body() -> None:
-    assert outcome(OK + LENGTH_3 + b"\r\n", [], "HEAD", closes=False).complete
+def test_nothing_is_left_for_the_garbage_collection() -> None:
+    """It is off in a load test, and every answer has a parser."""
+    for data in (OK + LENGTH_3 + b"\r\nabc", OK + b"\r\nabc", OK, b"SSH"):
+        parser = ResponseParser()
+        parser.feed(data)
+        parser.end()
+        there = weakref.ref(parser)
+        del parser
+        assert there() is None

@@ -121,7 +121,7 @@ def test_the_request_on_the_wire_is_that_of_httpx() -> None:
     ("handle", "error", "message"),
     [
         (says(hangs_up=True), httpx.RemoteProtocolError, "the connection was closed without"),
-        (says(b"SSH-2.0\r\n"), httpx.RemoteProtocolError, "not an HTTP/1.1 answer: it begins"),
+        (says(b"SSH-2.0\r\n"), httpx.RemoteProtocolError, "not HTTP/1.1 (Expected HTTP/"),
         (
             says(OK + b"Content-Length: 9\r\n\r\nab", hangs_up=True),
             httpx.RemoteProtocolError,

@@ -1,5 +1,6 @@
 """What proxies and careless servers do to streams: counted right or doubted, by both transports."""
 
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -8,10 +9,12 @@ from servetwin.loadtest.http import transport as http_client
 from servetwin.loadtest.report.load_notes import PROMPT_TEXT, hint
 from servetwin.loadtest.report.report import render_report
 from servetwin.loadtest.report.token_counts import token_count_warnings
-from servetwin.loadtest.run.client import run_load_test
+from servetwin.loadtest.run.client import LoadOptions, Progress, run_load_test
 from tests.support.mock_endpoint import Loaded, chat, completions, evenly, load_all, mocked, plan
 
 COUNT, TOKENS = 4, 20
+MANY = 200
+"""Tokens of an answer that no short stall of the client explains."""
 ERROR = "the mock is set to fail"
 FEWER = (
     "USAGE DOUBTED for 4 of 4 requests: the server's count of output tokens is below the chunks "
@@ -30,6 +33,7 @@ class Row:
 
     faults: tuple[str, ...]
     chunks: int = TOKENS
+    tokens: int = TOKENS
     api: str = "chat"
     failure: str | None = None
     doubts: list[str] = field(default_factory=list)
@@ -68,8 +72,8 @@ ROWS = {
             )
         ],
     ),
-    "buffered": Row(("buffered",), doubts=[BUFFERED]),
-    "buffered and compressed": Row(("buffered:kind=gzip",), doubts=[BUFFERED]),
+    "buffered": Row(("buffered",), MANY, MANY, doubts=[BUFFERED]),
+    "buffered and compressed": Row(("buffered:kind=gzip",), MANY, MANY, doubts=[BUFFERED]),
     "one object": Row(("buffered:kind=json",), chunks=1, doubts=[BUFFERED]),
     "one object, completions": Row(
         ("buffered:kind=json",), chunks=1, api="completions", doubts=[BUFFERED]
@@ -80,7 +84,7 @@ ROWS = {
 @pytest.fixture(scope="module", params=["own", "httpx"])
 def loaded(request: pytest.FixtureRequest) -> dict[str, tuple[Loaded, str]]:
     """By row: what was measured, and the URL of the server."""
-    plans = [plan(*row.faults, ttft_ms=60, itl_ms=10) for row in ROWS.values()]
+    plans = [plan(*row.faults, ttft_ms=60, itl_ms=200 / row.tokens) for row in ROWS.values()]
     with mocked(*plans) as servers, pytest.MonkeyPatch.context() as patch:
         if request.param == "httpx":
             patch.setattr(http_client, "httpx_reason", lambda *_, **__: "a test")
@@ -88,7 +92,10 @@ def loaded(request: pytest.FixtureRequest) -> dict[str, tuple[Loaded, str]]:
             name: (chat if row.api == "chat" else completions)(server)
             for (name, row), server in zip(ROWS.items(), servers, strict=True)
         }
-        runs = load_all(endpoints, evenly(COUNT, 10, TOKENS), apart_s=0.01)
+        runs: dict[str, Loaded] = {}
+        for tokens in (TOKENS, MANY):
+            alike = {name: endpoints[name] for name, row in ROWS.items() if row.tokens == tokens}
+            runs |= load_all(alike, evenly(COUNT, 10, tokens), apart_s=0.01)
         urls = {name: server.url for name, server in zip(ROWS, servers, strict=True)}
     return {name: (runs[name], urls[name]) for name in ROWS}
 
@@ -102,7 +109,7 @@ def test_every_request_is_counted_as_it_was(
     failures = [f"{kind}: {message}" for kind, message in messages.items()]
     assert failures == ([row.failure.format(url=url)] if row.failure else [])
     assert requests["chunk_s"].map(len).tolist() == [row.chunks] * COUNT
-    wanted = row.chunks if row.failure else TOKENS
+    wanted = row.chunks if row.failure else row.tokens
     assert requests["output_tokens"].tolist() == [wanted] * COUNT
 
 
@@ -119,3 +126,19 @@ def test_ids_out_of_the_vocabulary_have_a_hint() -> None:
         run = run_load_test(completions(server), evenly(2, 20, 2))
     assert hint(run.extra["delivered"]["first_messages"]) == PROMPT_TEXT
     assert f"hint: {PROMPT_TEXT}" in render_report(run)
+
+
+def test_a_client_that_stands_still_blames_no_server() -> None:
+    """When it comes back, the tokens of all answers lie in its sockets."""
+    stand_still = iter([0.6])
+
+    def listen(_: Progress) -> None:
+        time.sleep(next(stand_still, 0.0))
+
+    options = LoadOptions(lead_s=0.2, progress_every_s=0.25)
+    with mocked(plan(ttft_ms=300, itl_ms=10)) as (server,):
+        run = run_load_test(
+            completions(server), evenly(4, 1000, TOKENS), options=options, on_progress=listen
+        )
+    assert run.requests["buffered"].isna().any()
+    assert run.extra["delivered"]["token_doubts"] == []

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.reports.load_report import complaint
+from servetwin.app.reports.load_test import complaint
 from servetwin.loadtest.report.limits import (
     DEFAULT,
     METRICS,

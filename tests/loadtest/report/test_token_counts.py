@@ -137,11 +137,15 @@ def test_without_thoughts_there_is_none() -> None:
     assert "TTFO, ms" not in render_report(run)
 
 
-def judged(answers: int, buffered: int, tokens: int = 16) -> list[str]:
+def judged(answers: int, buffered: int, tokens: int = 16, unclear: int = 0) -> list[str]:
     """What is said of so many answers of one chunk."""
     frame = requests(*[(300, 300, 300)] * answers).assign(output_tokens=tokens, usage_doubt=None)
     return token_count_warnings(
-        frame.assign(buffered=[True] * buffered + [False] * (answers - buffered))
+        frame.assign(
+            buffered=pd.Series([True] * buffered + [None] * unclear).reindex(
+                range(answers), fill_value=False
+            )
+        )
     )
 
 
@@ -151,6 +155,9 @@ def test_few_answers_in_one_piece_are_no_buffer() -> None:
     (line,) = judged(100, 5)
     assert line.startswith("ANSWER BUFFERED for 5 of 100 requests: ")
     assert judged(100, 0, tokens=2) == []
+    assert judged(100, 4, unclear=50)[0].startswith("ANSWER BUFFERED for 54 of 100 requests: ")
+    assert judged(100, 2, unclear=50) == []
+    assert judged(100, 0, unclear=100) == []
     assert len(judged(100, 1, tokens=2)) == 1  # an object instead of a stream; the rest is short
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from servetwin.loadtest.run.event_loop import quiet_gc, signals_deferred
-from servetwin.sim.records.own_files import CLAIM
-from servetwin.sim.records.run import Run, load_run
-from servetwin.sim.records.run_folder import SUMMARY
-from servetwin.workloads.native import write_trace
+from servetwin.sim.records.run import SUMMARY, Run, load_run
+from servetwin.sim.records.run_claim import CLAIM
+from servetwin.workloads.readers.native import write_trace
 from tests.support.mock_endpoint import evenly
 from tests.support.mock_load import refused_for_s
 from tests.support.mock_process import mock_process, servetwin_process

@@ -22,8 +22,7 @@ from servetwin.loadtest.run.worker_pool import (
     merged,
     processes_for,
 )
-from servetwin.sim.records.run import load_run
-from servetwin.sim.records.run_folder import JOURNAL
+from servetwin.sim.records.run import JOURNAL, load_run
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace

@@ -93,7 +93,7 @@ def test_true_is_no_count() -> None:
 MS = 1_000_000
 
 
-def streamed(tokens: int, first_ms: float, gap_ms: float) -> bool:
+def streamed(tokens: int, first_ms: float, gap_ms: float) -> bool | None:
     """Whether an answer of one event per token is taken for buffered."""
     stamps_ns = [round((first_ms + index * gap_ms) * MS) for index in range(tokens)]
     reads = [(stamp_ns, text("a")) for stamp_ns in stamps_ns]
@@ -115,6 +115,25 @@ def streamed(tokens: int, first_ms: float, gap_ms: float) -> bool:
 )
 def test_streams(tokens: int, first_ms: float, gap_ms: float, buffered: bool) -> None:
     assert streamed(tokens, first_ms, gap_ms) is buffered
+
+
+@pytest.mark.parametrize(
+    ("begin_ms", "end_ms", "buffered"),
+    [
+        (10, 99, None),  # the client stood still, and read all that had come meanwhile
+        (85, 101, None),
+        (10, 24.9, True),  # 15 tokens need more than 14.9 ms
+        (-50, 0, True),  # before it was sent
+        (101, 200, True),
+    ],
+)
+def test_a_client_that_stood_still_cannot_tell(
+    begin_ms: float, end_ms: float, buffered: bool | None
+) -> None:
+    reads = [(100 * MS, text("a"))] * 16
+    stream = read_stream(Exchange(0, [*reads, (100 * MS, DONE)]))
+    stalls = [(-90 * MS, -80 * MS), (round(begin_ms * MS), round(end_ms * MS))]
+    assert is_buffered(stream, 0, stalls) is buffered
 
 
 def test_one_event_with_all_tokens() -> None:

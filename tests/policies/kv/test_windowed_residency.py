@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.kv.windowed import Residency
-from servetwin.sim.catalogue.feed_forward import Dense
-from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.layers import Attention, Dense
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 
 

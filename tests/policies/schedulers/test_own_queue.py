@@ -100,7 +100,7 @@ SERVER = PolicyConfig(kv_tokens=64, block_tokens=4, max_seqs=1)
 
 
 def run(build: Build, config: PolicyConfig, requests: list[Request], macro: bool = True) -> Run:
-    scheduler = InvariantChecked(build(PagedKV(config), config), config)
+    scheduler = InvariantChecked(build(PagedKV(config), config), config, every_call=True)
     return simulate(requests, scheduler, ONE_SECOND, macro=macro)
 
 

@@ -77,7 +77,8 @@ def test_a_broken_scheduler_of_drafts_is_stopped(
 ) -> None:
     """A region of 16 holds 8 + 8 positions, and not the drafts that begin at the 15th."""
     config = replace(SMALL, kv="contiguous", reservation="exact", token_budget=12)
-    scheduler = InvariantChecked(policy(ContiguousKV(config), config), config)
+    inner = policy(ContiguousKV(config), config)
+    scheduler = InvariantChecked(inner, config, every_call=True)
     requests = [request("a", 0.0, 8, 8), request("b", 1.5, 12, 4)]
     with pytest.raises(InvariantBroken) as broken:
         simulate(requests, scheduler, ONE_SECOND, verifier=Verifier(Scripted(3, 2, 1, 3)))

@@ -13,7 +13,6 @@ from scipy.optimize import brentq
 from scipy.stats import t as student
 
 from servetwin.sim.experiments import capacity
-from servetwin.sim.experiments.bisection import RateBracket, bisect_rate
 from servetwin.sim.experiments.capacity import (
     Capacity,
     SLOTarget,
@@ -24,10 +23,11 @@ from servetwin.sim.experiments.capacity import (
 )
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario, replicate
+from servetwin.sim.experiments.search import RateBracket, bisect_rate
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import limit
 from tests.support.command import refused, servetwin

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.experiments.frontier import (
+from servetwin.sim.experiments.sweep import (
     GOODPUT,
     INTERACTIVITY,
     at_interactivity,

@@ -15,7 +15,7 @@ from scipy.stats import gamma
 
 import tests.support.queue_cases.case as case
 from servetwin.sim.experiments.capacity import SLOTarget
-from servetwin.sim.experiments.counted import Replicas, Users, times
+from servetwin.sim.experiments.fleet import Replicas, Users, times
 from servetwin.sim.experiments.how_many import (
     CountQuestion,
     CountSearch,
@@ -29,14 +29,14 @@ from servetwin.sim.experiments.how_many import (
 )
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
-from servetwin.sim.experiments.turning_point import TurningPoint
+from servetwin.sim.experiments.search import TurningPoint
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.sim.theory.queues import mmc_wait_quantile_s
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.sample import sample_trace
 from servetwin.workloads.trace import Trace
 from tests.support.effort import REDUCTION, examples
 

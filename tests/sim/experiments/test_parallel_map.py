@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.sim.experiments.lost_items import LostItems
-from servetwin.sim.experiments.parallel_map import map_on_processes, map_on_ray
+from servetwin.sim.experiments.parallel_map import LostItems, map_on_processes
+from servetwin.sim.experiments.ray_cluster import map_on_ray
 from servetwin.workloads.errors import TraceError
 from tests.support.local_ray import local_ray
 from tests.support.paths import ROOT

@@ -1,10 +1,8 @@
 """A cluster that cannot be used is one line, in seconds; its processes get our packages."""
 
 import socket
-import subprocess
 import sys
 from pathlib import Path
-from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +11,6 @@ import pytest
 from servetwin.sim.experiments import ray_cluster as module
 from servetwin.sim.experiments.ray_cluster import PACKAGES, ray_cluster
 from servetwin.workloads.errors import ServetwinError
-from tests.support.paths import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -56,48 +53,6 @@ def test_what_listens_may_be_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None
         assert f"no Ray cluster answers at {address};" in refusal(address)
 
 
-def test_an_unknown_host_that_is_looked_up_for_long_is_refused_in_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "CONNECT_S", 0.1)
-    answered = Event()
-
-    def looked_up(*_: object) -> socket.socket:
-        answered.wait()
-        raise OSError
-
-    monkeypatch.setattr(socket, "create_connection", looked_up)
-    assert "no Ray cluster answers at head:6379;" in refusal("head:6379")
-    answered.set()
-
-
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
-def test_what_speaks_no_http_2_is_not_asked_for_its_health(
-    answer: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray's own check would wait for the whole of ``HEALTH_CHECK_S``."""
-    monkeypatch.setattr(subprocess, "run", None)
-    with socket.create_server(("127.0.0.1", 0)) as other:
-
-        def serve() -> None:
-            with other.accept()[0] as connection:
-                connection.recv(100)
-                connection.sendall(answer)
-
-        Thread(target=serve).start()
-        address = f"127.0.0.1:{other.getsockname()[1]}"
-        assert f"no Ray cluster answers at {address};" in refusal(address)
-
-
-def test_what_stays_silent_is_refused_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert module.CONNECT_S <= 5.0
-    monkeypatch.setattr(module, "CONNECT_S", 0.2)
-    monkeypatch.setattr(subprocess, "run", None)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        assert f"no Ray cluster answers at {address};" in refusal(address)
-
-
 class FakeRay(SimpleNamespace):
     """Takes down with what it is started, and whether it is left."""
 
@@ -107,6 +62,9 @@ class FakeRay(SimpleNamespace):
         if reason := getattr(self, "refuses", None):
             raise ConnectionError(reason)
         self.given = given
+        (package,) = map(Path, given["runtime_env"]["py_modules"])
+        self.shipped = sorted(str(f.relative_to(package.parent)) for f in package.glob("*"))
+        self.sources = list((package / "sim" / "core").glob("*.py"))
 
     def shutdown(self) -> None:
         self.left = True
@@ -119,8 +77,9 @@ def test_the_cluster_gets_our_packages_and_is_left(monkeypatch: pytest.MonkeyPat
         raise KeyError
     assert ray.left
     assert ray.given["address"] is None
-    assert ray.given["runtime_env"]["py_modules"] == [str(ROOT / name) for name in PACKAGES]
-    assert all((Path(folder) / "__init__.py").is_file() for folder in map(ROOT.joinpath, PACKAGES))
+    names = ["__init__.py", *PACKAGES]
+    assert ray.shipped == sorted(f"servetwin/{name}" for name in names)
+    assert ray.sources
 
 
 def test_what_ray_says_of_a_refused_connection_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

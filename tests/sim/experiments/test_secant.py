@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.experiments.secant import crossing_rate
+from servetwin.sim.experiments.search import crossing_rate
 
 
 @given(

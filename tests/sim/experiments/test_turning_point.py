@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.experiments.turning_point import TurningPoint, turning_point
+from servetwin.sim.experiments.search import TurningPoint, turning_point
 
 
 @given(

@@ -6,8 +6,7 @@ import pytest
 from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.sim.core.recorder import STEP_COLUMNS
 from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.explain.bottleneck import find_bottleneck
-from servetwin.sim.explain.limiting_resource import Limiting, limiting_resource
+from servetwin.sim.explain.bottleneck import Limiting, find_bottleneck, limiting_resource
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import Run
 

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from servetwin.sim.explain.queue_cause import queue_cause
+from servetwin.sim.explain.bottleneck import queue_cause
 from tests.support.explained_runs import STEPS
 
 CAUSES = [

@@ -5,8 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from servetwin.sim.catalogue.catalogue import find_model
-from servetwin.sim.catalogue.feed_forward import Dense
-from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.layers import Attention, Dense
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.step_times.roofline.matrix_products import model_products
 from servetwin.workloads.errors import PolicyError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.reports.published import find_table, published_tables
+from servetwin.app.reports.techniques.published import find_table, published_tables
 from servetwin.workloads.errors import PolicyError
 from tests.support.published.file import computed_table
 from tests.support.published.tables import TABLES
@@ -36,5 +36,5 @@ def test_a_table_of_the_file_is_the_computed_one(name: str) -> None:
     ("name", "hint"), [("afine-quantisation", "did you mean 'affine-quantisation'?"), ("", "there")]
 )
 def test_an_unknown_table_is_refused_with_the_nearest(name: str, hint: str) -> None:
-    with pytest.raises(PolicyError, match=f"--table: unknown table '{name}'; {hint}"):
+    with pytest.raises(PolicyError, match=f"unknown table '{name}'; {hint}"):
         find_table(name)

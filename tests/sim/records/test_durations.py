@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from servetwin.sim.records.durations import duration, duration_unit
+from servetwin.sim.records.metrics import duration, duration_unit
 
 
 @pytest.mark.parametrize(

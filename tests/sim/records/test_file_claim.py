@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.sim.records.file_claim import claimed_file, claimed_profile
-from servetwin.sim.records.file_lock import ClaimError
+from servetwin.sim.records.run_claim import ClaimError, claimed_file, claimed_profile
 
 PROFILE = '{"layouts": {}}'
 

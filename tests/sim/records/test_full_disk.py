@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.records.run import NotSaved, Run, RunError, load_run
-from servetwin.sim.records.run_folder import SUMMARY
+from servetwin.sim.records.run import SUMMARY, NotSaved, Run, RunError, load_run
 from tests.support.full_disk import files_at_most
 
 

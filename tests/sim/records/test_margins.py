@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servetwin.sim.records.margins import margins
-from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.metrics import SLO, margins
 
 LIMITS = SLO(ttft_s=0.5, tpot_s=0.05)
 

@@ -10,8 +10,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.records.requests_csv import requests_csv
-from servetwin.sim.records.run import load_run
+from servetwin.sim.records.run import load_run, requests_csv
 from tests.support.command import refused, servetwin
 from tests.support.dialect_servers import kinds, running
 from tests.support.paths import SAMPLE

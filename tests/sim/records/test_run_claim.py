@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.sim.records.file_lock import ClaimError
-from servetwin.sim.records.own_files import CLAIM
-from servetwin.sim.records.run_claim import claimed_new_run, claimed_run
+from servetwin.sim.records.run_claim import CLAIM, ClaimError, claimed_new_run, claimed_run
 from tests.support.paths import ROOT
 
 WRITER = """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.sim.records.run_folder import Unwritten, within, write_elsewhere, write_files
+from servetwin.sim.records.run import Unwritten, within, write_elsewhere, write_files
 
 
 def test_files_are_written_and_those_without_content_removed(tmp_path: Path) -> None:

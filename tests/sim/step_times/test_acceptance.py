@@ -24,7 +24,6 @@ from servetwin.sim.step_times.acceptance import (
     Tree,
     Verifier,
 )
-from servetwin.sim.step_times.rejection_sampling import accept_or_replace, acceptance_rate
 from servetwin.workloads.errors import PolicyError
 
 SIGNIFICANCE = 1e-3
@@ -256,7 +255,7 @@ def judged(verifier: Verifier, *seqs: Sequence, passes: int = 40) -> list[list[i
         group.join(seq)
     batch = Batch((), group)
     batch.drafted = len(seqs)
-    verifier.judge(batch)
+    verifier.verify(batch)
     ways = [[group.coming(seq, steps) for steps in range(passes + 1)] for seq in seqs]
     return [[after - before for before, after in pairwise(way)] for way in ways]
 
@@ -323,45 +322,6 @@ def test_a_law_of_other_rows_is_refused() -> None:
 def test_impossible_laws_are_refused(make: Callable[[], Any], reason: str) -> None:
     with pytest.raises(PolicyError, match=f"^{reason}"):
         make()
-
-
-def test_accepting_or_replacing_gives_the_law_of_the_target() -> None:
-    """Target (0.7, 0.3), draft (0.9, 0.1): accepted 0.7 + 0.1, and always the target's law."""
-    target, draft, count = (0.7, 0.3), (0.9, 0.1), 100_000
-    assert acceptance_rate(target, draft) == pytest.approx(0.8)
-    tokens = accept_or_replace(target, draft, count, np.random.default_rng(1))
-    observed = np.bincount(tokens, minlength=2)
-    assert stats.chisquare(observed, np.array(target) * count).pvalue > SIGNIFICANCE
-    assert stats.chisquare(observed, np.array(draft) * count).pvalue < SIGNIFICANCE
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_target_s_law_holds_for_any_pair_of_laws(seed: int) -> None:
-    rng, count = np.random.default_rng([2, seed]), 20_000
-    target, draft = rng.dirichlet(np.full(6, 2.0), 2)
-    tokens = accept_or_replace(target, draft, count, rng)
-    observed = np.bincount(tokens, minlength=6)
-    assert stats.chisquare(observed, target * count).pvalue > SIGNIFICANCE
-
-
-def test_a_draft_like_the_target_is_always_accepted() -> None:
-    law = (0.25, 0.75)
-    rng, same = np.random.default_rng(3), np.random.default_rng(3)
-    assert (accept_or_replace(law, law, 1000, rng) == same.choice(2, 1000, p=law)).all()
-    assert acceptance_rate(law, law) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("target", "draft", "reason"),
-    [
-        ((0.7, 0.2), (0.9, 0.1), r"target: \[0.7, 0.2\] is no distribution"),
-        ((0.7, 0.3), (1.1, -0.1), r"draft: \[1.1, -0.1\] is no distribution"),
-        ((0.7, 0.3), (0.5, 0.3, 0.2), "over 3 tokens cannot replace one over 2"),
-    ],
-)
-def test_what_is_no_law_is_refused(target: Any, draft: Any, reason: str) -> None:
-    with pytest.raises(PolicyError, match=reason):
-        acceptance_rate(target, draft)
 
 
 def test_mean_passes_grow_with_the_tokens() -> None:

@@ -7,9 +7,9 @@ from typing import get_args
 import pytest
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.step_times.origin import MEANINGS, ORIGINS, Origin, origin_in_words
-from servetwin.sim.step_times.plugin_server import PluginServer
 from servetwin.sim.step_times.profile import load_profile, shipped_profiles
+from servetwin.sim.step_times.provenance import MEANINGS, ORIGINS, Origin, origin_in_words
+from servetwin.sim.step_times.server_model import PluginServer
 from servetwin.sim.step_times.tables import (
     KernelTable,
     LayerTable,
@@ -17,7 +17,7 @@ from servetwin.sim.step_times.tables import (
     PhaseTable,
     TableProfile,
 )
-from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.techniques.registry import build_setup
 from tests.support.made_kernels import MadeKernels
 from tests.support.paths import DOCS
 

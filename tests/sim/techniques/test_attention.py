@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servetwin.sim.catalogue.catalogue import find_model
-from servetwin.sim.catalogue.feed_forward import Dense
-from servetwin.sim.catalogue.mixers import Attention, LatentAttention, Mixer
+from servetwin.sim.catalogue.layers import Attention, Dense, LatentAttention, Mixer
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import DEFAULT, IDEAL, Efficiency
 from servetwin.sim.step_times.roofline.operators import decode_attention

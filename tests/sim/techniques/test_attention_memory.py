@@ -17,12 +17,13 @@ from servetwin.sim.techniques.attention import (
     Dilated,
     GroupedQuery,
     KVBudget,
+    LinearAttention,
     MultiQuery,
     SlidingWindow,
+    StateSpace,
     Streaming,
 )
 from servetwin.sim.techniques.memory import LowRankKV
-from servetwin.sim.techniques.recurrence import LinearAttention, StateSpace
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError

@@ -3,7 +3,7 @@
 import pytest
 
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
-from servetwin.sim.techniques.build import build_setup, parse_efficiency, with_efficiency
+from servetwin.sim.techniques.registry import build_setup, parse_efficiency, with_efficiency
 from servetwin.workloads.errors import PolicyError
 
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from servetwin.sim.techniques.build import build_setup
-from servetwin.sim.techniques.changed_fields import changed_fields
-from servetwin.sim.techniques.registry import find_technique
+from servetwin.sim.techniques.registry import build_setup, find_technique
+from servetwin.sim.techniques.setup import changed_fields
 
 SETUP = build_setup("llama-3-8b", "h100")
 

@@ -19,26 +19,27 @@ ITEMS = {
 """Numbered items of the checklist, by section."""
 
 
-def claims() -> list[tuple[str, str, str]]:
-    cells = [(item.split()[0], test.strip("`").split("::")) for item, _, test in rows("claims")]
-    return [(item, file, name) for item, (file, name) in cells]
+TESTS = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
 
 
-@pytest.mark.parametrize(("item", "file", "name"), claims())
-def test_what_the_table_names_is_a_test(item: str, file: str, name: str) -> None:
-    assert re.search(rf"^def {re.escape(name)}\(", (ROOT / file).read_text(), re.MULTILINE), item
+def claims() -> list[tuple[str, str]]:
+    return [(item.split()[0], test.strip("`")) for item, _, test in rows("claims")]
+
+
+@pytest.mark.parametrize(("item", "name"), claims())
+def test_what_the_table_names_is_a_test(item: str, name: str) -> None:
+    assert re.search(rf"^def {re.escape(name)}\(", TESTS, re.MULTILINE), item
 
 
 def test_every_item_of_the_checklist_has_a_row() -> None:
-    covered = {item for item, _, _ in claims()}
+    covered = {item for item, _ in claims()}
     wanted = {f"{part}.{n}" for part, count in ITEMS.items() for n in range(1, count + 1)}
     assert wanted <= covered, sorted(wanted - covered)
 
 
 @pytest.mark.parametrize("name", TECHNIQUES)
-def test_a_technique_has_a_section_on_the_page_of_its_family(name: str) -> None:
-    page = (DOCS / "techniques" / f"{TECHNIQUES[name].family}.md").read_text()
-    assert re.search(rf"^#+ .*\b{name}\b|`{name}[`:]", page, re.MULTILINE)
+def test_the_page_of_techniques_explains_each(name: str) -> None:
+    assert f"`{name}`" in (DOCS / "techniques.md").read_text()
 
 
 @pytest.mark.parametrize("name", TECHNIQUES)

@@ -11,10 +11,9 @@ from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.sim.techniques.effects import METRICS, Change, Effect, Laboratory, compare
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 from servetwin.workloads.request import Request
 from tests.support.command import refused, servetwin
 from tests.support.effort import FULL

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from servetwin.sim.techniques.experiment import Experiment
+from servetwin.sim.techniques.technique import Experiment
 
 EXPERIMENT = Experiment(prompt_tokens=100, output_tokens=20, alone=5, loaded=40, saturated=7)
 

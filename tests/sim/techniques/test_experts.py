@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from servetwin.sim.catalogue.catalogue import find_model
-from servetwin.sim.catalogue.feed_forward import Dense, Experts
+from servetwin.sim.catalogue.layers import Dense, Experts
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.experts import MixtureOfExperts
 from servetwin.workloads.errors import PolicyError

@@ -6,10 +6,9 @@ import pytest
 
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.request import Request
 from tests.support.serving_techniques import SERVING, by_name, pair, simulated

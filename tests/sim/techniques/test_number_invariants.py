@@ -13,21 +13,19 @@ from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.records.run import Run
-from servetwin.sim.step_times.roofline.bounds import check_bounds
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
 from servetwin.sim.step_times.roofline.formats import (
     BF16,
     Format,
 )
-from servetwin.sim.step_times.roofline.server import memory_settings
+from servetwin.sim.step_times.roofline.server import check_bounds, memory_settings
 from servetwin.sim.techniques.compression import (
     SemiStructuredSparsity,
     UnstructuredPruning,
 )
 from servetwin.sim.techniques.effects import Laboratory
-from servetwin.sim.techniques.experiment import Experiment
-from servetwin.sim.techniques.numbers import (
+from servetwin.sim.techniques.quantisation import (
     BlockFormat,
     KVQuantisation,
     PhaseFormats,
@@ -35,7 +33,7 @@ from servetwin.sim.techniques.numbers import (
     WeightInt8,
 )
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.number_techniques import (

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import ClusterConfig
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.roofline.deployment import Deployment
-from servetwin.sim.step_times.roofline.links import Link
 from servetwin.sim.step_times.roofline.operators import (
     Operator,
     head_operator,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.sim.techniques.published_quality import published_quality, read_published_quality
+from servetwin.sim.techniques.quality import published_quality, read_published_quality
 from servetwin.sim.techniques.registry import find_technique
 from servetwin.workloads.errors import PolicyError
 

@@ -3,10 +3,10 @@
 import pytest
 
 from servetwin.sim.catalogue.catalogue import find_model
-from servetwin.sim.techniques.published_quality import PublishedQuality
 from servetwin.sim.techniques.quality import (
     EXAMPLE,
     KEPT,
+    PublishedQuality,
     Quality,
     on_quality_front,
     parse_own_qualities,

@@ -3,10 +3,9 @@
 import pytest
 
 from servetwin.sim.catalogue.catalogue import find_model
-from servetwin.sim.catalogue.feed_forward import Dense
-from servetwin.sim.catalogue.mixers import Attention, Recurrence
+from servetwin.sim.catalogue.layers import Attention, Dense, Recurrence
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
-from servetwin.sim.techniques.recurrence import LinearAttention, StateSpace
+from servetwin.sim.techniques.attention import LinearAttention, StateSpace
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError
 from tests.support.attention_techniques import LLAMA, applied, ideal, layers_of, step_s

@@ -3,7 +3,7 @@
 import pytest
 
 from servetwin.sim.catalogue.catalogue import find_model
-from servetwin.sim.step_times.roofline.links import Link
+from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.step_times.roofline.operators import (
     prefill_attention,
 )

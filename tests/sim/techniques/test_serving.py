@@ -19,7 +19,6 @@ from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployme
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.sim.techniques.effects import Laboratory, compare
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.memory import KVCache
 from servetwin.sim.techniques.parallel import TensorParallel
 from servetwin.sim.techniques.serving import (
@@ -32,7 +31,7 @@ from servetwin.sim.techniques.serving import (
     PrefixCache,
 )
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 from servetwin.sim.theory.batches import exponential_slot_efficiency
 from servetwin.workloads.errors import PolicyError
 from tests.support.checked import CheckedScheduler, request

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from servetwin.policies.config import PrefixIndex as PrefixIndexName
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.techniques.effects import Laboratory
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.memory import KVCache
 from servetwin.sim.techniques.serving import (
     CopyOnWrite,
@@ -18,6 +17,7 @@ from servetwin.sim.techniques.serving import (
     PrefixCache,
 )
 from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.technique import Experiment
 from servetwin.sim.theory.serving import copy_on_write
 from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request

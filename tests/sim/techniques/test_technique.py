@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from servetwin.sim.techniques.build import build_setup
-from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
+from servetwin.sim.techniques.registry import TECHNIQUES, build_setup, find_technique
 from servetwin.workloads.errors import PolicyError, ShapeError
 
 PARAMETERS = [(name, key) for name in TECHNIQUES for key in TECHNIQUES.find(name).model_fields]

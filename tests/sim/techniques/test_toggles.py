@@ -2,10 +2,14 @@
 
 import pytest
 
-from servetwin.sim.techniques.build import build_setup
-from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
+from servetwin.sim.techniques.registry import (
+    TECHNIQUES,
+    Toggles,
+    build_setup,
+    find_technique,
+    names_on,
+)
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.toggles import Toggles, names_on
 from servetwin.workloads.errors import PolicyError
 
 BASE = {

@@ -3,7 +3,7 @@
 import pytest
 
 from servetwin.policies.presets import find_preset
-from servetwin.sim.techniques.eager import with_eager_kernels
+from servetwin.sim.techniques.setup import with_eager_kernels
 from tests.support.published.frameworks import SERVERS
 from tests.support.serving_techniques import equal_kernels, gain_over_static
 

@@ -1,7 +1,6 @@
 """Shapes of the matrices of one block: a column for each token."""
 
-from servetwin.sim.catalogue.feed_forward import Dense
-from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.layers import Attention, Dense
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.workloads.errors import PolicyError
 

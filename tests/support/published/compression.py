@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from servetwin.sim.catalogue.catalogue import find_model
-from servetwin.sim.catalogue.feed_forward import Experts
+from servetwin.sim.catalogue.layers import Experts
 from servetwin.sim.step_times.roofline.formats import grouped_bytes
 from tests.support.formulas.affine_grid import AffineGrid
 from tests.support.formulas.distillation import distillation_loss

@@ -5,10 +5,10 @@ from dataclasses import replace
 from math import inf
 
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.deployment import Parallel
 from servetwin.sim.step_times.roofline.formats import BF16, FORMATS, Format
-from servetwin.sim.step_times.roofline.links import Link
 from tests.support.formulas.phases import (
     Phases,
     activation_bytes,

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from servetwin.sim.techniques.effects import Effect, Laboratory
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.registry import apply_all, find_technique
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import Experiment, Technique
 
 Aspect = Literal["first token", "TPS", "throughput", "quality"]
 Condition = Literal["alone", "under load", "from admission", "saturated"]

@@ -9,8 +9,7 @@ from servetwin.policies.presets import find_preset
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.experiments.scenario import replicate
 from servetwin.sim.step_times.roofline.deployment import Deployment
-from servetwin.sim.techniques.eager import with_eager_kernels
-from servetwin.sim.techniques.setup import Setup
+from servetwin.sim.techniques.setup import Setup, with_eager_kernels
 from servetwin.workloads.generators.arrivals import PoissonArrivals
 from servetwin.workloads.generators.generate import WorkloadSpec, generate
 from servetwin.workloads.generators.lengths import IndependentLengths, LognormalTokens

@@ -4,9 +4,14 @@ from collections.abc import Iterator
 
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.acceptance import Chain
-from servetwin.sim.step_times.roofline.matrix_products import Kind, intensity_table
+from servetwin.sim.step_times.roofline.matrix_products import (
+    Kind,
+    intensity_table,
+    token_work,
+    total_work,
+    with_ffn_matrices,
+)
 from servetwin.sim.step_times.roofline.memory import memory_sizes
-from servetwin.sim.step_times.roofline.token_work import token_work, total_work, with_ffn_matrices
 from tests.support.formulas.block_shapes import block_shapes
 from tests.support.formulas.intensities import attention_limit_flops_per_element
 from tests.support.formulas.speculation import streamed_pass_s

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
-from servetwin.sim.catalogue.mixers import Attention, LatentAttention
+from servetwin.sim.catalogue.layers import Attention, LatentAttention
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.decode_latency import (
     decode_latency,

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
-from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
+from servetwin.sim.catalogue.hardware import Link
+from servetwin.sim.step_times.roofline.decode_latency import RooflineEstimate, ideal_deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
-from servetwin.sim.step_times.roofline.links import Link
-from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
 from servetwin.sim.theory.queues import md1_wait_s
 from servetwin.sim.theory.serving import (
     copy_on_write,

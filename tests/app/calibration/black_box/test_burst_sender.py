@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from servetwin.app.calibration.black_box.burst_sender import Allowance, BurstRequest, BurstSender
-from servetwin.app.calibration.black_box.sender import Burst
+from servetwin.app.calibration.black_box.sender import Allowance, Burst, BurstRequest, BurstSender
 from servetwin.workloads.request import Request
 
 

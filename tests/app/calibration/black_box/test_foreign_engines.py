@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from servetwin.app.calibration.black_box.burst_sender import Allowance, BurstSender
 from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
 from servetwin.app.calibration.black_box.experiments import find_batching, find_context
 from servetwin.app.calibration.black_box.identified_limits import IdentifiedLimits
-from servetwin.app.calibration.black_box.sender import LiveSender
+from servetwin.app.calibration.black_box.sender import Allowance, BurstSender, LiveSender
 from servetwin.loadtest.endpoint import Endpoint, probe
 from servetwin.workloads.errors import Unreachable
 from servetwin.workloads.request import Request

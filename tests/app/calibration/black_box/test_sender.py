@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.calibration.black_box.burst_sender import Allowance
 from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
-from servetwin.app.calibration.black_box.sender import PROBED_WORDS, Burst
+from servetwin.app.calibration.black_box.sender import PROBED_WORDS, Allowance, Burst
 from servetwin.loadtest.endpoint import Endpoint
 from tests.support.dialect_servers import Kind, kinds, length_of, models, running, sse
 

@@ -18,8 +18,7 @@ from servetwin.app.dashboard.jobs.scenario_grid import (
     points_frame,
 )
 from servetwin.app.scenario.files.scenario_file import ScenarioError
-from servetwin.sim.experiments.frontier import GOODPUT, INTERACTIVITY, on_front
-from servetwin.sim.experiments.sweep import PROBLEM
+from servetwin.sim.experiments.sweep import GOODPUT, INTERACTIVITY, PROBLEM, on_front
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import yaml
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app.dashboard.kept_runs.opened_runs import facts, latency_frame, opened
-from servetwin.app.reports.metric_labels import METRICS
+from servetwin.app.words import METRICS
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.records.steady_part import describe_steady
 from tests.support.figure_frames import load_test

@@ -10,8 +10,8 @@ pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app.dashboard.techniques import effects, quality_panel
 from servetwin.sim.techniques.effects import Change, Effect
-from servetwin.sim.techniques.experiment import Experiment
 from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
+from servetwin.sim.techniques.technique import Experiment
 from tests.support.dashboard_app import Browser, expect, page_test
 
 pytestmark = pytest.mark.usefixtures("small_dozen")

@@ -12,8 +12,8 @@ from servetwin.app.dashboard.techniques.quality import (
     quality_table,
 )
 from servetwin.sim.techniques.effects import Change, Effect
-from servetwin.sim.techniques.experiment import LONG_PROMPTS, Experiment
 from servetwin.sim.techniques.registry import find_technique
+from servetwin.sim.techniques.technique import LONG_PROMPTS, Experiment
 from servetwin.workloads.errors import PolicyError
 
 SERVER = DataSheetServer("llama-2-7b", "a100-80gb", ("fp8",))

@@ -9,7 +9,7 @@ from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.memory import DeviceMemory
 from servetwin.sim.step_times.roofline.server import base_policies
-from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.techniques.registry import build_setup
 
 
 def memory_of(techniques: tuple[str, ...], context: int) -> DeviceMemory:

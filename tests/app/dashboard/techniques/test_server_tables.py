@@ -16,14 +16,14 @@ from servetwin.app.dashboard.techniques.server_tables import (
     step_sentence,
     work_frame,
 )
-from servetwin.app.reports.techniques.reports import intensity_report, latency_report
+from servetwin.app.reports.techniques.arithmetic import intensity_report, latency_report
 from servetwin.app.scenario.options.techniques import IntensityOptions, LatencyOptions
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.roofline.breakdown import decode_breakdown, prefill_breakdown
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
-from servetwin.sim.techniques.build import build_setup
+from servetwin.sim.techniques.registry import build_setup
 
 DEPLOYMENTS = (
     (), ("tensor-parallel:ways=2",), ("pipeline-parallel",), ("fp8",), ("early-exit",),

@@ -16,7 +16,7 @@ from servetwin.app.dashboard.trust.trials import (
     verdict_table,
     when_and_where,
 )
-from servetwin.app.reports.html.error_rows import error_rows
+from servetwin.app.reports.html.tables import error_rows
 from servetwin.app.verdict.claims import MetricComparison
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.metrics import figure

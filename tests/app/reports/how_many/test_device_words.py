@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.reports.how_many.device_words import devices_words
+from servetwin.app.reports.how_many import devices_words
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from servetwin.app.reports.how_many.report import headline, table_rows
-from servetwin.app.reports.how_many.sentences import few_words, sentence, spread_sentence
+from servetwin.app.reports.how_many import (
+    few_words,
+    headline,
+    sentence,
+    spread_sentence,
+    table_rows,
+)
 from servetwin.app.scenario.answers import Answer, CurvePoint
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.records.metrics import SLO
@@ -93,6 +98,6 @@ def test_several_candidates_are_named_and_columns_that_all_lack_are_left_out() -
     assert headline([other, FOUR], P99, "x").startswith("a: 4 H100s hold")
     first, second = table_rows([FOUR, other], P99)
     assert first["GPUs"] == "4"
-    assert first["just beyond"] == "3: 812 ms [700 to 1,020]"
+    assert first["nearest miss"] == "3: 812 ms [700 to 1,020]"
     assert (second["GPUs"], second["problem"]) == ("", "weights do not fit")
     assert "problem" not in table_rows([FOUR], P99)[0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.reports.html.machine_paths import run_without_paths, without_paths
+from servetwin.app.reports.run_words import run_without_paths, without_paths
 from tests.support.figure_frames import load_test
 
 

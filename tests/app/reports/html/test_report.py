@@ -16,15 +16,15 @@ import pandas as pd
 import pytest
 import yaml
 
+from servetwin.app.words import METRICS, number
+
 pytest.importorskip("plotly", reason="reports need plotly")
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
 from servetwin.app.commands.report import report
 from servetwin.app.reports.html.charts import packed_library
-from servetwin.app.reports.html.report import render_html
-from servetwin.app.reports.html.tables import number
-from servetwin.app.reports.metric_labels import METRICS
+from servetwin.app.reports.html.page import render_html
 from servetwin.app.reports.report_folders import NamedRun, find_runs
 from servetwin.app.verdict.claims import compare
 from servetwin.loadtest.report.server_metrics import COLUMNS, FILE_NAME
@@ -108,7 +108,7 @@ FOLDED = ("Versions and machines", "Scenarios", "Definitions")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_verdict_comes_first_then_what_it_rests_on_and_provenance_is_folded(kind: str) -> None:
     page = Page(report_of(kind))
-    order = [*ORDER[kind], "What it rests on", "To check it, and to run it again", *FOLDED]
+    order = [*ORDER[kind], "What the figures rest on", "Check it, and run it again", *FOLDED]
     places = [page.text.find(part) for part in order]
     assert -1 not in places, order[places.index(-1)]
     assert places == sorted(places)
@@ -235,7 +235,7 @@ def test_a_prediction_is_judged_by_the_load_tests_of_its_requests(
         assert f"{row.error:+.1%}" in page.text
     assert "TTFT, percentile by percentile" in page.text
     assert "40 matched, 0 not" in page.text
-    assert f"Simulated again on what was really sent: {measured}" in page.text
+    assert f"Simulated again with the recorded send times: {measured}" in page.text
 
 
 def test_a_verdict_says_what_it_judged_and_a_measured_capacity_comes_first(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_client_that_was_the_limit_is_said_first(folders: Path) -> None:
     run = load_run(folders / "alike")
     run.extra["delivered"] |= {"verdict": "client limited", "limited_by": ["CPU 99%"]}
     page = Page(render_html([NamedRun("late", run)], []))
-    said = "client limited: the latencies hold the client's own (CPU 99%)"
+    said = "client limited: latencies include delays of the client (CPU 99%)"
     assert page.text.index(said) < page.text.index("metric mean p50")
 
 

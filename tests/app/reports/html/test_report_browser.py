@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="reports need plotly")
 
-from servetwin.app.reports.html.report import render_html
+from servetwin.app.reports.html.page import render_html
 from servetwin.app.reports.report_folders import NamedRun
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import Run

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from servetwin.app.reports.pictures.source_line import grid_line, made_by, server_name, source_line
+from servetwin.app.reports.run_words import grid_line, made_by, server_name, source_line
 from servetwin.sim.records.run import Run
 from servetwin.workloads.version import own_version
 

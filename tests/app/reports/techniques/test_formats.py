@@ -1,10 +1,10 @@
 """The table of number formats: sizes of a model, noise by formula, quality where published."""
 
-from servetwin.app.reports.techniques.formats import TECHNIQUES, formats_lines, formats_report
+from servetwin.app.reports.techniques.quality import TECHNIQUES, formats_lines, formats_report
 from servetwin.app.scenario.options.techniques import FormatOptions
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.step_times.roofline.formats import FORMATS, KV_FORMATS
-from servetwin.sim.techniques.numbers import WeightFormat
+from servetwin.sim.techniques.quantisation import WeightFormat
 from servetwin.sim.techniques.registry import find_technique
 from tests.support.command import refused, servetwin
 

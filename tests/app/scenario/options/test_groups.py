@@ -41,7 +41,6 @@ OTHER_MEANING = {
     "--scenario": "a file of the dashboard (replay), or of techniques",
     "--seed": "of replay, where the scenario's seed comes first",
     "--start": "the start of what is exported, or of ServeGen's clients",
-    "--stream": "the trace is streamed (replay), or the answers (loadtest)",
     "--think-time": "a distribution (loadtest), or a number beside its name (generate)",
     "--trace": "one of three sources of a load (loadtest), or optional (verify)",
     "--url": "default: measure, or start, the bundled engine",
@@ -64,7 +63,7 @@ def declarations() -> dict[str, set[int]]:
         hints = inspect.signature(command.callback).parameters if command.callback else {}
         for parameter in command.params:
             if parameter.name not in hints:
-                assert parameter.name == "help"
+                assert parameter.name in ("help", "install_completion", "show_completion")
                 continue
             (declared,) = (
                 each
@@ -108,7 +107,7 @@ class Box:
 
 def run(command: Any, *arguments: str) -> Any:
     made = typer.Typer()
-    made.command()(takes_options(command))
+    made.command()(takes_options()(command))
     return CliRunner().invoke(made, arguments, catch_exceptions=False)
 
 

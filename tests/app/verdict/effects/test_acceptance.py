@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.verdict.effects.acceptance import mean_accepted, with_measured_acceptance
+from servetwin.app.verdict.effects.prediction import mean_accepted, with_measured_acceptance
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.step_times.acceptance import OrderedAcceptance
 from tests.support.known_effects import sides

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from servetwin.app.verdict.effects.changed_server import (
+from servetwin.app.verdict.effects.prediction import (
     ChangedServer,
     ChangedSteps,
     ChangedStepTime,

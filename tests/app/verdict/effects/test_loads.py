@@ -2,8 +2,8 @@
 
 import pytest
 
-from servetwin.app.verdict.effects.loads import EffectLoads
-from servetwin.sim.techniques.experiment import Experiment
+from servetwin.app.verdict.effects.sides import EffectLoads
+from servetwin.sim.techniques.technique import Experiment
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.verdict.effects import machine
+from servetwin.app.verdict.effects import sides as machine
 from servetwin.sim.catalogue.hardware import Hardware
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from servetwin.app.serving.techniques import CannotRun
 from servetwin.app.verdict.effects.sides import sides_of
-from servetwin.sim.techniques.registry import find_technique
-from servetwin.sim.techniques.toggles import Toggles
+from servetwin.sim.techniques.registry import Toggles, find_technique
 from servetwin.workloads.errors import PolicyError
 from tests.support.known_effects import CONFIG, HARDWARE, OPTIONS
 

@@ -8,10 +8,8 @@ import pytest
 
 from servetwin.app.serving.engines import LiveEngine
 from servetwin.app.verdict.claims import compare_metric
-from servetwin.app.verdict.effects.changed_server import ChangedSteps
-from servetwin.app.verdict.effects.figures import Figures
-from servetwin.app.verdict.effects.prediction import PredictedEffect, fit_draws
-from servetwin.app.verdict.effects.sides import Side
+from servetwin.app.verdict.effects.prediction import ChangedSteps, PredictedEffect, fit_draws
+from servetwin.app.verdict.effects.sides import Figures, Side
 from servetwin.app.verdict.effects.verification import (
     EFFECT,
     EffectPlan,

@@ -9,15 +9,15 @@ from servetwin.policies.batch import BatchShape
 from servetwin.policies.protocols import KVLayout
 from servetwin.sim.catalogue.catalogue import find_hardware
 from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.step_times.roofline.bounds import (
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
+from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.server import (
     BoundBroken,
+    RooflineServer,
     check_bounds,
     least_read_s,
     least_token_s,
 )
-from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
-from servetwin.sim.step_times.roofline.efficiency import IDEAL
-from servetwin.sim.step_times.roofline.server import RooflineServer
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.setup import Setup
 from tests.support.rooflines import A100, LLAMA, REAL, shapes, trace

@@ -9,11 +9,12 @@ from servetwin.sim.step_times.roofline.formats import (
     FORMATS,
     KV_FORMATS,
     Format,
+    Grid,
     find_format,
     grouped_bytes,
+    sqnr_db,
     with_dynamic_scales,
 )
-from servetwin.sim.step_times.roofline.quantisation_noise import Grid, sqnr_db
 from servetwin.workloads.errors import PolicyError
 from tests.support.number_techniques import LLAMA_ON_A100, ideal
 

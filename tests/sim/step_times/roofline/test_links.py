@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.step_times.roofline.links import Link
+from servetwin.sim.catalogue.hardware import Link
 
 
 # Messages

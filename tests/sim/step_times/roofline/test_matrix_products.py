@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Hardware
-from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.layers import Attention
 from servetwin.sim.step_times.roofline.decode_latency import devices_for, ideal_deployment
 from servetwin.sim.step_times.roofline.matrix_products import (
     KINDS,

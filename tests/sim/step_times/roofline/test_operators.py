@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from servetwin.sim.catalogue.mixers import Attention
+from servetwin.sim.catalogue.layers import Attention
 from servetwin.sim.step_times.roofline.operators import (
     full_pairs,
     seen_keys,

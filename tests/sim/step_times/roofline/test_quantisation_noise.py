@@ -4,9 +4,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from servetwin.sim.step_times.roofline.formats import FORMATS
-from servetwin.sim.step_times.roofline.quantisation_noise import (
+from servetwin.sim.step_times.roofline.formats import (
     DB_PER_BIT,
+    FORMATS,
     Grid,
     most_sqnr_db,
     noise_bits,

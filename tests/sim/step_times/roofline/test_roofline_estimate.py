@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
-from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
+from servetwin.sim.step_times.roofline.decode_latency import RooflineEstimate, ideal_deployment
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
 from servetwin.sim.step_times.roofline.formats import find_format
 from servetwin.sim.step_times.roofline.operators import Operator
-from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.step_times.step_time import UNIT_S
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.catalogue.feed_forward import Experts
-from servetwin.sim.catalogue.mixers import Recurrence
+from servetwin.sim.catalogue.layers import Experts, Recurrence
 from servetwin.sim.step_times.roofline.deployment import (
     IDEAL_KERNELS,
     Cascade,

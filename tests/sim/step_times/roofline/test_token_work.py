@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
-from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
-from servetwin.sim.step_times.roofline.roofline_estimate import RooflineEstimate
-from servetwin.sim.step_times.roofline.token_work import (
+from servetwin.sim.step_times.roofline.decode_latency import RooflineEstimate, ideal_deployment
+from servetwin.sim.step_times.roofline.matrix_products import (
     Work,
     token_work,
     total_work,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from servetwin.policies.batch import Batch, BatchShape
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.registry import SCHEDULERS
-from servetwin.sim.catalogue.feed_forward import Dense
+from servetwin.sim.catalogue.layers import Dense
 from servetwin.sim.catalogue.model import LayerGroup
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.roofline.deployment import (

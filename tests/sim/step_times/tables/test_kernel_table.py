@@ -6,7 +6,7 @@ import pytest
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.tables import KernelTable
-from servetwin.sim.step_times.tables import kernel_library as library
+from servetwin.sim.step_times.tables import kernel_table as library
 from servetwin.workloads.errors import ProfileError
 from tests.support.command import refused
 from tests.support.macro_steps import assert_macro_steps_change_nothing

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.step_times.server_overheads import ServerOverheads
 from servetwin.sim.step_times.tables import KernelTable, LoadedTable
+from servetwin.sim.step_times.tables.server_overheads import ServerOverheads
 from tests.support.macro_steps import assert_macro_steps_change_nothing
 from tests.support.made_kernels import MadeKernels
 

@@ -1,1 +1,0 @@
-"""Calibrate an endpoint as a black box: nothing is known but its URL."""

@@ -1,0 +1,179 @@
+"""Curves of what clients see: by offered load of a sweep, and by how many servers there are."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+
+from servetwin.app.figures.canvas import Figure, canvas, escape_markup
+from servetwin.app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Look, Looks
+from servetwin.app.scenario.answers import Answer, CurvePoint
+from servetwin.app.words import METRICS, Metric, axis_title, scaled, short
+from servetwin.loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level
+from servetwin.loadtest.sweep.sweep import Sweep
+from servetwin.sim.experiments.capacity import SLOTarget
+
+_MEASURED = {"color": COLOURS[0], "width": 2}
+_PREDICTED = {"color": COLOURS[1], "width": 2, "dash": "dash"}
+_SHARE = Metric("share of requests within the SLO", "", 1.0, "")
+_PLAIN = Metric("output tokens/s", "", 1.0, "")
+Place = Callable[[Level], float | None]
+
+
+def level_curves(sweep: Sweep) -> list[tuple[str, Figure]]:
+    """Return title and figure of each curve: attainment, latencies, throughput."""
+    latencies = [
+        (
+            f"{METRICS[key].label}, {point}",
+            _curve(sweep, f"{key}.{point}", _shown(key, point, sweep)),
+        )
+        for key in ("ttft_s", "tpot_s")
+        for point in ("p50", "p99")
+    ]
+    tokens = ("Output throughput", _curve(sweep, TOKENS, _PLAIN))
+    return [*_attainment(sweep), *latencies, tokens]
+
+
+def _attainment(sweep: Sweep) -> list[tuple[str, Figure]]:
+    if sweep.settings.slo is None:
+        return []
+    figure = _curve(sweep, SHARE, _SHARE)
+    levels = [level for level in _placed(sweep) if level.attainment]
+    found = [level.attainment for level in levels if level.attainment]
+    figure.update_traces(
+        error_y={
+            "type": "data",
+            "array": [one.high - one.share for one in found],
+            "arrayminus": [one.share - one.low for one in found],
+        },
+        selector={"name": "measured"},
+    )
+    figure.add_hline(y=sweep.settings.wanted, line={"color": LIMIT_COLOUR, "dash": "dot"})
+    if sweep.knee and sweep.knee.rate_per_s is not None:
+        figure.add_vline(x=sweep.knee.rate_per_s, line={"color": LIMIT_COLOUR, "dash": "dot"})
+    return [("Share of requests within the SLO", figure)]
+
+
+def _shown(name: str, point: str, sweep: Sweep) -> Metric:
+    """Return a metric in the unit in which a figure of it is shown."""
+    rows = (row for level in sweep.levels for row in (level.figures, level.predicted) if row)
+    return METRICS[name].fitting(row[f"{name}.{point}"] for row in rows)
+
+
+def _curve(sweep: Sweep, key: str, metric: Metric) -> Figure:
+    """Draw a figure of the measured levels over their load, and of the predicted ones."""
+    levels, place = _placed(sweep), _place(sweep)
+    title, factor = metric.title, metric.factor
+    x = "users" if sweep.settings.of == "users" else "requests/s offered (all at once: completed)"
+    figure = canvas(x, title, _alt(levels, key, title), f"{title} by offered load")
+    for name, line, of in (
+        ("measured", _MEASURED, [level.figures for level in levels]),
+        ("predicted", _PREDICTED, [level.predicted for level in levels]),
+    ):
+        points = [
+            (place(level), factor * value)
+            for level, figures in zip(levels, of, strict=True)
+            if figures and (value := figures[key]) is not None
+        ]
+        if points:
+            xs, ys = zip(*points, strict=True)
+            figure.add_scatter(x=xs, y=ys, mode="lines+markers", name=name, line=line)
+    return figure
+
+
+def _placed(sweep: Sweep) -> list[Level]:
+    """Return the levels that count and have a place on the axis, in its order."""
+    place = _place(sweep)
+    levels = [level for level in sweep.levels if level.counts and place(level) is not None]
+    return sorted(levels, key=lambda level: place(level) or 0.0)
+
+
+def _place(sweep: Sweep) -> Place:
+    if sweep.settings.of == "users":
+        return lambda level: level.plan.users
+    return lambda level: level.plan.rate_per_s or level.figures[COMPLETED]
+
+
+def _alt(levels: Sequence[Level], key: str, title: str) -> str:
+    said = ", ".join(
+        f"{level.plan.load}: {value:.4g}"
+        for level in levels
+        if (value := level.figures[key]) is not None
+    )
+    return f"{title} by offered load. {said}."
+
+
+_MOST_LIMITS = 4
+"""What lies higher than so many limits is cut off."""
+_MOST_TICKS = 20
+
+
+def count_curves(answers: Sequence[Answer], target: SLOTarget, x: str, looks: Looks) -> Figure:
+    """Draw the latency (of several limits, the worst beside its limit) against the count.
+
+    Filled symbols hold the target, open ones miss it; bars are the intervals.
+    """
+    figure = canvas(x, axis_title(target), _count_alt(answers, target, x))
+    limit, highest = scaled(target, 1.0), 0.0
+    for answer in answers:
+        points = [point for point in answer.points if isfinite(point.factor)]
+        if points:
+            _add(figure, answer.label, points, target, looks[answer.label])
+            highest = max(highest, *(scaled(target, point.factor) for point in points))
+    figure.add_hline(y=limit, line=LIMIT_LINE, annotation_text="limit")
+    top = min(1.1 * highest, _MOST_LIMITS * limit)
+    figure.update_yaxes(range=[0, max(top, 1.25 * limit)])
+    points = [point for answer in answers for point in answer.points]
+    seen = [point.count for point in points if point.factor <= _MOST_LIMITS]
+    counts = seen or [point.count for point in points]
+    if seen:  # A candidate that never comes near the limit does not stretch the axis.
+        pad = 0.05 * (max(seen) - min(seen)) or 0.5
+        figure.update_xaxes(range=[min(seen) - pad, max(seen) + pad])
+    if counts and max(counts) - min(counts) <= _MOST_TICKS and all(c == int(c) for c in counts):
+        figure.update_xaxes(dtick=1)
+    figure.update_layout(height=400)
+    return figure
+
+
+def is_cut(answers: Sequence[Answer]) -> bool:
+    """Return whether points lie above what is drawn."""
+    return any(point.factor > _MOST_LIMITS for answer in answers for point in answer.points)
+
+
+def _add(
+    figure: Figure, label: str, points: Sequence[CurvePoint], target: SLOTarget, look: Look
+) -> None:
+    symbols = [look.symbol if point.holds else f"{look.symbol}-open" for point in points]
+    values = [scaled(target, point.factor) for point in points]
+    figure.add_scatter(
+        x=[point.count for point in points], y=values, name=escape_markup(label),
+        mode="lines+markers", error_y=_bars(points, target),
+        line={"color": look.colour, "dash": look.dash, "width": 2},
+        marker={"color": look.colour, "symbol": symbols, "size": 11, "line": {"width": 2}},
+        text=[_said(point) for point in points],
+        hovertemplate="%{x}: %{y:.4g}%{text}<extra>%{fullData.name}</extra>",
+    )  # fmt: skip
+
+
+def _bars(points: Sequence[CurvePoint], target: SLOTarget) -> Mapping[str, object]:
+    up, down = [], []
+    for point in points:
+        low, high = point.interval or (point.factor, point.factor)
+        up.append(scaled(target, max(0.0, high - point.factor)) if isfinite(high) else 0.0)
+        down.append(scaled(target, max(0.0, point.factor - low)) if isfinite(low) else 0.0)
+    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down}
+
+
+def _said(point: CurvePoint) -> str:
+    if point.holding is None:
+        return ""
+    return f"<br>holds in {point.holding} of {point.draws} draws"
+
+
+def _count_alt(answers: Sequence[Answer], target: SLOTarget, x: str) -> str:
+    what = axis_title(target).replace(", ", " in ")
+    said = [f"{what} by {x}; the limit is {short(scaled(target, 1.0))}."]
+    for answer in answers:
+        curve = ", ".join(
+            f"{short(scaled(target, point.factor))} at {point.count:g}" for point in answer.points
+        )
+        said.append(f"{answer.label}: {curve or answer.problem or 'nothing yet'}.")
+    return " ".join(said)

@@ -1,0 +1,258 @@
+"""How many servers, users or requests per second: as a sentence, a table and JSON."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from math import isfinite
+from textwrap import wrap
+from typing import Any
+
+from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.tables import WIDTH
+from servetwin.app.scenario.answers import FEWEST, Answer, What, best
+from servetwin.app.words import figure_words, target_words
+from servetwin.sim.catalogue.catalogue import shipped_hardware
+from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.experiments.fleet import UNKNOWN
+from servetwin.workloads.rows import counted
+
+HEADS: Mapping[What, str] = {
+    "replicas": "replicas",
+    "devices": "GPUs",
+    "users": "users at a time",
+    "rate": "requests/s",
+}
+HOLDS_IN = "resamples that pass"
+HEAD_MEANINGS = {
+    "90 % interval": "The answer in 90 % of the resampled traffic traces.",
+    "95 % interval": "The confidence interval of the answer.",
+    "at this size": "Latency at this answer, with its interval over the resampled traces.",
+    HOLDS_IN: "Resampled traces that meet the limit at this answer.",
+    "nearest miss": "The nearest size that misses the limit, and its latency.",
+    "cost per hour": "Devices times the price above.",
+}
+
+
+def headline(answers: Sequence[Answer], target: SLOTarget, load: str) -> str:
+    """Return the answer of the best candidate, named where there are several."""
+    found = best(answers) or answers[0]
+    said = sentence(found, target, load)
+    return said if len(answers) == 1 else f"{found.label}: {said}"
+
+
+def table_rows(answers: Sequence[Answer], target: SLOTarget) -> list[dict[str, str]]:
+    """Return a row per candidate, as texts by head; columns that all lack are left out."""
+    rows = [_row(answer, target) for answer in answers]
+    empty = {head for head in rows[0] if not any(row[head] for row in rows)} if rows else set()
+    return [{head: text for head, text in row.items() if head not in empty} for row in rows]
+
+
+def report_lines(
+    answers: Sequence[Answer], target: SLOTarget, load: str, requests: int
+) -> list[str]:
+    """Return what ``servetwin capacity --replicas`` and ``--users`` print."""
+    found = best(answers) or answers[0]
+    said = (headline(answers, target, load), spread_sentence(found), few_words(target, requests))
+    paragraphs = [wrap(text, WIDTH) for text in said if text]
+    lines = [line for paragraph in paragraphs for line in paragraph]
+    return [*lines, "", *_aligned(table_rows(answers, target)), "", *_tried(found, target)]
+
+
+def as_json(
+    answers: Sequence[Answer], target: SLOTarget, load: str, record: Mapping[str, Any]
+) -> str:
+    """Return all answers as JSON; figures that are without end are null."""
+    found = best(answers)
+    return json.dumps(
+        {
+            "what": answers[0].what,
+            "answer": headline(answers, target, load),
+            "best": None if found is None else found.label,
+            "slo": {**asdict(target.slo), "attainment": target.attainment},
+            "candidates": [_finite(asdict(answer)) for answer in answers],
+            **record,
+        }
+    )
+
+
+def _row(answer: Answer, target: SLOTarget) -> dict[str, str]:
+    held, beyond = answer.at, answer.beyond
+    return {
+        "candidate": answer.label,
+        HEADS[answer.what]: _count(answer),
+        "90 % interval" if answer.what != "rate" else "95 % interval": _spread(answer),
+        "at this size": "" if held is None else figure_words(target, held.factor, held.interval),
+        HOLDS_IN: "" if held is None or held.holding is None else f"{held.holding} of {held.draws}",
+        "nearest miss": ""
+        if beyond is None
+        else f"{_plain(beyond.count)}: {figure_words(target, beyond.factor, beyond.interval)}",
+        "hardware": devices_words(answer.devices) if answer.count else "",
+        "cost per hour": "" if answer.cost_per_h is None else f"{answer.cost_per_h:,.2f}",
+        "problem": answer.problem,
+    }
+
+
+def _count(answer: Answer) -> str:
+    if answer.problem:
+        return ""
+    return "none holds" if answer.count is None else _plain(answer.count)
+
+
+def _spread(answer: Answer) -> str:
+    if answer.interval is None:
+        return ""
+    low, high = ("none" if end is None else _plain(end) for end in answer.interval)
+    return low if low == high else f"{low} to {high}"
+
+
+def _plain(count: float) -> str:
+    return f"{count:,.0f}" if count == int(count) else f"{count:.4g}"
+
+
+def _aligned(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the rows below their heads; candidates one cell a line where they are too wide."""
+    lines = table_lines(list(rows[0]), [list(row.values()) for row in rows], "<")
+    if max(map(len, lines)) > WIDTH:
+        return [line for row in rows for line in _listed(row)]
+    return lines
+
+
+def _listed(row: Mapping[str, str]) -> list[str]:
+    """Return a candidate as lines, one per cell."""
+    first, *others = ((head, text) for head, text in row.items() if text)
+    return [first[1], *(f"  {head:<16}{text}" for head, text in others)]
+
+
+def _tried(answer: Answer, target: SLOTarget) -> list[str]:
+    """Return every count that was simulated, those that miss the target with a star."""
+    if not answer.points:
+        return []
+    rows = [
+        [
+            _plain(point.count),
+            figure_words(target, point.factor, point.interval),
+            "" if point.holding is None else f"{point.holding} of {point.draws}",
+            "" if point.holds else "*",
+        ]
+        for point in answer.points
+    ]
+    lines = table_lines([HEADS[answer.what], "", HOLDS_IN, ""], rows, "><")
+    loads = [point.load for point in answer.points if point.load is not None]
+    overloaded = answer.what in FEWEST and max(loads, default=0.0) > 1
+    star = " or the servers are overloaded" if overloaded else ""
+    return [*lines, "", f"* the SLO is missed{star}; rows without resamples are the trace itself"]
+
+
+def _finite(found: Any) -> Any:
+    """Return the same with None for numbers without end."""
+    if isinstance(found, dict):
+        return {key: _finite(value) for key, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [_finite(value) for value in found]
+    return None if isinstance(found, float) and not isfinite(found) else found
+
+
+_FEW = 10
+_CUT_FROM = 39
+"""An interval over fewer draws has them all (``sim.experiments.how_many``)."""
+
+
+def sentence(answer: Answer, target: SLOTarget, load: str) -> str:
+    """Return the answer in one sentence; ``load`` says of which requests: ``this trace``."""
+    if answer.problem:
+        return f"No answer: {answer.problem}."
+    if not answer.count:
+        return _none_holds(answer, target, load)
+    limit, held = target_words(target), answer.at
+    subject, is_one = _subject(answer, answer.count), answer.count == 1
+    if answer.what in FEWEST:
+        said = f"{subject} {'holds' if is_one else 'hold'} {limit} for {load}"
+    else:
+        verb = "is" if is_one and answer.what == "users" else "are"
+        said = f"{subject} {verb} served with {limit} by {devices_words(answer.devices)}"
+    if held is not None and answer.beyond is None:
+        said += f": {figure_words(target, held.factor, held.interval)}"
+    return f"{said}{_beyond(answer, target)}."
+
+
+def spread_sentence(answer: Answer) -> str:
+    """Return which answers other traffic of the same kind has; empty without replications."""
+    if answer.interval is None or not answer.count:
+        return ""
+    ends = _ends(answer)
+    if answer.what == "rate":
+        return f"Other traffic of this kind allows {ends} requests/s (95 %)."
+    all_of = f"{answer.draws} draws of other traffic of this kind"
+    of = all_of if answer.draws < _CUT_FROM else f"Nine of ten of {all_of}"
+    if answer.interval[0] == answer.interval[1] is not None:
+        return f"The answer is the same in {of[0].lower()}{of[1:]}."
+    return f"{of} {'need' if answer.what in FEWEST else 'allow'} {ends}."
+
+
+def _ends(answer: Answer) -> str:
+    low, high = answer.interval or (None, None)
+    if low is None:
+        return "more than any that was tried"
+    end = "or more" if high is None else f"to {_number(answer.what, high)}"
+    return f"{_number(answer.what, low)} {end}"
+
+
+def few_words(target: SLOTarget, requests: int) -> str:
+    """Return that single requests decide, where it is so; else nothing."""
+    may_miss = (1 - target.attainment) * requests
+    if may_miss >= _FEW:
+        return ""
+    return (
+        f"Only {max(0, int(may_miss + 1e-9))} of {requests:,} requests may miss the SLO, so single "
+        "ones decide: take a longer trace."
+    )
+
+
+def _none_holds(answer: Answer, target: SLOTarget, load: str) -> str:
+    limit, beyond = target_words(target), answer.beyond
+    has = f": {figure_words(target, beyond.factor, beyond.interval)}" if beyond else ""
+    if answer.what == "users":
+        return f"Not even 1 user is served with {limit}{has}."
+    if answer.what == "rate":
+        return f"No rate holds {limit}, not even requests that come alone{has}."
+    most = _subject(answer, beyond.count) if beyond else "any number"
+    return f"No number of servers holds {limit} for {load}, not even {most}{has}."
+
+
+def _beyond(answer: Answer, target: SLOTarget) -> str:
+    beyond = answer.beyond
+    if beyond is None:
+        return "" if answer.what in FEWEST else "; more were not tried"
+    number, is_one = _number(answer.what, beyond.count), beyond.count == 1
+    figure = figure_words(target, beyond.factor, beyond.interval)
+    if beyond.load is not None and beyond.load > 1:
+        busy = f"{100 * beyond.load:.3g} % of what {'it completes' if is_one else 'they complete'}"
+        return f"; {number} {'is' if is_one else 'are'} overloaded ({busy} arrives): {figure}"
+    return f"; {number} {'misses' if is_one else 'miss'} it: {figure}"
+
+
+def _subject(answer: Answer, count: float) -> str:
+    if answer.what == "users":
+        return f"{counted(int(count), 'user')} at a time"
+    if answer.what == "rate":
+        return f"{count:.4g} requests/s"
+    if answer.what == "devices" and len(answer.devices) == 1:
+        return devices_words(dict.fromkeys(answer.devices, int(count)))
+    return counted(int(count), "replica" if answer.what == "replicas" else "device")
+
+
+def _number(what: What, count: float) -> str:
+    return f"{count:.4g}" if what == "rate" else f"{count:,.0f}"
+
+
+def devices_words(devices: Mapping[str, int]) -> str:
+    """Return how many of which devices, joined by ``and``."""
+    return " and ".join(device_words(name, count) for name, count in devices.items())
+
+
+def device_words(name: str, count: int) -> str:
+    """Return ``count`` devices of a name."""
+    if name != UNKNOWN and name not in shipped_hardware():
+        return f"{count:,} x {name}"
+    shown = name if name == UNKNOWN else name.upper()
+    return f"{count:,} {shown}{'' if count == 1 or shown.endswith('S') else 's'}"

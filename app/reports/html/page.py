@@ -1,0 +1,220 @@
+"""One self-contained HTML file: a report of runs, or a single chart."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
+
+import yaml
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+from servetwin.app import figures
+from servetwin.app.figures.palette import Looks
+from servetwin.app.figures.pictures import Caption
+from servetwin.app.reports.claims import render_requests
+from servetwin.app.reports.html.charts import Chart, Charts, packed_library
+from servetwin.app.reports.html.facts import about, facts
+from servetwin.app.reports.html.first_screen import judged_screen, plain_screen, sweep_screen
+from servetwin.app.reports.html.run_charts import run_charts
+from servetwin.app.reports.html.tables import comparison_table, latency_table, totals_table
+from servetwin.app.reports.report_folders import NamedRun, Trial
+from servetwin.app.reports.run_words import run_without_paths, what_ran_short, without_paths
+from servetwin.app.reports.table import Table
+from servetwin.app.reports.tables import capacity_line, judged_line
+from servetwin.app.reports.verdict import WHY_TITLE, waterfall_sentences
+from servetwin.app.verdict.claims import compare_requests
+from servetwin.app.verdict.resimulate import resimulate_as_sent
+from servetwin.app.words import METRICS, asset
+from servetwin.loadtest.sweep.sweep import Sweep
+from servetwin.sim.records.metrics import LATENCIES, SLO
+from servetwin.workloads.errors import ServetwinError
+
+NO_SWEEPS: Mapping[str, Sweep] = {}
+_FIRST_CHARTS = 2
+_UNKNOWN = "not recorded"
+
+
+def render_html(
+    runs: Sequence[NamedRun],
+    trials: Sequence[Trial],
+    slo: SLO | None = None,
+    sweeps: Mapping[str, Sweep] = NO_SWEEPS,
+) -> str:
+    """Return a page that needs no other file and no network: runs, and the ``trials`` among them.
+
+    ``sweeps`` are those over load levels, by name, whose levels are among the runs. All texts, of
+    traces too, are escaped. About 2 MB, of which 10,000 requests are a tenth.
+    """
+    runs = [replace(named, run=run_without_paths(named.run)) for named in runs]
+    looks, charts = figures.looks(named.name for named in runs), Charts()
+    drawn = list(run_charts(runs, looks, slo or SLO()))
+    screens = [sweep_screen(name, sweep, charts) for name, sweep in sweeps.items()]
+    if trials:
+        screens.append(judged_screen(trials, runs, slo, looks, charts))
+        if len(runs) == 1 + len(trials[0].measured):
+            del drawn[0]  # the first screen has drawn it
+    elif not sweeps:
+        first, drawn = drawn[:_FIRST_CHARTS], drawn[_FIRST_CHARTS:]
+        placed = [charts.place(title, figure) for _, title, figure in first]
+        screens.append(plain_screen(runs, slo, looks, placed))
+    return _render(
+        "report.html.j2",
+        charts,
+        title=_title(runs, trials, sweeps),
+        about=about(runs),
+        screens=screens,
+        facts=[facts(named, looks[named.name].colour) for named in runs],
+        tables=[latency_table(runs, looks), totals_table(runs, looks, slo)],
+        sections=[
+            (section, [charts.place(title, figure) for _, title, figure in of_section])
+            for section, of_section in groupby(drawn, key=itemgetter(0))
+        ],
+        trials=[_trial_section(trial, len(trials) > 1, looks, charts) for trial in trials],
+        why_title=WHY_TITLE,
+        made_by=_made_by(runs),
+        notes=list(_notes(runs)),
+        versions=_versions(runs),
+        scenarios=[
+            (one.name, yaml.safe_dump(one.run.scenario, sort_keys=False, allow_unicode=True))
+            for one in runs
+        ],
+        metrics=METRICS.values(),
+    )
+
+
+def picture_page(figure: figures.Figure, caption: Caption) -> str:
+    """Return a chart that can be zoomed, with title, source and link; about 2 MB, no network."""
+    charts, title = Charts(), figures.title_of(figure)
+    chart = charts.place("", figure)
+    return _render("picture.html.j2", charts, title=title, chart=chart, caption=caption)
+
+
+def _render(template: str, charts: Charts, **content: object) -> str:
+    """Return a page that forbids all requests, so that a mistake could make none."""
+    environment = Environment(
+        loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    return environment.get_template(template).render(
+        **content, asset=asset, library=packed_library(), charts_json=charts.as_json()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _AsSent:
+    """A load test, simulated again with its send times; else why that is not possible."""
+
+    name: str
+    table: Table | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _TrialSection:
+    """A prediction against its load tests: tables, requests, causes of the error, charts."""
+
+    name: str
+    load: str
+    tables: list[Table]
+    unsettled: str
+    requests: list[str]
+    causes: list[str]
+    cause_charts: list[Chart]
+    charts: list[Chart]
+    as_sent: list[_AsSent]
+
+
+def _trial_section(
+    trial: Trial, is_one_of_many: bool, looks: Looks, charts: Charts
+) -> _TrialSection:
+    differences = {
+        named.name: compare_requests(trial.predicted.run, named.run) for named in trial.measured
+    }
+    measured = {named.name: named.run.requests for named in trial.measured}
+    arrivals = {name: frame[["request_id", "scheduled_s"]] for name, frame in measured.items()}
+    off = {
+        name: of.frame.merge(arrivals[name], on="request_id") for name, of in differences.items()
+    }
+    tables = []
+    if trial.capacity:
+        tables.append(comparison_table(trial.capacity, capacity_line(trial.capacity.repeats)))
+    if is_one_of_many:  # the first screen has shown a part of it
+        tables.append(comparison_table(trial.comparison))
+    judged, steady = judged_line(trial.steady_part), trial.steady
+    if steady:
+        tables.append(comparison_table(steady, judged))
+    agreement = []
+    for name in LATENCIES:
+        label, predicted = METRICS[name].label, trial.predicted.run.requests
+        percentiles = figures.predicted_against_measured(predicted, measured, name, looks)
+        agreement.append(charts.place(f"{label}, percentile by percentile", percentiles))
+        over_time = figures.differences_over_time(off, name, looks)
+        agreement.append(charts.place(f"{label}, request by request", over_time))
+    return _TrialSection(
+        name=trial.name,
+        load=trial.load,
+        tables=tables,
+        unsettled="" if steady else judged,
+        requests=[f"{name}, {render_requests(found)}" for name, found in differences.items()],
+        causes=waterfall_sentences(trial.why) if trial.why else [],
+        cause_charts=list(_cause_charts(trial, charts)),
+        charts=agreement,
+        as_sent=[_as_sent(trial.predicted, named) for named in trial.measured],
+    )
+
+
+def _cause_charts(trial: Trial, charts: Charts) -> Iterator[Chart]:
+    """Yield a chart per latency of what causes its error."""
+    if trial.why is None:
+        return
+    effects = list(trial.why.effects())
+    for name, error in trial.why.predicted.items():
+        parts = [(cause.name, of[name] if of else None, cause.note) for cause, of in effects]
+        chart = figures.error_waterfall(name, error, parts, trial.why.left[name])
+        yield charts.place(f"{METRICS[name].label}, part by part", chart)
+
+
+def _as_sent(predicted: NamedRun, measured: NamedRun) -> _AsSent:
+    try:
+        again = resimulate_as_sent(predicted.run, measured.run)
+    except ServetwinError as error:
+        return _AsSent(measured.name, problem=without_paths(str(error)))
+    return _AsSent(measured.name, comparison_table(again.comparison))
+
+
+def _title(runs: Sequence[NamedRun], trials: Sequence[Trial], sweeps: Mapping[str, Sweep]) -> str:
+    """Return what the page is about."""
+    first = what_ran_short(runs[0].run.kind, runs[0].run.scenario)
+    if trials:
+        predicted = trials[0].predicted.run
+        return f"Predicted and measured: {what_ran_short(predicted.kind, predicted.scenario)}"
+    if sweeps:
+        return f"Sweep over load levels: {first}"
+    if len(runs) > 1:
+        return f"{len(runs)} runs compared"
+    return first[:1].upper() + first[1:]
+
+
+def _made_by(runs: Sequence[NamedRun]) -> str:
+    """Return the versions that made the runs, and the first and the last day."""
+    versions = dict.fromkeys(str(named.run.meta.get("servetwin") or _UNKNOWN) for named in runs)
+    days = sorted({str(named.run.meta["date"])[:10] for named in runs if "date" in named.run.meta})
+    ends = dict.fromkeys([*days[:1], *days[-1:]])
+    return ", ".join(["servetwin " + " and ".join(versions), *filter(None, [" to ".join(ends)])])
+
+
+def _notes(runs: Sequence[NamedRun]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each note once, with the names of its runs where others lack it."""
+    names: dict[str, list[str]] = {}
+    for named in runs:
+        for note in named.run.scenario.get("notes") or ():
+            names.setdefault(str(note), []).append(named.name)
+    for note, of in names.items():
+        yield note, of if len(of) < len(runs) else []
+
+
+def _versions(runs: Sequence[NamedRun]) -> Table:
+    keys = {"servetwin": "servetwin", "python": "Python", "processor": "processor"}
+    keys |= {"cores": "cores", "date": "date"}
+    rows = [[one.name, *(str(one.run.meta.get(key) or _UNKNOWN) for key in keys)] for one in runs]
+    return Table(["run", *keys.values()], rows)

@@ -1,0 +1,168 @@
+"""A sweep over load levels in words: a row per level, the predicted one below it, and the knee."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
+
+from servetwin.app.reports.table import Table, table_lines
+from servetwin.app.reports.tables import WIDTH
+from servetwin.app.words import METRICS, Metric, number, slo_words
+from servetwin.loadtest.sweep.attainment import CONFIDENCE, least_requests
+from servetwin.loadtest.sweep.knee import KNEE_CONFIDENCE, Knee
+from servetwin.loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level
+from servetwin.loadtest.sweep.sweep import PredictedKnee, Sweep
+from servetwin.sim.experiments.capacity import CONFIDENCE as CAPACITY_CONFIDENCE
+from servetwin.workloads.rows import counted
+
+_REAL = (
+    "its real prompts are sent as they are at every level, so a prefix cache may know them from "
+    "the level before"
+)
+_TEXT_FIGURES = FIGURES[:4]
+
+
+def sweep_lines(sweep: Sweep) -> list[str]:
+    """Return the lines on a sweep: what was sent, its levels, and its knee."""
+    about, settings = sweep.about, sweep.settings
+    prompts = _REAL if about.get("real_prompts") else "each has prompts of its own"
+    return [
+        f"sweep of {about.get('model')} at {about.get('base_url')}",
+        *_wrapped(f"levels of {settings.requests} requests of {about.get('trace')}; {prompts}"),
+        *_slo_line(sweep),
+        "",
+        *_text_table(sweep),
+        "",
+        *[line for said in knee_sentences(sweep) for line in _wrapped(said)],
+        *_wrapped(f"ended: {sweep.ended or 'not yet'}"),
+    ]
+
+
+def level_line(level: Level) -> str:
+    """Return one line on a level that was just measured."""
+    if not level.counts:
+        return f"  does not count: {level.limited_by[0]}"
+    done = f"{number(level.figures[COMPLETED], 1.0)}/s done"
+    share = f", {share_words(level)} within the SLO" if level.attainment else ""
+    return f"  {done}{share}"
+
+
+def share_words(level: Level) -> str:
+    """Return the share of a level's requests within the SLO, with its interval."""
+    found = level.attainment
+    if found is None:
+        return "-"
+    return f"{100 * found.share:.2f} % ({100 * found.low:.1f} to {100 * found.high:.1f})"
+
+
+def knee_sentences(sweep: Sweep) -> Iterator[str]:
+    """Yield what the levels say of the knee, and how the predicted one compares."""
+    knee, wanted = sweep.knee, sweep.settings.wanted
+    if knee is None:
+        return
+    yield f"knee: {_knee_words(knee)} ({100 * wanted:g} % of the requests within the SLO)"
+    if sweep.predicted:
+        yield f"predicted knee: {_predicted_words(sweep.predicted, knee)}"
+    if sweep.settings.requests < (least := least_requests(wanted)):
+        yield (
+            f"no lower end: a level of {sweep.settings.requests} requests cannot prove "
+            f"{100 * wanted:g} %, even without a miss; --sweep-requests {least}"
+        )
+
+
+def _knee_words(knee: Knee) -> str:
+    low, high = knee.low_per_s, knee.high_per_s
+    ends = (
+        f"{'below the lowest rate' if low is None else f'{low:.4g}'} to "
+        f"{'above the highest rate' if high is None else f'{high:.4g}'}"
+    )
+    if knee.rate_per_s is None:
+        return f"not between the rates of these levels, {KNEE_CONFIDENCE:.0%} interval {ends}"
+    return f"{knee.rate_per_s:.4g} requests/s, {KNEE_CONFIDENCE:.0%} interval {ends}"
+
+
+def _predicted_words(predicted: PredictedKnee, knee: Knee) -> str:
+    text = f"{predicted.rate_per_s:.4g} requests/s"
+    if predicted.low_per_s is not None:
+        share = 100 * CAPACITY_CONFIDENCE
+        text += f", {share:g} %: {predicted.low_per_s:.4g} to {predicted.high_per_s:.4g}"
+    if knee.rate_per_s is None:
+        return text
+    low, high = knee.low_per_s or 0.0, knee.high_per_s or float("inf")
+    where = "inside" if low <= predicted.rate_per_s <= high else "outside"
+    off = predicted.rate_per_s / knee.rate_per_s - 1
+    return f"{text}; {off:+.1%} of the measured one, {where} its interval"
+
+
+def _slo_line(sweep: Sweep) -> list[str]:
+    slo = sweep.settings.slo
+    if slo is None:
+        return []
+    return [f"SLO {slo_words(slo)}; shares with their {CONFIDENCE:.0%} intervals"]
+
+
+def sweep_table(sweep: Sweep) -> Table:
+    """Return a row per level, and one for its prediction, with all figures."""
+    shown = _shown_metrics(sweep, FIGURES)
+    titles = [f"{metric.title} {key.partition('.')[2]}" for key, metric in shown.items()]
+    heads = ["level", "", "requests/s done", *titles, "tokens/s", "within the SLO"]
+    rows = [[level.plan.load, *cells] for level in sweep.levels for cells in _rows(level, shown)]
+    caption = f"shares with their {CONFIDENCE:.0%} intervals" if sweep.settings.slo else ""
+    return Table(heads, rows, caption)
+
+
+def _text_table(sweep: Sweep) -> Iterator[str]:
+    """Yield TTFT and TPOT of every level, its prediction below it; notes on levels at the end."""
+    shown = _shown_metrics(sweep, _TEXT_FIGURES)
+    heads = ["", "done/s"]
+    for key, metric in shown.items():
+        point = key.partition(".")[2]
+        heads.append(f"{metric.label} {point}" if point == "p50" else f"{point} {metric.unit}")
+    rows = [
+        ["  predicted" if kind == "predicted" else level.plan.load, *cells]
+        for level in sweep.levels
+        for kind, *cells in _rows(level, shown)
+    ]
+    heads += ["tokens/s", "within SLO"]
+    if sweep.settings.slo is None:
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
+    yield from table_lines(heads, rows, "<>>>>>><")
+    yield from (line for level in sweep.levels for line in _notes(level))
+
+
+def _shown_metrics(sweep: Sweep, keys: Sequence[str]) -> dict[str, Metric]:
+    """Return the metrics of figures, each in the unit that fits its figures of all levels."""
+    rows = [row for level in sweep.levels for row in (level.figures, level.predicted) if row]
+    names = {key: key.partition(".")[0] for key in keys}
+    return {
+        key: METRICS[name].fitting(
+            row[other] for row in rows for other in keys if names[other] == name
+        )
+        for key, name in names.items()
+    }
+
+
+def _rows(level: Level, shown: Mapping[str, Metric]) -> Iterator[list[str]]:
+    """Yield what is measured and what is predicted of a level, each with its kind first."""
+    kind = "measured" if level.counts else f"does not count: {level.limited_by[0]}"
+    yield [kind, *_cells(level.figures, shown), share_words(level)]
+    if level.predicted:
+        share = level.predicted[SHARE]
+        words = "-" if share is None else f"{100 * share:.2f} %"
+        yield ["predicted", *_cells(level.predicted, shown), words]
+
+
+def _cells(figures: Mapping[str, float | None], shown: Mapping[str, Metric]) -> list[str]:
+    latencies = (number(figures[key], metric.factor) for key, metric in shown.items())
+    return [number(figures[COMPLETED], 1.0), *latencies, number(figures[TOKENS], 1.0)]
+
+
+def _notes(level: Level) -> Iterator[str]:
+    if not level.counts:
+        yield f"{level.plan.load} does not count: {level.limited_by[0]}"
+    elif level.attempts > 1:
+        yield f"{level.plan.load}: attempt {level.attempts}, the client was late before"
+    if level.failed:
+        yield f"{level.plan.load}: {counted(level.failed, 'request')} did not finish"
+
+
+def _wrapped(line: str) -> list[str]:
+    return wrap(line, WIDTH, subsequent_indent="  ")

@@ -1,0 +1,89 @@
+"""The effects of techniques, predicted and measured, in words and tables."""
+
+import json
+from collections.abc import Sequence
+
+from servetwin.app.reports.table import table_lines
+from servetwin.app.verdict.claims import worst
+from servetwin.app.verdict.effects.sides import METRICS
+from servetwin.app.verdict.effects.verification import EffectVerification, MetricEffect
+from servetwin.app.verdict.intervals import CONFIDENCE
+
+_HEADS = ("", "predicted", "measured", "sign", "inside", "verdict")
+
+
+def effect_lines(found: EffectVerification) -> list[str]:
+    """Return one technique: its formula, a line for each metric, and the verdict."""
+    efficiency, origin = found.predicted.efficiency, found.profile.origin
+    rests = (
+        [
+            f"step times without it: {origin}; what it changes: computed from data sheets, by its "
+            "formula",
+            f"the engine without it achieves {efficiency.compute:.0%} of the measured FLOP/s and "
+            f"{efficiency.memory:.0%} of the bandwidth, "
+            f"{1e3 * efficiency.overhead_s:.2f} ms a step",
+        ]
+        if efficiency
+        else [f"it changes policies alone: the step times are those of the calibration ({origin})"]
+    )
+    return [
+        "",
+        f"{found.sides.name}: {found.sides.technique.formula}",
+        *rests,
+        f"{len(found.without)} pairs of load tests; change with the technique, "
+        f"{CONFIDENCE:.0%} intervals",
+        *table_lines(_HEADS, map(_effect_row, found.effects), "<>><", indent="  "),
+        f"verdict: {found.outcome.replace('refuted', 'REFUTED')}",
+    ]
+
+
+def summary_lines(found: Sequence[EffectVerification]) -> list[str]:
+    """Return how many signs and sizes of all techniques are right, metric by metric."""
+    effects = [effect for one in found for effect in one.effects]
+    signs = [effect.sign_right for effect in effects]
+    sizes = [effect.is_inside for effect in effects]
+    return [
+        "",
+        f"{len(found)} techniques, {len(effects)} effects: sign right in {signs.count(True)}, "
+        f"wrong in {signs.count(False)}, unsure in {signs.count(None)}; size inside in "
+        f"{sizes.count(True)}, outside in {sizes.count(False)}",
+    ]
+
+
+def effects_json(found: Sequence[EffectVerification]) -> str:
+    """Return the verifications as JSON."""
+    outcome = worst(one.outcome for one in found)
+    records = [one.as_dict() for one in found]
+    return json.dumps({"outcome": outcome, "holds": outcome == "holds", "techniques": records})
+
+
+def effect_cells(effect: MetricEffect) -> tuple[str, str, str, str, str]:
+    """Return predicted and measured change, sign, inside, and verdict, as printed."""
+    row, interval = effect.comparison, effect.measured_interval
+    predicted = row.predicted
+    return (
+        _change(predicted.value, (predicted.low, predicted.high)) if predicted else "-",
+        "-" if row.measured is None else _change(row.measured, interval),
+        _word(effect.sign_right, "right", "WRONG", "unsure"),
+        _word(effect.is_inside, "yes", "no", "-"),
+        (row.outcome or "-").replace("refuted", "REFUTED"),
+    )
+
+
+def _effect_row(effect: MetricEffect) -> tuple[str, ...]:
+    return METRICS[effect.comparison.metric], *effect_cells(effect)
+
+
+def _change(ratio: float, interval: tuple[float, float] | None) -> str:
+    text = _percent(ratio)
+    if interval is None:
+        return text
+    return f"{text} [{_percent(interval[0])}, {_percent(interval[1])}] %"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.0f}"
+
+
+def _word(known: bool | None, yes: str, no: str, unknown: str) -> str:
+    return unknown if known is None else yes if known else no

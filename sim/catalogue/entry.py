@@ -1,0 +1,89 @@
+"""An entry of the catalogue: immutable, validated, and refused with the field that is wrong."""
+
+import json
+from collections.abc import Iterator
+from importlib import resources
+from reprlib import repr as shortened
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from servetwin.workloads.errors import did_you_mean
+
+
+class FrozenModel(BaseModel):
+    """An immutable entry of a file: validated, without unknown fields, every number finite."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+_UNITS: dict[str, dict[str, str]] = json.loads(
+    resources.files("servetwin.sim").joinpath("catalogue/units.json").read_text("utf-8")
+)
+"""Units of fields, by their names and by the endings of their names."""
+_UNIONS = ("mixer", "ffn")
+_MAP_KEY = "[key]"
+_CATALOGUE = __name__.rpartition(".")[0]
+
+
+def _unit_of(field: str) -> str | None:
+    """Return the unit of a field, by its name; None where it has none."""
+    by_ending = (unit for end, unit in _UNITS["by_ending"].items() if field.endswith(end))
+    return _UNITS["by_name"].get(field) or next(by_ending, None)
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first problem, such as ``field 'memory_bytes' (bytes): -3 is not possible``."""
+    problem = error.errors(include_url=False)[0]
+    path = list(_path(problem["loc"]))
+    if problem["type"] == "extra_forbidden":
+        return f"field {_joined(path)!r} is not known; {_nearest(str(path[-1]))}"
+    units = (_unit_of(part) for part in reversed(path) if isinstance(part, str))
+    unit = next((f" ({unit})" for unit in units if unit), "")
+    field = f"field {_joined(path)!r}{unit}" if path else "the entry"
+    return f"{field}{_complaint(problem)}"
+
+
+def _path(location: tuple[int | str, ...]) -> Iterator[int | str]:
+    """Yield the names and indices that a user wrote, without the tags that pydantic inserts."""
+    for before, part, after in zip(("", *location), location, (*location[1:], ""), strict=False):
+        if before not in _UNIONS and _MAP_KEY not in (part, after):
+            yield part
+
+
+def _joined(path: list[int | str]) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
+
+
+def _nearest(name: str) -> str:
+    kinds, known = [FrozenModel], set[str]()
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        if kind.__module__.startswith(_CATALOGUE):
+            known |= kind.model_fields.keys()
+    return did_you_mean(name, sorted(known), "leave it out")
+
+
+def _complaint(problem: ErrorDetails) -> str:
+    context = problem.get("ctx", {})
+    match problem["type"]:
+        case "missing":
+            return " is missing; it must be given"
+        case "too_short":
+            return ": it must have at least one entry"
+        case "union_tag_not_found":
+            return ": its 'kind' is missing"
+        case "union_tag_invalid":
+            return f": kind {context['tag']!r} is not known; it must be {context['expected_tags']}"
+        case "value_error":
+            return f": {context['error']}"
+    value, right = shortened(problem["input"]), problem["msg"].replace("Input should", "it must")
+    return f": {value} is not possible; {right[0].lower()}{right[1:]}"

@@ -1,0 +1,201 @@
+"""A fleet: replicas behind a router, the users at work, and the devices that they need."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Protocol
+
+import pandas as pd
+
+from servetwin.sim.catalogue.catalogue import shipped_hardware
+from servetwin.sim.core.clients import form_a_loop
+from servetwin.sim.experiments.capacity import (
+    admitting_all,
+    all_at_once,
+    completions_per_s,
+)
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.profile import Profile
+from servetwin.sim.step_times.roofline.server import RooflineServer
+from servetwin.sim.step_times.server_model import ServerModel
+from servetwin.sim.step_times.tables import TableProfile
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.pauses import PauseDistribution
+from servetwin.workloads.generators.resampled import sent_by_users
+from servetwin.workloads.trace import Trace
+
+Simulate = Callable[[Trace, Scenario], Run]
+
+
+_IDLE = 0.05
+
+
+"""Share of the users that may not have begun, or may have ended, while requests are judged."""
+
+
+class ScaledScenario(Protocol):
+    """A trace and a scenario, of which something is counted."""
+
+    @property
+    def trace(self) -> Trace:
+        """The requests; other traffic of the same kind takes their place."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """The servers at a count of 1."""
+
+    @property
+    def more_holds(self) -> bool:
+        """Whether a target that holds at a count holds at larger ones, else at smaller ones."""
+
+    def with_trace(self, trace: Trace) -> "ScaledScenario":
+        """Return the same with other requests."""
+
+    def at(self, count: int) -> tuple[Trace, Scenario]:
+        """Return what is simulated at a count."""
+
+    def judged(self, run: Run, trace: Trace) -> pd.DataFrame:
+        """Return the requests of a run of ``trace`` by which a target is judged."""
+
+    def load(self, simulate: Simulate) -> float | None:
+        """Return the load at a count of 1: requests that arrive per request that is completed.
+
+        None where it cannot stay above 1: clients wait for the server.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """How many times the servers of ``scenario``, for the arrivals of ``trace`` as they are."""
+
+    trace: Trace
+    scenario: Scenario
+
+    @property
+    def more_holds(self) -> bool:
+        """Return True."""
+        return True
+
+    def with_trace(self, trace: Trace) -> "Replicas":
+        """Return the same with other requests."""
+        return replace(self, trace=trace)
+
+    def at(self, count: int) -> tuple[Trace, Scenario]:
+        """Return the trace, and ``count`` times the servers."""
+        return self.trace, times(self.scenario, count)
+
+    def judged(self, run: Run, trace: Trace) -> pd.DataFrame:
+        """Return all requests."""
+        return run.requests
+
+    def load(self, simulate: Simulate) -> float | None:
+        """Return the rate of the trace over the rate at which one of the servers is saturated.
+
+        None where requests wait for answers, or all arrive at once. Raises ``TraceError`` for a
+        trace without times.
+        """
+        if not self.trace.timed:
+            raise TraceError(f"{self.trace.source}: no arrival times; give a rate, --rate R")
+        follows = self.scenario.cluster.closed_loop is not False and form_a_loop(self.trace)
+        if follows or not self.trace.rate_per_s:
+            return None
+        run = simulate(all_at_once(self.trace), admitting_all(times(self.scenario, 1)))
+        return self.trace.rate_per_s / completions_per_s(run, self.trace.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """How many users at a time, who send the conversations of ``trace`` to ``scenario``.
+
+    ``think`` is drawn by ``seed`` (``workloads.generators.resampled``).
+    """
+
+    trace: Trace
+    scenario: Scenario
+    think: PauseDistribution | None = None
+    seed: int = 0
+
+    @property
+    def more_holds(self) -> bool:
+        """Return False."""
+        return False
+
+    def with_trace(self, trace: Trace) -> "Users":
+        """Return the same with other requests."""
+        return replace(self, trace=trace)
+
+    def at(self, count: int) -> tuple[Trace, Scenario]:
+        """Return the requests of ``count`` users, and the servers."""
+        cluster = replace(self.scenario.cluster, closed_loop=True)
+        trace = sent_by_users(self.trace, count, think=self.think, seed=self.seed)
+        return trace, replace(self.scenario, cluster=cluster)
+
+    def judged(self, run: Run, trace: Trace) -> pd.DataFrame:
+        """Return the requests that are sent while users are at work, and all without an answer.
+
+        That is from when 95 % of the users have had their first answer, since all begin together,
+        until 5 % have sent their last request.
+        """
+        rows, user = run.requests, {request.request_id: request.tenant for request in trace}
+        users = rows.groupby(rows["request_id"].map(user), sort=False)
+        start_s = users["last_token_s"].min().quantile(1 - _IDLE, "higher")
+        end_s = users["scheduled_s"].max().quantile(_IDLE, "lower")
+        return rows[rows["scheduled_s"].between(start_s, end_s) | (rows["status"] != "finished")]
+
+    def load(self, simulate: Simulate) -> None:
+        """Return None."""
+
+
+def times(scenario: Scenario, count: int) -> Scenario:
+    """Return ``count`` times the servers of a scenario, of which each pool has its least number.
+
+    That is a replica of each profile, or the prefill and decode servers as they are given.
+    """
+    cluster = scenario.cluster
+    if not cluster.splits:
+        return replace(scenario, cluster=replace(cluster, replicas=count))
+    prefill, decode = count * cluster.prefill_replicas, count * cluster.decode_replicas
+    split = replace(cluster, prefill_replicas=prefill, decode_replicas=decode)
+    return replace(scenario, cluster=split)
+
+
+UNKNOWN = "server"
+
+
+"""The device of a server that does not say what it runs on."""
+
+
+def devices(scenario: Scenario) -> Mapping[str, int]:
+    """Return how many devices all servers of a scenario have, by name."""
+    counts = Counter[str]()
+    for server in scenario.servers():
+        name, count = devices_of(server)
+        counts[name] += count
+    return dict(counts)
+
+
+def devices_of(server: ServerModel) -> tuple[str, int]:
+    """Return the name of a server's device, and how many it has: more than 1 where it is split.
+
+    The name is that of the catalogue where it is known there. A profile is of one device unless its
+    facts of the engine have ``devices``.
+    """
+    if isinstance(server, RooflineServer):
+        deployment = server.deployment
+        return deployment.hardware.name, deployment.parallel.devices
+    if isinstance(server, TableProfile):
+        return server.device or UNKNOWN, server.devices
+    if isinstance(server, Profile):
+        name = server.engine.get("device") or server.machine.get("processor") or ""
+        return _known(str(name)) or UNKNOWN, int(server.engine.get("devices", 1))
+    return UNKNOWN, 1
+
+
+@cache
+def _known(name: str) -> str:
+    """Return the longest name of the catalogue whose parts are all in a text, else the text."""
+    squeezed = "".join(name.lower().split())
+    fitting = [n for n in shipped_hardware() if all(part in squeezed for part in n.split("-"))]
+    return max(fitting, key=len, default=name.partition(",")[0])

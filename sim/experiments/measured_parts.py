@@ -1,0 +1,187 @@
+"""Simulate a server with measured parts in place of predicted ones.
+
+What a run of a server measured (its prefix hits, the order in which it admitted requests, the
+duration of its steps) replaces what the policies or the step times would give. The rest is
+simulated as ever, so the change of a figure is the effect of that part.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import cast
+
+import numpy as np
+
+from servetwin.policies.batch import Batch, BatchShape
+from servetwin.policies.protocols import KVMemory, Scheduler, SchedulerProxy
+from servetwin.policies.registry import MEMORIES, SCHEDULERS, build_scheduler
+from servetwin.policies.sequence import Sequence as ServerSequence
+from servetwin.policies.step_record import StepRecord, lasted_s
+from servetwin.sim.core.recorder import Recorder
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
+from servetwin.sim.step_times.step_time import ApiLatency, FloatArray, StepNoise, StepTime
+from servetwin.workloads.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredParts:
+    """The measured parts; None leaves a part to the simulation.
+
+    ``cached_tokens`` are prompt tokens by request id; ``admission`` has request ids in the order in
+    which they were admitted. ``steps`` are on the clock of the trace; ``step_time`` and ``api``
+    replace those of the scenario, and its noise. With ``at_scheduler`` the arrivals of the trace
+    are those at the scheduler, so no request spends time on its way there; with ``at_step_end``
+    tokens are stamped when their step ends, so no chunk spends time on its way to the client.
+    """
+
+    cached_tokens: Mapping[str, int] | None = None
+    admission: Sequence[str] | None = None
+    steps: Sequence[StepRecord] | None = None
+    step_time: StepTime | None = None
+    api: ApiLatency | None = None
+    at_scheduler: bool = False
+    at_step_end: bool = False
+
+
+def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts, seed: int) -> Run:
+    """Simulate one server of ``scenario`` with the measured parts, on the noise of ``run_once``."""
+    config, profile = scenario.policies, scenario.profile
+    require_acceptance(config, profile.acceptance)
+    if measured.admission is not None:
+        config = replace(config, queue_order="priority")
+        trace = _ranked(trace, measured.admission)
+    if measured.cached_tokens is None:
+        scheduler = build_scheduler(config)
+    else:
+        memory = MeasuredHits(MEMORIES.build(config.kv, config), measured.cached_tokens)
+        scheduler = SCHEDULERS.build(config.batching, cast(KVMemory, memory), config)
+    streams = np.random.SeedSequence(seed).spawn(1)[0].spawn(4)
+    source = profile.step_time(scheduler.memory.layout)
+    step_time, noise = source.model(), None
+    if measured.step_time is not None:
+        step_time = measured.step_time
+    elif measured.steps is None:
+        noise = StepNoise(source.noise_factors(), np.random.default_rng(streams[1]))
+    if measured.steps is not None:
+        scheduler = step_time = MeasuredPace(scheduler, step_time, measured.steps)
+    api = measured.api or profile.api.model()
+    if measured.at_scheduler:
+        api = replace(api, request_s=0.0, request_per_token_s=0.0)
+    if measured.at_step_end:
+        api = replace(api, chunk_s=0.0, chunk_per_sequence_s=0.0)
+    acceptance = profile.acceptance
+    return simulate(
+        trace,
+        scheduler,
+        step_time,
+        noise=noise,
+        recorder=Recorder(api),
+        macro=measured.steps is None,
+        verifier=None if acceptance is None else Verifier(acceptance, streams[2]),
+    )
+
+
+def _ranked(trace: Trace, admission: Sequence[str]) -> Trace:
+    """Return the trace with priorities that fall in the order of admission."""
+    rank = {request_id: -place for place, request_id in enumerate(admission)}
+    last = -len(rank)
+    return replace(
+        trace,
+        requests=tuple(
+            replace(request, priority=rank.get(request.request_id, last)) for request in trace
+        ),
+    )
+
+
+class MeasuredHits:
+    """A KV memory that finds as much of each prompt as the server found; the rest is as inside.
+
+    Its sequences hold the memory that the simulated cache leaves them.
+    """
+
+    shares_prefixes = True
+
+    def __init__(self, inner: KVMemory, cached_tokens: Mapping[str, int]) -> None:
+        self._inner = inner
+        self._cached_tokens = cached_tokens
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def cached_prefix(self, seq: ServerSequence) -> int:
+        """Return the measured hits at the first admission; of a preempted one, those simulated."""
+        if seq.preemptions:
+            return self._inner.cached_prefix(seq)
+        return min(self._cached_tokens.get(seq.request_id, 0), seq.prompt_tokens - 1)
+
+
+class MeasuredPace(SchedulerProxy):
+    """A scheduler and its step times: the model, at the pace of the measured steps of that moment.
+
+    A step lasts as the model says, times measured / modelled of the measured step that began
+    nearest to it, among those with prompts or those without. Where simulation and server form the
+    same batches, that is the measured duration itself. An idle server sleeps on until the measured
+    one awoke, so a request that came while it did is in the same batch.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, model: StepTime, measured: Sequence[StepRecord]
+    ) -> None:
+        super().__init__(scheduler)
+        self.wants_contexts = getattr(model, "wants_contexts", False)
+        self.wants_longest = getattr(model, "wants_longest", False)
+        self._model = model
+        self._now_s = 0.0
+        self._paces: dict[bool, tuple[list[float], list[float]]] = {}
+        """Moments and paces of the steps, with prompts (True) and without."""
+        self._asleep_s: list[tuple[float, float]] = []
+        """When the measured server fell asleep and when it awoke."""
+        ended_s = -inf
+        for this, took_s in zip(measured, lasted_s(measured), strict=True):
+            if this.idle_before:
+                self._asleep_s.append((ended_s, this.now_s))
+            ended_s = this.now_s + took_s
+            shape = this.shape()
+            modelled_s = float(model.seconds(shape)[0])
+            if modelled_s <= 0:
+                continue
+            moments, paces = self._paces.setdefault(bool(shape.prefill_chunks), ([], []))
+            moments.append(this.now_s)
+            paces.append(took_s / modelled_s)
+
+    def schedule(self, now_s: float) -> Batch | None:
+        """As the scheduler, unless the measured server was asleep; remember the time."""
+        self._now_s = now_s
+        if self._awakes_s() is not None:
+            return None
+        return super().schedule(now_s)
+
+    def wake_s(self) -> float | None:
+        """As the scheduler, but not before the measured server awoke."""
+        awakes_s = self._awakes_s()
+        return super().wake_s() if awakes_s is None else awakes_s
+
+    def _awakes_s(self) -> float | None:
+        """Return when the measured server awakes; None if one of them is awake."""
+        place = bisect_right(self._asleep_s, (self._now_s, inf)) - 1
+        if place < 0 or self.load()[0]:
+            return None
+        awakes_s = self._asleep_s[place][1]
+        return awakes_s if self._now_s < awakes_s else None
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """Return the seconds of the step that was just scheduled."""
+        return self._model.seconds(shape, steps) * self._pace(bool(shape.prefill_chunks))
+
+    def _pace(self, has_prompts: bool) -> float:
+        """Return the pace of the measured step nearest in time; 1 where none is of the kind."""
+        moments, paces = self._paces.get(has_prompts) or self._paces.get(not has_prompts, ([], []))
+        if not moments:
+            return 1.0
+        place = bisect_left(moments, self._now_s)
+        near = (at for at in (place - 1, place) if 0 <= at < len(moments))
+        return paces[min(near, key=lambda at: abs(moments[at] - self._now_s))]

@@ -1,0 +1,300 @@
+"""The tables of a run that is never in memory as a whole.
+
+Rows come in pieces of any size and leave in groups of one size, as Parquet has them: to the files
+and figures of a run, or to a spool of files.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from pyarrow import ipc
+
+from servetwin.sim.core.recorder import STEP_ROW
+from servetwin.sim.long_runs.sketched_summary import SketchedSummary
+from servetwin.sim.records.metrics import REQUEST_COLUMNS, SLO, Columns
+from servetwin.sim.records.run import (
+    HANDOVER_COLUMNS,
+    PAUSE_COLUMNS,
+    SUMMARY,
+    NotWritten,
+    Run,
+    write_files,
+)
+from servetwin.sim.step_times.provenance import ProvenanceSum, Source
+from servetwin.sim.step_times.server_model import ServerModel
+
+GROUP_ROWS = 1 << 16
+_TEXTS = ("request_id", "status", "error")
+
+Take = Callable[[pa.Table], None]
+
+
+def _column_type(name: str) -> pa.DataType:
+    if name in _TEXTS:
+        return pa.string()
+    return pa.float64() if name.endswith("_s") else pa.int64()
+
+
+def _schema(names: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([(name, _column_type(name)) for name in names])
+
+
+SCHEMAS = {
+    "requests": _schema(REQUEST_COLUMNS),
+    "steps": pa.schema(
+        [(name, pa.from_numpy_dtype(STEP_ROW[name])) for name in STEP_ROW.names or ()]
+    ),
+    "pauses": _schema(PAUSE_COLUMNS),
+    "handovers": _schema(HANDOVER_COLUMNS),
+}
+"""Of the tables of a run, by name."""
+
+
+class RowGroups:
+    """Collects rows and gives them to ``take`` in groups of ``GROUP_ROWS``, the last one smaller.
+
+    So what becomes of them does not depend on the pieces in which they came.
+    """
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._pieces: list[pa.Table] = []
+        self._rows = 0
+
+    def add(self, table: pa.Table) -> None:
+        """Add rows."""
+        self._pieces.append(table)
+        self._rows += len(table)
+        if self._rows >= GROUP_ROWS:
+            rows = self._together()
+            whole = len(rows) - len(rows) % GROUP_ROWS
+            for first in range(0, whole, GROUP_ROWS):
+                self._take(rows.slice(first, GROUP_ROWS).combine_chunks())
+            self._pieces, self._rows = [rows.slice(whole)], len(rows) - whole
+
+    def close(self) -> None:
+        """Give what is left."""
+        if self._rows:
+            self._take(self._together().combine_chunks())
+        self._pieces, self._rows = [], 0
+
+    def _together(self) -> pa.Table:
+        return pa.concat_tables(self._pieces)
+
+
+class ParquetRows:
+    """Writes tables to a file, each as one row group; the file has its name once it is whole."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._path, self._draft = path, path.with_name(f".{path.name}.tmp")
+        self._writer = pq.ParquetWriter(self._draft, schema)
+
+    def write(self, table: pa.Table) -> None:
+        """Write a row group."""
+        self._writer.write_table(table, row_group_size=max(1, len(table)))
+
+    def close(self) -> None:
+        """Give the file its name."""
+        self._writer.close()
+        self._draft.replace(self._path)
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        self._writer.close()
+        self._draft.unlink(missing_ok=True)
+
+
+PIECE_ROWS = 1 << 12
+"""Of a spool, which is read again piece by piece, often many spools side by side."""
+NUMBERED = SCHEMAS["requests"].append(pa.field("row", pa.int64()))
+"""Requests with their row in the whole run."""
+
+
+class TableSink:
+    """Gives the rows of a ``FlushingRecorder`` to ``take``, by the name of their table."""
+
+    def __init__(self, take: Callable[[str, pa.Table], None]) -> None:
+        self._take = take
+        self.latest_end_s = float("-inf")
+        """When the last of the steps so far ended."""
+
+    def add_requests(self, columns: Columns) -> None:
+        """Take requests, with their ``row``."""
+        named = {name: columns[name] for name in (*REQUEST_COLUMNS, "row")}
+        self._take("requests", pa.table(named, schema=NUMBERED))
+
+    def add_steps(self, columns: Columns) -> None:
+        """Take rows of steps."""
+        self.latest_end_s = max(self.latest_end_s, float(columns["end_s"].max()))
+        self._take("steps", pa.table(columns, schema=SCHEMAS["steps"]))
+
+    def add_pauses(self, stamps: list[list[float]]) -> None:
+        """Take preemptions."""
+        self._take("pauses", _stamps("pauses", stamps))
+
+    def add_handovers(self, stamps: list[list[float]]) -> None:
+        """Take moves between servers."""
+        self._take("handovers", _stamps("handovers", stamps))
+
+
+def _stamps(name: str, stamps: list[list[float]]) -> pa.Table:
+    schema = SCHEMAS[name]
+    rows = [[*stamp, *[None] * (len(schema) - len(stamp))] for stamp in stamps]
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+class Spool:
+    """Files of tables that will be read once, in order."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writers: dict[str, ipc.RecordBatchStreamWriter] = {}
+
+    def write(self, name: str, table: pa.Table) -> None:
+        """Append rows to a table. Raises ``NotWritten``."""
+        path = spool_file(self._folder, name)
+        try:
+            if name not in self._writers:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._writers[name] = ipc.new_stream(path, table.schema)
+            self._writers[name].write_table(table, max_chunksize=PIECE_ROWS)
+        except OSError as error:
+            raise not_written(path, error) from error
+
+    def close(self) -> None:
+        """End the files. Raises ``NotWritten``."""
+        for name, writer in self._writers.items():
+            try:
+                writer.close()
+            except OSError as error:
+                raise not_written(spool_file(self._folder, name), error) from error
+
+
+def not_written(path: Path, error: OSError) -> NotWritten:
+    """Return the error for a file of a stream that cannot be written."""
+    reason = error.strerror or str(error)
+    return NotWritten(f"{path}: could not be written ({reason}); the run is not kept")
+
+
+def spool_file(folder: Path, name: str) -> Path:
+    """Return the file of a table in a spool; it is missing where the table has no rows."""
+    return folder / f"{name}.arrows"
+
+
+def spooled(folder: Path, name: str) -> Iterator[pa.Table]:
+    """Yield the pieces of a table in the order in which they were written."""
+    path = spool_file(folder, name)
+    if path.exists():
+        with ipc.open_stream(path) as pieces:
+            for piece in pieces:
+                yield pa.Table.from_batches([piece])
+
+
+class RunTables:
+    """Takes the rows of a run in their final order; writes them where there is a folder.
+
+    Every group of steps is checked by the ``servers`` (by replica) and counted by ``sources``.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[ServerModel],
+        sources: Sequence[Source],
+        folder: Path | None = None,
+        slo: SLO | None = None,
+    ) -> None:
+        self._servers = servers
+        self._provenance = ProvenanceSum(sources)
+        self._folder = folder
+        self._files: dict[str, ParquetRows] = {}
+        self._groups = {name: RowGroups(self._taking(name)) for name in SCHEMAS}
+        self._figures = SketchedSummary(slo)
+        self._rows = dict.fromkeys(SCHEMAS, 0)
+        self._steps = 0
+        for name in ("requests", "steps"):
+            self._open(name)
+
+    def take(self, name: str, table: pa.Table) -> None:
+        """Take rows of a table. Raises ``NotWritten`` where they cannot be written."""
+        self._groups[name].add(table.select(SCHEMAS[name].names))
+
+    def summary(self, wall_s: float) -> dict[str, Any]:
+        """End the tables and return the figures of the run, as ``Run.summary`` does."""
+        for groups in self._groups.values():
+            groups.close()
+        rate = self._rows["requests"] / wall_s if wall_s > 0 else 0.0
+        simulation = {"wall_s": wall_s, "requests_per_s": rate, "steps": self._steps}
+        provenance = self._provenance.provenance().as_dict()
+        return {**self._figures.summary(), "simulation": simulation, "provenance": provenance}
+
+    def error_counts(self) -> dict[str, int]:
+        """Return the requests by what was wrong with them."""
+        return dict(self._figures.errors)
+
+    def save(self, summary: dict[str, Any], scenario: dict[str, Any], meta: dict[str, Any]) -> None:
+        """Complete the run folder, the summary last. Raises ``NotWritten``."""
+        if self._folder is None:
+            return
+        for name, file in self._files.items():
+            self._try(file.close, f"{name}.parquet")
+        small = [
+            ("meta.json", json.dumps({"kind": "simulation", **meta}, indent=1).encode()),
+            ("scenario.yaml", yaml.safe_dump(scenario, sort_keys=False).encode()),
+            (SUMMARY, json.dumps(summary, indent=1).encode()),
+        ]
+        for missing in write_files(self._folder, small):
+            path = self._folder / missing.name
+            raise NotWritten(f"{path}: could not be written ({missing.reason})")
+
+    def abandon(self) -> None:
+        """Remove what was written of a run that failed."""
+        for file in self._files.values():
+            with suppress(OSError):
+                file.abandon()
+
+    def _taking(self, name: str) -> Callable[[pa.Table], None]:
+        checks = {"requests": self._figures_of, "steps": self._check_steps}
+
+        def take(group: pa.Table) -> None:
+            if name in checks:
+                checks[name](group)
+            self._rows[name] += len(group)
+            if self._folder is not None:
+                if name not in self._files:
+                    self._open(name)
+                self._try(lambda: self._files[name].write(group), f"{name}.parquet")
+
+        return take
+
+    def _figures_of(self, group: pa.Table) -> None:
+        self._figures.add(group)
+
+    def _check_steps(self, group: pa.Table) -> None:
+        frame = group.to_pandas()
+        frame.index += self._rows["steps"]
+        run = Run("simulation", frame.iloc[:0], frame, {})
+        for replica in frame["replica"].unique().tolist():
+            self._servers[replica].check(run, replica)
+        self._provenance.add(frame)
+        self._steps += int(frame["steps"].sum())
+
+    def _open(self, name: str) -> None:
+        if self._folder is None:
+            return
+        path = self._folder / f"{name}.parquet"
+        self._try(lambda: self._files.update({name: ParquetRows(path, SCHEMAS[name])}), path.name)
+
+    def _try(self, write: Callable[[], object], name: str) -> None:
+        try:
+            write()
+        except OSError as error:
+            assert self._folder is not None
+            raise not_written(self._folder / name, error) from error

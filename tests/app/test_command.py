@@ -1,0 +1,105 @@
+"""Help texts, the options of other commands, the completion of a shell, and how soon help comes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from servetwin.app.cli import COMMANDS
+from servetwin.app.scenario.setting_docs import setting_docs
+from servetwin.policies.registry import SCHEDULERS
+from tests.support.command import commands, refused, servetwin
+
+HEAVY = ("numpy", "pandas", "pydantic", "rich", "scipy", "simpy", "torch")
+
+
+def shown(*arguments: str) -> str:
+    return " ".join(servetwin(*arguments).out.split())
+
+
+def test_help_describes_settings_with_their_choices() -> None:
+    text = shown("replay", "--help-all")
+    assert all(name in text for name in SCHEDULERS)
+    assert setting_docs()["policies.max_seqs"].sentence in text
+    assert "{" not in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_what_most_people_need_and_help_all_the_rest(name: str) -> None:
+    brief, whole = (servetwin(*name.split(), flag).out for flag in ("--help", "--help-all"))
+    options = [option.opts[0] for option in commands().commands[name].options]
+    assert sum(line.startswith("  --") for line in brief.splitlines()) <= 13
+    assert [option for option in options if f"  {option}" not in whole] == []
+    assert set(commands().commands[name].essential) <= set(options)
+    assert max(map(len, [*brief.splitlines(), *whole.splitlines()])) <= 100
+    assert "<" not in whole.replace("-vllm", "").replace("METRIC<", "").replace("attainment<", "")
+
+
+def test_groups_of_options_have_headings_and_types_are_words() -> None:
+    text = servetwin("replay", "--help-all").out
+    assert text.index("\nPolicy options:") < text.index("--batching TEXT")
+    assert "--seed INTEGER" in text
+    assert "--rate NUMBER" in text
+
+
+def test_the_list_of_commands_has_all_of_them() -> None:
+    text = servetwin("--help").out
+    assert all(f"  {name} " in text and summary in text for name, (_, summary) in COMMANDS.items())
+
+
+def test_a_first_word_alone_lists_its_commands() -> None:
+    assert "workload stats" in shown("workload", "--help")
+    assert refused("workload").endswith(
+        "has workload stats, workload named, workload generate, workload convert"
+    )
+    assert "did you mean 'replay'?" in refused("replai")
+
+
+def test_an_option_of_another_command_says_which() -> None:
+    assert refused("replay", "--rates", "1") == (
+        "servetwin: --rates: servetwin replay has no such option; it is of servetwin sweep"
+    )
+    assert refused("techniques", "--table") == (
+        "servetwin: --table: no option; write servetwin techniques table [NAME]"
+    )
+    assert "Possible options: --profile" in refused("replay", "--profil", "x")
+
+
+def python(program: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    return done.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, atexit; sys.argv = ['servetwin', '--help']; "
+        "atexit.register(lambda: print('imported', *sys.modules)); "
+        "from servetwin.app.cli import main; main()"
+    )
+    text, _, imported = python(program).rpartition("imported")
+    assert "replay" in text
+    assert set(imported.split()) & set(HEAVY) == set()
+    assert not [name for name in imported.split() if name.startswith("servetwin.app.commands")]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("servetwin rep", ["replay", "report"]),
+        ("servetwin workload ", ["stats", "generate"]),
+        ("servetwin loadtest im", ["import"]),
+        ("servetwin replay --prof", ["--profile"]),
+    ],
+)
+def test_a_shell_completes(words: str, found: list[str]) -> None:
+    done = python(
+        "from servetwin.app.cli import app; app(prog_name='servetwin')",
+        _SERVETWIN_COMPLETE="complete_bash",
+        COMP_WORDS=words,
+        COMP_CWORD=str(len(words.split(" ")) - 1),
+    )
+    assert set(found) <= set(done.split())

@@ -1,0 +1,35 @@
+"""The devices of servers, by the names of the catalogue."""
+
+import pytest
+
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.sim.experiments.fleet import devices, devices_of, times
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.step_times.profile import load_profile
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("llama-3-8b-h100", "h100"),
+        ("llama-3.1-8b-a100-80gb-vllm", "a100-80gb"),
+        ("llama-3.1-8b-rtx-pro-6000-vllm", "rtx-pro-6000"),
+        ("llama-3.1-8b-l40s-vllm", "l40s"),
+        ("base-cpu", "AMD EPYC"),
+    ],
+)
+def test_a_profile_has_the_device_of_the_catalogue_where_it_is_there(
+    name: str, device: str
+) -> None:
+    assert devices_of(load_profile(name)) == (device, 1)
+
+
+def test_ways_count_and_so_do_pools() -> None:
+    options = ServerOptions(
+        model="llama-3.1-8b", hardware="h100", techniques=("tensor-parallel:ways=2",)
+    )
+    scenario = options.servers().scenario()
+    assert devices(times(scenario, 3)) == {"h100": 6}
+    profile = load_profile("llama-3-8b-h100")
+    split = ClusterConfig(prefill_replicas=1, decode_replicas=2)
+    assert devices(times(Scenario(profile.policy_config(), profile, split), 2)) == {"h100": 6}
