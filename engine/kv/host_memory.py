@@ -10,7 +10,7 @@ from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.kv.room import require_room
 from servetwin.policies.batch import Batch, SwappedOut
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.kv.host_moves import HostMoves, KeptPart, Part
+from servetwin.policies.kv.host_tier import HostMoves, KeptPart, Part
 from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.protocols import KVMemory
 from servetwin.policies.sequence import Sequence

@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.app.serving.real_time import SPIN_S
-from servetwin.app.serving.simulated_core import Answers, SimulatedCore
-from servetwin.engine.core.core_process import CoreLoop
 from servetwin.app.serving.simulated import SPIN_S, Answers, SimulatedCore
-from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.core_process import CoreLoop
 from servetwin.engine.core.messages import Stop, TokenEvent
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.text.byte_tokenizer import FIRST_WORD_ID
