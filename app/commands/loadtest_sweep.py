@@ -10,8 +10,7 @@ import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
 from servetwin.app.reports.level_sweep import level_line, sweep_lines
-from servetwin.app.reports.progress import progress
-from servetwin.app.reports.saving import saved
+from servetwin.app.reports.progress import progress, saved
 from servetwin.app.scenario.levels.level_load import LevelLoad
 from servetwin.app.scenario.options.endpoint import EndpointOptions, TooLongChoice, endpoint_line
 from servetwin.app.scenario.options.load import LoadChoice

@@ -10,8 +10,7 @@ import typer
 from typer import Option
 
 from servetwin.app.lasting_imports import lasting_imports
-from servetwin.app.reports.progress import progress
-from servetwin.app.reports.saving import saved_if_asked
+from servetwin.app.reports.progress import progress, saved_if_asked
 from servetwin.app.scenario.options.common import (
     MOST_REPLICATIONS,
     TRACE,
@@ -27,7 +26,7 @@ from servetwin.app.scenario.options.stream import StreamOptions
 from servetwin.workloads.files import require_there
 
 if TYPE_CHECKING:
-    from servetwin.app.reports.pictures.picture_file import PictureFile
+    from servetwin.app.reports.html.picture_file import PictureFile
     from servetwin.app.scenario.files.scenario_file import ScenarioFile
     from servetwin.app.scenario.replay_scenario import ReplayScenario
     from servetwin.sim.experiments.predict import Redraw
@@ -200,7 +199,7 @@ def _draw(
     file: "ScenarioFile | None",
     as_json: bool,
 ) -> None:
-    from servetwin.app.reports.pictures.run_picture import draw_runs
+    from servetwin.app.reports.html.picture_file import draw_runs
     from servetwin.app.reports.report_folders import NamedRun
 
     named = [NamedRun(name, run) for name, run in runs.items()]

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from servetwin.app.reports.pictures.command_line import command_line
+from servetwin.app.reports.html.picture_file import command_line
 
 
 @pytest.mark.parametrize(
