@@ -10,7 +10,7 @@ from servetwin.app.calibration.calibrator import ServerLog
 from servetwin.app.reports.verdict import waterfall_lines, waterfall_sentences
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.why import WHY, Cause, Waterfall, explain_error, read_waterfall
-from servetwin.loadtest.recorded.formats import engine_stamps
+from servetwin.loadtest.recorded import engine_stamps
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import Sequence
