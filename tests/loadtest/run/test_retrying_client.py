@@ -62,8 +62,9 @@ def test_clients_hang_up_after_so_many_tokens() -> None:
     assert (rows.loc[hit, "error"] == "cancelled_by_test").all()
     assert (rows.loc[hit, "status"] == "cancelled").all()
     assert (rows.loc[~hit, "status"] == "finished").all()
-    assert (rows.loc[hit, "output_tokens"] == 5).all()
     for row in rows[hit].itertuples():
+        before_the_last_read = (row.chunk_s < row.last_token_s).sum()
+        assert before_the_last_read < 5 <= row.output_tokens
         truth = written[str(row.response_id)]
         assert truth.outcome == "left"
         assert 5 <= sum(truth.tokens) < 12
