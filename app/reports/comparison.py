@@ -1,4 +1,4 @@
-"""``--compare A B``: per-metric differences with intervals, and the requests that gained most."""
+"""``servetwin replay compare A B``: differences with intervals, and the requests that gain most."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -82,6 +82,9 @@ class Overwriting:
         return claimed_profile(path, overwrite=self.overwrite)
 
 
+KEEP = Overwriting()
+
+
 @dataclass(frozen=True, slots=True)
 class GateOptions:
     """The runs of a baseline, the limits of the gate, and what fails a load test in any case."""
