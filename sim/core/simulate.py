@@ -23,6 +23,9 @@ from servetwin.sim.step_times.step_time import (
     StepTime,
     to_ticks,
 )
+from servetwin.sim.step_times.acceptance import DraftVerifier
+from servetwin.sim.step_times.step_time import ApiLatency, StepNoise, StepTime
+from servetwin.sim.ticks import SECONDS_PER_TICK, to_ticks
 from servetwin.workloads.request import Request
 
 ReceiveAt = Callable[[int, int, Request, int], None]
@@ -74,7 +77,7 @@ def simulate(
     keep_usage: bool = False,
     keys: BlockKeys | None = None,
     on_arrival: Callable[[int], None] | None = None,
-    verifier: Judge | None = None,
+    verifier: DraftVerifier | None = None,
 ) -> Run:
     """Run ``requests`` (in order of arrival) to the end on one server.
 

@@ -14,16 +14,15 @@ from typing import cast
 import numpy as np
 
 from servetwin.policies.batch import Batch, BatchShape
-from servetwin.policies.protocols import KVMemory, Scheduler
+from servetwin.policies.protocols import KVMemory, Scheduler, SchedulerProxy
 from servetwin.policies.registry import MEMORIES, SCHEDULERS, build_scheduler
-from servetwin.policies.scheduler_proxy import SchedulerProxy
 from servetwin.policies.sequence import Sequence as ServerSequence
 from servetwin.policies.step_record import StepRecord, lasted_s
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
-from servetwin.sim.step_times.acceptance import Verifier, require_judged
+from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
 from servetwin.sim.step_times.step_time import ApiLatency, FloatArray, StepNoise, StepTime
 from servetwin.workloads.trace import Trace
 
@@ -51,7 +50,7 @@ class MeasuredParts:
 def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts, seed: int) -> Run:
     """Simulate one server of ``scenario`` with the measured parts, on the noise of ``run_once``."""
     config, profile = scenario.policies, scenario.profile
-    require_judged(config, profile.acceptance)
+    require_acceptance(config, profile.acceptance)
     if measured.admission is not None:
         config = replace(config, queue_order="priority")
         trace = _ranked(trace, measured.admission)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from tests.support import recorded_files
 from tests.support.command import commands, refused, servetwin
 from tests.support.mock_endpoint import evenly, mocked, plan, truths
 from tests.support.paths import SAMPLE
 
 REPLAY = ("replay", SAMPLE, "--limit", 5, "--replications", 0)
-COMPARE = (*REPLAY, "--compare", "static", "vllm-v1")
+COMPARE = ("replay", "compare", "static", "vllm-v1", *REPLAY[1:])
 FOLDERS: list[Sequence[object]] = [REPLAY, COMPARE, ("verify",), ("demo",)]
 PROFILES: list[Sequence[object]] = [
     ("calibrate",),

@@ -19,7 +19,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.records.run import load_run
 from servetwin.sim.step_times.profile import load_profile
 from servetwin.workloads.errors import EngineError
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import limit
 
 pytest.importorskip("torch")

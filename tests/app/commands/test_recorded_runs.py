@@ -13,8 +13,8 @@ from servetwin.policies.presets import find_preset
 from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.sample import sample_trace
 from servetwin.workloads.transform import limit
 from tests.support.command import Done, refused, servetwin
 from tests.support.layer_bundles import write_bundle

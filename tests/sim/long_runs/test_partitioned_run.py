@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.app.scenario.options.stream import StreamOptions
+from servetwin.app.scenario.options.replay import StreamOptions
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.parallel_map import map_on_processes
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
@@ -70,7 +70,7 @@ def same_bytes(
     first_part: int = 4,
 ) -> None:
     with small_pieces(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("servetwin.workloads.streams.quiet_moments.FIRST_PART", first_part)
+        patch.setattr("servetwin.workloads.streams.streamed_trace.FIRST_PART", first_part)
         trace = written(requests, folder)
         one = streamed(trace, scenario, folder / "one", macro)
         assert divided(trace, scenario, folder / "parts", parts, macro=macro) == one

@@ -1,0 +1,211 @@
+"""The file of a picture: checked before the work begins, drawn at its end."""
+
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+from servetwin.sim.records.run import NotWritten
+from servetwin.workloads.errors import ServetwinError, did_you_mean
+
+if TYPE_CHECKING:
+    from servetwin.app.figures import Figure
+    from servetwin.app.figures.pictures import Caption
+    from servetwin.app.reports.report_folders import NamedRun
+    from servetwin.app.scenario.options.common import PictureOptions
+    from servetwin.sim.records.metrics import SLO
+
+
+KINDS = {".svg": b"<svg", ".png": b"\x89PNG", ".html": b"<!DOCTYPE html>"}
+"""What a picture of each extension begins with."""
+_NEEDS_NEITHER = "an .html needs neither"
+
+
+class PictureError(ServetwinError):
+    """A picture that cannot be drawn, or not there; the message names the option."""
+
+
+@dataclass(frozen=True, slots=True)
+class PictureFile:
+    """A place for a picture; an ``.html`` follows the theme of its reader."""
+
+    path: Path
+    theme: str = "light"
+
+    @classmethod
+    def checked(cls, path: Path, *, dark: bool, overwrite: bool) -> "PictureFile":
+        """Return the place, if a picture can be drawn there.
+
+        Raises ``PictureError`` for an extension that is none of ``KINDS``, a file that is there, a
+        folder where nothing can be written, and for what is not installed.
+        """
+        kind = path.suffix.lower()
+        if kind not in KINDS:
+            hint = did_you_mean(kind, list(KINDS), f"a picture is {', '.join(KINDS)}")
+            raise PictureError(f"--plot {path}: unknown extension {kind!r}; {hint}")
+        if dark and kind == ".html":
+            raise PictureError("--dark: an .html is light or dark as its reader's browser is")
+        _require_free(path, overwrite)
+        if find_spec("plotly") is None:
+            raise PictureError("--plot: needs plotly: pip install 'servetwin[report]'")
+        if kind != ".html":
+            _require_renderer(kind)
+        return cls(path, "dark" if dark else "light")
+
+    def draw(self, figure: "Figure", caption: "Caption") -> int:
+        """Write the picture and return its bytes.
+
+        Raises ``NotWritten`` where Chrome cannot draw it, or the disk has no room.
+        """
+        from servetwin.app.figures.pictures import picture
+
+        if self.path.suffix.lower() == ".html":
+            from servetwin.app.reports.html.page import picture_page
+
+            return self._write(picture_page(figure, caption).encode("utf-8", "replace"))
+        return self._write(self._rendered(picture(figure, caption, self.theme)))
+
+    def _rendered(self, figure: "Figure") -> bytes:
+        """Return the picture as Chrome draws it, which fetches nothing."""
+        import kaleido  # type: ignore[import-untyped]
+
+        from servetwin.app.figures.pictures import PNG_WIDTH_PX
+
+        kind, width_px = self.path.suffix.lower().removeprefix("."), figure.layout.width
+        size = {"width": width_px, "height": figure.layout.height}
+        scale = PNG_WIDTH_PX / width_px if kind == "png" else 1
+        opts, kopts = {"format": kind, "scale": scale, **size}, {"mathjax": False}
+        calc: Callable[..., bytes] = kaleido.calc_fig_sync
+        try:
+            with _no_logging():  # of messages of the browser that kaleido passes over
+                return calc(_as_given(figure), opts=opts, kopts=kopts)
+        except Exception as error:  # of whatever the browser, its pipe or its page fails with
+            said = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise NotWritten(
+                f"--plot {self.path}: Chrome could not draw it ({said}); {_NEEDS_NEITHER}"
+            ) from error
+
+    def _write(self, content: bytes) -> int:
+        """Write all or nothing."""
+        part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        try:
+            part.write_bytes(content)
+            part.replace(self.path)
+        except OSError as error:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise NotWritten(
+                f"--plot {self.path}: its {len(content)} bytes could not be written "
+                f"({error.strerror})"
+            ) from error
+        return len(content)
+
+
+@contextmanager
+def _no_logging() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _as_given(figure: "Figure") -> dict[str, Any]:
+    found: dict[str, Any] = figure.to_dict()
+    return found
+
+
+def _require_free(path: Path, overwrite: bool) -> None:
+    """Raise ``PictureError`` unless a picture may be written to ``path``."""
+    if not path.parent.is_dir():
+        raise PictureError(f"--plot {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise PictureError(f"--plot {path}: a folder; name a file")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PictureError(f"--plot {path}: nothing can be written in {path.parent}")
+    if not os.path.lexists(path):
+        return
+    if not _is_picture(path):
+        raise PictureError(f"--plot {path}: is there, and is no picture; name another file")
+    if not overwrite:
+        raise PictureError(f"--plot {path}: is there; --overwrite replaces it")
+
+
+def _is_picture(path: Path) -> bool:
+    """Return whether a file begins as a picture of its extension does."""
+    mark = KINDS[path.suffix.lower()]
+    try:
+        with path.open("rb") as opened:
+            return opened.read(len(mark)) == mark
+    except OSError:
+        return False
+
+
+def _require_renderer(kind: str) -> None:
+    """Raise ``PictureError`` saying what to install, where kaleido or its browser is missing."""
+    if find_spec("kaleido") is None or find_spec("choreographer") is None:
+        raise PictureError(
+            f"--plot: {kind} needs kaleido and Chrome: pip install 'servetwin[pictures]'; "
+            f"{_NEEDS_NEITHER}"
+        )
+    from choreographer.browsers.chromium import Chromium
+
+    found = Chromium.find_browser(skip_local=False)
+    if found is None or not os.access(found, os.X_OK):
+        where = f"BROWSER_PATH={found} is none" if found else "none was found"
+        raise PictureError(
+            f"--plot: {kind} needs Chrome or Chromium, and {where}: install one "
+            f"(kaleido_get_chrome does), or set BROWSER_PATH; {_NEEDS_NEITHER}"
+        )
+
+
+_WITH_VALUE = ("--plot", "--chart", "--out")
+_ALONE = ("--dark", "--overwrite", "--json")
+
+
+def command_line(arguments: Sequence[str] | None = None) -> str:
+    """Return the command of this process, or of ``arguments``, without what only says where to
+    write; of a path stands the file alone."""
+    given = sys.argv[1:] if arguments is None else arguments
+    return shlex.join(["servetwin", *_kept(given)])
+
+
+def _kept(arguments: Sequence[str]) -> Iterator[str]:
+    rest = iter(arguments)
+    for argument in rest:
+        option, has_value, value = argument.partition("=")
+        if option in _WITH_VALUE:
+            if not has_value:
+                next(rest, None)
+        elif option not in _ALONE:
+            is_set = option.startswith("--") and has_value
+            yield f"{option}={_placeless(value)}" if is_set else _placeless(argument)
+
+
+def _placeless(text: str) -> str:
+    return PurePath(text).name if text.startswith(("/", "~", "./", "../")) else text
+
+
+def draw_runs(
+    file: PictureFile, options: "PictureOptions", runs: "Sequence[NamedRun]", slo: "SLO | None"
+) -> str:
+    """Draw the chart of the options to a file, and return a line about it.
+
+    Below its title stand the source, and the command that draws it again. Raises ``PictureError``
+    where the runs have nothing for that chart.
+    """
+    from servetwin.app.figures.pictures import Caption
+    from servetwin.app.reports.html.run_charts import run_figure
+    from servetwin.app.reports.run_words import source_line
+
+    figure = run_figure(options.chart, runs, slo)
+    caption = Caption(source_line([named.run for named in runs]), command_line())
+    size_bytes = file.draw(figure, caption)
+    return f"picture: {file.path}, {size_bytes / 1e3:,.0f} kB"

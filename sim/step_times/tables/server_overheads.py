@@ -1,0 +1,212 @@
+"""What a server adds to its kernels, which no table of measured times holds: a few named terms.
+
+A step takes its time by the table, and::
+
+    step_s + sequence_s * sequences         scheduling, sampling, messages, launches between steps
+    + prefill_step_s                        in a step with chunks of prompts: their inputs are built
+    + prefill_chunk_s * chunks              on the host, and such steps run without a captured
+    + prefill_row_s * rows of chunks        graph; once, by the chunk, by their length
+
+A request takes ``request_s`` + ``prompt_token_s`` * its prompt (HTTP, tokenisation, a message)
+until the scheduler has it, and a token ``chunk_s`` from the end of its step to the client
+(``ApiLatency``).
+
+The terms are fitted, or your own: none is a law of physics. Host time that an asynchronous
+scheduler hides behind the kernels is in no term: a fit finds what is left of it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from servetwin.policies.batch import BatchShape
+from servetwin.sim.step_times.piecewise import Piece, PiecewiseStepTime
+from servetwin.sim.step_times.profile import ApiLatencyFit
+from servetwin.sim.step_times.provenance import Origin
+from servetwin.sim.step_times.step_time import FloatArray, to_units
+from servetwin.sim.step_times.tables.interpolate import HeldOutError, LevelArray
+from servetwin.sim.step_times.tables.kernel_table import KernelTable
+from servetwin.sim.step_times.tables.layer_table import LayerTable
+from servetwin.sim.step_times.tables.table import StepColumns, Table
+from servetwin.workloads.errors import ProfileError, did_you_mean
+from servetwin.workloads.key_values import key_values
+
+OPTION = "--overheads"
+GIVEN = "given"
+FITTED = "fitted"
+
+MOST_S = {
+    "step_s": 0.01,
+    "sequence_s": 1e-4,
+    "prefill_step_s": 0.05,
+    "prefill_chunk_s": 0.05,
+    "prefill_row_s": 5e-5,
+    "request_s": 0.1,
+    "prompt_token_s": 5e-5,
+    "chunk_s": 0.05,
+}
+"""The largest plausible value of each term; more than that is not a host but a mistake."""
+_NOTHING_S = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOverheads:
+    """Overheads of a server, in seconds; ``source`` says where they come from.
+
+    Raises ``ProfileError`` for a term that is no number, negative, or beyond ``MOST_S``.
+    """
+
+    step_s: float = 0.0
+    sequence_s: float = 0.0
+    prefill_step_s: float = 0.0
+    prefill_chunk_s: float = 0.0
+    prefill_row_s: float = 0.0
+    request_s: float = 0.0
+    prompt_token_s: float = 0.0
+    chunk_s: float = 0.0
+    source: str = GIVEN
+
+    def __post_init__(self) -> None:
+        for name, most in MOST_S.items():
+            value = getattr(self, name)
+            if not 0 <= value <= most:
+                raise ProfileError(
+                    f"{OPTION}: {name}: {value:g} is not possible; it must be 0 to {most:g} seconds"
+                )
+
+    def api(self) -> ApiLatencyFit:
+        """Return the terms of requests and tokens as the latency of the HTTP process."""
+        return ApiLatencyFit(
+            request_s=self.request_s,
+            request_per_token_s=self.prompt_token_s,
+            chunk_s=self.chunk_s,
+        )
+
+    @property
+    def origin(self) -> Origin:
+        """Others' measurements for fitted terms; not stated for yours."""
+        return "not stated" if self.source == GIVEN else "measured by others"
+
+    def seconds_of_rows(self, steps: pd.DataFrame) -> FloatArray:
+        """Return the seconds that they add to all steps of each row of ``Run.steps``."""
+        decodes, chunks = steps["decode_sequences"], steps["prefill_chunks"]
+        each_s = self.step_s + self.sequence_s * (decodes + chunks)
+        with_chunks_s = self.prefill_step_s + self.prefill_chunk_s * chunks
+        with_chunks_s += self.prefill_row_s * (steps["rows"] - decodes)
+        seconds = (each_s + with_chunks_s * (chunks > 0)) * steps["steps"]
+        return np.asarray(seconds, dtype=np.float64)
+
+    def described(self) -> str:
+        """Return the terms that are not nothing, with their source, as one line."""
+        values = {name: getattr(self, name) for name in MOST_S}
+        terms = [f"{name} {1e3 * s:.3g} ms" for name, s in values.items() if s > _NOTHING_S]
+        return f"overheads: {', '.join(terms) or 'none'} ({self.source})"
+
+
+def parse_overheads(text: str, backend: str | None) -> ServerOverheads:
+    """Return the overheads that ``fitted`` or ``NAME=VALUE,...`` (in seconds) stands for.
+
+    Raises ``ProfileError`` that names the term, its value and what would be right.
+    """
+    if text == FITTED:
+        return fitted_overheads(backend)
+    given = key_values(text, OPTION, ProfileError, form=f"{FITTED} or NAME=VALUE")
+    return overheads_of(given)
+
+
+def overheads_of(terms: Mapping[str, Any], source: str = GIVEN) -> ServerOverheads:
+    """Return the overheads with ``terms`` by name, as numbers or text.
+
+    Raises ``ProfileError`` for an unknown name, or a value that is no number.
+    """
+    values = {}
+    for name, value in terms.items():
+        if name not in MOST_S:
+            raise ProfileError(f"{OPTION}: no term {name!r}; {did_you_mean(name, sorted(MOST_S))}")
+        try:
+            values[name] = float(value)
+        except (TypeError, ValueError):
+            raise ProfileError(
+                f"{OPTION}: {name}: {value!r} is not a number; it must be 0 to {MOST_S[name]:g} "
+                "seconds"
+            ) from None
+    return ServerOverheads(**values, source=source)
+
+
+def fitted_overheads(backend: str | None) -> ServerOverheads:
+    """Return the shipped overheads of a backend (``sim/catalogue/overheads.json``).
+
+    Raises ``ProfileError`` for a backend without any.
+    """
+    text = resources.files("servetwin.sim").joinpath("catalogue/overheads.json").read_text("utf-8")
+    shipped = json.loads(text)
+    if backend not in shipped["backends"]:
+        there = ", ".join(shipped["backends"])
+        raise ProfileError(
+            f"{OPTION} {FITTED}: none were fitted for {backend or 'tables without a backend'}; "
+            f"there are some for --kernels {there}; or give NAME=VALUE,... of "
+            f"{', '.join(field.name for field in fields(ServerOverheads)[:-1])}"
+        )
+    return overheads_of(shipped["backends"][backend], shipped["source"])
+
+
+class LoadedTable(PiecewiseStepTime, Table):
+    """Steps of ``table`` and the overheads of each, all times ``factor``.
+
+    Overheads do not depend on the context, so a run of steps keeps the pieces of the table.
+    """
+
+    def __init__(
+        self, table: KernelTable | LayerTable, overheads: ServerOverheads, factor: float = 1.0
+    ) -> None:
+        self.table, self.overheads, self.factor = table, overheads, factor
+        self.parts, self.origin = table.parts, table.origin
+        self.wants_longest = getattr(table, "wants_longest", False)
+        self._step = to_units(factor * overheads.step_s)
+        self._sequence = to_units(factor * overheads.sequence_s)
+        self._prefill_step = to_units(factor * overheads.prefill_step_s)
+        self._prefill_chunk = to_units(factor * overheads.prefill_chunk_s)
+        self._prefill_row = to_units(factor * overheads.prefill_row_s)
+
+    def scaled(self, factor: float) -> "LoadedTable":
+        """Return a model that takes ``factor`` times as long, its overheads too."""
+        return LoadedTable(self.table.scaled(factor), self.overheads, self.factor * factor)
+
+    def piece(self, shape: BatchShape, step: int = 0) -> Piece:
+        """Return the piece of the table, with the overheads in each of its steps."""
+        first, slope, steps = self.table.piece(shape, step)
+        chunks = shape.prefill_chunks
+        first += self._step + self._sequence * (shape.decode_sequences + len(chunks))
+        if chunks:
+            first += self._prefill_step + self._prefill_chunk * len(chunks)
+            first += self._prefill_row * sum(rows for _, rows in chunks)
+        return Piece(first, slope, steps)
+
+    def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
+        """Return the shares of the table and of the overheads, where these have another origin."""
+        lasted_s = (steps["end_s"] - steps["start_s"]).to_numpy(float)
+        added_s = self.factor * self.overheads.seconds_of_rows(steps)
+        share = np.clip(added_s / np.where(lasted_s > 0, lasted_s, np.inf), 0.0, 1.0)
+        if self.overheads.origin == self.origin:
+            return {self.origin: np.ones(len(steps))}
+        return {self.origin: 1 - share, self.overheads.origin: share}
+
+    def log_deviation(self) -> float:
+        """Return that of the table."""
+        return self.table.log_deviation()
+
+    def held_out_errors(self, seed: int = 0) -> dict[str, HeldOutError | None]:
+        """Return those of the table."""
+        return self.table.held_out_errors(seed)
+
+    def summary(self, seed: int = 0) -> list[str]:
+        """Return the lines of the table, and one of the overheads."""
+        return [*self.table.summary(seed), self.overheads.described()]
+
+    def _levels(self, steps: StepColumns) -> LevelArray:
+        return self.table._levels(steps)

@@ -1,0 +1,182 @@
+"""``servetwin replay --stream``: figures, run folders, flat memory, and bad input in one line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from servetwin.sim.long_runs import sketched_summary
+from servetwin.sim.records.run import load_run
+from tests.support.command import refused, servetwin
+from tests.support.full_disk import files_at_most
+from tests.support.paths import ROOT, SAMPLE
+
+H100 = ("--profile", "llama-3-8b-h100")
+MOST_BYTES = 400_000_000
+
+
+def replay_json(*arguments: str) -> dict[str, Any]:
+    done = servetwin("replay", *arguments, "--json")
+    assert done.code == 0, done.err
+    summary: dict[str, Any] = json.loads(done.out)
+    return summary
+
+
+def azure_file(path: Path, requests: int, per_s: float) -> str:
+    rng = np.random.default_rng(0)
+    stamps = np.datetime64("2024-05-10T00:00:00", "us") + (
+        np.cumsum(rng.exponential(1e6 / per_s, requests)).astype("timedelta64[us]")
+    )
+    prompts, outputs = rng.integers(1, 900, requests), rng.integers(1, 9, requests)
+    rows = zip(stamps.astype(str), prompts.tolist(), outputs.tolist(), strict=True)
+    lines = (f"{at.replace('T', ' ')},{prompt},{output}\n" for at, prompt, output in rows)
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(lines))
+    return str(path)
+
+
+def test_figures_and_rows_are_those_of_a_replay_in_memory(tmp_path: Path) -> None:
+    trace = azure_file(tmp_path / "some.csv", 300, 20.0)
+    streamed = replay_json("stream", trace, *H100, "--out", str(tmp_path / "streamed"))
+    whole = replay_json(trace, *H100, "--replications", "0", "--out", str(tmp_path / "whole"))
+    for name in ("requests", "makespan_s", "output_tokens", "policies", "cluster", "notes"):
+        assert streamed[name] == whole[name]
+    assert streamed["simulation"]["steps"] == whole["simulation"]["steps"]
+    assert streamed["ttft_s"]["max"] == whole["ttft_s"]["max"]
+    ours, theirs = (load_run(tmp_path / name) for name in ("streamed", "whole"))
+    pd.testing.assert_frame_equal(ours.requests, theirs.requests)
+    pd.testing.assert_frame_equal(ours.steps, theirs.steps)
+
+
+def test_parts_leave_the_same_folder(tmp_path: Path) -> None:
+    trace = azure_file(tmp_path / "some.csv", 300, 1.0)
+    for name, options in (
+        ("one", []),
+        ("two", ["--partitions", "5", "--processes", "1"]),
+    ):
+        summary = replay_json("stream", trace, *H100, *options, "--out", str(tmp_path / name))
+        assert summary["requests"]["finished"] == 300
+    for name in ("requests.parquet", "steps.parquet", "scenario.yaml"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    assert {path.name for path in (tmp_path / "one").iterdir()} == {
+        path.name for path in (tmp_path / "two").iterdir()
+    }
+
+
+def test_the_report_fits_100_columns_and_says_what_is_sketched() -> None:
+    done = servetwin("replay", "stream", SAMPLE)
+    assert done.code == 0, done.err
+    assert max(map(len, done.out.splitlines())) <= 100
+    assert "240 requests: 240 finished" in done.out
+    assert "percentiles are sketched" in done.out
+
+
+def test_a_run_folder_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    first = servetwin("replay", "stream", SAMPLE, "--out", tmp_path / "run")
+    assert first.code == 0, first.err
+    assert "has a run; --overwrite" in refused(
+        "replay", "stream", SAMPLE, "--out", tmp_path / "run"
+    )
+    again = servetwin("replay", "stream", SAMPLE, "--out", tmp_path / "run", "--overwrite")
+    assert again.code == 0, again.err
+
+
+@pytest.mark.parametrize("options", [[], ["--partitions", "3", "--processes", "1"]])
+def test_a_full_disk_is_one_line_and_no_run(tmp_path: Path, options: list[str]) -> None:
+    trace = azure_file(tmp_path / "some.csv", 50, 1.0)
+    with files_at_most(1_000):
+        done = servetwin("replay", "stream", trace, *H100, *options, "--out", tmp_path / "run")
+    assert done.code == 1
+    (line,) = done.err.splitlines()
+    assert "could not be written (" in line
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_what_a_killed_run_left_goes(tmp_path: Path) -> None:
+    trace = azure_file(tmp_path / "some.csv", 50, 1.0)
+    parts = ("--partitions", "3", "--processes", "1", "--out", str(tmp_path / "run"))
+    replay_json("stream", trace, *H100, *parts)
+    (tmp_path / "run" / ".parts" / "0-50").mkdir(parents=True)
+    replay_json("stream", trace, *H100, *parts, "--overwrite")
+    assert not (tmp_path / "run" / ".parts").exists()
+
+
+def test_a_trace_that_fails_in_the_middle_leaves_no_folder(tmp_path: Path) -> None:
+    trace = Path(azure_file(tmp_path / "some.csv", 50, 1.0))
+    with trace.open("a") as file:
+        file.write("2024-05-10 23:00:00,5,x\n")
+    said = refused("replay", "stream", trace, "--out", tmp_path / "run")
+    assert said.endswith(f"{trace}:52: field 'GeneratedTokens': not an integer (\"x\")")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ["--kv-usage"],
+            "--kv-usage: servetwin replay stream has no such option; it is of servetwin replay",
+        ),
+        (["--replications", "5"], "it is of servetwin replay"),
+        (["--estimate-cv", "0.5"], "it is of servetwin replay"),
+        (["--prompt-scale", "2"], "it is of servetwin replay"),
+        (["--spread-ties"], "it is of servetwin replay"),
+        (["--closed-loop"], "--closed-loop needs the whole trace"),
+        (["--limit", "0"], "a limit must be at least 1 request"),
+        (["--start", "9", "--end", "3"], "a window wants 0 <= start < end"),
+        (["--rate", "1", "--rate-scale", "2"], "exclude each other"),
+        (["--processes", "2"], "--processes: is for the parts of a stream; give --partitions"),
+        (["--ray"], "--ray: is for the parts of a stream; give --partitions"),
+        (
+            [*H100, "--partitions", "2", "--ray", "127.0.0.1:9"],
+            "--ray: no Ray cluster answers at 127.0.0.1:9",
+        ),
+        (["--partitions", "2"], "--partitions: profile: base-cpu has noise"),
+        (
+            ["--partitions", "2", "--replicas", "3", "--router", "least-tokens"],
+            "--partitions: router: 'least-tokens' looks at the state of the replicas",
+        ),
+        (["--partitions", "2", *H100, "--prefix-cache"], "--partitions: prefix_cache: the cache"),
+    ],
+)
+def test_what_a_stream_cannot_do_is_one_line(options: list[str], said: str) -> None:
+    assert said in refused("replay", "stream", SAMPLE, *options)
+
+
+def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sketched_summary, "find_spec", lambda _: None)
+    said = refused("replay", "stream", SAMPLE)
+    assert said.endswith(
+        "servetwin replay stream needs datasketches: pip install 'servetwin[stream]'"
+    )
+
+
+@pytest.mark.slow
+def test_memory_stays_flat(tmp_path: Path) -> None:
+    """A tenfold trace needs no more; kept as a whole, 200,000 requests need 300 MB more."""
+    if not Path("/proc/self/status").exists():
+        pytest.skip("needs the memory of a process by Linux; others count that of its parent too")
+    code = (
+        "import sys\n"
+        "from servetwin.app.cli import main\n"
+        "try: main()\n"
+        "finally:\n"
+        "    lines = open('/proc/self/status').read().splitlines()\n"
+        "    print(*(line.split()[1] for line in lines if 'VmHWM' in line), file=sys.stderr)"
+    )
+    peaks = []
+    for requests in (20_000, 200_000):
+        trace = azure_file(tmp_path / f"{requests}.csv", requests, 50.0)
+        out = str(tmp_path / f"run-{requests}")
+        arguments = ["replay", "stream", trace, *H100, "--out", out]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        peaks.append(1024 * int(done.stderr.split()[-1]))
+    assert peaks[1] < MOST_BYTES
+    assert peaks[1] < peaks[0] + 100_000_000

@@ -1,0 +1,62 @@
+"""Overheads of a server: which terms there are, their bounds, and what is shipped."""
+
+import pytest
+
+from servetwin.sim.step_times.step_time import ApiLatency
+from servetwin.sim.step_times.tables.server_overheads import (
+    MOST_S,
+    ServerOverheads,
+    fitted_overheads,
+    overheads_of,
+    parse_overheads,
+)
+from servetwin.workloads.errors import ProfileError
+
+
+def test_terms_are_given_in_seconds() -> None:
+    found = parse_overheads("step_s=0.002, prefill_row_s=2e-6", None)
+    assert found == ServerOverheads(step_s=0.002, prefill_row_s=2e-6)
+    assert found.described() == "overheads: step_s 2 ms, prefill_row_s 0.002 ms (given)"
+    assert ServerOverheads().described() == "overheads: none (given)"
+
+
+def test_terms_of_requests_and_tokens_are_latency_of_the_api() -> None:
+    found = ServerOverheads(request_s=0.01, prompt_token_s=1e-5, chunk_s=0.001, step_s=0.005)
+    assert found.api().model() == ApiLatency(0.01, 1e-5, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("fited", "--overheads: 'fited' is not fitted or NAME=VALUE"),
+        ("step_ms=1", "no term 'step_ms'; did you mean 'step_s'?"),
+        ("step_s=fast", "step_s: 'fast' is not a number; it must be 0 to 0.01 seconds"),
+        ("step_s=0.001,step_s=0.002", "--overheads: step_s is given twice; give it once"),
+        ("step_s=1", "step_s: 1 is not possible; it must be 0 to 0.01 seconds"),
+        ("sequence_s=-1e-5", "sequence_s: -1e-05 is not possible; it must be 0 to 0.0001 seconds"),
+        ("request_s=nan", "request_s: nan is not possible; it must be 0 to 0.1 seconds"),
+    ],
+)
+def test_what_is_no_overhead_is_refused_with_key_value_and_what_would_be_right(
+    text: str, says: str
+) -> None:
+    with pytest.raises(ProfileError) as error:
+        parse_overheads(text, "vllm")
+    assert says in str(error.value)
+
+
+def test_every_bound_itself_is_possible() -> None:
+    assert overheads_of(MOST_S).step_s == MOST_S["step_s"]
+
+
+def test_shipped_overheads_say_that_they_are_fitted() -> None:
+    found = fitted_overheads("vllm")
+    assert found.step_s > 0
+    assert "fitted on half of the end-to-end measurements" in found.source
+    assert "no physics" in found.described()
+
+
+@pytest.mark.parametrize("backend", ["triton", None])
+def test_a_backend_without_fitted_overheads_is_refused(backend: str | None) -> None:
+    with pytest.raises(ProfileError, match="there are some for --kernels vllm"):
+        fitted_overheads(backend)
