@@ -14,6 +14,8 @@ from servetwin.app.command import Command, UsageError, completions, section
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": ("demo:demo", "Serve, calibrate, predict, load-test and judge two policies here."),
     "replay": ("replay:replay", "Simulate a trace and print TTFT, TPOT and throughput."),
+    "replay compare": ("replay:replay_compare", "Simulate two policies over the same seeds."),
+    "replay stream": ("replay_stream:replay_stream", "Simulate a trace too long for the memory."),
     "serve": ("serve:serve", "Serve the bundled engine, a simulated one or a mock."),
     "calibrate": ("calibrate:calibrate", "Measure an engine and write its profile."),
     "loadtest": ("loadtest:loadtest", "Send a load to an endpoint and report what clients see."),

@@ -13,8 +13,8 @@ import httpx
 from servetwin.loadtest.body.options import PLAIN, BodyOptions, check_options, request_body
 from servetwin.loadtest.credentials import KEY_VARIABLE, sent_headers
 from servetwin.loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
-from servetwin.loadtest.dialects.registry import DIALECTS, dialect_named, dialect_of
 from servetwin.loadtest.dialects.server_probe import TRY, ServerProbe
+from servetwin.loadtest.dialects.servers import DIALECTS, dialect_named, dialect_of
 from servetwin.loadtest.redaction import redact, shown_headers
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.generators.prompts import prompt_text, prompt_token_ids

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from servetwin.loadtest.recorded.formats import engine_stamps
+from servetwin.loadtest.recorded import engine_stamps
 from servetwin.loadtest.recorded.recorded_run import RecordedRun
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import build_scheduler

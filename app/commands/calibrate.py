@@ -134,7 +134,7 @@ def _recorded(
 ) -> None:
     """Calibrate from a recorded run."""
     from servetwin.app.calibration.recorded import calibrate_recorded
-    from servetwin.app.reports.calibration import calibration_lines
+    from servetwin.app.reports.verdict import calibration_lines
     from servetwin.app.scenario.scenarios import recorded_prior
     from servetwin.sim.experiments.conversion import linearised
     from servetwin.sim.experiments.stamp_fit import FITTED

@@ -33,7 +33,7 @@ def compare(
     """
     sides = [first, *options.baseline], candidates
     plotted = picture.file(overwrite=overwriting.overwrite, runs=sum(map(len, sides)))
-    from servetwin.app.reports.gate import render_gate
+    from servetwin.app.reports.claims import render_gate
     from servetwin.app.reports.report_folders import runs_by_folder
     from servetwin.app.verdict.claims import EXIT_CODES
     from servetwin.app.verdict.gate import judge
@@ -45,7 +45,7 @@ def compare(
     found = judge(baselines, judged, limits, asked_alike=gate)
     typer.echo(json.dumps(found.as_dict()) if as_json else render_gate(found))
     if plotted:
-        from servetwin.app.reports.pictures.run_picture import draw_runs
+        from servetwin.app.reports.html.picture_file import draw_runs
         from servetwin.app.reports.report_folders import named_runs
 
         line = draw_runs(plotted, picture, named_runs({**baselines, **judged}), None)

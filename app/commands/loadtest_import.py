@@ -27,7 +27,7 @@ def loadtest_import(
     Known are vLLM bench serve, SGLang's bench_serving, AIPerf, GuideLLM, inference-perf, stamps of
     vLLM's requests and OpenTelemetry spans. What a format lacks is said, not guessed.
     """
-    from servetwin.app.reports.saving import saved
+    from servetwin.app.reports.progress import saved
     from servetwin.app.reports.tables import counts_line, latency_table, note_lines
     from servetwin.loadtest.recorded.reading import read_recording
     from servetwin.loadtest.recorded.recorded_run import as_recorded_run

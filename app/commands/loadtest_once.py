@@ -11,7 +11,7 @@ from servetwin.app.commands.load.load_judges import Judges, References
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
 from servetwin.app.commands.loadtest_turns import report_turns, run_in_turns
 from servetwin.app.commands.report import write_html
-from servetwin.app.reports.saving import saved
+from servetwin.app.reports.progress import saved
 from servetwin.app.scenario.options.endpoint import EndpointOptions, endpoint_line
 from servetwin.app.scenario.options.load import LoadChoice
 from servetwin.loadtest.plan.endpoint_limits import check_times, within_context, without_outputs

@@ -10,8 +10,7 @@ import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
 from servetwin.app.reports.level_sweep import level_line, sweep_lines
-from servetwin.app.reports.progress import progress
-from servetwin.app.reports.saving import saved
+from servetwin.app.reports.progress import progress, saved
 from servetwin.app.scenario.levels.level_load import LevelLoad
 from servetwin.app.scenario.options.endpoint import EndpointOptions, TooLongChoice, endpoint_line
 from servetwin.app.scenario.options.load import LoadChoice
@@ -22,7 +21,7 @@ from servetwin.loadtest.plan.endpoint_limits import check_times, within_context,
 from servetwin.loadtest.run.event_loop import signals_deferred
 from servetwin.loadtest.sweep.level import Level, LevelPlan, measured_level
 from servetwin.loadtest.sweep.run_sweep import run_sweep
-from servetwin.loadtest.sweep.sweep import KeptSweep, PredictedKnee, Sweep
+from servetwin.loadtest.sweep.sweep import PredictedKnee, Sweep
 from servetwin.sim.experiments.capacity import SLOTarget, find_capacity
 from servetwin.sim.experiments.predict import run_once
 from servetwin.workloads.errors import EndedEarly, LoadTestError
@@ -150,12 +149,12 @@ def sweep_levels(
     sweep = Sweep(settings, predicted=predicted, about=_about(salted, first, load, simulator))
 
     def keep(state: Sweep) -> None:
-        KeptSweep(state).save(folder)
+        state.save(folder)
 
     claim.begin()
     keep(sweep)
     sweep = run_sweep(sweep, load.sweep.stopping_rule(), tests.measure, keep)
-    with saved(KeptSweep(sweep), folder) as kept:
+    with saved(sweep, folder) as kept:
         if as_json:
             typer.echo(json.dumps({**sweep.as_dict(), "folder": str(kept)}))
         else:

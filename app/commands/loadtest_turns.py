@@ -10,7 +10,7 @@ import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
 from servetwin.app.reports.load_test import complaint, gate_complaint
-from servetwin.app.reports.saving import saved
+from servetwin.app.reports.progress import saved
 
 if TYPE_CHECKING:
     from servetwin.loadtest.endpoint import Endpoint
@@ -58,7 +58,7 @@ def report_turns(
 
     ``find`` says which conditions a run of the judged server fails.
     """
-    from servetwin.app.reports.gate import render_gate
+    from servetwin.app.reports.claims import render_gate
     from servetwin.app.verdict.gate import judge
 
     found = judge(*sides, allowed)

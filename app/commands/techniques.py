@@ -36,7 +36,7 @@ def table(
     as_json: Json = False,
 ) -> None:
     """Print a published table beside our figures."""
-    from servetwin.app.reports.published import find_table, table_lines, titles
+    from servetwin.app.reports.techniques.published import find_table, table_lines, titles
 
     if name:
         found = find_table(name)
@@ -61,8 +61,7 @@ def intensity(options: IntensityOptions, as_json: Json = False) -> None:
     Attention is counted twice: its n x l scores through memory, and on the chip (FlashAttention).
     With no options: Llama-2-7B, with 2 matrices an FFN as often published, and with its own 3.
     """
-    from servetwin.app.reports.techniques.reports import intensity_report
-    from servetwin.app.reports.techniques.tables import intensity_lines
+    from servetwin.app.reports.techniques.arithmetic import intensity_lines, intensity_report
 
     _echo(intensity_report(options), as_json, intensity_lines)
 
@@ -81,8 +80,7 @@ def formats(options: FormatOptions, as_json: Json = False) -> None:
 @takes_options()
 def memory(options: MemoryOptions, as_json: Json = False) -> None:
     """Weights, KV per token and a whole sequence in memory, for every model of the catalogue."""
-    from servetwin.app.reports.techniques.reports import memory_report
-    from servetwin.app.reports.techniques.tables import memory_lines
+    from servetwin.app.reports.techniques.arithmetic import memory_lines, memory_report
 
     _echo(memory_report(options), as_json, memory_lines)
 
@@ -93,8 +91,7 @@ def latency(options: LatencyOptions, as_json: Json = False) -> None:
 
     With no options: Llama-2-13B on an H100, with 40 and with 8 KV heads.
     """
-    from servetwin.app.reports.techniques.reports import latency_report
-    from servetwin.app.reports.techniques.tables import latency_lines
+    from servetwin.app.reports.techniques.arithmetic import latency_lines, latency_report
 
     _echo(latency_report(options), as_json, latency_lines)
 

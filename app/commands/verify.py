@@ -21,8 +21,7 @@ from servetwin.app.commands.verify_techniques import (
     require_two_engines,
     techniques_task,
 )
-from servetwin.app.reports.progress import report_progress
-from servetwin.app.reports.saving import saved
+from servetwin.app.reports.progress import report_progress, saved
 from servetwin.app.scenario.options.common import Json, Overwriting, Recorded, RunFolder, Seed
 from servetwin.app.scenario.options.endpoint import BlackBoxOptions, EndpointOptions, ModelOrPreset
 from servetwin.app.scenario.options.engine import EngineChoice, require_engine
@@ -217,8 +216,7 @@ def _verify_recorded(
     json: bool,
 ) -> None:
     """Judge a prediction by a recorded run."""
-    from servetwin.app.reports.progress import progress
-    from servetwin.app.reports.saving import saved_if_asked
+    from servetwin.app.reports.progress import progress, saved_if_asked
     from servetwin.app.reports.verdict import recorded_as_json, recorded_lines
     from servetwin.app.scenario.scenarios import recorded_server
     from servetwin.app.verdict.claims import EXIT_CODES

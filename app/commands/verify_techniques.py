@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from servetwin.app.reports.progress import report_progress
-from servetwin.app.reports.saving import saved
+from servetwin.app.reports.progress import report_progress, saved
 from servetwin.app.scenario.options.engine import require_engine
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.workloads.errors import LoadTestError

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import note_lines, scenario_lines
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.scenarios import scenario_record
@@ -12,7 +13,7 @@ from servetwin.app.words import METRICS, RESOURCES, ends, origin_words, slo_word
 from servetwin.sim.experiments.capacity import CONFIDENCE, Capacity, SLOTarget, TriedRate
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.metrics import LATENCIES, duration_unit, figure
+from servetwin.sim.records.metrics import LATENCIES, figure
 from servetwin.workloads.trace import Trace
 
 _LABELS = {**{name: METRICS[name].label for name in LATENCIES}, "saturation": "saturation"}
@@ -91,27 +92,30 @@ def _resource_words(found: Capacity) -> str:
 
 
 def _table(found: Capacity, target: SLOTarget) -> list[str]:
-    units = {
-        name: duration_unit(figure(tried.summary, f"{name}.p99") for tried in found.tried)
+    """Return a row per simulated rate; those that miss the SLO have a star."""
+    metrics = {
+        name: METRICS[name].fitting(figure(tried.summary, f"{name}.p99") for tried in found.tried)
         for name in ("ttft_s", "tpot_s")
     }
-    latencies = (f"{_LABELS[name]} p99 {unit}" for name, (unit, _) in units.items())
-    heads = ("requests/s", "within SLO", *latencies, "goodput/s")
-    factors = {name: factor for name, (_, factor) in units.items()}
-    rows = (_row(tried, target, factors) for tried in found.tried)
-    return ["".join(f"{head:>13}" for head in heads), *rows]
+    latencies = (f"{metric.label} p99 {metric.unit}" for metric in metrics.values())
+    rows = [
+        [
+            _number(tried.rate_per_s),
+            f"{100 * tried.shares['all']:.2f} %",
+            *(
+                _number(metric.scaled(figure(tried.summary, f"{name}.p99")))
+                for name, metric in metrics.items()
+            ),
+            _number(tried.summary["goodput_per_s"]),
+            "" if tried.shares["all"] >= target.attainment else "*",
+        ]
+        for tried in found.tried
+    ]
+    return table_lines(["requests/s", "within SLO", *latencies, "goodput/s", ""], rows, ">")
 
 
-def _row(tried: TriedRate, target: SLOTarget, factors: Mapping[str, float]) -> str:
-    share, summary = tried.shares["all"], tried.summary
-    latencies = (_number(figure(summary, f"{name}.p99"), of) for name, of in factors.items())
-    rate, goodput = _number(tried.rate_per_s), _number(summary["goodput_per_s"])
-    cells = (rate, f"{100 * share:.2f} %", *latencies, goodput)
-    return "".join(f"{cell:>13}" for cell in cells) + ("" if share >= target.attainment else "  *")
-
-
-def _number(value: float | None, factor: float = 1.0) -> str:
-    return "-" if value is None else f"{value * factor:.4g}"
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
 
 
 def _closing_lines(

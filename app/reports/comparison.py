@@ -1,4 +1,4 @@
-"""``--compare A B``: per-metric differences with intervals, and the requests that gained most."""
+"""``servetwin replay compare A B``: differences with intervals, and the requests that gain most."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 import typer
 
+from servetwin.app.reports.progress import saved_if_asked
 from servetwin.app.reports.run_words import outside_warning, rests_line
-from servetwin.app.reports.saving import saved_if_asked
+from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import server_lines
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.app.words import ends, number
@@ -75,8 +76,8 @@ def _report(
     else:
         lines.append(f"{seeds} seeds, the same load and noise for both (common random numbers)")
     lines += server_lines(sides, servers)
-    lines += ["", f"{'':<18}{'A':>12}{'B':>12}{'B - A':>12}   95 % interval"]
-    lines += [_metric_line(metric) for metric in found.metrics]
+    rows = [_metric_row(metric) for metric in found.metrics]
+    lines += ["", *table_lines(["", "A", "B", "B - A", "95 % interval"], rows, "<>>><")]
     lines += ["", *(f"{side} {rests_line(of)}" for side, of in zip("AB", rests, strict=True))]
     if all(side.is_repeatable() for side in sides):
         lines.append("nothing is drawn, neither noise nor coefficients: other seeds do the same")
@@ -87,20 +88,18 @@ def _report(
     return lines
 
 
-def _metric_line(metric: MetricDifference) -> str:
+def _metric_row(metric: MetricDifference) -> list[str]:
     kind = "s" if "_s." in metric.metric else "throughput"
     unit, factor = duration_unit([metric.a, metric.b]) if kind == "s" else ("/s", 1.0)
     label = metric.metric.replace("_s.", " ").replace("_throughput", "")
     label = label.replace("_tokens_per_s", " tok").replace("_per_s", "")
-    values = (metric.a, metric.b, metric.difference)
-    cells = "".join(f"{number(value, factor):>12}" for value in values)
-    if metric.low is None or metric.high is None:
-        return f"{f'{label} {unit}':<18}{cells}"
-    shown = ends(metric.low, metric.high, lambda end: number(end, factor))
-    if shown is None:
-        return f"{f'{label} {unit}':<18}{cells}"
-    doubt = "" if metric.sure else "  (unsure)"
-    return f"{f'{label} {unit}':<18}{cells}   {shown[0]} to {shown[1]}{doubt}"
+    figures = (number(value, factor) for value in (metric.a, metric.b, metric.difference))
+    interval = ""
+    if metric.low is not None and metric.high is not None:
+        shown = ends(metric.low, metric.high, lambda end: number(end, factor))
+        doubt = "" if metric.sure else "  (unsure)"
+        interval = f"{shown[0]} to {shown[1]}{doubt}" if shown else ""
+    return [f"{label} {unit}", *figures, interval]
 
 
 def _requests(frame: pd.DataFrame, factor: float) -> list[str]:

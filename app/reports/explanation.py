@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from textwrap import wrap
 
+from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import WIDTH, note_lines
 from servetwin.app.words import asset_table
 from servetwin.sim.explain.explain import Explanation
@@ -61,8 +62,9 @@ def slowest_lines(found: Sequence[Explanation]) -> list[str]:
 def parts_table(found: Explanation) -> list[str]:
     """Return every part in seconds and as a share of the latency; they sum to the last line."""
     e2e_s = found.e2e_s or 0.0
-    rows = [_part_line(part, s, s / e2e_s if e2e_s else 0.0) for part, s in found.parts_s.items()]
-    return [f"{'part':<12}{'seconds':>10}{'share':>9}", *rows, f"{'E2E latency':<12}{e2e_s:>10.4f}"]
+    rows = [_part_row(part, s, s / e2e_s if e2e_s else 0.0) for part, s in found.parts_s.items()]
+    rows.append(["E2E latency", f"{e2e_s:.4f}", "", ""])
+    return table_lines(["part", "seconds", "share", ""], rows, "<>><")
 
 
 def neighbour_lines(found: Explanation) -> list[str]:
@@ -131,6 +133,5 @@ def _of(part_s: float, whole_s: float) -> str:
     return f"{part_s:.3g} s of {whole_s:.3g} s"
 
 
-def _part_line(part: str, seconds: float, share: float) -> str:
-    bar = "█" * round(_BAR * share)
-    return f"{part:<12}{seconds:>10.4f}{100 * share:>7.1f} %  {bar}".rstrip()
+def _part_row(part: str, seconds: float, share: float) -> list[str]:
+    return [part, f"{seconds:.4f}", f"{100 * share:.1f} %", "█" * round(_BAR * share)]

@@ -7,6 +7,7 @@ from math import isfinite
 from textwrap import wrap
 from typing import Any
 
+from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import WIDTH
 from servetwin.app.scenario.answers import FEWEST, Answer, What, best
 from servetwin.app.words import figure_words, target_words
@@ -21,12 +22,13 @@ HEADS: Mapping[What, str] = {
     "users": "users at a time",
     "rate": "requests/s",
 }
+HOLDS_IN = "resamples that pass"
 HEAD_MEANINGS = {
-    "90 %": "The answer in nine of ten draws of other traffic of this kind.",
-    "95 %": "The confidence interval of the answer.",
-    "there": "The latency with that answer, with its interval over the draws.",
-    "holds in": "In how many draws the limit is held with that answer.",
-    "just beyond": "The nearest count that misses the limit, and the latency there.",
+    "90 % interval": "The answer in 90 % of the resampled traffic traces.",
+    "95 % interval": "The confidence interval of the answer.",
+    "at this size": "Latency at this answer, with its interval over the resampled traces.",
+    HOLDS_IN: "Resampled traces that meet the limit at this answer.",
+    "nearest miss": "The nearest size that misses the limit, and its latency.",
     "cost per hour": "Devices times the price above.",
 }
 
@@ -78,12 +80,10 @@ def _row(answer: Answer, target: SLOTarget) -> dict[str, str]:
     return {
         "candidate": answer.label,
         HEADS[answer.what]: _count(answer),
-        "90 %" if answer.what != "rate" else "95 %": _spread(answer),
-        "there": "" if held is None else figure_words(target, held.factor, held.interval),
-        "holds in": ""
-        if held is None or held.holding is None
-        else f"{held.holding} of {held.draws}",
-        "just beyond": ""
+        "90 % interval" if answer.what != "rate" else "95 % interval": _spread(answer),
+        "at this size": "" if held is None else figure_words(target, held.factor, held.interval),
+        HOLDS_IN: "" if held is None or held.holding is None else f"{held.holding} of {held.draws}",
+        "nearest miss": ""
         if beyond is None
         else f"{_plain(beyond.count)}: {figure_words(target, beyond.factor, beyond.interval)}",
         "hardware": devices_words(answer.devices) if answer.count else "",
@@ -110,16 +110,11 @@ def _plain(count: float) -> str:
 
 
 def _aligned(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the rows below their heads; a cell that does not fit the width goes on its own."""
-    heads = list(rows[0])
-    widths = {head: max(len(head), *(len(row[head]) for row in rows)) for head in heads}
-    if sum(widths.values()) + 2 * len(heads) > WIDTH:
+    """Return the rows below their heads; candidates one cell a line where they are too wide."""
+    lines = table_lines(list(rows[0]), [list(row.values()) for row in rows], "<")
+    if max(map(len, lines)) > WIDTH:
         return [line for row in rows for line in _listed(row)]
-    lines = [heads, *([row[head] for head in heads] for row in rows)]
-    return [
-        "  ".join(cell.ljust(widths[head]) for head, cell in zip(heads, line, strict=True)).rstrip()
-        for line in lines
-    ]
+    return lines
 
 
 def _listed(row: Mapping[str, str]) -> list[str]:
@@ -132,16 +127,20 @@ def _tried(answer: Answer, target: SLOTarget) -> list[str]:
     """Return every count that was simulated, those that miss the target with a star."""
     if not answer.points:
         return []
-    lines = [f"{HEADS[answer.what]:>16}  {'':<32}  holds in"]
-    for point in answer.points:
-        figure = figure_words(target, point.factor, point.interval)
-        draws = "" if point.holding is None else f"{point.holding} of {point.draws}"
-        star = "" if point.holds else "  *"
-        lines.append(f"{_plain(point.count):>16}  {figure:<32}  {draws:<9}{star}".rstrip())
+    rows = [
+        [
+            _plain(point.count),
+            figure_words(target, point.factor, point.interval),
+            "" if point.holding is None else f"{point.holding} of {point.draws}",
+            "" if point.holds else "*",
+        ]
+        for point in answer.points
+    ]
+    lines = table_lines([HEADS[answer.what], "", HOLDS_IN, ""], rows, "><")
     loads = [point.load for point in answer.points if point.load is not None]
     overloaded = answer.what in FEWEST and max(loads, default=0.0) > 1
-    said = " (or more arrives than is completed)" if overloaded else ""
-    return [*lines, "", f"* the SLO is missed{said}; without draws, this is the trace itself"]
+    star = " or the servers are overloaded" if overloaded else ""
+    return [*lines, "", f"* the SLO is missed{star}; rows without resamples are the trace itself"]
 
 
 def _finite(found: Any) -> Any:

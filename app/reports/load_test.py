@@ -31,8 +31,7 @@ def as_text(
     gate: "Gate | None" = None,
 ) -> str:
     """Return the report, its distributions, and the comparison and the gate where there are any."""
-    from servetwin.app.reports.claims import render_comparison, render_requests
-    from servetwin.app.reports.gate import render_gate
+    from servetwin.app.reports.claims import render_comparison, render_gate, render_requests
     from servetwin.app.reports.tables import sparkline_lines
     from servetwin.loadtest.report.report import render_report
     from servetwin.sim.records.metrics import measured

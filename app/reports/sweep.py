@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import WIDTH
 from servetwin.sim.experiments.sweep import GOODPUT, INTERACTIVITY, PROBLEM, best_point, on_front
 from servetwin.sim.records.metrics import duration
@@ -100,11 +101,10 @@ def front_lines(points: pd.DataFrame, keys: Sequence[str], y: str, best: int | N
     """Return the front as a table, most interactive first; the best point is tagged."""
     front = points[on_front(points, INTERACTIVITY, y)].sort_values(INTERACTIVITY, ascending=False)
     heads = [*keys, "rate/s", "tok/s user", "goodput", "tok/s", "TTFT p99", "TPOT p99", "SLO"]
-    table = [heads, *(_cells(row, keys) for _, row in front.iterrows())]
-    tags = ["", *("  * best" if label == best else "" for label in front.index)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ("  ".join(map(str.rjust, cells, widths)) for cells in table)
-    return [line + tag for line, tag in zip(lines, tags, strict=True)]
+    tags = ("* best" if label == best else "" for label in front.index)
+    cells = (_cells(row, keys) for _, row in front.iterrows())
+    rows = ([*row, tag] for row, tag in zip(cells, tags, strict=True))
+    return table_lines([*heads, ""], rows, ">" * len(heads) + "<")
 
 
 def _marks(points: pd.DataFrame, y: str, best: int | None) -> list[tuple[tuple[float, float], str]]:

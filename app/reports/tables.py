@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from servetwin.app.reports.table import table_lines
 from servetwin.app.words import METRICS, ends, number
-from servetwin.sim.records.metrics import duration_unit
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
 from servetwin.workloads.rows import counted
 
@@ -20,14 +20,8 @@ if TYPE_CHECKING:
 
 
 WIDTH = 100
-_COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
-_ROWS = (
-    ("TTFT", "ttft_s", 1000.0, "ms"),
-    ("TPOT", "tpot_s", 1000.0, "ms"),
-    ("E2E latency", "e2e_s", 1000.0, "ms"),
-    ("decode TPS", "decode_tps", 1.0, "/s"),
-    ("request TPS", "request_tps", 1.0, "/s"),
-)
+_POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
+_METRICS = ("ttft_s", "tpot_s", "e2e_s", "decode_tps", "request_tps")
 
 
 def scenario_lines(source: str, scenario: "Scenario", record: Mapping[str, Any]) -> list[str]:
@@ -96,15 +90,15 @@ def note_lines(notes: Iterable[str]) -> list[str]:
 
 def latency_table(summary: Mapping[str, Any], intervals: Mapping[str, Any]) -> list[str]:
     """Return metrics as rows; with intervals, the mean's 5 % to 95 % interval in a last column."""
-    header = f"{'':<16}" + "".join(f"{name:>11}" for name in _COLUMNS)
-    lines = [header + ("   mean, 5-95 %" if intervals else "")]
-    for label, name, factor, unit in _ROWS:
-        row = summary[name]
-        if unit == "ms":
-            unit, factor = duration_unit(row[column] for column in _COLUMNS)
-        cells = "".join(f"{number(row[column], factor):>11}" for column in _COLUMNS)
-        lines.append(f"{f'{label} {unit}':<16}{cells}{_interval(intervals, name, factor)}")
-    return lines
+    rows = []
+    for name in _METRICS:
+        figures = summary[name]
+        metric = METRICS[name].fitting(figures[point] for point in _POINTS)
+        cells = [number(figures[point], metric.factor) for point in _POINTS]
+        interval = intervals.get(f"{name}.mean")
+        rows.append([metric.title, *cells, _interval(interval, metric.factor)])
+    lines = table_lines(["", *_POINTS, "mean, 5-95 %"], rows, "<>>>>>><")
+    return lines if intervals else [line.removesuffix("mean, 5-95 %").rstrip() for line in lines]
 
 
 def steady_lines(steady: Mapping[str, Any]) -> list[str]:
@@ -114,7 +108,7 @@ def steady_lines(steady: Mapping[str, Any]) -> list[str]:
     throughput = steady["output_throughput_tokens_per_s"]
     return [
         describe_steady(steady),
-        *latency_table(steady, {})[1:],
+        *latency_table(steady, {}),
         f"output throughput {number(throughput, 1.0)} tokens/s",
     ]
 
@@ -135,15 +129,12 @@ def judged_line(predicted: SteadyPart) -> str:
     )
 
 
-def _interval(intervals: Mapping[str, Any], name: str, factor: float) -> str:
-    interval = intervals.get(f"{name}.mean")
+def _interval(interval: Mapping[str, float] | None, factor: float) -> str:
     if interval is None:
         return ""
     shown = ends(interval["p5"], interval["p95"], lambda end: number(end, factor))
-    return f"   {shown[0]}-{shown[1]}" if shown else ""
+    return f"{shown[0]}-{shown[1]}" if shown else ""
 
-
-FloatArray = npt.NDArray[np.float64]
 
 SPARKLINE_WIDTH = 50
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -183,7 +174,7 @@ def _sparkline_of(name: str, values: pd.Series) -> str:
     return f"{f'{metric.label} {metric.unit}':<16}{ends[0]:>9} {sparkline(scaled)} {ends[1]}{scale}"
 
 
-def _counts(values: FloatArray, width: int) -> npt.NDArray[np.int64]:
+def _counts(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int64]:
     """Count the values in each of ``width`` parts; all are in the first where they are nearly
     equal."""
     least, span = values.min(), np.ptp(values)
@@ -193,5 +184,5 @@ def _counts(values: FloatArray, width: int) -> npt.NDArray[np.int64]:
     return np.bincount(places.clip(max=width - 1), minlength=width)
 
 
-def _is_wide(defined: FloatArray) -> bool:
+def _is_wide(defined: npt.NDArray[np.float64]) -> bool:
     return bool(defined.min() > 0 and defined.max() >= _LOG_FROM * defined.min())

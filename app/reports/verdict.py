@@ -2,11 +2,13 @@
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from servetwin.app.calibration.recorded import RecordedCalibration
 from servetwin.app.reports.claims import LEGEND, WIDTH, comparison_table, verdict_in_words
 from servetwin.app.reports.run_words import load_words, measured_noun, recorded_words, rests_line
+from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import capacity_line, judged_line, note_lines
 from servetwin.app.verdict.capacity import Saturation, is_near_saturation
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
@@ -15,6 +17,7 @@ from servetwin.app.verdict.recorded import POINTS, RecordedVerification
 from servetwin.app.verdict.verification import Level, Verification
 from servetwin.app.verdict.why import Errors, Waterfall
 from servetwin.app.words import METRICS
+from servetwin.sim.experiments.stamp_fit import REQUEST_S
 from servetwin.sim.step_times.profile import Profile
 
 
@@ -56,21 +59,21 @@ def profile_lines(profile: Profile) -> list[str]:
 
 def summary_table(found: Sequence[Verification]) -> list[str]:
     """Return a line per policy and load: the error of each judged metric, and its interval."""
-    header = f"{'policy':<24}{'load':>5}" + "".join(
-        f"{name:>14}" for name in ("throughput", "TPOT mean", "TTFT mean", "TTFT p90")
-    )
-    lines = ["", f"error, {CONFIDENCE:.0%} interval, per cent", header]
+    heads = ["policy", "load", "throughput", "TPOT mean", "TTFT mean", "TTFT p90", ""]
+    rows = []
     for one in found:
         if one.saturation:
-            outcome = one.saturation.comparison.outcome.replace("refuted", "REFUTED")
-            cells = f"{_cell(one.saturation.capacity):>14}{'-':>14}{'-':>14}{'-':>14}"
-            lines.append(f"{one.config.name:<24}{'full':>5}{cells}  {outcome}")
+            outcome = one.saturation.comparison.outcome
+            rows.append(
+                [one.config.name, "full", _cell(one.saturation.capacity), "-", "-", "-", outcome]
+            )
         for level in one.levels:
-            rows = {row.metric: row for row in level.comparison.metrics}
-            cells = "".join(f"{_cell(rows[metric]):>14}" for metric in DEFAULT_LIMITS)
-            outcome = level.comparison.outcome.replace("refuted", "REFUTED")
-            lines.append(f"{one.config.name:<24}{_share(level):>5}{cells}  {outcome}")
-    return lines
+            errors = {row.metric: row for row in level.comparison.metrics}
+            cells = (_cell(errors[metric]) for metric in DEFAULT_LIMITS)
+            rows.append([one.config.name, _share(level), *cells, level.comparison.outcome])
+    rows = [[*cells, outcome.replace("refuted", "REFUTED")] for *cells, outcome in rows]
+    title = f"error, {CONFIDENCE:.0%} interval, per cent"
+    return ["", title, *table_lines(heads, rows, "<>>>>><")]
 
 
 def as_json(found: Sequence[Verification]) -> str:
@@ -208,41 +211,35 @@ def recorded_lines(found: RecordedVerification) -> list[str]:
 
 def _errors(found: RecordedVerification) -> list[str]:
     """Return the error of each latency at its mean and quantiles, in per cent."""
-    lines = [f"{'error, per cent':<16}" + "".join(f"{point:>9}" for point in POINTS)]
+    rows = []
     for name, label in _LATENCIES.items():
         errors = (found.metrics[name][point]["error"] for point in POINTS)
         cells = ("-" if error is None else f"{100 * error:+.2f}" for error in errors)
-        lines.append(f"{label:<16}" + "".join(f"{cell:>9}" for cell in cells))
-    return lines
+        rows.append([label, *cells])
+    return table_lines(["error, per cent", *POINTS], rows)
 
 
 WHY_TITLE = "Why it differs: each part is replaced by what was measured, and stays replaced"
 _NAMED = 0.005
 """An effect of this much of the measured figure is named in words."""
-_CAUSE_WIDTH, _ERROR_WIDTH = 28, 10
 
 
 def waterfall_lines(found: Waterfall) -> list[str]:
     """Return a line per cause with its effect on the error of the means, then what that says."""
     labels = [METRICS[name].label.partition(" ")[0] for name in found.predicted]
-    lines = [
-        "",
-        WHY_TITLE,
-        f"{'error of the mean, per cent':<{_CAUSE_WIDTH}}"
-        + "".join(f"{one:>{_ERROR_WIDTH}}" for one in labels),
-        _waterfall_line("predicted", found.predicted),
-    ]
+    rows = [["predicted", *_errors_shown(found.predicted), ""]]
     for cause, effect in found.effects():
-        cells = effect or dict.fromkeys(found.predicted)
-        lines.append(f"{_waterfall_line('  ' + cause.name, cells)}  {cause.note}".rstrip())
-    lines.append(_waterfall_line("left", found.left))
-    said = (textwrap.wrap(sentence, WIDTH) for sentence in waterfall_sentences(found))
-    return [*lines, "", *chain.from_iterable(said)]
+        errors = effect or dict.fromkeys(found.predicted)
+        rows.append([f"  {cause.name}", *_errors_shown(errors), cause.note])
+    rows.append(["left", *_errors_shown(found.left), ""])
+    heads = ["error of the mean, per cent", *labels, ""]
+    sentences = (textwrap.wrap(sentence, WIDTH) for sentence in waterfall_sentences(found))
+    table = table_lines(heads, rows, "<" + ">" * len(labels) + "<")
+    return ["", WHY_TITLE, *table, "", *chain.from_iterable(sentences)]
 
 
-def _waterfall_line(name: str, errors: Errors | dict[str, None]) -> str:
-    cells = ("-" if error is None else f"{100 * error:+.2f}" for error in errors.values())
-    return f"{name:<{_CAUSE_WIDTH}}" + "".join(f"{cell:>{_ERROR_WIDTH}}" for cell in cells)
+def _errors_shown(errors: Errors | dict[str, None]) -> list[str]:
+    return ["-" if error is None else f"{100 * error:+.2f}" for error in errors.values()]
 
 
 def waterfall_sentences(found: Waterfall) -> list[str]:
@@ -263,3 +260,53 @@ def waterfall_sentences(found: Waterfall) -> list[str]:
     if unknown:
         said.append(f"Not measured, so part of what is left: {'; '.join(unknown)}.")
     return said
+
+
+_SHORT_LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
+
+
+def calibration_lines(found: RecordedCalibration, prior: Mapping[str, float] | None) -> list[str]:
+    """Return the coefficients, what the log identifies, and the errors on later requests."""
+    fit, identified = found.fit, set(found.fit.identified)
+    values = ", ".join(f"{value:.3g}" for value in fit.singular_values)
+    rows = [
+        [
+            name,
+            f"{1e6 * value:.4g}",
+            _known(fit.deviations[name]),
+            "" if name in identified else "not identified by this log",
+        ]
+        for name, value in fit.coefficients.items()
+    ]
+    around = "around the prior" if prior else "around a rough guess"
+    return [
+        f"fitted to the stamps of {found.fitted} of {found.requests} requests, in "
+        f"{fit.simulations} simulations, {around}",
+        "",
+        *table_lines(["", "us", "known to", ""], rows, "<>><"),
+        f"singular values: {values}",
+        "",
+        *_mean_errors("later requests, which were not fitted", found.held_out),
+        *_mean_errors("all requests", found.whole),
+        f"misfit of neighbouring requests' TPOT: {100 * found.misfit:.1f} %, in every interval",
+        "",
+        *note_lines(found.evidence),
+        *note_lines(
+            ["the API's latency was fitted too: the stamps are those of clients"]
+            if REQUEST_S in fit.coefficients
+            else []
+        ),
+    ]
+
+
+def _known(deviation: float) -> str:
+    return f"+-{100 * deviation:.0f} %" if deviation < 1 else "-"
+
+
+def _mean_errors(what: str, errors: Mapping[str, float]) -> list[str]:
+    if not errors:
+        return []
+    shown = ", ".join(
+        f"{_SHORT_LATENCIES[name]} {100 * error:+.2f} %" for name, error in errors.items()
+    )
+    return [f"{what}: mean {shown}"]

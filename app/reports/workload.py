@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from servetwin.app.reports.table import table_lines
+
 if TYPE_CHECKING:
     from servetwin.workloads.scenarios.named import NamedWorkload
     from servetwin.workloads.validation import Check
@@ -25,9 +27,7 @@ def statistics_lines(figures: Mapping[str, Any]) -> list[str]:
         "dispersion      "
         + ", ".join(f"{_number(figures[f'idc_{w}s'])} over {w} s" for w in (1, 10, 60, 300))
         + " (1 = Poisson)",
-        _table_header("tokens"),
-        _table_row("prompt", figures["prompt_tokens"]),
-        _table_row("output", figures["output_tokens"]),
+        *_figures("tokens", {name: figures[f"{name}_tokens"] for name in ("prompt", "output")}),
         f"rank correlation of prompts and outputs {_number(figures['spearman_rho'])}",
         *_prefix_lines(figures["prefix"]),
         *_session_lines(figures["sessions"]),
@@ -36,13 +36,13 @@ def statistics_lines(figures: Mapping[str, Any]) -> list[str]:
 
 def check_lines(checks: Sequence["Check"]) -> list[str]:
     """Return one line per check, then how many of them fail."""
-    header = f"{'':<27}{'trace':>10}{'reference':>11}{'apart':>9}  limits"
+    heads = ["", "trace", "reference", "apart", "limits", ""]
     failed = [check.name for check in checks if check.passes is False]
     judged = [check for check in checks if check.passes is not None]
     verdict = (
         f"{len(failed)} of {len(judged)} checks FAILED" if failed else f"{len(judged)} checks pass"
     )
-    return [header, *map(_check_line, checks), verdict]
+    return [*table_lines(heads, map(_check_row, checks), "<>>><"), verdict]
 
 
 def _prefix_lines(prefix: Mapping[str, Any] | None) -> list[str]:
@@ -62,20 +62,15 @@ def _prefix_lines(prefix: Mapping[str, Any] | None) -> list[str]:
 def _session_lines(sessions: Mapping[str, Any] | None) -> list[str]:
     if sessions is None:
         return []
-    return [
-        _table_header(f"{sessions['count']:,} sessions"),
-        _table_row("turns", sessions["turns"]),
-        _table_row("gap s", sessions["gap_s"]),
-        _table_row("fresh tokens", sessions["fresh_tokens"]),
-    ]
+    names = {"turns": "turns", "gap_s": "gap s", "fresh_tokens": "fresh tokens"}
+    summaries = {name: sessions[key] for key, name in names.items()}
+    return _figures(f"{sessions['count']:,} sessions", summaries)
 
 
-def _check_line(check: "Check") -> str:
+def _check_row(check: "Check") -> list[str]:
     verdict = {True: "pass", False: "FAIL", None: f"- {check.note}"}[check.passes]
-    return (
-        f"{check.name:<27}{_short(check.value):>10}{_short(check.reference):>11}"
-        f"{_number(check.apart):>9}  {_limits(check):<20}{verdict}"
-    )
+    figures = (_short(check.value), _short(check.reference), _number(check.apart))
+    return [check.name, *figures, _limits(check), verdict]
 
 
 def _limits(check: "Check") -> str:
@@ -84,15 +79,12 @@ def _limits(check: "Check") -> str:
     return f"{'KS' if check.measure == 'KS' else 'apart'} at most {check.high:g}"
 
 
-def _table_header(title: str) -> str:
-    return f"{title:<14}" + "".join(f"{name:>12}" for name in _FIGURES)
-
-
-def _table_row(name: str, summary: Mapping[str, float | None]) -> str:
-    cells = (summary[figure] for figure in _FIGURES)
-    return f"  {name:<12}" + "".join(
-        f"{'-' if cell is None else format(cell, ',.1f'):>12}" for cell in cells
-    )
+def _figures(title: str, summaries: Mapping[str, Mapping[str, float | None]]) -> list[str]:
+    rows = [
+        [f"  {name}", *("-" if summary[at] is None else f"{summary[at]:,.1f}" for at in _FIGURES)]
+        for name, summary in summaries.items()
+    ]
+    return table_lines([title, *_FIGURES], rows)
 
 
 def _hits(hits: Mapping[str, Any] | None) -> str:

@@ -19,6 +19,11 @@ class ReplayScenario:
     file: ScenarioFile | None
     options: ScenarioOptions
 
+    @property
+    def seed(self) -> int:
+        """The seed of every random stream."""
+        return self.options.trace.seed
+
     def servers(self) -> ServerOptions:
         """Return the servers of the options, where these name any; else those of the file.
 

@@ -33,9 +33,9 @@ def build_scenario(
     cluster: ClusterOptions,
     compared: str | None = None,
 ) -> Scenario:
-    """Return ``servers`` under the options; ``compared`` are policies of ``--compare``, which win.
+    """Return ``servers`` under the options; ``compared`` are policies of ``replay compare``.
 
-    Only the cluster of a preset gives way to options: a preset sets policies, not sizes.
+    These win. Only the cluster of a preset gives way to options: it sets policies, not sizes.
     """
     named = parse_policies(compared) if compared is not None else NamedPolicies({}, {}, {})
     settings = {**policy.changes(), **named.policies}

@@ -1,4 +1,4 @@
-"""Settings changes as text: ``--set KEY=VALUE``, and the policies named by ``--compare``."""
+"""Settings changes as text: ``--set KEY=VALUE``, and the policies that ``replay compare`` names."""
 
 import types
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 
 
 class NamedPolicies(NamedTuple):
-    """The policies that a side of ``--compare`` names.
+    """The policies that a side of ``replay compare`` names.
 
     ``policies`` are settings of ``PolicyConfig``; settings of ``ClusterConfig`` come with a preset
     (``preset_cluster``) or as KEY=VALUE (``cluster``). ``presets`` are the names of all.
@@ -59,7 +59,7 @@ def with_settings(base: "PolicyConfig", settings: Mapping[str, Any]) -> "PolicyC
     return replace(base, **changes)
 
 
-def parse_policies(text: str, where: str = "--compare") -> NamedPolicies:
+def parse_policies(text: str, where: str = "replay compare") -> NamedPolicies:
     """Parse policies named in parts that ``+`` joins; later parts win.
 
     A part is a preset (``vllm-v1``), a piece of a label (``static+contiguous-exact``,

@@ -16,8 +16,11 @@ import pandas as pd
 
 from servetwin.app.calibration.recorded import FEWEST
 from servetwin.app.verdict.measured_facts import MeasuredFacts
-from servetwin.loadtest.recorded.formats import engine_stamps
-from servetwin.sim.experiments.imposed import Imposed, simulate_imposed
+from servetwin.loadtest.recorded import engine_stamps
+from servetwin.sim.experiments.measured_parts import (
+    MeasuredParts,
+    simulate_measured,
+)
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.experiments.stamp_fit import REQUEST_S, fit_stamps
 from servetwin.sim.records.metrics import LATENCIES, derive
@@ -132,7 +135,7 @@ class _Replacing:
     facts: MeasuredFacts
     seed: int
     on_simulation: Callable[[int], None]
-    imposed: Imposed = field(default_factory=Imposed)
+    imposed: MeasuredParts = field(default_factory=MeasuredParts)
     sent: bool = False
     lengths: bool = False
 
@@ -179,7 +182,7 @@ class _Replacing:
             received_s = self.facts.received_s or {}
             arrivals = [replace(one, arrival_s=received_s[one.request_id]) for one in trace]
             trace = replace(trace, requests=tuple(sorted(arrivals, key=lambda r: r.arrival_s)))
-        run = simulate_imposed(trace, self.scenario, self.imposed, self.seed)
+        run = simulate_measured(trace, self.scenario, self.imposed, self.seed)
         rows = run.requests.set_index("request_id")
         rows["scheduled_s"] = self._scheduled_s
         if self.imposed.at_step_end:
@@ -272,7 +275,7 @@ class _Replacing:
         self.imposed = found
         yield Cause("step times", self._errors(), "fitted to the stamps: no step was recorded")
 
-    def _fitted(self) -> Imposed:
+    def _fitted(self) -> MeasuredParts:
         """Return what is imposed, with step times and API latency that are fitted to the stamps."""
         fit = fit_stamps(
             self.facts.trace(sent=True, lengths=True),
@@ -286,7 +289,7 @@ class _Replacing:
         api = ApiLatency(request_s=by_name.pop(REQUEST_S, 0.0))
         return replace(self.imposed, step_time=LinearStepTime.of(by_name), api=api)
 
-    def _best_kv_tokens(self, imposed: Imposed) -> int:
+    def _best_kv_tokens(self, imposed: MeasuredParts) -> int:
         """Return the KV tokens that explain the stamps clearly better, or those of the scenario."""
         policies, spreads = self.scenario.policies, {}
         best = stated = policies.kv_tokens
@@ -300,7 +303,7 @@ class _Replacing:
         is_better = spreads[best] < _CLEARLY_BETTER * spreads[stated]
         return best if is_better else stated
 
-    def _spread(self, scenario: Scenario, imposed: Imposed) -> float:
+    def _spread(self, scenario: Scenario, imposed: MeasuredParts) -> float:
         """Return the standard deviation of the logarithm of simulated / measured E2E latencies."""
         other = replace(self, scenario=scenario, imposed=imposed)
         simulated = other._simulated().requests.set_index("request_id")["e2e_s"]

@@ -31,13 +31,13 @@ reads it. Every key may be left out; one that is not known is an error.
 _RUN = """`replay --out` writes all that is needed to run it again to `scenario.yaml` of the run
 folder. A load test writes its endpoint, trace, notes and options there.
 """
-_POLICIES = """Each is `--set KEY=VALUE` of `replay` and `serve`, part of `--compare A B`, and a
-field of `policies.PolicyConfig`; some have an option of their own. Where nothing is set, a value of
-the profile or preset comes before the default. Pages:
+_POLICIES = """Each is `--set KEY=VALUE` of `replay` and `serve`, part of `replay compare A B`, and
+a field of `policies.PolicyConfig`; some have an option of their own. Where nothing is set, a value
+of the profile or preset comes before the default. Pages:
 [schedulers and queues](../policies/schedulers.md),
 [KV memory and prefix sharing](../policies/kv-memory.md).
 """
-_CLUSTER = """Options of `replay`, parts of `--compare A B`, and fields of
+_CLUSTER = """Options of `replay`, parts of `replay compare A B`, and fields of
 `servetwin.sim.experiments.scenario.ClusterConfig` ([clusters](../policies/presets.md#clusters)).
 """
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from servetwin.workloads.errors import LoadTestError, did_you_mean
 from servetwin.workloads.key_values import key_values
@@ -32,7 +31,7 @@ SAMPLING: Mapping[str, type] = {
 _SAMPLING_FORM = "KEY=VALUE; write for example temperature=0.7,top_p=0.9"
 
 
-def parse_extra_body(text: str) -> dict[str, Any]:
+def parse_extra_body(text: str) -> dict[str, object]:
     """Read a JSON object, or ``@FILE`` with one. Raises ``LoadTestError``."""
     where = f"--extra-body {text}" if text.startswith("@") else "--extra-body"
     try:

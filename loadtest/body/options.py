@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import isfinite
 from random import Random
-from typing import Any
 
 from servetwin.loadtest.body.images import Images
 from servetwin.loadtest.dialects.dialect import Api, Dialect, PreparedRequest
@@ -66,7 +65,7 @@ class BodyOptions:
     """
 
     sampling: Mapping[str, float] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, object] = field(default_factory=dict)
     whole: bool = False
     lora: LoraMix | None = None
     images: Images | None = None
@@ -104,7 +103,7 @@ _STREAMING = ("stream", "stream_options")
 
 def request_body(
     dialect: Dialect, api: Api, request: PreparedRequest, options: BodyOptions, name: str
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the JSON body of a request; its images follow from ``name``."""
     if options.images:
         request = request._replace(messages=options.images.added(request.chat, name))

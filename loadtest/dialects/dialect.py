@@ -70,16 +70,16 @@ class Dialect:
         """Return the path to which requests are posted, below the server's root."""
         raise NotImplementedError
 
-    def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
+    def body(self, api: Api, request: PreparedRequest) -> dict[str, object]:
         """Return the JSON body of a request for a streamed answer, sampled greedily."""
         raise NotImplementedError
 
     def sampled(
         self, api: Api, body: Mapping[str, Any], sampling: Mapping[str, float]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return a body with sampling parameters where the API wants them."""
         return {**body, **sampling}
 
-    def read(self, event: dict[str, Any]) -> NativeEvent:
+    def read(self, event: dict[str, object]) -> NativeEvent:
         """Read an event of the native API."""
         raise NotImplementedError

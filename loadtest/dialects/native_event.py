@@ -21,10 +21,10 @@ class NativeEvent(NamedTuple):
     error: str | None = None
 
 
-def usage_of(prompt: object, completion: object, cached: object = None) -> dict[str, Any]:
+def usage_of(prompt: object, completion: object, cached: object = None) -> dict[str, object]:
     """Return OpenAI's usage object with the counts that are known."""
     counts = {"prompt_tokens": count(prompt), "completion_tokens": count(completion)}
-    usage: dict[str, Any] = {name: known for name, known in counts.items() if known is not None}
+    usage: dict[str, object] = {name: known for name, known in counts.items() if known is not None}
     if (tokens := count(cached)) is not None:
         usage["prompt_tokens_details"] = {"cached_tokens": tokens}
     return usage

@@ -99,7 +99,7 @@ def json_answer(status: int, body: Any, headers: Mapping[str, str] | None = None
     return MockAnswer(status, {**_JSON, **(headers or {})}, [written])
 
 
-def error(message: str, kind: str) -> dict[str, Any]:
+def error(message: str, kind: str) -> dict[str, object]:
     """Return an error object in OpenAI's shape."""
     return {"error": {"message": message, "type": kind}}
 
@@ -140,11 +140,11 @@ def stream_events(
         yield TimedWrite(at_s, sse("[DONE]", style))
 
 
-def _head(request: ParsedRequest, model: str, kind: str) -> dict[str, Any]:
+def _head(request: ParsedRequest, model: str, kind: str) -> dict[str, object]:
     return {"id": request.request_id, "object": kind, "created": 0, "model": model}
 
 
-def _choice(request: ParsedRequest, piece: TextPiece, style: StreamStyle) -> dict[str, Any]:
+def _choice(request: ParsedRequest, piece: TextPiece, style: StreamStyle) -> dict[str, object]:
     said = {"delta": piece.channels} if request.chat else {"text": piece.text}
     ids = {"token_ids": [*range(piece.tokens)]} if style.token_ids else {}
     return {"index": 0, **said, **ids, "finish_reason": piece.finish}

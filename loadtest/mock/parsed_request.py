@@ -69,7 +69,7 @@ def parse_embedding(index: int, body: bytes, models: Sequence[str]) -> ParsedReq
     )
 
 
-def _model(fields: Mapping[str, Any], models: Sequence[str]) -> str:
+def _model(fields: Mapping[str, object], models: Sequence[str]) -> str:
     wanted = fields.get("model", models[0])
     if wanted not in models:
         served = ", ".join(map(repr, models))
@@ -77,7 +77,7 @@ def _model(fields: Mapping[str, Any], models: Sequence[str]) -> str:
     return str(wanted)
 
 
-def _fields(body: bytes) -> dict[str, Any]:
+def _fields(body: bytes) -> dict[str, object]:
     try:
         fields = json.loads(body)
     except ValueError:
@@ -87,7 +87,7 @@ def _fields(body: bytes) -> dict[str, Any]:
     return fields
 
 
-def _max_tokens(fields: dict[str, Any]) -> int:
+def _max_tokens(fields: dict[str, object]) -> int:
     for name in ("max_completion_tokens", "max_tokens"):
         count = fields.get(name)
         if count is None:
@@ -98,7 +98,7 @@ def _max_tokens(fields: dict[str, Any]) -> int:
     return DEFAULT_TOKENS
 
 
-def _prompt_tokens(fields: dict[str, Any], name: str) -> int:
+def _prompt_tokens(fields: dict[str, object], name: str) -> int:
     """Count token ids, or words, and none for an image: a mock has no tokenizer."""
     prompt = fields.get(name)
     if isinstance(prompt, str):

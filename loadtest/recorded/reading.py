@@ -1,19 +1,12 @@
 """Reading a recorded run in any known format, with errors that name the place in the file."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
-from servetwin.loadtest.recorded.formats import (
-    aiperf,
-    bench_serving,
-    engine_stamps,
-    guidellm,
-    inference_perf,
-    mapped,
-    otel_spans,
-)
+from servetwin.loadtest.recorded import engine_stamps, mapped, otel_spans
+from servetwin.loadtest.recorded import load_testers as testers
 from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording, records_of
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.files import open_text
@@ -21,24 +14,25 @@ from servetwin.workloads.readers import table
 from servetwin.workloads.rows import RowError
 
 
-class Format(Protocol):
-    """A file format of recorded runs, a module of ``loadtest.recorded.formats``."""
+class Format(NamedTuple):
+    """A file format of recorded runs.
 
-    def recognises(self, record: Mapping[str, Any]) -> bool:
-        """Return whether the first record of a file is in this format."""
+    ``recognises`` says whether the first record of a file is in this format, ``read`` returns the
+    requests in file order, failed ones included.
+    """
 
-    def read(self, records: Sequence[Record]) -> Recording:
-        """Return the requests in file order, failed ones included."""
+    recognises: Callable[[Mapping[str, Any]], bool]
+    read: Callable[[Sequence[Record]], Recording]
 
 
-FORMATS: tuple[Format, ...] = (
-    engine_stamps,
-    bench_serving,
-    aiperf,
-    guidellm,
-    inference_perf,
-    otel_spans,
-)
+FORMATS = {
+    "engine_stamps": Format(engine_stamps.recognises, engine_stamps.read),
+    "bench_serving": Format(testers.is_bench_serving, testers.read_bench_serving),
+    "aiperf": Format(testers.is_aiperf, testers.read_aiperf),
+    "guidellm": Format(testers.is_guidellm, testers.read_guidellm),
+    "inference_perf": Format(testers.is_inference_perf, testers.read_inference_perf),
+    "otel_spans": Format(otel_spans.recognises, otel_spans.read),
+}
 """In the order in which they are shown the first record of a file."""
 
 _KNOWN = (
@@ -98,7 +92,7 @@ def _require_utf8(text: str) -> None:
 def _read(path: Path, records: list[Record]) -> Recording:
     if not records:
         raise TraceError(f"{path}: no recorded run is in it; known are {_KNOWN}")
-    for known in FORMATS:
+    for known in FORMATS.values():
         if known.recognises(records[0].fields):
             return known.read(records)
     if table.recognises(json.dumps(records[0].fields)):

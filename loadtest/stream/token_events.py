@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from servetwin.loadtest.dialects.native_event import NativeEvent
-from servetwin.loadtest.dialects.registry import read_native
+from servetwin.loadtest.dialects.servers import read_native
 from servetwin.loadtest.http.exchange import Failure, error_message
 from servetwin.loadtest.redaction import hide_secrets, redact
 from servetwin.loadtest.stream.event_framing import ErrorData
@@ -67,7 +67,7 @@ class EventPattern(NamedTuple):
         )
 
 
-def pattern_of(payload: bytes, event: Mapping[str, Any]) -> EventPattern | None:
+def pattern_of(payload: bytes, event: Mapping[str, object]) -> EventPattern | None:
     """Return the pattern of an event of OpenAI's API; None unless its text occurs in it once."""
     texts = [text for text in _texts(event) if isinstance(text, str) and text]
     quoted = b'"%b"' % texts[0].encode(errors="surrogatepass") if len(texts) == 1 else b""
@@ -78,7 +78,7 @@ def pattern_of(payload: bytes, event: Mapping[str, Any]) -> EventPattern | None:
     return EventPattern(payload[:start], payload[start + len(quoted) - 2 :], frame_bytes)
 
 
-def _texts(event: Mapping[str, Any]) -> list[Any]:
+def _texts(event: Mapping[str, object]) -> list[Any]:
     choices = event.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         return []
@@ -109,7 +109,7 @@ class TokenStream:
     counted: int = 0
     text_bytes: int = field(default=0, compare=False)
     is_lines: bool = False
-    usage: Mapping[str, Any] = field(default_factory=dict)
+    usage: Mapping[str, object] = field(default_factory=dict)
     finished: bool = False
     done: bool = False
     first_event_ns: int | None = None
@@ -274,7 +274,7 @@ def _take_piece(stream: TokenStream, stamp_ns: int, piece: NativeEvent) -> None:
         stream.failure = Failure("sse_error", redact(piece.error))
 
 
-def _take_choices(stream: TokenStream, stamp_ns: int, event: dict[str, Any]) -> None:
+def _take_choices(stream: TokenStream, stamp_ns: int, event: dict[str, object]) -> None:
     if isinstance(usage := event.get("usage"), dict):
         stream.usage = usage
     stream.response_id = stream.response_id or str(event.get("id") or "")
@@ -285,7 +285,9 @@ def _take_choices(stream: TokenStream, stamp_ns: int, event: dict[str, Any]) -> 
             _take_choice(stream, stamp_ns, choice, _told_tokens(stream, event, choice))
 
 
-def _told_tokens(stream: TokenStream, event: dict[str, Any], choice: dict[str, Any]) -> int | None:
+def _told_tokens(
+    stream: TokenStream, event: dict[str, object], choice: dict[str, object]
+) -> int | None:
     """Return the number of tokens in this event; None where the server does not give it."""
     token_ids = choice.get("token_ids")
     if isinstance(token_ids, list) and token_ids:
@@ -295,7 +297,7 @@ def _told_tokens(stream: TokenStream, event: dict[str, Any], choice: dict[str, A
 
 
 def _take_choice(
-    stream: TokenStream, stamp_ns: int, choice: dict[str, Any], told_tokens: int | None
+    stream: TokenStream, stamp_ns: int, choice: dict[str, object], told_tokens: int | None
 ) -> None:
     ends = choice.get("finish_reason") is not None
     stream.finished = stream.finished or ends

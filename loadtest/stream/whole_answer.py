@@ -6,7 +6,7 @@ It has one stamp, that of its last byte, and so neither a first token nor gaps b
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import httpx
 
@@ -123,7 +123,7 @@ def _start(body: bytes) -> str:
     return repr(hide_secrets(body.decode(errors="replace"), _START_CHARACTERS))
 
 
-def _json_object(body: bytes) -> dict[str, Any] | None:
+def _json_object(body: bytes) -> dict[str, object] | None:
     try:
         answer = json.loads(body.removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A sweep over load levels: its settings, the levels so far, and which level is next."""
+"""A sweep over load levels: its settings, levels so far, which one is next, and its file."""
 
 import json
 from collections.abc import Mapping
@@ -21,6 +21,8 @@ ENDS = 2
 NARROW = "every bracket is narrow"
 MISSED_ALONE = "the SLO is missed by requests that come alone"
 ALL_LEVELS = "all levels are measured"
+SWEEP = "sweep.json"
+"""The file of a sweep, beside the run folders of its levels; it is whole after every level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,11 @@ class Sweep:
             "about": dict(self.about),
         }
 
+    def save(self, folder: Path) -> None:
+        """Write ``sweep.json``; raises ``NotSaved`` as ``Run.save`` does."""
+        record = json.dumps(self.as_dict(), indent=1).encode()
+        save_files(folder, lambda: [(SWEEP, record)])
+
     @classmethod
     def of_dict(cls, record: Mapping[str, Any]) -> "Sweep":
         """Return the sweep of ``as_dict``."""
@@ -160,21 +167,6 @@ def users_between(most: float, count: int) -> list[int]:
     """Return at most ``count`` numbers of users above 1 and up to ``most``, evenly apart."""
     spread = np.linspace(1, max(2.0, most), count + 1)[1:]
     return sorted({round(users) for users in spread.tolist() if round(users) > 1})
-
-
-SWEEP = "sweep.json"
-
-
-@dataclass(frozen=True, slots=True)
-class KeptSweep:
-    """A sweep that can be saved."""
-
-    sweep: Sweep
-
-    def save(self, folder: Path) -> None:
-        """Write ``sweep.json``; raises ``NotSaved`` as ``Run.save`` does."""
-        record = json.dumps(self.sweep.as_dict(), indent=1).encode()
-        save_files(folder, lambda: [(SWEEP, record)])
 
 
 def is_sweep(folder: Path) -> bool:

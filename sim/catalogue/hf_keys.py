@@ -34,7 +34,7 @@ PLAIN = Family(matrices=2)
 _FACTS = json.loads(
     resources.files("servetwin.sim").joinpath("catalogue/hf_families.json").read_text("utf-8")
 )
-FAMILIES: dict[str, Family] = {name: Family(**said) for name, said in _FACTS["families"].items()}
+FAMILIES: dict[str, Family] = {name: Family(**facts) for name, facts in _FACTS["families"].items()}
 """By ``model_type``, without the ending ``_text`` of the text part of a multimodal model."""
 
 NAMES: dict[str, list[str]] = _FACTS["keys"]

@@ -14,7 +14,7 @@ from servetwin.sim.catalogue.entry import Count, FrozenModel
 
 
 class MixerShape(FrozenModel):
-    """What every mixer says of itself; by default it keeps nothing and compares no tokens.
+    """Base of mixers: by default one keeps nothing and compares no tokens.
 
     ``state_passes``: how often a decode step moves the state, 2 where it is read and written.
     """
@@ -87,8 +87,8 @@ class Attention(MixerShape):
 
         Layers that share keys and values divide the latter.
         """
-        own = 2 * width * self.heads * self.head_dim
-        return own + 2 * width * self.kv_heads * self.head_dim / self.kv_sharing
+        unshared = 2 * width * self.heads * self.head_dim
+        return unshared + 2 * width * self.kv_heads * self.head_dim / self.kv_sharing
 
     def kv_elements(self) -> float:
         """Return the elements of K and V per token and layer: 2 k e, or 2 r."""

@@ -13,7 +13,7 @@ from servetwin.policies.step_record import record_step
 from servetwin.sim.core.environment import NEVER, Alarm, Environment
 from servetwin.sim.core.recorder import Recorder, pack_step
 from servetwin.sim.core.run_clock import PassClock, run_clock
-from servetwin.sim.step_times.acceptance import Judge
+from servetwin.sim.step_times.acceptance import DraftVerifier
 from servetwin.sim.step_times.step_time import StepNoise, StepTime
 from servetwin.sim.ticks import SECONDS_PER_TICK
 from servetwin.workloads.errors import PolicyError
@@ -53,7 +53,7 @@ class Replica:
     noise: StepNoise | None = None
     macro: bool = True
     index: int = 0
-    verifier: Judge | None = None
+    verifier: DraftVerifier | None = None
     on_demand: bool = False
 
     def __post_init__(self) -> None:
@@ -128,7 +128,7 @@ class Replica:
             if batch.preempted or batch.resumed:
                 self.recorder.moved(batch, now_s)
             if batch.drafted and self.verifier is not None:
-                self.verifier.judge(batch)
+                self.verifier.verify(batch)
             steps = 1
             if self.macro and (not batch.drafted or self._knows_passes):
                 steps = scheduler.repeatable_steps(batch)

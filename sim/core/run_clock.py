@@ -113,8 +113,8 @@ class PiecewiseClock:
         for first, slope, steps in self._pieces:
             whole = steps * first + (steps * (steps - 1) >> 1) * slope
             if past + whole >= units:
-                found, end = _first_past(first, slope, units - past)
-                return done + found, past + end << self._bits
+                steps, end = _first_past(first, slope, units - past)
+                return done + steps, past + end << self._bits
             done += steps
             past += whole
         return done, past << self._bits

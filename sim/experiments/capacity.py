@@ -140,18 +140,18 @@ def find_capacity(
     ceiling_per_s = completions_per_s(at_once, trace.source)
     search = _Search(trace, scenario, target, seed)
     rungs = [*(share * ceiling_per_s for share in _LADDER), ceiling_per_s]
-    found = bisect_rate(search.holds, rungs, precision)
+    bracket = bisect_rate(search.holds, rungs, precision)
     tried = search.in_order()
     drawn: list[tuple[float, float]] = []
-    if found.holds_per_s:
-        start = _Start(found.holds_per_s, _slope(tried, found.holds_per_s), ceiling_per_s)
+    if bracket.holds_per_s:
+        start = _Start(bracket.holds_per_s, _slope(tried, bracket.holds_per_s), ceiling_per_s)
         draws = Draws(Resampling(trace), seed, is_outside(at_once))
         job = _DrawnCapacity(draws, scenario, target, start)
         drawn = map_replications(_draw_capacity, job, replications, processes, on_replication)
     saturation_per_s = containing(ceiling_per_s, [ceiling for _, ceiling in drawn])
-    rate_per_s = containing(found.holds_per_s, [capacity for capacity, _ in drawn])
+    rate_per_s = containing(bracket.holds_per_s, [capacity for capacity, _ in drawn])
     rate_per_s = replace(rate_per_s, high=min(rate_per_s.high, saturation_per_s.high))
-    missed = None if found.fails_per_s is None else search.tried[found.fails_per_s]
+    missed = None if bracket.fails_per_s is None else search.tried[bracket.fails_per_s]
     servers, limiting = len(scenario.servers()), search.limiting()
     return Capacity(rate_per_s, saturation_per_s, missed, servers, tried, len(drawn), limiting)
 
@@ -322,8 +322,8 @@ def _draw_capacity(job: _DrawnCapacity, number: int) -> tuple[float, float]:
         scaled = at_rate(trace, rate_per_s, seed)
         return job.target.excess(draws.run(number, scaled, job.scenario))
 
-    found = crossing_rate(excess, start.guess_per_s, start.slope, ceiling_per_s)
-    return found, ceiling_per_s
+    rate_per_s = crossing_rate(excess, start.guess_per_s, start.slope, ceiling_per_s)
+    return rate_per_s, ceiling_per_s
 
 
 def all_at_once(trace: Trace) -> Trace:

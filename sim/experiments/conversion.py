@@ -35,10 +35,12 @@ def converted_profile(
     layout = build_scheduler(config).memory.layout
     source = server.step_time(layout)
     times = source.model()
-    found = LinearStepTime.of(linearised(times, FEATURES))
+    linear = LinearStepTime.of(linearised(times, FEATURES))
     shapes = _random_shapes()
-    error = HeldOutError.of(_seconds(found, shapes), _seconds(times, shapes))
-    coefficients = dict(zip(FEATURES, (float(f"{c:.6g}") for c in found.coefficients), strict=True))
+    error = HeldOutError.of(_seconds(linear, shapes), _seconds(times, shapes))
+    coefficients = dict(
+        zip(FEATURES, (float(f"{c:.6g}") for c in linear.coefficients), strict=True)
+    )
     rng = np.random.default_rng(0)
     shape = BatchShape(16, 16 * 1024, 16)
     drawn_s = [float(source.drawn(rng).seconds(shape)[0]) for _ in range(100)]
@@ -70,9 +72,12 @@ def converted_profile(
 def _ranges() -> dict[str, float]:
     """Return the largest features of the batches that the fit rests on."""
     largest = BatchShape(_MOST_DECODES, _MOST_DECODES * _LONGEST, 0, ((0, _MOST_ROWS),))
-    found = dict(zip(FEATURES, features(largest), strict=True))
     kept = ("decode_sequences", "decode_context_tokens")
-    return {name: found[name] for name in found if name in kept or name.startswith("rows_from_")}
+    return {
+        name: value
+        for name, value in zip(FEATURES, features(largest), strict=True)
+        if name in kept or name.startswith("rows_from_")
+    }
 
 
 def _seconds(model: StepTime, shapes: list[BatchShape]) -> FloatArray:
@@ -131,8 +136,8 @@ def linearised(model: StepTime, features: Sequence[str]) -> dict[str, float]:
     matrix = np.array([[float(unit.seconds(shape)[0]) for unit in units] for shape in shapes])
     scale = matrix.max(axis=0)
     scale[scale == 0] = 1.0
-    found, _ = nnls(matrix / scale / seconds[:, None], np.ones(len(shapes)))
-    return dict(zip(features, (found / scale).tolist(), strict=True))
+    weights, _ = nnls(matrix / scale / seconds[:, None], np.ones(len(shapes)))
+    return dict(zip(features, (weights / scale).tolist(), strict=True))
 
 
 def _shapes() -> Iterator[BatchShape]:

@@ -65,7 +65,7 @@ class RecordedDrafts:
             for name, _, accepted in record.drafts:
                 self._gained[name].append(1 + accepted)
 
-    def judge(self, batch: Batch) -> None:
+    def verify(self, batch: Batch) -> None:
         """Say it of the sequences that have joined; beyond the log one token comes out of a pass.
 
         A decision that differs from the log's may lead there.

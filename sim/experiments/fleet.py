@@ -35,7 +35,7 @@ _IDLE = 0.05
 """Share of the users that may not have begun, or may have ended, while requests are judged."""
 
 
-class Counted(Protocol):
+class ScaledScenario(Protocol):
     """A trace and a scenario, of which something is counted."""
 
     @property
@@ -50,7 +50,7 @@ class Counted(Protocol):
     def more_holds(self) -> bool:
         """Whether a target that holds at a count holds at larger ones, else at smaller ones."""
 
-    def with_trace(self, trace: Trace) -> "Counted":
+    def with_trace(self, trace: Trace) -> "ScaledScenario":
         """Return the same with other requests."""
 
     def at(self, count: int) -> tuple[Trace, Scenario]:
@@ -169,11 +169,11 @@ UNKNOWN = "server"
 
 def devices(scenario: Scenario) -> Mapping[str, int]:
     """Return how many devices all servers of a scenario have, by name."""
-    found = Counter[str]()
+    counts = Counter[str]()
     for server in scenario.servers():
         name, count = devices_of(server)
-        found[name] += count
-    return dict(found)
+        counts[name] += count
+    return dict(counts)
 
 
 def devices_of(server: ServerModel) -> tuple[str, int]:
@@ -188,14 +188,14 @@ def devices_of(server: ServerModel) -> tuple[str, int]:
     if isinstance(server, TableProfile):
         return server.device or UNKNOWN, server.devices
     if isinstance(server, Profile):
-        said = server.engine.get("device") or server.machine.get("processor") or ""
-        return _known(str(said)) or UNKNOWN, int(server.engine.get("devices", 1))
+        name = server.engine.get("device") or server.machine.get("processor") or ""
+        return _known(str(name)) or UNKNOWN, int(server.engine.get("devices", 1))
     return UNKNOWN, 1
 
 
 @cache
-def _known(said: str) -> str:
+def _known(name: str) -> str:
     """Return the longest name of the catalogue whose parts are all in a text, else the text."""
-    squeezed = "".join(said.lower().split())
+    squeezed = "".join(name.lower().split())
     fitting = [n for n in shipped_hardware() if all(part in squeezed for part in n.split("-"))]
-    return max(fitting, key=len, default=said.partition(",")[0])
+    return max(fitting, key=len, default=name.partition(",")[0])

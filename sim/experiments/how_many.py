@@ -23,7 +23,7 @@ from servetwin.sim.experiments.capacity import (
     SLOTarget,
     map_replications,
 )
-from servetwin.sim.experiments.fleet import Counted, Simulate
+from servetwin.sim.experiments.fleet import ScaledScenario, Simulate
 from servetwin.sim.experiments.predict import is_outside, run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.experiments.search import TurningPoint, turning_point
@@ -130,26 +130,26 @@ class HowMany:
             return None
         counts = [_or_inf(search.count) for search in self.draws]
         low, high = _ends(counts)
-        own = _or_inf(self.count)
-        return _or_none(min(low, own)), _or_none(max(high, own))
+        count = _or_inf(self.count)
+        return _or_none(min(low, count)), _or_none(max(high, count))
 
     def factors(self, count: int) -> tuple[float, float] | None:
         """Return the interval of the factor at a count; None unless all replications tried it."""
-        found = [one.factor for search in self.draws if (one := search.at(count))]
-        own = self.first.at(count)
-        if own is None or not len(found) == len(self.draws) > 1:
+        factors = [one.factor for search in self.draws if (one := search.at(count))]
+        first = self.first.at(count)
+        if first is None or not len(factors) == len(self.draws) > 1:
             return None
-        low, high = _ends(found)
-        return min(low, own.factor), max(high, own.factor)
+        low, high = _ends(factors)
+        return min(low, first.factor), max(high, first.factor)
 
     def holding(self, count: int) -> int | None:
         """Return in how many replications a count holds; None unless all tried it."""
-        found = [one.holds for search in self.draws if (one := search.at(count))]
-        return sum(found) if len(found) == len(self.draws) > 0 else None
+        holds = [one.holds for search in self.draws if (one := search.at(count))]
+        return sum(holds) if len(holds) == len(self.draws) > 0 else None
 
 
 def how_many(
-    counted: Counted,
+    counted: ScaledScenario,
     question: CountQuestion,
     *,
     replications: int = REPLICATIONS,
@@ -166,7 +166,7 @@ def how_many(
     return HowMany(first, tuple(draws))
 
 
-def search(counted: Counted, question: CountQuestion) -> CountSearch:
+def search(counted: ScaledScenario, question: CountQuestion) -> CountSearch:
     """Search on the trace as it is, with the fitted step times.
 
     Of replicas one more is tried, so that the answer has a neighbour on either side.
@@ -177,17 +177,17 @@ def search(counted: Counted, question: CountQuestion) -> CountSearch:
 
     tries = _Tries(counted, question, simulate)
     load = tries.load
-    found = tries.search(None if load is None else ceil(load / _FULL))
-    if (count := found.count) and counted.more_holds and count < question.most:
+    first = tries.search(None if load is None else ceil(load / _FULL))
+    if (count := first.count) and counted.more_holds and count < question.most:
         tries.at(count + 1)
-    return tries.found(found.turning)
+    return tries.found(first.turning)
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnSearch:
     """What all replications have in common."""
 
-    counted: Counted
+    counted: ScaledScenario
     question: CountQuestion
     first: CountSearch
 
@@ -207,7 +207,9 @@ def search_drawn(job: DrawnSearch, number: int) -> CountSearch:
 class _Tries:
     """The counts that one search simulates, each once."""
 
-    def __init__(self, counted: Counted, question: CountQuestion, simulate: Simulate) -> None:
+    def __init__(
+        self, counted: ScaledScenario, question: CountQuestion, simulate: Simulate
+    ) -> None:
         self._counted, self._question, self._simulate = counted, question, simulate
         _require_enough(len(counted.trace), question.target, counted.trace.source)
         self.load = counted.load(simulate)
@@ -270,12 +272,12 @@ def _latencies_s(run: Run, target: SLOTarget) -> dict[str, float]:
     rows = run.requests
     needed = ceil(target.attainment * len(rows) - 1e-9)
     is_answered = rows["status"].to_numpy() == "finished"
-    found = {}
+    latencies_s = {}
     for name in LATENCIES:
         if getattr(target.slo, name) is not None:
             values = np.where(is_answered, np.nan_to_num(rows[name].to_numpy(float)), inf)
-            found[name] = float(np.partition(values, needed - 1)[needed - 1])
-    return found
+            latencies_s[name] = float(np.partition(values, needed - 1)[needed - 1])
+    return latencies_s
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:

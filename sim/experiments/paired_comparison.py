@@ -65,9 +65,9 @@ def compare(runs_a: Sequence[Run], runs_b: Sequence[Run], most: int = MOST) -> R
     ``RunError`` if the runs are not in pairs.
     """
     metrics = compare_summaries([r.summary() for r in runs_a], [r.summary() for r in runs_b])
-    found = request_differences([r.requests for r in runs_a], [r.requests for r in runs_b])
-    gained = found[found["difference"] < 0].nsmallest(most, "difference")
-    lost = found[found["difference"] > 0].nlargest(most, "difference")
+    differences = request_differences([r.requests for r in runs_a], [r.requests for r in runs_b])
+    gained = differences[differences["difference"] < 0].nsmallest(most, "difference")
+    lost = differences[differences["difference"] > 0].nlargest(most, "difference")
     return RunComparison(metrics, gained.reset_index(drop=True), lost.reset_index(drop=True))
 
 

@@ -236,8 +236,8 @@ def _draws(
 
 def workload_seed(child: np.random.SeedSequence) -> int:
     """Return the seed of the workload of a replication, which has this seed sequence."""
-    own = np.random.SeedSequence(child.entropy, spawn_key=(*child.spawn_key, _WORKLOAD_STREAM))
-    return int(own.generate_state(1)[0])
+    sequence = np.random.SeedSequence(child.entropy, spawn_key=(*child.spawn_key, _WORKLOAD_STREAM))
+    return int(sequence.generate_state(1)[0])
 
 
 def _with_provenance(run: Run, scenario: Scenario) -> Run:

@@ -16,7 +16,7 @@ from servetwin.sim.core.pools import Pool, Role, Share
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
-from servetwin.sim.step_times.acceptance import Verifier, require_judged
+from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
 from servetwin.sim.step_times.extrapolation import ExtrapolatingSource, draw_extrapolation_factor
 from servetwin.sim.step_times.provenance import Origin
 from servetwin.sim.step_times.server_model import ServerModel, StepTimeSource
@@ -159,7 +159,7 @@ def replicate(
     a ``share`` is that of ``simulate_cluster``.
     """
     for profile in scenario.profiles:
-        require_judged(scenario.policies, profile.acceptance)
+        require_acceptance(scenario.policies, profile.acceptance)
     coefficient_seed, noise_seed, draft_seed, extrapolation_seed = seed.spawn(4)
     factor = None
     if extrapolate:

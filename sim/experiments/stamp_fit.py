@@ -134,8 +134,8 @@ def fit_stamps(
     together = np.array([[name in group for group in _GROUPS] for name in names], dtype=float)
     roughly = _least_squares(lambda y: with_prior(start + together @ y), len(_GROUPS))
     nearer = start + together @ (roughly.x - 1)
-    found = _least_squares(lambda y: with_prior(nearer + y), len(names))
-    x, rng = nearer + found.x - 1, np.random.default_rng(seed)
+    fit = _least_squares(lambda y: with_prior(nearer + y), len(names))
+    x, rng = nearer + fit.x - 1, np.random.default_rng(seed)
     shown = _information(residuals, x, rng)
     covariance = np.asarray(np.linalg.inv(shown + np.diag(spread**-2.0)), dtype=float)
     run = residuals.simulated(x)
@@ -195,13 +195,13 @@ class _Residuals:
         frame = run.requests.set_index("request_id")
         simulated = frame.loc[self._ids, [*LATENCIES]].to_numpy(float)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.log(simulated / self._measured) * self._weights
-        found[~np.isfinite(found)] = 0.0
-        return np.asarray(found.ravel())
+            residuals = np.log(simulated / self._measured) * self._weights
+        residuals[~np.isfinite(residuals)] = 0.0
+        return np.asarray(residuals.ravel())
 
-    def means(self, found: Floats) -> Floats:
+    def means(self, residuals: Floats) -> Floats:
         """Return the means of residuals over blocks, latency by latency."""
-        each = found.reshape(self._measured.shape)
+        each = residuals.reshape(self._measured.shape)
         starts = np.arange(0, len(each), self.block)
         sizes = np.diff([*starts, len(each)])[:, None]
         return np.asarray((np.add.reduceat(each, starts, axis=0) / sizes).ravel())

@@ -162,10 +162,10 @@ class Explainer:
     def row_of(self, request_id: str) -> int:
         """Return the row of a request. Raises ``RunError`` as ``explain``."""
         ids = self._run.requests["request_id"]
-        found = np.flatnonzero(ids == request_id)
-        if not len(found):
+        rows = np.flatnonzero(ids == request_id)
+        if not len(rows):
             raise RunError(f"no request {request_id!r} in this run; {_nearest(request_id, ids)}")
-        return int(found[0])
+        return int(rows[0])
 
     def waited_behind(self, request_id: str) -> pd.DataFrame:
         """Return the rows of ``Run.steps`` during its wait for prefill; none in a load test.

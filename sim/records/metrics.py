@@ -194,8 +194,8 @@ def _latencies(finished: Arrays) -> dict[str, Any]:
 
 
 def _counts(requests: pd.DataFrame) -> dict[str, int]:
-    found = Counter(requests["status"])
-    return {"total": len(requests), **{name: found[name] for name in STATUSES}}
+    counts = Counter(requests["status"])
+    return {"total": len(requests), **{name: counts[name] for name in STATUSES}}
 
 
 def _makespan_s(requests: pd.DataFrame, finished: Arrays) -> float:

@@ -44,13 +44,13 @@ def files_in(folder: Path) -> frozenset[str]:
 
     Its own claim file is left out, and so are folders with a claim of their own.
     """
-    found: set[str] = set()
+    names_below: set[str] = set()
     for place, folders, names in os.walk(folder):
         at = Path(place)
         folders[:] = [name for name in folders if not (at / name / CLAIM).exists()]
         links = [name for name in folders if (at / name).is_symlink()]
-        found.update(str((at / name).relative_to(folder)) for name in (*names, *links))
-    return frozenset(found - {CLAIM})
+        names_below.update(str((at / name).relative_to(folder)) for name in (*names, *links))
+    return frozenset(names_below - {CLAIM})
 
 
 def is_run(folder: Path) -> bool:
@@ -69,10 +69,10 @@ def named_as_runs(folder: Path) -> frozenset[str]:
 def has_key(path: Path, key: str) -> bool:
     """Return whether a file is a JSON object with a key."""
     try:
-        found = json.loads(path.read_bytes()) if path.is_file() else None
+        content = json.loads(path.read_bytes()) if path.is_file() else None
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and key in found
+    return isinstance(content, dict) and key in content
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +109,11 @@ def claimed_run(
                 claim.require_replaceable(folder, overwrite)
             claim.write(claim_file, os.getpid())
             try:
-                yield RunClaim(folder, frozenset() if resume else claim.own)
+                yield RunClaim(folder, frozenset() if resume else claim.run_files)
             finally:
-                own = files_in(folder) - claim.others
-                _Claim(own, claim.others).write(claim_file, None)
-                if not own:
+                run_files = files_in(folder) - claim.others
+                _Claim(run_files, claim.others).write(claim_file, None)
+                if not run_files:
                     (folder / CLAIM).unlink(missing_ok=True)
     finally:
         _remove_empty(made)
@@ -143,12 +143,12 @@ def claimed_new_run(stem: Path) -> Iterator[RunClaim]:
 class _Claim:
     """The files of a folder that belong to its run, and those that do not, as paths in it."""
 
-    own: frozenset[str]
+    run_files: frozenset[str]
     others: frozenset[str]
 
     def require_replaceable(self, folder: Path, overwrite: bool) -> None:
         """Raise ``ClaimError`` unless a new run may take the place of the old one, if any."""
-        if self.own and not overwrite:
+        if self.run_files and not overwrite:
             raise ClaimError(f"--out {folder}: has a run; --overwrite replaces it")
         if taken := sorted(self.others & RUN_FILES):
             raise ClaimError(
@@ -158,7 +158,7 @@ class _Claim:
 
     def write(self, claim_file: FileIO, process_id: int | None) -> None:
         """Write the claim: of a run in progress with the number of its process."""
-        files = {"files": sorted(self.own), "others": sorted(self.others)}
+        files = {"files": sorted(self.run_files), "others": sorted(self.others)}
         note(claim_file, {"pid": process_id, **files})
 
 
@@ -195,10 +195,10 @@ def _read(claim_file: FileIO, folder: Path) -> _Claim:
     try:
         left = json.load(claim_file)
         listed, others = frozenset(left["files"]), frozenset(left["others"])
-        own = listed if left["pid"] is None else listed | (named - others)
+        run_files = listed if left["pid"] is None else listed | (named - others)
     except (ValueError, KeyError, TypeError):
-        own = named
-    return _Claim(own & there, there - own)
+        run_files = named
+    return _Claim(run_files & there, there - run_files)
 
 
 def _remove(folder: Path, files: frozenset[str]) -> None:

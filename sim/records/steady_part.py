@@ -61,11 +61,11 @@ def steady_part(requests: pd.DataFrame) -> SteadyPart:
     arrived = requests.sort_values("scheduled_s", kind="stable")
     if len(arrived) < MIN_REQUESTS:
         return SteadyPart(arrived.iloc[:0], f"fewer than {MIN_REQUESTS} requests")
-    found = number_found(arrived)
-    if _grows_throughout(found):
+    present = number_found(arrived)
+    if _grows_throughout(present):
         why = "never settles: the number in the system grows to the end"
         return SteadyPart(arrived.iloc[:0], why)
-    first = mser5(found)
+    first = mser5(present)
     if first is None:
         why = "never settles: MSER-5 finds no end of the filling in the first half"
         return SteadyPart(arrived.iloc[:0], why)
@@ -80,10 +80,10 @@ def is_growth(rise: float, requests: int) -> bool:
     return rise >= LEAST_RISE and rise >= GROWING_SHARE * requests / 2
 
 
-def _grows_throughout(found: npt.NDArray[np.float64]) -> bool:
-    quarter = len(found) // 4
-    rise = found[-quarter:].mean() - found[quarter : 2 * quarter].mean()
-    return is_growth(float(rise), len(found))
+def _grows_throughout(present: npt.NDArray[np.float64]) -> bool:
+    quarter = len(present) // 4
+    rise = present[-quarter:].mean() - present[quarter : 2 * quarter].mean()
+    return is_growth(float(rise), len(present))
 
 
 def number_found(arrived: pd.DataFrame) -> npt.NDArray[np.float64]:

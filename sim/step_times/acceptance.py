@@ -272,18 +272,18 @@ class Diffusion:
         return np.tile(self.block_tokens * done, (answers, 1))
 
 
-class Judge(Protocol):
-    """Says how many tokens come out of the passes of a sequence."""
+class DraftVerifier(Protocol):
+    """Decides how many tokens come out of the passes of a sequence."""
 
-    def judge(self, batch: Batch) -> None:
-        """Say it of the sequences of ``batch`` of which it is not known."""
+    def verify(self, batch: Batch) -> None:
+        """Set the tokens of the passes of new sequences in ``batch``."""
 
 
 class Verifier:
     """Draws how many tokens come out of the passes of a sequence, once it decodes.
 
     What an answer draws depends on the seed and the number of its request alone, whatever else is
-    in the batch. Answers of neighbouring numbers are drawn together, in pages of so many passes.
+    in the batch. Answers of neighbouring numbers are drawn together, in pages of passes.
     """
 
     def __init__(self, acceptance: Acceptance, seed: np.random.SeedSequence | int = 0) -> None:
@@ -293,8 +293,8 @@ class Verifier:
         """Answers begun, by request, for requests with several samples."""
         self._page = lru_cache(_PAGES)(self._drawn_page)
 
-    def judge(self, batch: Batch) -> None:
-        """Say what comes out of the passes of sequences of which that is not known.
+    def verify(self, batch: Batch) -> None:
+        """Draw the tokens of all passes of the sequences that are new in ``batch``.
 
         Raises ``PolicyError`` if the rows of the batch do not fit the acceptance.
         """
@@ -307,21 +307,22 @@ class Verifier:
                 f"{self._acceptance.rows - 1}"
             )
         for seq in tuple(group.unjudged):
-            group.foresee(seq, self._way(seq))
+            group.foresee(seq, self._tokens_by_pass(seq))
 
-    def _way(self, seq: Sequence) -> IntArray:
+    def _tokens_by_pass(self, seq: Sequence) -> IntArray:
         """Return the tokens of a sequence after 0, 1, 2, ... passes, up to its end or beyond."""
         answer, number = 0, seq.number
         if seq.group is not None:
             answer = self._answers[number]
             self._answers[number] += 1
         block, row = divmod(number, _ANSWERS)
-        way: IntArray = self._page(answer, block, 0)[row]
+        tokens: IntArray = self._page(answer, block, 0)[row]
         left, page = seq.max_tokens - seq.base_generated_tokens, 1
-        while way[-1] < left:
-            way = np.concatenate((way, way[-1] + self._page(answer, block, page)[row, 1:]))
+        while tokens[-1] < left:
+            more = tokens[-1] + self._page(answer, block, page)[row, 1:]
+            tokens = np.concatenate((tokens, more))
             page += 1
-        return way
+        return tokens
 
     def _drawn_page(self, answer: int, block: int, page: int) -> IntArray:
         """Return the tokens after 0, 1, 2, ... passes of a page, a row for each request."""
@@ -335,13 +336,13 @@ class Verifier:
                 f"{least if least < 0 else most} tokens cannot come out of a pass of {law.rows} "
                 f"rows; it must be from 0 to {law.rows} ({law})"
             )
-        ways = np.zeros((_ANSWERS, _PASSES + 1), np.int64)
-        emitted.cumsum(axis=1, dtype=np.int64, out=ways[:, 1:])
-        return ways
+        tokens = np.zeros((_ANSWERS, _PASSES + 1), np.int64)
+        emitted.cumsum(axis=1, dtype=np.int64, out=tokens[:, 1:])
+        return tokens
 
 
-def require_judged(policies: PolicyConfig, acceptance: Acceptance | None) -> None:
-    """Raise ``PolicyError`` where decodes verify drafts and nothing fitting says what comes out."""
+def require_acceptance(policies: PolicyConfig, acceptance: Acceptance | None) -> None:
+    """Raise ``PolicyError`` where decodes verify drafts without a matching acceptance."""
     drafts = policies.draft_rows
     if policies.batching != "speculative" or not drafts:
         return

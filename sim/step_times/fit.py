@@ -274,7 +274,9 @@ def fit_black_box(
 
     Raises ``ProfileError`` if there are too few.
     """
-    numbered = [(number, interval) for number, found in enumerate(rounds) for interval in found]
+    numbered = [
+        (number, interval) for number, intervals in enumerate(rounds) for interval in intervals
+    ]
     usual_s = float(np.median([interval.seconds for _, interval in numbered])) if numbered else 0.0
     numbered = [n for n in numbered if n[1].seconds > LEAST_SHARE * usual_s]
     intervals = [interval for _, interval in numbered]

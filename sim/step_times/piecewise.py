@@ -91,20 +91,20 @@ class PiecewiseStepTime(RunPieces):
 
     def run_pieces(self, batch: Batch, steps: int) -> list[tuple[int, int, int]]:
         """Return the pieces of ``steps`` repetitions of a batch."""
-        shape, found, done = shape_for(self)(batch), [], 0
+        shape, pieces, done = shape_for(self)(batch), [], 0
         while done < steps:
             first, slope, holds = self.piece(shape, done)
             here = min(holds, steps - done)
-            found.append((first, slope, here))
+            pieces.append((first, slope, here))
             done += here
-        return found
+        return pieces
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the durations of ``steps`` repetitions, in seconds."""
-        found, done = np.empty(steps), 0
+        durations, done = np.empty(steps), 0
         while done < steps:
             first, slope, holds = self.piece(shape, done)
             here = min(holds, steps - done)
-            found[done : done + here] = (first + slope * np.arange(here)) * UNIT_S
+            durations[done : done + here] = (first + slope * np.arange(here)) * UNIT_S
             done += here
-        return found
+        return durations

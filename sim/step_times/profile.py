@@ -204,7 +204,7 @@ class Profile(_StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _say_the_origin_in_words(cls, given: Any) -> Any:
+    def _origin_in_words(cls, given: Any) -> Any:
         if not isinstance(given, dict) or not isinstance(given.get("origin"), str):
             return given
         engine = given.get("engine")

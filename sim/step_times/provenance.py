@@ -52,16 +52,17 @@ MEANINGS: dict[Origin, str] = {
 }
 
 
-def origin_in_words(said: str, source: str) -> str:
-    """Return the word for what a profile says; ``source`` describes what it was converted from.
+def origin_in_words(origin: str, source: str) -> str:
+    """Return the origin of a profile, also of older ones that state *measured* or *computed*.
 
-    Profiles that were written before there were four words said *measured* or *computed*.
+    ``source`` describes what the profile was converted from.
     """
-    if said == "computed" and "kernel tables" in source:
+    if origin == "computed" and "kernel tables" in source:
         return "kernel tables"
-    if said == "computed" and source.startswith("table profile"):
+    if origin == "computed" and source.startswith("table profile"):
         return "measured by others"
-    return {"measured": "measured here", "computed": "computed from data sheets"}.get(said, said)
+    older = {"measured": "measured here", "computed": "computed from data sheets"}
+    return older.get(origin, origin)
 
 
 Provenance = Literal["measured", "interpolated", "extrapolated", "roofline"]
@@ -158,12 +159,12 @@ class Calibration:
     def excesses(self, steps: pd.DataFrame) -> list[Excess]:
         """Return the features beyond their measured range in some step, at their largest."""
         features = {**_constant_features(steps), "decode_context_tokens": _last_context(steps)}
-        found = []
+        excesses = []
         for feature, values in features.items():
             value, measured = float(values.max(initial=0.0)), getattr(self.largest, feature)
             if value > measured:
-                found.append(Excess(self.profile, feature, value, measured))
-        return found
+                excesses.append(Excess(self.profile, feature, value, measured))
+        return excesses
 
 
 @runtime_checkable
@@ -200,7 +201,7 @@ class RunProvenance:
 class ProvenanceSum:
     """The provenance of steps that are added piece by piece.
 
-    Entry i of ``sources`` is that of replica i; replicas of one source are judged together.
+    Entry i of ``sources`` is that of replica i; replicas of one source are taken together.
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
@@ -253,9 +254,9 @@ class ProvenanceSum:
 
 def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvenance:
     """Return the provenance of ``Run.steps``; entry i of ``sources`` is that of replica i."""
-    found = ProvenanceSum(sources)
-    found.add(steps)
-    return found.provenance()
+    total = ProvenanceSum(sources)
+    total.add(steps)
+    return total.provenance()
 
 
 _Key = TypeVar("_Key")

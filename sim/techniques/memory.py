@@ -47,8 +47,8 @@ class Offloading(Technique):
 
     def _streamed(self, setup: Setup, **resident: float) -> Setup:
         """Return ``setup`` with ``resident`` shares on the device, the others streamed to it."""
-        own = setup.deployment.offload.bytes_per_s
-        bytes_per_s = own if self.gb_per_s is None else self.gb_per_s * 1e9
+        link_bytes_per_s = setup.deployment.offload.bytes_per_s
+        bytes_per_s = link_bytes_per_s if self.gb_per_s is None else self.gb_per_s * 1e9
         return setup.with_offload(**resident, bytes_per_s=bytes_per_s, prefetch=self.prefetch)
 
 

@@ -41,10 +41,10 @@ class Parallelism(Technique):
     def _link(self, deployment: Deployment) -> Link | None:
         if self.latency_us is None and self.gb_per_s is None:
             return deployment.parallel.link
-        own = deployment.link
+        link = deployment.link
         return Link(
-            own.latency_s if self.latency_us is None else self.latency_us / 1e6,
-            own.bytes_per_s if self.gb_per_s is None else self.gb_per_s * 1e9,
+            link.latency_s if self.latency_us is None else self.latency_us / 1e6,
+            link.bytes_per_s if self.gb_per_s is None else self.gb_per_s * 1e9,
         )
 
 

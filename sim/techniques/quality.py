@@ -94,8 +94,8 @@ def read_published_quality(path: Path | Traversable) -> PublishedQuality:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
-        raise PolicyError(f"{path}: {f'{key[1:]}: ' if key else ''}{said}") from error
+        reason = first["msg"].removeprefix("Value error, ")
+        raise PolicyError(f"{path}: {f'{key[1:]}: ' if key else ''}{reason}") from error
 
 
 @cache
@@ -180,7 +180,7 @@ def parse_own_qualities(
     Raises ``PolicyError`` that names ``where``, the technique, the reason and the right form.
     """
     techniques = {technique.name: technique for technique in tried}
-    own: dict[str, Quality] = {}
+    qualities: dict[str, Quality] = {}
     for text in texts:
         name, value = key_value(text, where, form=FORM)
         if name not in techniques:
@@ -188,23 +188,23 @@ def parse_own_qualities(
             raise PolicyError(f"{where}: {name!r} is not among the techniques tried; {hint}")
         if techniques[name].lossless:
             raise PolicyError(f"{where}: {name} keeps the answers: its quality is 0 by definition")
-        if name in own:
+        if name in qualities:
             raise PolicyError(f"{where}: {name} has two values; give one")
-        own[name] = _own(f"{where}: {name}", value)
-    return own
+        qualities[name] = _own(f"{where}: {name}", value)
+    return qualities
 
 
 def _own(where: str, value: str) -> Quality:
     right = f"write {FORM}, such as {EXAMPLE!r}"
-    found = _OWN.fullmatch(value)
-    if found is None:
+    match = _OWN.fullmatch(value)
+    if match is None:
         raise PolicyError(f"{where}: {value!r} is not METRIC:CHANGE%@SOURCE; {right}")
-    metric, source = found["metric"].strip(), (found["source"] or "").strip()
+    metric, source = match["metric"].strip(), (match["source"] or "").strip()
     if not source:
         raise PolicyError(f"{where}: a quality without a source; {right}")
     for known in get_args(Metric):
         if metric == known:
-            return Quality("own value", _share(where, found["change"].strip()), source, known)
+            return Quality("own value", _share(where, match["change"].strip()), source, known)
     hint = did_you_mean(metric, get_args(Metric))
     raise PolicyError(f"{where}: unknown metric {metric!r}; {hint}")
 

@@ -136,18 +136,18 @@ class Toggles:
         Raises ``PolicyError`` for one that is unknown, named twice, both on and off, or excluded
         by another.
         """
-        found = cls(tuple(map(find_technique, on)), tuple(map(find_technique, off)))
-        _require_named_once(found.on, "technique")
-        _require_named_once(found.off, "without")
-        names = {technique.name for technique in found.off}
-        for technique in found.on:
+        toggles = cls(tuple(map(find_technique, on)), tuple(map(find_technique, off)))
+        _require_named_once(toggles.on, "technique")
+        _require_named_once(toggles.off, "without")
+        names = {technique.name for technique in toggles.off}
+        for technique in toggles.on:
             if technique.name in names:
                 raise PolicyError(
                     f"technique {technique.name}: both on (--technique) and off (--without); keep "
                     "one of them"
                 )
-        _require_compatible(found.on)
-        return found
+        _require_compatible(toggles.on)
+        return toggles
 
     def is_empty(self) -> bool:
         """Return whether no technique is on or off."""
@@ -176,26 +176,26 @@ class Toggles:
 
         ``given`` are the settings of policies that the user has chosen.
         """
-        found = []
+        notes = []
         for technique in self.off:
             after = technique.off(setup)
             if after == setup:
                 name = technique.name
-                found.append(f"{name} is not on here: --without {name} changes nothing")
-            found += _overridden(f"--without {technique.name}", setup, after, given)
+                notes.append(f"{name} is not on here: --without {name} changes nothing")
+            notes += _overridden(f"--without {technique.name}", setup, after, given)
             setup = after
         for technique in self.on:
             name = technique.name
             if technique.is_on(setup):
                 remedy = f"; --without {name} takes it away"
                 can_go = technique.off(setup) != setup
-                found.append(f"{name} is on here already{remedy if can_go else ''}")
-            if said := technique.note(setup):
-                found.append(f"{name}: {said}")
+                notes.append(f"{name} is on here already{remedy if can_go else ''}")
+            if note := technique.note(setup):
+                notes.append(f"{name}: {note}")
             after = technique.apply(setup)
-            found += _overridden(f"--technique {name}", setup, after, given)
+            notes += _overridden(f"--technique {name}", setup, after, given)
             setup = after
-        return found
+        return notes
 
 
 def names_on(setup: Setup) -> list[str]:

@@ -205,9 +205,9 @@ def copy_on_write(
     check_whole(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
     check_whole(samples=samples, block_tokens=block_tokens)
     shared, remainder = divmod(prompt_tokens, block_tokens)
-    own = -(-(remainder + output_tokens) // block_tokens)
+    written = -(-(remainder + output_tokens) // block_tokens)
     copies = samples - 1 if remainder else 0
-    return ForkedBlocks(shared + samples * own, samples * (shared + own), copies)
+    return ForkedBlocks(shared + samples * written, samples * (shared + written), copies)
 
 
 def _lengths(prompts: npt.ArrayLike, outputs: npt.ArrayLike) -> tuple[IntArray, IntArray]:
@@ -226,8 +226,8 @@ def _regions(
         raise TheoryError(f"a request of {longest} tokens exceeds max_model_len {max_model_len}")
     if reservation == "max":
         return np.full_like(prompt, max_model_len)
-    asked = _powers_of_two(output) if reservation == "pow2" else output
-    regions: IntArray = np.minimum(prompt + asked, max_model_len)
+    lengths = _powers_of_two(output) if reservation == "pow2" else output
+    regions: IntArray = np.minimum(prompt + lengths, max_model_len)
     return regions
 
 

@@ -13,7 +13,7 @@ from tests.support.mock_endpoint import evenly, mocked, plan, truths
 from tests.support.paths import SAMPLE
 
 REPLAY = ("replay", SAMPLE, "--limit", 5, "--replications", 0)
-COMPARE = (*REPLAY, "--compare", "static", "vllm-v1")
+COMPARE = ("replay", "compare", "static", "vllm-v1", *REPLAY[1:])
 FOLDERS: list[Sequence[object]] = [REPLAY, COMPARE, ("verify",), ("demo",)]
 PROFILES: list[Sequence[object]] = [
     ("calibrate",),

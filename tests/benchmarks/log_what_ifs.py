@@ -16,7 +16,7 @@ from pathlib import Path
 import typer
 
 from servetwin.app.calibration.recorded import RecordedCalibration, calibrate_recorded
-from servetwin.loadtest.recorded.formats import engine_stamps
+from servetwin.loadtest.recorded import engine_stamps
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
 from servetwin.policies.config import PolicyConfig

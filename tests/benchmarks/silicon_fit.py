@@ -17,7 +17,7 @@ from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.sim.step_times.tables import KernelTable, LoadedTable, TableProfile
-from servetwin.sim.step_times.tables.loaded_table import MOST_S, ServerOverheads, overheads_of
+from servetwin.sim.step_times.tables.server_overheads import MOST_S, ServerOverheads, overheads_of
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.benchmarks.silicon_rows import Row

@@ -65,7 +65,7 @@ def reading_s(path: Path) -> tuple[float, float]:
 def streamed_replay(path: Path, out: Path | None = None, *options: str) -> dict[str, float]:
     """Replay a trace in a process of its own; its figures, its seconds and its peak of memory."""
     kept = [] if out is None else ["--out", str(out)]
-    arguments = ["replay", str(path), "--profile", PROFILE.name, "--stream", "--json"]
+    arguments = ["replay", "stream", str(path), "--profile", PROFILE.name, "--json"]
     command = [sys.executable, "-c", _REPLAY, *arguments, *kept, *options]
     before_s, started_s = event_s(), time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=True)

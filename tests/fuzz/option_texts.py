@@ -26,7 +26,7 @@ from servetwin.loadtest.mock.plan import parse_fault
 from servetwin.loadtest.options import parse_cancellation, parse_give_up
 from servetwin.loadtest.report.limits import parse_conditions, parse_slo
 from servetwin.loadtest.sweep.run_sweep import parse_budget
-from servetwin.sim.step_times.tables.loaded_table import parse_overheads
+from servetwin.sim.step_times.tables.server_overheads import parse_overheads
 from servetwin.sim.techniques.quality import parse_own_qualities
 from servetwin.sim.techniques.registry import find_technique, parse_efficiency
 from servetwin.workloads.header_columns import parse_header_columns

@@ -407,7 +407,7 @@ def test_a_scheduler_that_wakes_in_vain_is_stopped(
         replay(batching=own(policy))
 
 
-@pytest.mark.parametrize("more", [(), ("--stream",), ("--compare", "continuous", "chunked")])
+@pytest.mark.parametrize("more", [(), ("stream",), ("compare", "continuous", "chunked")])
 def test_a_checked_replay_is_the_same(
     more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,7 +419,7 @@ def test_a_checked_replay_is_the_same(
         walk(self, batch)
 
     monkeypatch.setattr(InvariantChecked, "_walk", counted)
-    command = ("replay", SAMPLE, "--limit", 20, *more)
+    command = ("replay", *more, SAMPLE, "--limit", 20)
     plain = servetwin(*command)
     assert not walks
     checked = servetwin(*command, "--check")

@@ -16,6 +16,8 @@ SOME = ("--limit", 5)
 
 USUAL: dict[str, tuple[object, ...]] = {
     "replay": (SAMPLE, *SOME, "--replications", 0),
+    "replay compare": ("static", "vllm-v1", SAMPLE, *SOME, "--replications", 0),
+    "replay stream": (SAMPLE, *SOME),
     "capacity": (SAMPLE, *SOME, "--slo", "ttft=1s", "--replications", 0),
     "sweep": (SAMPLE, *SOME, "--slo", "ttft=1s", "--processes", 1),
     "workload stats": (SAMPLE,),

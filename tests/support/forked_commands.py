@@ -35,7 +35,7 @@ IMPORTS = (
     "servetwin.sim.step_times.tables.table", "servetwin.loadtest.recorded.reading",
     "servetwin.app.verdict.verification", "servetwin.app.calibration.recorded",
     "servetwin.app.reports.verdict", "servetwin.app.reports.report_folders",
-    "servetwin.app.scenario.files.sweep_file", "servetwin.app.reports.pictures.picture_file",
+    "servetwin.app.scenario.files.sweep_file", "servetwin.app.reports.html.picture_file",
     "servetwin.workloads.plugin_guard", "servetwin.workloads.readers.columns",
     "servetwin.workloads.streams.first_requests", "pyarrow.pandas_compat",
 )  # fmt: skip

@@ -55,7 +55,7 @@ class TraceFile:
     def opened(self) -> "OpenTrace":
         """Open the file for one reading. Raises ``TraceError`` where it cannot be streamed."""
         if is_directory(self.path):
-            raise TraceError(f"{self.path}: a directory is read whole; leave --stream out")
+            raise TraceError(f"{self.path}: a directory is read whole; use servetwin replay")
         bad = BadRows(self.max_bad_rows)
         with open_text(self.path) as lines:
             rows = Rows(self.path, lines, bad)
@@ -134,7 +134,7 @@ class OpenTrace:
             return
         raise TraceError(
             f"{self._path}:{line}: earlier than the row before it: a stream cannot be sorted; sort "
-            "the file by time, or leave --stream out"
+            "the file by time, or use servetwin replay"
         )
 
 
@@ -146,4 +146,4 @@ def _format(name: str, rows: Rows) -> BlockFormat:
 
 def _not_streamed(name: str, is_array: bool) -> str:
     what = "a JSON array" if is_array else f"a trace of {name}"
-    return f"{what} is read whole; leave --stream out, or give one of {', '.join(STREAMED)}"
+    return f"{what} is read whole; use servetwin replay, or give one of {', '.join(STREAMED)}"

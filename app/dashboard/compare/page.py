@@ -71,14 +71,14 @@ def _chosen(scenario: ScenarioFile) -> dict[str, ScenarioFile]:
         "Policies (the first is the baseline)", policy_comparison.policy_labels(),
         list(policy_comparison.DEFAULT_LABELS), **bound(policy_comparison.POLICIES_KEY),
         accept_new_options=True, max_selections=policy_comparison.MOST_POLICIES,
-        help="Choose, or type as for `replay --compare`: chunked+max_seqs=64, vllm-v1+replicas=2",
+        help="Choose, or type as for `replay compare`: chunked+max_seqs=64, vllm-v1+replicas=2",
     )  # fmt: skip
     files = {}
     for label in labels:
         try:
             files[label] = policy_comparison.scenario_under(scenario, label)
         except ServetwinError as error:
-            st.error(escaped(str(error).removeprefix("--compare: ")))
+            st.error(escaped(str(error).removeprefix("replay compare: ")))
     return files
 
 

@@ -30,7 +30,7 @@ _LABELS = (
 
 
 def policy_labels() -> list[str]:
-    """Return the labels to choose from; any other label of ``--compare`` can be typed."""
+    """Return the labels to choose from; any other label of ``replay compare`` can be typed."""
     return [OWN_LABEL, *_LABELS, *PRESETS]
 
 

@@ -70,7 +70,7 @@ def _under(base: ScenarioFile, policy: str) -> ScenarioFile:
     try:
         return scenario_under(base, policy)
     except ServetwinError as error:
-        raise ScenarioError(str(error).removeprefix("--compare: ")) from None
+        raise ScenarioError(str(error).removeprefix("replay compare: ")) from None
 
 
 def _on(base: ScenarioFile, server: str) -> ScenarioFile:

@@ -136,7 +136,7 @@ def _candidates(base: ScenarioFile, what: What) -> tuple[float | None, list[str]
         )  # fmt: skip
     policies = policies_.multiselect(
         "Policies", policy_labels(), [OWN_LABEL], **bound("how_many_policies"),
-        accept_new_options=True, help="Choose, or type as for `replay --compare`.",
+        accept_new_options=True, help="Choose, or type as for `replay compare`.",
     )  # fmt: skip
     servers = servers_.multiselect(
         "Servers", server_names(base), [OWN_SERVER], **bound("how_many_servers"),

@@ -7,7 +7,7 @@ from servetwin.app.scenario.answers import FEWEST, What
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.options.distributions import think_time_of
 from servetwin.sim.experiments.capacity import Capacity, SLOTarget, find_capacity
-from servetwin.sim.experiments.fleet import Counted, Replicas, Users
+from servetwin.sim.experiments.fleet import Replicas, ScaledScenario, Users
 from servetwin.sim.experiments.how_many import (
     CountQuestion,
     CountSearch,
@@ -78,7 +78,7 @@ def _found(one: Search) -> CountSearch | Capacity:
     trace, scenario = _built(one)
     if asked.what == "rate":
         return find_capacity(trace, scenario, asked.target, seed=seed, replications=RATE_DRAWS)
-    counted: Counted = Replicas(trace, scenario)
+    counted: ScaledScenario = Replicas(trace, scenario)
     if asked.what == "users":
         counted = Users(trace, scenario, think_time_of(asked.think) if asked.think else None, seed)
     question = CountQuestion(asked.target, MOST[asked.what], seed)

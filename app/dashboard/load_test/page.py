@@ -21,7 +21,7 @@ from servetwin.app.dashboard.widgets import problems_shown
 from servetwin.app.reports.run_words import source_line
 from servetwin.app.verdict.claims import Comparison
 from servetwin.app.words import METRICS
-from servetwin.loadtest.dialects.registry import DIALECTS
+from servetwin.loadtest.dialects.servers import DIALECTS
 from servetwin.loadtest.report.load_notes import load_warnings
 from servetwin.loadtest.report.prompt_cache import prompt_cache_warning
 from servetwin.sim.records.run import Run

@@ -11,13 +11,13 @@ from html import escape
 import streamlit as st
 
 from servetwin.app.figures import Figure, title_of
-from servetwin.app.reports.pictures.talk_size import (
+from servetwin.app.figures.pictures import (
     PNG_WIDTH_PX,
+    THEMES,
     Caption,
     letters_in_line,
     talk_layout,
 )
-from servetwin.app.reports.pictures.themes import THEMES
 from servetwin.app.words import asset
 
 SCRIPT = "pictures/pictures.js"

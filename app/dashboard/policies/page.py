@@ -35,7 +35,7 @@ from servetwin.sim.experiments.sweep import PROBLEM
 _JOB = "policies"
 _EDITOR, _SHOWN, _KEPT = "policies_editor", "policies_shown", "policies_kept"
 _HELP = (
-    "Presets, labels and settings as for `replay --compare`, joined by + or spaces: "
+    "Presets, labels and settings as for `replay compare`, joined by + or spaces: "
     "chunked+paged max_seqs=64 queue_order=sjf"
 )
 

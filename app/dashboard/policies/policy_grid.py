@@ -43,7 +43,7 @@ def named_scenarios(base: ScenarioFile, table: pd.DataFrame) -> dict[str, Scenar
 
 
 def with_policies(base: ScenarioFile, text: str) -> ScenarioFile:
-    """Return ``base`` under policies as for ``replay --compare``, joined by ``+`` or spaces.
+    """Return ``base`` under policies as for ``replay compare``, joined by ``+`` or spaces.
 
     Raises ``ServetwinError``, also for a policy in a file that this dashboard does not offer.
     """
@@ -51,7 +51,7 @@ def with_policies(base: ScenarioFile, text: str) -> ScenarioFile:
     try:
         file = base.with_policies("+".join(parts)) if parts else base
     except ServetwinError as error:
-        raise ScenarioError(str(error).removeprefix("--compare: ")) from None
+        raise ScenarioError(str(error).removeprefix("replay compare: ")) from None
     require_all_offered(file)
     file.settled()
     return file

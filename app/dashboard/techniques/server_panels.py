@@ -9,7 +9,7 @@ from servetwin.app.dashboard.downloads import downloads
 from servetwin.app.dashboard.techniques import server_tables
 from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
 from servetwin.app.dashboard.widgets import bound
-from servetwin.app.reports.techniques.reports import intensity_report, latency_report
+from servetwin.app.reports.techniques.arithmetic import intensity_report, latency_report
 from servetwin.app.scenario.options.techniques import IntensityOptions, LatencyOptions
 from servetwin.sim.step_times.roofline.memory import DeviceMemory
 from servetwin.sim.techniques.setup import Setup

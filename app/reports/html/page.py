@@ -10,13 +10,13 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from servetwin.app import figures
 from servetwin.app.figures.palette import Looks
+from servetwin.app.figures.pictures import Caption
 from servetwin.app.reports.claims import render_requests
 from servetwin.app.reports.html.charts import Chart, Charts, packed_library
 from servetwin.app.reports.html.facts import about, facts
 from servetwin.app.reports.html.first_screen import judged_screen, plain_screen, sweep_screen
 from servetwin.app.reports.html.run_charts import run_charts
 from servetwin.app.reports.html.tables import comparison_table, latency_table, totals_table
-from servetwin.app.reports.pictures.talk_size import Caption
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.run_words import run_without_paths, what_ran_short, without_paths
 from servetwin.app.reports.table import Table

@@ -1,14 +1,17 @@
-"""The charts of runs: of several in a report, of one on the page of runs."""
+"""The charts of runs: all of them for a report, and the one that ``--plot`` draws."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import pandas as pd
 
 from servetwin.app import figures
 from servetwin.app.figures.palette import Looks
 from servetwin.app.reports.report_folders import NamedRun
+from servetwin.app.scenario.options.common import RunChart
 from servetwin.app.words import METRICS
 from servetwin.sim.records.metrics import LATENCIES, SLO
+from servetwin.workloads.errors import ServetwinError
 
 MOST_TIMELINES = 4
 """With more runs than these there are no timelines of single requests."""
@@ -53,3 +56,56 @@ def server_state(named: NamedRun) -> pd.DataFrame:
     pools = isinstance(run.scenario.get("profile"), list)
     kv_tokens = None if pools else run.scenario.get("policies", {}).get("kv_tokens")
     return figures.state_of_steps(run.steps, kv_tokens)
+
+
+_Draw = Callable[[Sequence[NamedRun], Looks, SLO], figures.Figure]
+
+
+def run_figure(chart: RunChart | None, runs: Sequence[NamedRun], slo: SLO | None) -> figures.Figure:
+    """Return a chart of runs, by default the distribution of TTFT.
+
+    Raises ``ServetwinError`` where the runs have nothing for it.
+    """
+    looks = figures.looks(named.name for named in runs)
+    return _CHARTS[chart or RunChart.ttft](runs, looks, slo or SLO())
+
+
+def _distribution(metric: str, runs: Sequence[NamedRun], looks: Looks, slo: SLO) -> figures.Figure:
+    return figures.latency_cdf(_requests(runs), metric, looks, getattr(slo, metric))
+
+
+def _over_time(metric: str, runs: Sequence[NamedRun], looks: Looks, slo: SLO) -> figures.Figure:
+    return figures.latency_over_time(_requests(runs), metric, looks, getattr(slo, metric))
+
+
+def _throughput(runs: Sequence[NamedRun], looks: Looks, _: SLO) -> figures.Figure:
+    return figures.throughput_over_time(_requests(runs), looks)
+
+
+def _server(runs: Sequence[NamedRun], looks: Looks, _: SLO) -> figures.Figure:
+    states = {named.name: state for named in runs if len(state := server_state(named))}
+    if not states:
+        raise ServetwinError(
+            f"--chart {RunChart.server}: these runs do not know what their server did"
+        )
+    return figures.server_over_time(states, looks)
+
+
+def _gantt(runs: Sequence[NamedRun], _: Looks, __: SLO) -> figures.Figure:
+    return figures.gantt(runs[0].run.requests)
+
+
+def _requests(runs: Sequence[NamedRun]) -> Mapping[str, figures.Figure]:
+    return {named.name: named.run.requests for named in runs}
+
+
+_CHARTS: Mapping[RunChart, _Draw] = {
+    RunChart.ttft: partial(_distribution, "ttft_s"),
+    RunChart.tpot: partial(_distribution, "tpot_s"),
+    RunChart.e2e: partial(_distribution, "e2e_s"),
+    RunChart.ttft_over_time: partial(_over_time, "ttft_s"),
+    RunChart.tpot_over_time: partial(_over_time, "tpot_s"),
+    RunChart.throughput: _throughput,
+    RunChart.server: _server,
+    RunChart.requests: _gantt,
+}

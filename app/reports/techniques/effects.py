@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, get_args
 
+from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.techniques.quality import (
     Judged,
     judge_effect,
@@ -31,8 +32,6 @@ from servetwin.sim.techniques.serving import PrefixCache
 from servetwin.sim.techniques.technique import Experiment, Family, Technique
 from servetwin.workloads.errors import PolicyError
 
-_NAME_WIDTH = 23
-_QUALITY_WIDTH = 14
 _PARTS = ("change", "low", "high", "sign")
 _LEGEND = (
     "TTFT, TPS: a request alone on the server; ld: under load; adm: under load, from admission;",
@@ -79,18 +78,24 @@ def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Itera
     yield from wrap(scenario.experiment.describe(), 100)
     yield ""
     heads = [words["head"] for words in EFFECT_WORDS.values()]
-    yield f"{_row('technique', heads, 9)}{'quality':>{_QUALITY_WIDTH}}"
-    for one in judged:
-        if one.effect.refused is None:
-            signs = [one.effect.of(metric).sign or "n/a" for metric in METRICS]
-            row = _row(_label(one.effect, scenario), signs, 9)
-            yield f"{row}{signed_cell(one.quality):>{_QUALITY_WIDTH}}"
+    signs = [
+        [
+            _label(one.effect, scenario),
+            *(one.effect.of(metric).sign or "n/a" for metric in METRICS),
+            signed_cell(one.quality),
+        ]
+        for one in judged
+        if one.effect.refused is None
+    ]
+    yield from table_lines(["technique", *heads, "quality"], signs)
     yield ""
     yield f"+ better, - worse, 0 less than {DEAD_BAND:.0%}, ? unsure. Changes in %, 95 % interval:"
     yield ""
-    yield _row("technique", heads, 11)
-    for effect in shown:
-        yield _row(_label(effect, scenario), [_number(effect.of(metric)) for metric in METRICS], 11)
+    changes = [
+        [_label(effect, scenario), *(_number(effect.of(metric)) for metric in METRICS)]
+        for effect in shown
+    ]
+    yield from table_lines(["technique", *heads], changes)
     yield ""
     yield from quality_lines(judged)
     yield ""
@@ -238,7 +243,3 @@ def _number(change: Change) -> str:
 
 def _percent(share: float, sign: str = "") -> str:
     return f"{100 * share:{sign}.{0 if abs(share) >= 1 else 1}f}"
-
-
-def _row(name: str, cells: Sequence[str], width: int) -> str:
-    return f"{name:<{_NAME_WIDTH}}" + "".join(f"{cell:>{width}}" for cell in cells)

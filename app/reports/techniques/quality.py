@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any
 
+from servetwin.app.reports.table import table_lines
 from servetwin.app.scenario.options.techniques import FormatOptions
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.model import ModelShape
@@ -128,11 +129,16 @@ def quality_lines(judged: Sequence[Judged]) -> Iterator[str]:
     yield "Quality against throughput; * on the front: no other gains more and loses no more"
     yield "(perplexity and accuracy are not compared; ~ measured on another model):"
     yield ""
-    yield f"  {'technique':<23}{'quality':>14}{'thrput %':>11}"
-    for gain, one, best in sorted(rows, key=lambda row: -row[0]):
-        name, aside = one.effect.technique.name, f"  ({one.aside})" if one.aside else ""
-        cell = quality_cell(one.quality)
-        yield f"{'*' if best else ' '} {name:<23}{cell:>14}{100 * gain:>+11.1f}{aside}"
+    table = [
+        [
+            f"{'*' if best else ' '} {one.effect.technique.name}",
+            quality_cell(one.quality),
+            f"{100 * gain:+.1f}",
+            f"({one.aside})" if one.aside else "",
+        ]
+        for gain, one, best in sorted(rows, key=lambda row: -row[0])
+    ]
+    yield from table_lines(["  technique", "quality", "thrput %", ""], table, "<>><")
     yield ""
     yield from _source_lines(judged)
 
@@ -181,9 +187,16 @@ TECHNIQUES = {
     **{name: f"gguf:format={name}" for name in BLOCK_FORMATS},
 }
 """The technique that puts weights into a format, by the format."""
-_HEAD = (
-    f"{'format':<10}{'bits':>8}{'GB':>9}  {'products':<10}{'scales':<9}{'made from':<11}"
-    f"{'SQNR dB':>8}{'at most':>9}{'quality':>14}"
+_HEADS = (
+    "format",
+    "bits",
+    "GB",
+    "products",
+    "scales",
+    "made from",
+    "SQNR dB",
+    "at most",
+    "quality",
 )
 _MADE_FROM = {"none": "weights", "data": "data", "training": "training"}
 
@@ -204,18 +217,22 @@ def formats_report(options: FormatOptions) -> dict[str, Any]:
 def formats_lines(report: dict[str, Any]) -> Iterator[str]:
     """Return a row for each format, then those of keys and values."""
     yield f"{report['model']}, all weights in one format; bits: a weight, scales included"
-    yield _HEAD
     model = find_model(report["model"])
-    for entry in report["formats"]:
-        noise = "-" if entry["sqnr_db"] is None else f"{entry['sqnr_db']:.1f}"
-        quality = quality_cell(_quality(entry["name"], model))
-        yield (
-            f"{entry['name']:<10}{entry['bits_per_weight']:>8.4g}"
-            f"{entry['weight_bytes'] / 1e9:>9.3f}  {entry['products']:<10}"
-            f"{entry['activation_scales']:<9}"
-            f"{_MADE_FROM[entry['calibration']]:<11}{noise:>8}{entry['most_sqnr_db']:>9.1f}"
-            f"{quality:>14}"
-        )
+    rows = [
+        [
+            entry["name"],
+            f"{entry['bits_per_weight']:.4g}",
+            f"{entry['weight_bytes'] / 1e9:.3f}",
+            entry["products"],
+            entry["activation_scales"],
+            _MADE_FROM[entry["calibration"]],
+            "-" if entry["sqnr_db"] is None else f"{entry['sqnr_db']:.1f}",
+            f"{entry['most_sqnr_db']:.1f}",
+            quality_cell(_quality(entry["name"], model)),
+        ]
+        for entry in report["formats"]
+    ]
+    yield from table_lines(_HEADS, rows, "<>><<<>>>")
     yield "SQNR: of normal weights by formula, 6.02 dB a bit (- a codebook has none); at most: what"
     yield "no format of so many bits exceeds; scales: of activations; ~ measured on another model"
     sizes = (f"{kv['name']} {kv['bytes_per_element']:g}" for kv in report["kv_formats"])

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Sequence
 
+from servetwin.app.reports.table import table_lines
 from servetwin.app.verdict.claims import worst
 from servetwin.app.verdict.effects.sides import METRICS
 from servetwin.app.verdict.effects.verification import EffectVerification, MetricEffect
 from servetwin.app.verdict.intervals import CONFIDENCE
 
-_HEADER = f"  {'':<17}{'predicted':>23}{'measured':>23}  {'sign':<7}{'inside':<7}verdict"
+_HEADS = ("", "predicted", "measured", "sign", "inside", "verdict")
 
 
 def effect_lines(found: EffectVerification) -> list[str]:
@@ -31,8 +32,7 @@ def effect_lines(found: EffectVerification) -> list[str]:
         *rests,
         f"{len(found.without)} pairs of load tests; change with the technique, "
         f"{CONFIDENCE:.0%} intervals",
-        _HEADER,
-        *map(_effect_line, found.effects),
+        *table_lines(_HEADS, map(_effect_row, found.effects), "<>><", indent="  "),
         f"verdict: {found.outcome.replace('refuted', 'REFUTED')}",
     ]
 
@@ -70,10 +70,8 @@ def effect_cells(effect: MetricEffect) -> tuple[str, str, str, str, str]:
     )
 
 
-def _effect_line(effect: MetricEffect) -> str:
-    predicted, measured, sign, inside, outcome = effect_cells(effect)
-    name = METRICS[effect.comparison.metric]
-    return f"  {name:<17}{predicted:>23}{measured:>23}  {sign:<7}{inside:<7}{outcome}"
+def _effect_row(effect: MetricEffect) -> tuple[str, ...]:
+    return METRICS[effect.comparison.metric], *effect_cells(effect)
 
 
 def _change(ratio: float, interval: tuple[float, float] | None) -> str:

@@ -248,7 +248,7 @@ class ScenarioFile(FrozenModel):
         return self.model_copy(update={"policies": policies, "cluster": cluster})
 
     def with_policies(self, text: str) -> "ScenarioFile":
-        """Return the scenario under a side of ``--compare``; raises ``PolicyError``."""
+        """Return the scenario under a side of ``replay compare``; raises ``PolicyError``."""
         named = parse_policies(text)
         cluster = {**named.preset_cluster, **self.cluster, **named.cluster}
         if not named.presets or named.presets[-1] == self.preset:

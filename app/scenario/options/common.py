@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from typer import Argument, Option
 
 if TYPE_CHECKING:
-    from servetwin.app.reports.pictures.picture_file import PictureFile
+    from servetwin.app.reports.html.picture_file import PictureFile
     from servetwin.loadtest.report.limits import FailCondition
     from servetwin.sim.records.run_claim import RunClaim
 
@@ -80,6 +80,9 @@ class Overwriting:
         from servetwin.sim.records.run_claim import claimed_profile
 
         return claimed_profile(path, overwrite=self.overwrite)
+
+
+KEEP = Overwriting()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,7 @@ class PictureOptions:
 
         Raises ``PictureError`` for what cannot be drawn, before any work.
         """
-        from servetwin.app.reports.pictures.picture_file import PictureError, PictureFile
+        from servetwin.app.reports.html.picture_file import PictureError, PictureFile
 
         if self.plot is None:
             given = {"--chart": self.chart is not None, "--dark": self.dark}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from servetwin.sim.experiments.scenario import Scenario
     from servetwin.sim.step_times.profile import ApiLatencyFit
     from servetwin.sim.step_times.tables import KernelTable, LayerTable, Table
-    from servetwin.sim.step_times.tables.loaded_table import ServerOverheads
+    from servetwin.sim.step_times.tables.server_overheads import ServerOverheads
     from servetwin.sim.techniques.registry import Toggles
     from servetwin.sim.techniques.setup import Setup
 
@@ -95,7 +95,7 @@ class TableOptions:
         return Scenario(policies, server)
 
     def _overheads(self) -> "ServerOverheads | None":
-        from servetwin.sim.step_times.tables.loaded_table import parse_overheads
+        from servetwin.sim.step_times.tables.server_overheads import parse_overheads
 
         return None if self.overheads is None else parse_overheads(self.overheads, self.kernels)
 

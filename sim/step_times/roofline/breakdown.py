@@ -116,7 +116,7 @@ def _breakdown(cost: StepCost, shape: BatchShape, attended: dict[Operator, float
     for operator, step_s in attended.items():
         placed.append(Placed(operator, step_s / path, step_s, hardware.peak(ATTENTION), hardware))
     seconds = float(roofline_step_time(deployment).seconds(shape)[0])
-    return Breakdown(seconds, tuple(found for found in placed if found.seconds))
+    return Breakdown(seconds, tuple(one for one in placed if one.seconds))
 
 
 def _products(cost: StepCost, shape: BatchShape, has_prefill: bool) -> list[Operator]:

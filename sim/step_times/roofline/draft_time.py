@@ -23,20 +23,20 @@ class ByStart:
         self._function = function
         self._known: IntArray = np.full(1024, -1, np.int64)
 
-    def __call__(self, base: int, way: IntArray) -> IntArray:
-        """Return the values at ``base`` + ``way``, of which the last is the largest."""
-        if not len(way):
-            return way
-        if base + way[-1] >= len(self._known):
-            more = np.full(base + int(way[-1]) + 1, -1, np.int64)
+    def __call__(self, base: int, offsets: IntArray) -> IntArray:
+        """Return the values at ``base`` + ``offsets``, of which the last is the largest."""
+        if not len(offsets):
+            return offsets
+        if base + offsets[-1] >= len(self._known):
+            more = np.full(base + int(offsets[-1]) + 1, -1, np.int64)
             self._known = np.concatenate((self._known, more))
         known = self._known[base:]
-        found: IntArray = known[way]
-        if found[found.argmin()] < 0:
-            for tokens in set(way[found < 0].tolist()):
-                known[tokens] = self._function(base + tokens)
-            found = known[way]
-        return found
+        values: IntArray = known[offsets]
+        if values[values.argmin()] < 0:
+            for offset in set(offsets[values < 0].tolist()):
+                known[offset] = self._function(base + offset)
+            values = known[offsets]
+        return values
 
     def at(self, start: int) -> int:
         """Return the value at one of them."""
@@ -118,11 +118,11 @@ class DraftTime:
             return sum(self.shares) * int(starts.sum())
         return self._expected([int(seen(0, starts).sum()) for seen in self._seen_at])
 
-    def _seen_by_one(self, place: int, base: int, way: IntArray) -> IntArray:
+    def _seen_by_one(self, place: int, base: int, offsets: IntArray) -> IntArray:
         """Return the tokens that drafting step ``place`` attends to, at most the limit."""
         limit = self._drafting.context_tokens
         assert limit is not None
-        return np.minimum(way + (base + place), limit)
+        return np.minimum(offsets + (base + place), limit)
 
     def _expected(self, tokens: Listed[int]) -> float:
         """Return the expected tokens of all drafting steps, by those of each if it is run."""
@@ -146,8 +146,8 @@ class DraftTime:
         pairs = zip(steps, self.shares, strict=True)
         units = sum(self._step_units(drafted * rows, share) for rows, share in pairs)
         if self._drafting.context_tokens is None:
-            own = sum(share * place for place, share in enumerate(self.shares, start=1))
-            units += round(per_token * drafted * own)
+            drafted_before = sum(share * place for place, share in enumerate(self.shares, start=1))
+            units += round(per_token * drafted * drafted_before)
         return units, per_token
 
     def _step_units(self, rows: int, share: float) -> int:

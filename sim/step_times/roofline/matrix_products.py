@@ -44,11 +44,11 @@ def product(name: str, rows: float, inner: float, columns: float, count: float =
 def projections(mixer: Attention, width: int, rows: int) -> list[Product]:
     """Return query, key, value and output; layers that share keys (CLA) divide key and value."""
     queries, keys = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
-    own = 1 / mixer.kv_sharing
+    share = 1 / mixer.kv_sharing
     return [
         product("query", rows, width, queries),
-        product("key", rows, width, keys, own),
-        product("value", rows, width, keys, own),
+        product("key", rows, width, keys, share),
+        product("value", rows, width, keys, share),
         product("output", rows, queries, width),
     ]
 
@@ -91,15 +91,15 @@ def model_products(
 
     Layers that mix by latents or states have no products of this form: only their FFN is there.
     """
-    found: dict[Kind, list[Product]] = {kind: [] for kind in KINDS}
+    by_kind: dict[Kind, list[Product]] = {kind: [] for kind in KINDS}
     for group in model.layers:
         here: dict[Kind, list[Product]] = {"FFN": ffn_products(group.ffn, model.width, rows)}
         if isinstance(group.mixer, Attention):
             here["projections"] = projections(group.mixer, model.width, rows)
             here["attention"] = attention_products(group.mixer, rows, keys, scores_in_memory)
         for kind, products in here.items():
-            found[kind] += [replace(p, count=p.count * group.count) for p in products]
-    return {kind: products for kind, products in found.items() if products}
+            by_kind[kind] += [replace(p, count=p.count * group.count) for p in products]
+    return {kind: products for kind, products in by_kind.items() if products}
 
 
 def intensity_flops_per_element(products: Iterable[Product]) -> float:

@@ -104,22 +104,20 @@ class RooflineServer:
 
 def base_policies(deployment: Deployment) -> PolicyConfig:
     """Return continuous batching on paged memory of a size that is still open."""
-    return PolicyConfig(
-        max_model_len=deployment.model.max_model_len,
-        max_seqs=MAX_SEQS,
-        token_budget=TOKEN_BUDGET,
-        block_tokens=BLOCK_TOKENS,
-    )
+    return _policies(deployment.model.max_model_len)
 
 
 def unlimited_policies(max_model_len: int = PolicyConfig().max_model_len) -> PolicyConfig:
     """Return continuous batching on memory that no trace fills: no device says how large it is."""
+    return replace(_policies(max_model_len), kv_tokens=NEVER_FULL_TOKENS)
+
+
+def _policies(max_model_len: int) -> PolicyConfig:
     return PolicyConfig(
         max_model_len=max_model_len,
         max_seqs=MAX_SEQS,
         token_budget=TOKEN_BUDGET,
         block_tokens=BLOCK_TOKENS,
-        kv_tokens=NEVER_FULL_TOKENS,
     )
 
 
@@ -136,19 +134,19 @@ def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfi
     model, weights = deployment.model, deployment.resident_weight_bytes()
     state = model.state_elements() * STATE_BYTES
     limits = [g.mixer.resident_limit() for g in model.layers if g.mixer.kv_elements()]
-    found = KVRoom.beside(deployment, config, weights)
-    least = f"block of {config.block_tokens} tokens of {found.unit_bytes:.0f} bytes"
+    room = KVRoom.beside(deployment, config, weights)
+    least = f"block of {config.block_tokens} tokens of {room.unit_bytes:.0f} bytes"
     if not limits:
-        least = f"state of {found.unit_bytes:.0f} bytes"
+        least = f"state of {room.unit_bytes:.0f} bytes"
         config = replace(config, block_tokens=1)
-    if found.units < config.block_tokens:
+    if room.units < config.block_tokens:
         left = deployment.usable_bytes() - weights
         raise PolicyError(
             f"{deployment.name}: the weights leave {left / 1e9:.3f} GB; beside the "
-            f"{found.step_bytes / 1e9:.3f} GB of a step, not even one {least}"
+            f"{room.step_bytes / 1e9:.3f} GB of a step, not even one {least}"
         )
     sized = replace(
-        config, kv_tokens=found.units, kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0
+        config, kv_tokens=room.units, kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0
     )
     if not limits:
         return replace(sized, kv="windowed", kv_window_tokens=1)
@@ -160,7 +158,7 @@ def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfi
         kv="windowed",
         kv_window_tokens=max((limit for limit in limits if limit), default=None),
         kv_window_share=windowed / model.kv_elements_per_token(),
-        kv_state_tokens=ceil(state / found.unit_bytes),
+        kv_state_tokens=ceil(state / room.unit_bytes),
     )
 
 

@@ -93,8 +93,8 @@ class CascadeStepTime(AffineStepTime):
             needed = 1 - (1 - share) ** sequences
             if needed:
                 mine = share / needed
-                own_s = model.cost.rows_s(rows * mine, sequences * mine, has_prefill)
-                total += needed * (own_s - self._overhead_s)
+                model_s = model.cost.rows_s(rows * mine, sequences * mine, has_prefill)
+                total += needed * (model_s - self._overhead_s)
         return total
 
 
@@ -139,14 +139,14 @@ class ContextStepTime(RunPieces):
         if shape.decode_sequences != decodes or self._is_dilated:
             shape = shape._replace(decode_contexts=batch.decode_contexts())
             return [(units, 0, 1) for units in self._units(shape, steps).tolist()]
-        units, found, done = self._apart(shape), [], 0
+        units, pieces, done = self._apart(shape), [], 0
         while done < steps:
             piece = (units, 0, steps - done)
             if group is not None and decodes:
                 piece = self._with_attention(piece, group, done)
-            found.append(piece)
+            pieces.append(piece)
             done += piece[2]
-        return found
+        return pieces
 
     def _with_attention(
         self, piece: tuple[int, int, int], group: Lockstep, done: int

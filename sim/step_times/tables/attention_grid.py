@@ -38,11 +38,11 @@ class AttentionGrid:
         self, rows: FloatArray, start: FloatArray, decodes: FloatArray, context: FloatArray
     ) -> FloatArray:
         """Return the seconds at each place."""
-        found = [
+        times_s = [
             self.at_context(self.contexts(r, s, n), kd)
             for r, s, n, kd in zip(rows, start, decodes, context, strict=True)
         ]
-        return np.array(found)
+        return np.array(times_s)
 
     def at_decodes(self, decodes: float) -> FloatArray:
         """Return the seconds [rows, start, context] for a number of decodes."""

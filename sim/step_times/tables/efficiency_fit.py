@@ -121,7 +121,7 @@ def _fit(times_s: FloatArray, work: _Work) -> tuple[float, float, float, float]:
         )
         for overhead, knee in product((0.05, 0.6), (1.5, 4.0))
     ]
-    return values(min(searches, key=lambda found: float(found.cost)).x)
+    return values(min(searches, key=lambda search: float(search.cost)).x)
 
 
 def _require_possible(times_s: FloatArray, work: _Work) -> None:

@@ -116,10 +116,10 @@ class Surface:
 
     def section(self, u: float) -> Curve:
         """Return the curve over ``v`` at ``u``; it is kept for the next call."""
-        found = self._sections.get(u)
-        if found is None:
-            found = self._sections[u] = self._section(u)
-        return found
+        section = self._sections.get(u)
+        if section is None:
+            section = self._sections[u] = self._section(u)
+        return section
 
     def thinned(self, places: Places) -> "Surface":
         """Return the table through some of the points only."""

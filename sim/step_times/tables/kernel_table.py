@@ -19,7 +19,7 @@ from importlib import import_module, resources
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from math import ceil
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -84,18 +84,18 @@ def open_kernels(
         raise ProfileError(f"--kernels: {package} is there, but does not load ({error})") from None
     path = _hub_name(package, model)
     try:
-        found = engine.compile(path, SYSTEMS[hardware], backend, tp_size=ranks)
+        times = engine.compile(path, SYSTEMS[hardware], backend, tp_size=ranks)
     except Exception as error:  # of the package's own, without a common base
         reason = " ".join(str(error).split())
         raise ProfileError(
             f"--kernels: {backend} has no tables for {path} on {hardware} with {ranks} ranks "
             f"({reason})"
         ) from None
-    said = (
+    description = (
         f"kernel tables of {package} {_version(package)} (NVIDIA, Apache-2.0): {path}, {backend} "
         f"on {SYSTEMS[hardware]}; no server measured"
     )
-    return found, said
+    return times, description
 
 
 def installed_package() -> str | None:
@@ -104,8 +104,8 @@ def installed_package() -> str | None:
 
 
 def _package() -> str:
-    if found := installed_package():
-        return found
+    if package := installed_package():
+        return package
     raise ProfileError(
         "--kernels: the package with the tables is missing; install it with "
         "'pip install servetwin[kernels]' (Python 3.11 to 3.13, Linux or macOS on arm64)"
@@ -125,13 +125,13 @@ def _hub_name(package: str, model: str) -> str:
     ending = "_config.json"
     files = [one.name for one in folder.iterdir() if one.name.endswith(ending)]
     hub = [name.removesuffix(ending).replace("--", "/") for name in sorted(files)]
-    ours: dict[str, Any] = {
+    ours: dict[str, str] = {
         plain_name(name): name for name in hub if not name.endswith("_hf_quant")
     }
     if model not in ours:
         hint = did_you_mean(model, ours, f"there are {', '.join(sorted(ours)[:8])} ...")
         raise ProfileError(f"--kernels: no tables of the model {model!r}; {hint}")
-    return str(ours[model])
+    return ours[model]
 
 
 _CONTEXTS = (1, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
@@ -140,12 +140,12 @@ _LOG_DEVIATION = 0.10
 
 
 class KernelTable(PiecewiseStepTime, Table):
-    """A model on a GPU by kernel tables, times ``factor``; ``said`` describes the tables."""
+    """A model on a GPU by kernel tables, times ``factor``; ``description`` is of the tables."""
 
     origin: Origin = "kernel tables"
 
-    def __init__(self, times: KernelTimes, said: str, factor: float = 1.0) -> None:
-        self.times, self.said, self.factor = times, said, factor
+    def __init__(self, times: KernelTimes, description: str, factor: float = 1.0) -> None:
+        self.times, self.description, self.factor = times, description, factor
         self.parts = {}
         self._dense = Remembered(self._of_rows)
         self._fresh = Remembered(self._of_fresh)
@@ -155,7 +155,7 @@ class KernelTable(PiecewiseStepTime, Table):
 
     def scaled(self, factor: float) -> "KernelTable":
         """Return a model that takes ``factor`` times as long."""
-        return KernelTable(self.times, self.said, self.factor * factor)
+        return KernelTable(self.times, self.description, self.factor * factor)
 
     def piece(self, shape: BatchShape, step: int = 0) -> Piece:
         """Return the steps from ``step`` on whose durations are an arithmetic series."""
@@ -173,8 +173,8 @@ class KernelTable(PiecewiseStepTime, Table):
         return _LOG_DEVIATION
 
     def summary(self, seed: int = 0) -> list[str]:
-        """Return a line that says whose tables these are."""
-        return [self.said]
+        """Return one line on the tables."""
+        return [self.description]
 
     def _levels(self, steps: StepColumns) -> LevelArray:
         return np.ones(len(steps.decodes), dtype=np.int8)

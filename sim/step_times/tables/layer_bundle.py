@@ -133,15 +133,17 @@ def read_layer_bundle(
 def _rank_folder(folder: Path, ranks: int | None, linked: bool) -> Path:
     if not folder.is_dir():
         raise ProfileError(f"{folder}: no such folder; give a bundle of layer times")
-    found = {_ranks(one): one for one in (folder, *folder.iterdir()) if _ranks(one)}
-    if not found:
+    folders = {_ranks(one): one for one in (folder, *folder.iterdir()) if _ranks(one)}
+    if not folders:
         raise ProfileError(f"{folder}: no folder tp1, tp2 ... with layer times in it")
     if ranks is None:
-        ranks = min((degree for degree in found if degree > 1 or not linked), default=min(found))
-    if ranks not in found:
-        there = ", ".join(found[known].name for known in sorted(found))
+        ranks = min(
+            (degree for degree in folders if degree > 1 or not linked), default=min(folders)
+        )
+    if ranks not in folders:
+        there = ", ".join(folders[known].name for known in sorted(folders))
         raise ProfileError(f"{folder}: no folder tp{ranks}; there is {there}")
-    return found[ranks]
+    return folders[ranks]
 
 
 def _ranks(folder: Path) -> int:
@@ -155,12 +157,12 @@ def _meta(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = load_yaml(document(path))
+        meta = load_yaml(document(path))
     except (OSError, YamlError) as error:
         raise ProfileError(f"{path}: cannot be read ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(meta, dict):
         raise ProfileError(f"{path}: not a YAML mapping, such as 'gpu: NVIDIA L40S'")
-    return found
+    return meta
 
 
 def _file(folder: Path, name: str) -> Path | None:

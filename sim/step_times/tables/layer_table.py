@@ -85,8 +85,10 @@ class LayerTable(PiecewiseStepTime, Table):
     def _levels(self, steps: StepColumns) -> LevelArray:
         decodes, context, chunks, chunk_rows, chunk_start = steps
         rows = decodes + chunks * chunk_rows
-        found = np.where(decodes > 0, context / np.maximum(decodes, 1) - 1, 0.0)
-        attention = self.times.attention.levels(chunks * chunk_rows, chunk_start, decodes, found)
+        mean_context = np.where(decodes > 0, context / np.maximum(decodes, 1) - 1, 0.0)
+        attention = self.times.attention.levels(
+            chunks * chunk_rows, chunk_start, decodes, mean_context
+        )
         return worst(
             self.times.layer.levels(rows), self.times.head.levels(decodes + chunks), attention
         )
@@ -131,12 +133,12 @@ class LayerTable(PiecewiseStepTime, Table):
         rows, start = as_one_chunk(shape.prefill_chunks)
         attention = self.times.attention
         seconds = attention.of_chunk(self._at_decodes[decodes], rows, start)
-        found = attention.at_context(seconds, total / decodes - 1 if decodes else 0.0)
+        layer_s = attention.at_context(seconds, total / decodes - 1 if decodes else 0.0)
         skew = self.times.mixed_skew
         if skew is not None and shape.longest_context:
             at_longest = attention.at_context(seconds, shape.longest_context + step - 1)
-            found += skew.share(decodes) * (at_longest - found)
-        return to_units(self.factor * self.layers * found)
+            layer_s += skew.share(decodes) * (at_longest - layer_s)
+        return to_units(self.factor * self.layers * layer_s)
 
 
 def as_one_chunk(chunks: Sequence[tuple[int, int]]) -> tuple[float, float]:
@@ -150,8 +152,8 @@ def as_one_chunk(chunks: Sequence[tuple[int, int]]) -> tuple[float, float]:
 
 
 def _experts(model: ModelShape) -> Experts | None:
-    found = [group.ffn for group in model.layers if isinstance(group.ffn, Experts)]
-    return found[0] if found else None
+    experts = (group.ffn for group in model.layers if isinstance(group.ffn, Experts))
+    return next(experts, None)
 
 
 def _parts(times: LayerTimes) -> dict[str, TablePart]:

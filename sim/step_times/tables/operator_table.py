@@ -108,8 +108,8 @@ class OperatorTable(Table):
         by_rows = [t for t in (times.linear, times.cache_writes, times.embedding) if t is not None]
         rows = decodes + chunks * chunk_rows
         prefill = times.prefill_attention.levels(chunk_rows, chunk_start)
-        found = context / np.maximum(decodes, 1) - 1
-        decode = times.decode_attention.levels(decodes, found)
+        mean_context = context / np.maximum(decodes, 1) - 1
+        decode = times.decode_attention.levels(decodes, mean_context)
         return worst(
             *(curve.levels(rows) for curve in by_rows),
             np.where(chunks > 0, prefill, 0),

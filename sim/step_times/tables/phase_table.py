@@ -123,7 +123,7 @@ def _decode(table: Measurements) -> Surface:
 
 def _surface(table: Measurements, column: str, axis: str, tokens: "pd.Series[float]") -> Surface:
     """Return the times of a column by the size of the batch and by ``tokens``, named ``axis``."""
-    found = points(table.times_s(column), table.counts("batch_size", 1), tokens)
-    require_milliseconds(table.path, found[-1])
-    require_rising(table.path, column, found[-1], **{"batch_size": found[0], axis: found[1]})
-    return Surface(*found)
+    places = points(table.times_s(column), table.counts("batch_size", 1), tokens)
+    require_milliseconds(table.path, places[-1])
+    require_rising(table.path, column, places[-1], **{"batch_size": places[0], axis: places[1]})
+    return Surface(*places)

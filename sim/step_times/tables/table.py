@@ -173,7 +173,7 @@ class TableFit:
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """What a run rests on: each row of steps is judged at its middle, its chunks as equal."""
+    """What a run rests on: each row of steps counts as its middle, its chunks as equal."""
 
     profile: str
     table: Table

@@ -1,4 +1,4 @@
-"""``replay --compare A B``: differences with intervals, as text that fits and as JSON."""
+"""``replay compare A B``: differences with intervals, as text that fits and as JSON."""
 
 import json
 from pathlib import Path
@@ -17,14 +17,14 @@ TIGHT = ("--kv-tokens", 2048)
 
 
 def compare(a: str, b: str, *options: object) -> dict[str, Any]:
-    done = servetwin("replay", SAMPLE, "--compare", a, b, "--json", *options)
+    done = servetwin("replay", "compare", a, b, SAMPLE, "--json", *options)
     assert done.code == 0, done.err
     found: dict[str, Any] = json.loads(done.out)
     return found
 
 
 def text(a: str, b: str, *options: object) -> list[str]:
-    done = servetwin("replay", SAMPLE, "--compare", a, b, *options)
+    done = servetwin("replay", "compare", a, b, SAMPLE, *options)
     assert done.code == 0, done.err
     return done.out.splitlines()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.reports.published import published_tables
+from servetwin.app.reports.techniques.published import published_tables
 from servetwin.sim.catalogue.catalogue import shipped_models
 from tests.support.command import refused, servetwin
 

@@ -114,10 +114,10 @@ def test_replay_warns_of_nothing_where_nothing_is_outside(
 
 def test_compare_tells_of_both_sides() -> None:
     compared = ("--prompt-scale", 3, "--output-scale", 4, "--replications", 2)
-    sides = ("--compare", "static+contiguous", "continuous+paged")
-    done = servetwin("replay", SAMPLE, *compared, *sides)
+    sides = ("replay", "compare", "static+contiguous", "continuous+paged", SAMPLE)
+    done = servetwin(*sides, *compared)
     for side in "AB":
         assert f"\n{side} rests on   " in done.out
         assert f"{side}: warning: " in done.err
-    found = json.loads(servetwin("replay", SAMPLE, *compared, *sides, "--json").out)
+    found = json.loads(servetwin(*sides, *compared, "--json").out)
     assert found["a"]["provenance"]["shares"]["extrapolated"] > 0.001

@@ -111,7 +111,7 @@ def test_a_comparison_that_cannot_be_saved_is_printed(tmp_path: Path) -> None:
     for side in "ab":
         (folder / side).write_text("no folder can be made here")
     with sample_path() as sample:
-        asked = ("replay", sample, "--limit", REQUESTS, "--compare", "vllm-v1", "sglang")
+        asked = ("replay", "compare", "vllm-v1", "sglang", sample, "--limit", REQUESTS)
         done = servetwin(*asked, "--replications", 1, "--out", folder, "--overwrite")
     assert done.code == 1
     assert "B - A" in done.out

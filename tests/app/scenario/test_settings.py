@@ -180,10 +180,10 @@ def test_a_preset_of_a_cluster_brings_its_servers() -> None:
         ("prefx", "did you mean 'prefix'?"),
         ("", "unknown policies ''; name a preset, a policy or KEY=VALUE"),
         ("replica=2", "unknown setting 'replica'; did you mean 'replicas'?"),
-        ("max_seqs=x", "--compare: max_seqs: 'x' is not a whole number"),
+        ("max_seqs=x", "replay compare: max_seqs: 'x' is not a whole number"),
         ("replicas=0", "replicas: 0 is not possible; it must be at least 1"),
         ("contiguous+prefix", "cannot share"),
     ],
 )
 def test_a_wrong_side_is_one_line(compared: str, message: str) -> None:
-    assert message in refused("replay", SAMPLE, "--compare", "static", compared)
+    assert message in refused("replay", "compare", "static", compared, SAMPLE)

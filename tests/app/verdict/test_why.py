@@ -10,7 +10,7 @@ from servetwin.app.calibration.calibrator import ServerLog
 from servetwin.app.reports.verdict import waterfall_lines, waterfall_sentences
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.why import WHY, Cause, Waterfall, explain_error, read_waterfall
-from servetwin.loadtest.recorded.formats import engine_stamps
+from servetwin.loadtest.recorded import engine_stamps
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import Sequence
@@ -220,12 +220,12 @@ MADE = Waterfall(
 
 def test_the_table_and_the_words() -> None:
     assert waterfall_lines(MADE)[2:] == [
-        "error of the mean, per cent       TTFT       E2E",
-        "predicted                       -27.00     +0.40",
-        "  send times                     -1.00     +0.00  p99 3 ms late",
-        "  prefix hits                        -         -  no hits were recorded",
-        "  step times                    -27.00     +0.00  12 logged steps",
-        "left                             +1.00     +0.40",
+        "error of the mean, per cent    TTFT    E2E",
+        "predicted                    -27.00  +0.40",
+        "  send times                  -1.00  +0.00  p99 3 ms late",
+        "  prefix hits                     -      -  no hits were recorded",
+        "  step times                 -27.00  +0.00  12 logged steps",
+        "left                          +1.00  +0.40",
         "",
         "TTFT is -27.0 % off: step times -27.0, send times -1.0; +1.0 is left.",
         "E2E is +0.4 % off: no part matters; +0.4 is left.",

@@ -15,7 +15,7 @@ from servetwin.loadtest.body.options import (
     request_body,
 )
 from servetwin.loadtest.dialects.dialect import Api, PreparedRequest
-from servetwin.loadtest.dialects.registry import DIALECTS
+from servetwin.loadtest.dialects.servers import DIALECTS
 from servetwin.workloads.errors import LoadTestError
 
 LORA = BodyOptions(lora=LoraMix({"sql": 0.5}))

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from servetwin.loadtest.dialects.registry import dialect_of
 from servetwin.loadtest.dialects.server_probe import ServerProbe
+from servetwin.loadtest.dialects.servers import dialect_of
 from servetwin.loadtest.endpoint import probe
 from servetwin.workloads.errors import LoadTestError, Unreachable
 from tests.support.dialect_servers import (

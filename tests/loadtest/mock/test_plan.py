@@ -14,7 +14,7 @@ from tests.support.command import refused
 from tests.support.paths import DOCS
 
 KNOWN = ", ".join(FAULTS)
-PAGE = DOCS / "load-testing.md"
+PAGE = DOCS / "test-servers.md"
 
 
 def test_every_fault_and_key_is_documented_as_it_is() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from servetwin.loadtest.recorded.formats import engine_stamps
+from servetwin.loadtest.recorded import engine_stamps
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recorded_run import as_recorded_run
 from servetwin.loadtest.recorded.recording import records_of

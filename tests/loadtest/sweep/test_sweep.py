@@ -12,7 +12,6 @@ from servetwin.loadtest.sweep.sweep import (
     MISSED_ALONE,
     NARROW,
     SWEEP,
-    KeptSweep,
     Sweep,
     is_sweep,
     load_sweep,
@@ -93,7 +92,7 @@ def test_users_are_whole_and_differ(most: float, count: int, users: list[int]) -
 def test_a_sweep_is_read_as_it_was_saved(tmp_path: Path) -> None:
     sweep = swept(load_tests=4)
     assert not is_sweep(tmp_path)
-    KeptSweep(sweep).save(tmp_path)
+    sweep.save(tmp_path)
     assert is_sweep(tmp_path)
     assert load_sweep(tmp_path) == sweep
 

@@ -308,15 +308,17 @@ def test_prompts_that_yield_no_token_are_not_handed_on() -> None:
 @pytest.mark.parametrize(
     ("options", "notes"),
     [
-        (["--batching", "speculative"], ""),
+        (["replay", SAMPLE, "--batching", "speculative"], ""),
         (
-            ["--compare", "continuous", "speculative"],
+            ["replay", "compare", "continuous", "speculative", SAMPLE],
             "note: draft_rows 2 changes nothing: only batching: speculative reads it, not "
             "continuous\n",
         ),
     ],
 )
-def test_the_command_line_says_which_technique_is_missing(options: list[str], notes: str) -> None:
+def test_the_command_line_says_which_technique_is_missing(
+    options: list[object], notes: str
+) -> None:
     drafts = ["--set", "draft_rows=2", "--max-seqs", "8"]
-    done = servetwin("replay", SAMPLE, *drafts, *options)
+    done = servetwin(*options, *drafts)
     assert (done.code, done.err) == (2, f"{notes}servetwin: {NO_JUDGE}\n")

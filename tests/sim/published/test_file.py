@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.reports.published import find_table, published_tables
+from servetwin.app.reports.techniques.published import find_table, published_tables
 from servetwin.workloads.errors import PolicyError
 from tests.support.published.file import computed_table
 from tests.support.published.tables import TABLES

@@ -255,7 +255,7 @@ def judged(verifier: Verifier, *seqs: Sequence, passes: int = 40) -> list[list[i
         group.join(seq)
     batch = Batch((), group)
     batch.drafted = len(seqs)
-    verifier.judge(batch)
+    verifier.verify(batch)
     ways = [[group.coming(seq, steps) for steps in range(passes + 1)] for seq in seqs]
     return [[after - before for before, after in pairwise(way)] for way in ways]
 

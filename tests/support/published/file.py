@@ -1,9 +1,9 @@
-"""The tables as ``app/reports/published.json`` has them; run as a module, it writes that file."""
+"""The tables of ``app/reports/techniques/published.json``; as a module, it writes that file."""
 
 import json
 from collections.abc import Iterator
 
-from servetwin.app.reports.published import PublishedRow, PublishedTable
+from servetwin.app.reports.techniques.published import PublishedRow, PublishedTable
 from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
 from servetwin.sim.techniques.effects import REPLICATIONS, Change, Effect
 from servetwin.sim.techniques.quality import quality_of
@@ -13,7 +13,7 @@ from tests.support.published.effects import EFFECTS, MEASURED, PublishedEffect, 
 from tests.support.published.errors import ERRORS
 from tests.support.published.tables import TABLES
 
-PATH = ROOT / "app" / "reports" / "published.json"
+PATH = ROOT / "app" / "reports" / "techniques" / "published.json"
 
 
 def computed_table(name: str) -> PublishedTable:

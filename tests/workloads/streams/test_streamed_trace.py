@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.app.scenario.options.stream import StreamOptions
+from servetwin.app.scenario.options.replay import StreamOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.streams import line_blocks as blocks_of_lines

@@ -155,7 +155,7 @@ def error_of(path: Path) -> str:
         (BURST_8, ":1: column 'Session ID': the rows of a session follow each other"),
         ("num_prefill_tokens,num_decode_tokens\n5,5\n", ":1: column 'arrived_at' is missing"),
         ('[{"arrival_s": 0, "prompt_tokens": 1, "output_tokens": 1}]', ": a JSON array is read"),
-        ('{"id": "x", "conversations": []}', "is read whole; leave --stream out"),
+        ('{"id": "x", "conversations": []}', "is read whole; use servetwin replay"),
         ('{"schema": "servetwin-trace-1", "timed": false}\n', "a trace without times"),
         ("", ":1: empty"),
         (AZURE.splitlines()[0], ":1: no requests"),

@@ -16,7 +16,7 @@ from servetwin.app.dashboard.techniques.server_tables import (
     step_sentence,
     work_frame,
 )
-from servetwin.app.reports.techniques.reports import intensity_report, latency_report
+from servetwin.app.reports.techniques.arithmetic import intensity_report, latency_report
 from servetwin.app.scenario.options.techniques import IntensityOptions, LatencyOptions
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.roofline.breakdown import decode_breakdown, prefill_breakdown

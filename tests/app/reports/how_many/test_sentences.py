@@ -98,6 +98,6 @@ def test_several_candidates_are_named_and_columns_that_all_lack_are_left_out() -
     assert headline([other, FOUR], P99, "x").startswith("a: 4 H100s hold")
     first, second = table_rows([FOUR, other], P99)
     assert first["GPUs"] == "4"
-    assert first["just beyond"] == "3: 812 ms [700 to 1,020]"
+    assert first["nearest miss"] == "3: 812 ms [700 to 1,020]"
     assert (second["GPUs"], second["problem"]) == ("", "weights do not fit")
     assert "problem" not in table_rows([FOUR], P99)[0]

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from servetwin.app.reports.pictures.command_line import command_line
+from servetwin.app.reports.html.picture_file import command_line
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ from servetwin.app.reports.pictures.command_line import command_line
         (["replay", "../t.jsonl", "--scenario=/x/my file.yaml", "--out", "runs/a", "--overwrite"],
          "replay t.jsonl '--scenario=my file.yaml'"),
         (["compare", "runs/a", "runs/b", "--json", "--plot"], "compare runs/a runs/b"),
-        (["replay", "t.jsonl", "--compare", "static", "vllm-v1"],
-         "replay t.jsonl --compare static vllm-v1"),
+        (["replay", "compare", "static", "vllm-v1", "t.jsonl"],
+         "replay compare static vllm-v1 t.jsonl"),
     ],
 )  # fmt: skip
 def test_what_only_says_where_to_write_is_left_out(given: list[str], kept: str) -> None:

@@ -41,7 +41,6 @@ OTHER_MEANING = {
     "--scenario": "a file of the dashboard (replay), or of techniques",
     "--seed": "of replay, where the scenario's seed comes first",
     "--start": "the start of what is exported, or of ServeGen's clients",
-    "--stream": "the trace is streamed (replay), or the answers (loadtest)",
     "--think-time": "a distribution (loadtest), or a number beside its name (generate)",
     "--trace": "one of three sources of a load (loadtest), or optional (verify)",
     "--url": "default: measure, or start, the bundled engine",

@@ -12,7 +12,6 @@ from servetwin.app.scenario.files.scenario_file import (
 )
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
 from servetwin.app.scenario.options.server import ServerOptions
-from servetwin.app.scenario.options.stream import StreamOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.replay_scenario import ReplayScenario
 from servetwin.workloads.errors import TraceError
@@ -48,5 +47,3 @@ def test_a_scenario_keeps_the_mapping(table: Path) -> None:
 def test_a_mapping_without_its_table_is_refused(table: Path) -> None:
     with pytest.raises(TraceError, match="--map: give the trace"):
         TraceOptions(columns=MAP).read_or_sample()
-    with pytest.raises(TraceError, match="--map: a table is read whole"):
-        StreamOptions(stream=True).open(TraceOptions(path=table, columns=MAP), None)

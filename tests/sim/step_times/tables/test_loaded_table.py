@@ -7,7 +7,7 @@ import pytest
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.tables import KernelTable, LoadedTable
-from servetwin.sim.step_times.tables.loaded_table import ServerOverheads
+from servetwin.sim.step_times.tables.server_overheads import ServerOverheads
 from tests.support.macro_steps import assert_macro_steps_change_nothing
 from tests.support.made_kernels import MadeKernels
 

@@ -1,10 +1,14 @@
-"""The numbers behind ``servetwin techniques intensity``, ``memory`` and ``latency``."""
+"""``servetwin techniques intensity``, ``memory`` and ``latency``: the arithmetic and its tables.
 
-from collections.abc import Iterable
+GB are 10^9 bytes, GiB 2^30, KiB 2^10.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
+from servetwin.app.reports.table import table_lines
 from servetwin.app.scenario.options.techniques import (
     IntensityOptions,
     LatencyOptions,
@@ -211,3 +215,179 @@ def _ridge(hardware: Hardware, model: ModelShape, element_bytes: float | None) -
         "flops_per_element": per_byte * each,
         "ffn_rows": rows if isfinite(rows) else None,
     }
+
+
+_TITLES = {
+    ("projections", True): "projections",
+    ("attention", True): "attention, its n x l scores through memory",
+    ("attention", False): "attention, its scores on the chip (FlashAttention)",
+    ("FFN", True): "FFN, each product alone",
+}
+_KINDS = ("projections", "attention", "FFN", "total")
+_MOST_COLUMNS = 7
+_LONGEST_NAME = 18
+_MOST_SPELT_OUT = 1e13
+
+
+def intensity_lines(report: dict[str, Any]) -> list[str]:
+    """Return intensities, n across and l down, then the work per token."""
+    name = _short(report["model"])
+    lines = [f"{name}: {_unit(report)}; n rows against l keys, - where n > l"]
+    if without := report["layers_without_products"]:
+        lines.append(
+            f"{without} of {report['layers']} layers mix by latents or states: only their FFN is"
+            " in these tables"
+        )
+    rows = sorted({cell["rows"] for cell in report["intensity"]})
+    for first in range(0, len(rows), _MOST_COLUMNS):
+        for (kind, in_memory), title in _TITLES.items():
+            cells = {
+                (cell["keys"], cell["rows"]): cell["intensity"]
+                for cell in report["intensity"]
+                if (cell["kind"], cell["scores_in_memory"]) == (kind, in_memory)
+            }
+            lines += _grid(title, cells, rows[first : first + _MOST_COLUMNS])
+    return [*lines, *_ridge_lines(report["ridge"]), *_token_lines(report["per_token"])]
+
+
+def memory_lines(report: dict[str, Any]) -> list[str]:
+    """Return a row for each model."""
+    device = report["hardware"]
+    heads = ["", "params 10^9", "weights GB", "KV B/token", "state MiB", "sequence GiB", "step MiB"]
+    rows = [_memory_row(row) for row in report["models"]]
+    if device:
+        heads.append("fit")
+    lines = [
+        f"weights in {report['format']}, KV in {report['kv_format']}; a sequence has"
+        f" {report['context_tokens']:,} tokens",
+        *table_lines(heads, rows),
+        f"step: tensors of {report['step_rows']:,} rows, {report['logit_rows']:,} of them with"
+        f" logits, {'nothing' if report['eager'] else 'all kernels'} fused",
+    ]
+    if device:
+        gb = report["memory_bytes"] / 1e9
+        beside = "beside weights, step and runtime"
+        lines.append(f"fit: sequences {beside} in the {gb:g} GB of one {device}")
+    return lines
+
+
+def latency_lines(report: dict[str, Any]) -> list[str]:
+    """Return a row for each batch, and the limit of throughput for each number of KV heads."""
+    fits = f"fits {report['memory_bytes'] / 1e9:g} GB"
+    columns = ["batch", "KV heads", "params", "bytes", "ms", "tokens/s", fits, "roofline ms"]
+    lines = [
+        f"{_short(report['model'])} in {report['format']} on one {report['hardware']}, KV in"
+        f" {report['kv_format']}, {report['context_tokens']:,} tokens a sequence",
+        *table_lines(columns, map(_latency_row, report["rows"]), ">"),
+        "bytes: all weights and KV; ms: reading them once; roofline ms: a step with its compute",
+    ]
+    heads = dict.fromkeys(row["kv_heads"] for row in report["rows"])
+    lines += [
+        f"tokens/s tend to {limit:,.2f} as the batch grows{_with_heads(count)}"
+        for count, limit in zip(heads, report["most_tokens_per_s"], strict=True)
+    ]
+    return [*lines, *_fleet_lines(report)]
+
+
+def _fleet_lines(report: dict[str, Any]) -> list[str]:
+    if not report["tokens_per_day"]:
+        return []
+    return [
+        f"{report['tokens_per_day']:,.0f} tokens a day at batch {row['batch']}"
+        f"{_with_heads(row['kv_heads'])}: {row['devices']:,} x {report['hardware']}"
+        for row in report["rows"]
+    ]
+
+
+def _with_heads(count: int | None) -> str:
+    return f", {count} KV heads" if count else ""
+
+
+def _unit(report: dict[str, Any]) -> str:
+    if report["element_bytes"] is None:
+        return "FLOP/element (half of it is FLOP/byte in bf16)"
+    return f"FLOP/byte at {report['element_bytes']:g} bytes an element"
+
+
+def _grid(title: str, cells: dict[tuple[int, int], float], rows: Sequence[int]) -> list[str]:
+    if not cells:
+        return []
+    lengths = sorted({length for length, _ in cells})
+    table = [[f"l = {at:,}", *(_digits(cells.get((at, n))) for n in rows)] for at in lengths]
+    return [title, *table_lines(["n", *(f"{n:,}" for n in rows)], table)]
+
+
+def _ridge_lines(ridge: dict[str, Any] | None) -> list[str]:
+    if ridge is None:
+        return []
+    lines = [
+        f"{ridge['hardware']}: ridge {ridge['flops_per_byte']:.4f} FLOP/byte ="
+        f" {ridge['flops_per_element']:.4f} FLOP/element at {ridge['element_bytes']:g} bytes"
+    ]
+    if ridge["ffn_rows"]:
+        lines.append(f"  an FFN product reaches it at {ridge['ffn_rows']:,.2f} rows")
+    return lines
+
+
+def _token_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    lines = []
+    for matrices in dict.fromkeys(row["ffn_matrices"] for row in rows):
+        counted = f", {matrices} matrices an FFN" if matrices else ""
+        lines.append(f"per token, 2^20 FLOPs / 2^20 elements{counted}; no head, no activations")
+        shown = [_token_cells(row) for row in rows if row["ffn_matrices"] == matrices]
+        lines += table_lines(["", *_KINDS], shown)
+    return lines
+
+
+def _token_cells(row: dict[str, Any]) -> list[str]:
+    cells = (
+        " / ".join(_digits(row[kind][amount] / 2**20) for amount in ("flops", "elements"))
+        for kind in _KINDS
+    )
+    return [f"l = {row['position']:,}", *cells]
+
+
+def _memory_row(row: dict[str, Any]) -> list[str]:
+    return [
+        _short(row["model"]),
+        _billions(row["params"]),
+        _billions(row["weight_bytes"]),
+        f"{row['kv_bytes_per_token']:,.0f}",
+        f"{row['state_bytes'] / 2**20:,.1f}",
+        f"{row['sequence_bytes'] / 2**30:,.4f}",
+        f"{row['step_bytes'] / 2**20:,.1f}",
+        *([] if row["sequences"] is None else [f"{row['sequences']:,}"]),
+    ]
+
+
+def _latency_row(row: dict[str, Any]) -> list[str]:
+    return [
+        f"{row['batch']:,}",
+        f"{row['kv_heads'] or '-'}",
+        f"{row['params']:,.0f}",
+        _whole(row["memory_bytes"]),
+        _digits(row["latency_s"] * 1e3),
+        _digits(row["tokens_per_s"]),
+        "yes" if row["fits"] else "no",
+        _digits(row["roofline_s"] * 1e3),
+    ]
+
+
+def _digits(number: float | None) -> str:
+    """Return seven digits, or three where seven would be too wide; - for None."""
+    if number is None:
+        return "-"
+    return format(number, ".7g" if 1 <= number < 1e6 else ".3g")
+
+
+def _whole(number: float) -> str:
+    return f"{number:,.0f}" if number < _MOST_SPELT_OUT else f"{number:.7g}"
+
+
+def _billions(number: float) -> str:
+    billions = number / 1e9
+    return f"{billions:,.3f}" if billions >= 0.1 else f"{billions:.3g}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) < _LONGEST_NAME else name[: _LONGEST_NAME - 4] + "..."

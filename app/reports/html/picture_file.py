@@ -2,11 +2,13 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from servetwin.sim.records.run import NotWritten
@@ -14,7 +16,11 @@ from servetwin.workloads.errors import ServetwinError, did_you_mean
 
 if TYPE_CHECKING:
     from servetwin.app.figures import Figure
-    from servetwin.app.reports.pictures.talk_size import Caption
+    from servetwin.app.figures.pictures import Caption
+    from servetwin.app.reports.report_folders import NamedRun
+    from servetwin.app.scenario.options.common import PictureOptions
+    from servetwin.sim.records.metrics import SLO
+
 
 KINDS = {".svg": b"<svg", ".png": b"\x89PNG", ".html": b"<!DOCTYPE html>"}
 """What a picture of each extension begins with."""
@@ -57,7 +63,7 @@ class PictureFile:
 
         Raises ``NotWritten`` where Chrome cannot draw it, or the disk has no room.
         """
-        from servetwin.app.reports.pictures.talk_size import picture
+        from servetwin.app.figures.pictures import picture
 
         if self.path.suffix.lower() == ".html":
             from servetwin.app.reports.html.page import picture_page
@@ -69,7 +75,7 @@ class PictureFile:
         """Return the picture as Chrome draws it, which fetches nothing."""
         import kaleido  # type: ignore[import-untyped]
 
-        from servetwin.app.reports.pictures.talk_size import PNG_WIDTH_PX
+        from servetwin.app.figures.pictures import PNG_WIDTH_PX
 
         kind, width_px = self.path.suffix.lower().removeprefix("."), figure.layout.width
         size = {"width": width_px, "height": figure.layout.height}
@@ -158,3 +164,48 @@ def _require_renderer(kind: str) -> None:
             f"--plot: {kind} needs Chrome or Chromium, and {where}: install one "
             f"(kaleido_get_chrome does), or set BROWSER_PATH; {_NEEDS_NEITHER}"
         )
+
+
+_WITH_VALUE = ("--plot", "--chart", "--out")
+_ALONE = ("--dark", "--overwrite", "--json")
+
+
+def command_line(arguments: Sequence[str] | None = None) -> str:
+    """Return the command of this process, or of ``arguments``, without what only says where to
+    write; of a path stands the file alone."""
+    given = sys.argv[1:] if arguments is None else arguments
+    return shlex.join(["servetwin", *_kept(given)])
+
+
+def _kept(arguments: Sequence[str]) -> Iterator[str]:
+    rest = iter(arguments)
+    for argument in rest:
+        option, has_value, value = argument.partition("=")
+        if option in _WITH_VALUE:
+            if not has_value:
+                next(rest, None)
+        elif option not in _ALONE:
+            is_set = option.startswith("--") and has_value
+            yield f"{option}={_placeless(value)}" if is_set else _placeless(argument)
+
+
+def _placeless(text: str) -> str:
+    return PurePath(text).name if text.startswith(("/", "~", "./", "../")) else text
+
+
+def draw_runs(
+    file: PictureFile, options: "PictureOptions", runs: "Sequence[NamedRun]", slo: "SLO | None"
+) -> str:
+    """Draw the chart of the options to a file, and return a line about it.
+
+    Below its title stand the source, and the command that draws it again. Raises ``PictureError``
+    where the runs have nothing for that chart.
+    """
+    from servetwin.app.figures.pictures import Caption
+    from servetwin.app.reports.html.run_charts import run_figure
+    from servetwin.app.reports.run_words import source_line
+
+    figure = run_figure(options.chart, runs, slo)
+    caption = Caption(source_line([named.run for named in runs]), command_line())
+    size_bytes = file.draw(figure, caption)
+    return f"picture: {file.path}, {size_bytes / 1e3:,.0f} kB"

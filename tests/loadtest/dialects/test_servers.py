@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from servetwin.loadtest.dialects.dialect import Api
-from servetwin.loadtest.dialects.registry import DIALECTS, dialect_of
+from servetwin.loadtest.dialects.servers import DIALECTS, dialect_of
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.http.exchange import Exchange
 from servetwin.loadtest.run.client import LoadOptions, run_load_test

@@ -8,12 +8,10 @@ from importlib import resources
 from textwrap import wrap
 from typing import TypedDict
 
+from servetwin.app.reports.table import Table
 from servetwin.app.reports.tables import WIDTH
 from servetwin.workloads.errors import PolicyError, did_you_mean
 
-_WHAT = 62
-_CELL = 17
-_MARK = 4
 _MOST_SPELT_OUT = 1e15
 
 
@@ -60,14 +58,12 @@ def table_lines(table: PublishedTable) -> list[str]:
     """Return the rows of a table, and below them why figures differ."""
     reasons = dict.fromkeys(row["why"] for row in table["rows"] if row["why"])
     numbers = {why: f"[{number}]" for number, why in enumerate(reasons, 1)}
-    lines = [
-        f"{table['title']} (items {table['items']} of the notes)",
-        f"{'':<{_WHAT}}{'notes':>{_CELL}}{'here':>{_CELL}}",
+    rows = [
+        [row["what"], row["printed"], _number(row["here"]), numbers.get(row["why"], "")]
+        for row in table["rows"]
     ]
-    for row in table["rows"]:
-        mark = numbers.get(row["why"], "")
-        cells = f"{row['printed']:>{_CELL}}{_number(row['here']):>{_CELL}}{mark:>{_MARK}}"
-        lines.append(f"{row['what']:<{_WHAT}}{cells}".rstrip())
+    title = f"{table['title']} (items {table['items']} of the notes)"
+    lines = [title, *Table(["", "notes", "here", ""], rows).lines("<>>>")]
     for why, number in numbers.items():
         lines += wrap(f"{number} {why}", WIDTH, subsequent_indent=" " * 4)
     return lines

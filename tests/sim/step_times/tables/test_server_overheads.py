@@ -3,7 +3,7 @@
 import pytest
 
 from servetwin.sim.step_times.step_time import ApiLatency
-from servetwin.sim.step_times.tables.loaded_table import (
+from servetwin.sim.step_times.tables.server_overheads import (
     MOST_S,
     ServerOverheads,
     fitted_overheads,

@@ -1,7 +1,7 @@
 """Servers of OpenAI's API alone: vLLM, TensorRT-LLM, MLC LLM, ``transformers serve``, any other."""
 
 import json
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from servetwin.loadtest.dialects.dialect import Api, Dialect, PreparedRequest
 from servetwin.loadtest.dialects.native_event import fields_of
@@ -32,7 +32,7 @@ class OpenAI(Dialect):
         """Return the path of the API."""
         return _PATHS[api]
 
-    def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
+    def body(self, api: Api, request: PreparedRequest) -> dict[str, object]:
         """Return a body with a prompt, with messages, or with the input of an embedding."""
         if api == "embeddings":
             return {"model": request.model, "input": request.prompt}
@@ -46,7 +46,7 @@ class OpenAI(Dialect):
             "stream_options": self.stream_options,
         }
 
-    def exactly(self, output_tokens: int) -> dict[str, Any]:
+    def exactly(self, output_tokens: int) -> dict[str, object]:
         """Return the fields that force the output length."""
         return {"min_tokens": output_tokens, "ignore_eos": True}
 
@@ -99,7 +99,7 @@ class Mlc(OpenAI):
     owners = frozenset({"MLC-LLM"})
     guesses_vocab = True
 
-    def exactly(self, output_tokens: int) -> dict[str, Any]:
+    def exactly(self, output_tokens: int) -> dict[str, object]:
         """Return the field that ignores the end token; there is no minimum."""
         return {"debug_config": {"ignore_eos": True}}
 
@@ -124,6 +124,6 @@ class Transformers(OpenAI):
         paths = fields_of(server.page("/openapi.json").get("paths"))
         return {"/load_model", "/v1/completions", "/v1/responses"} <= paths.keys()
 
-    def exactly(self, output_tokens: int) -> dict[str, Any]:
+    def exactly(self, output_tokens: int) -> dict[str, object]:
         """Return a setting with an end token that no vocabulary has; there is no minimum."""
         return {"generation_config": _ENDLESS}

@@ -1,11 +1,11 @@
-"""``servetwin replay --stream``: the trace is read as it is simulated."""
+"""``servetwin replay stream``: the trace is read as it is simulated."""
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,59 +20,76 @@ from servetwin.app.reports.tables import (
     steady_lines,
     totals_lines,
 )
-from servetwin.app.scenario.options.stream import StreamOptions
+from servetwin.app.scenario.options.common import TRACE
+from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
+from servetwin.app.scenario.options.replay import STREAMED, ReplayOptions, StreamOptions
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.scenarios import build_scenario, scenario_record
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.long_runs.partitioned_run import DividedRun, run_partitioned
 from servetwin.sim.long_runs.row_tables import RunTables
 from servetwin.sim.long_runs.sketched_summary import require_sketches
 from servetwin.sim.long_runs.streamed_run import run_streamed, run_tables
-from servetwin.sim.records.run import RunError, machine_facts
+from servetwin.sim.records.run import machine_facts
 
 if TYPE_CHECKING:
     from servetwin.app.scenario.replay_scenario import ReplayScenario
-    from servetwin.sim.records.run_claim import RunClaim
     from servetwin.workloads.streams.streamed_trace import StreamedTrace
 
 
-def require_streamable(**asked: object) -> None:
-    """Raise ``RunError`` for an option of ``replay`` that a stream does not have."""
-    for name, value in asked.items():
-        if value:
-            option = f"--{name.replace('_', '-')}"
-            raise RunError(f"{option} needs the whole run in memory; leave --stream out")
+@takes_options(
+    "--profile", "--model", "--hardware", "--batching", "--kv", "--partitions", "--processes",
+    "--out",
+)  # fmt: skip
+def replay_stream(
+    servers: ServerOptions,
+    policy: PolicyOptions,
+    cluster: ClusterOptions,
+    part: Annotated[TraceOptions, Only(*STREAMED)],
+    stream: StreamOptions,
+    replayed: ReplayOptions,
+    trace: Annotated[Path | None, TRACE] = None,
+) -> None:
+    """Simulate a TRACE that is read as it is simulated: memory stays flat, quantiles are sketched.
+
+    In one pass, or in parts side by side.
+    """
+    stream.check()
+    both = replayed.over_file(ScenarioOptions(servers, policy, cluster, part), trace)
+    with replayed.claimed() as claim:
+        _replay(both, stream, replayed, claim.begin if claim else None)
 
 
-def replay_streamed(
+def _replay(
     both: "ReplayScenario",
     stream: StreamOptions,
-    *,
-    seed: int,
-    macro: bool,
-    check: bool,
-    claim: "RunClaim | None",
-    as_json: bool,
+    replayed: ReplayOptions,
+    begin: "Callable[[], Path] | None",
 ) -> None:
     """Simulate the trace in one pass, or in parts; print its figures, keep the run if claimed."""
-    require_sketches("--stream")
+    require_sketches("servetwin replay stream")
     options = both.options
     base, policy, record = both.base(), both.policies(), both.servers().record()
     trace = stream.open(options.trace, options.cluster.closed_loop)
-    found = replace(build_scenario(trace, base, policy, options.cluster), check=check)
+    found = build_scenario(trace, base, policy, options.cluster)
+    found = replace(found, check=replayed.full_check)
     slo = both.file.slo.slo() if both.file else None
-    folder = claim.begin() if claim else None
+    folder = begin() if begin else None
     tables = run_tables(found, folder, slo)
+    macro = not replayed.step_by_step
     try:
-        wall_s = _simulate(trace, found, tables, stream, seed, macro, folder)
+        wall_s = _simulate(trace, found, tables, stream, both.seed, macro, folder)
         summary = tables.summary(wall_s)
-        scenario = scenario_record(trace, found, record, seed)
+        scenario = scenario_record(trace, found, record, both.seed)
         tables.save(summary, scenario, machine_facts())
     except BaseException:
         tables.abandon()
         raise
     if warning := outside_warning(summary["provenance"], widened=False):
         typer.echo(warning, err=True)
-    if as_json:
+    if replayed.as_json:
         typer.echo(json.dumps({**summary, "intervals": {}, **scenario}))
         return
     kept = [f"run folder: {folder}"] if folder else []

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.scenario.options.stream import StreamOptions
+from servetwin.app.scenario.options.replay import StreamOptions
 from servetwin.sim.long_runs.partitioned_run import Part, simulate_part
 from servetwin.workloads.errors import ServetwinError
 
@@ -38,9 +38,7 @@ def test_parts_go_to_processes(
     assert given[0][:4] == (simulate_part, run, PARTS, processes)
 
 
-def test_a_stream_is_wanted_by_either_option() -> None:
-    assert StreamOptions(stream=True).wanted
-    assert StreamOptions(partitions=1).wanted
-    assert not StreamOptions().wanted
+def test_places_of_parts_want_parts() -> None:
+    StreamOptions(partitions=1, processes=1).check()
     with pytest.raises(ServetwinError, match=r"^--ray: is for the parts of a stream"):
-        assert StreamOptions(stream=True, ray="").wanted
+        StreamOptions(ray="").check()

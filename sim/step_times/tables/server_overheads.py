@@ -124,18 +124,18 @@ def overheads_of(terms: Mapping[str, Any], source: str = GIVEN) -> ServerOverhea
 
     Raises ``ProfileError`` for an unknown name, or a value that is no number.
     """
-    found = {}
+    values = {}
     for name, value in terms.items():
         if name not in MOST_S:
             raise ProfileError(f"{OPTION}: no term {name!r}; {did_you_mean(name, sorted(MOST_S))}")
         try:
-            found[name] = float(value)
+            values[name] = float(value)
         except (TypeError, ValueError):
             raise ProfileError(
                 f"{OPTION}: {name}: {value!r} is not a number; it must be 0 to {MOST_S[name]:g} "
                 "seconds"
             ) from None
-    return ServerOverheads(**found, source=source)
+    return ServerOverheads(**values, source=source)
 
 
 def fitted_overheads(backend: str | None) -> ServerOverheads:

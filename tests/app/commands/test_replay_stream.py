@@ -41,7 +41,7 @@ def azure_file(path: Path, requests: int, per_s: float) -> str:
 
 def test_figures_and_rows_are_those_of_a_replay_in_memory(tmp_path: Path) -> None:
     trace = azure_file(tmp_path / "some.csv", 300, 20.0)
-    streamed = replay_json(trace, *H100, "--stream", "--out", str(tmp_path / "streamed"))
+    streamed = replay_json("stream", trace, *H100, "--out", str(tmp_path / "streamed"))
     whole = replay_json(trace, *H100, "--replications", "0", "--out", str(tmp_path / "whole"))
     for name in ("requests", "makespan_s", "output_tokens", "policies", "cluster", "notes"):
         assert streamed[name] == whole[name]
@@ -55,10 +55,10 @@ def test_figures_and_rows_are_those_of_a_replay_in_memory(tmp_path: Path) -> Non
 def test_parts_leave_the_same_folder(tmp_path: Path) -> None:
     trace = azure_file(tmp_path / "some.csv", 300, 1.0)
     for name, options in (
-        ("one", ["--stream"]),
+        ("one", []),
         ("two", ["--partitions", "5", "--processes", "1"]),
     ):
-        summary = replay_json(trace, *H100, *options, "--out", str(tmp_path / name))
+        summary = replay_json("stream", trace, *H100, *options, "--out", str(tmp_path / name))
         assert summary["requests"]["finished"] == 300
     for name in ("requests.parquet", "steps.parquet", "scenario.yaml"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
@@ -68,7 +68,7 @@ def test_parts_leave_the_same_folder(tmp_path: Path) -> None:
 
 
 def test_the_report_fits_100_columns_and_says_what_is_sketched() -> None:
-    done = servetwin("replay", SAMPLE, "--stream")
+    done = servetwin("replay", "stream", SAMPLE)
     assert done.code == 0, done.err
     assert max(map(len, done.out.splitlines())) <= 100
     assert "240 requests: 240 finished" in done.out
@@ -76,20 +76,20 @@ def test_the_report_fits_100_columns_and_says_what_is_sketched() -> None:
 
 
 def test_a_run_folder_is_replaced_only_when_asked(tmp_path: Path) -> None:
-    first = servetwin("replay", SAMPLE, "--stream", "--out", tmp_path / "run")
+    first = servetwin("replay", "stream", SAMPLE, "--out", tmp_path / "run")
     assert first.code == 0, first.err
     assert "has a run; --overwrite" in refused(
-        "replay", SAMPLE, "--stream", "--out", tmp_path / "run"
+        "replay", "stream", SAMPLE, "--out", tmp_path / "run"
     )
-    again = servetwin("replay", SAMPLE, "--stream", "--out", tmp_path / "run", "--overwrite")
+    again = servetwin("replay", "stream", SAMPLE, "--out", tmp_path / "run", "--overwrite")
     assert again.code == 0, again.err
 
 
-@pytest.mark.parametrize("options", [["--stream"], ["--partitions", "3", "--processes", "1"]])
+@pytest.mark.parametrize("options", [[], ["--partitions", "3", "--processes", "1"]])
 def test_a_full_disk_is_one_line_and_no_run(tmp_path: Path, options: list[str]) -> None:
     trace = azure_file(tmp_path / "some.csv", 50, 1.0)
     with files_at_most(1_000):
-        done = servetwin("replay", trace, *H100, *options, "--out", tmp_path / "run")
+        done = servetwin("replay", "stream", trace, *H100, *options, "--out", tmp_path / "run")
     assert done.code == 1
     (line,) = done.err.splitlines()
     assert "could not be written (" in line
@@ -99,9 +99,9 @@ def test_a_full_disk_is_one_line_and_no_run(tmp_path: Path, options: list[str]) 
 def test_what_a_killed_run_left_goes(tmp_path: Path) -> None:
     trace = azure_file(tmp_path / "some.csv", 50, 1.0)
     parts = ("--partitions", "3", "--processes", "1", "--out", str(tmp_path / "run"))
-    replay_json(trace, *H100, *parts)
+    replay_json("stream", trace, *H100, *parts)
     (tmp_path / "run" / ".parts" / "0-50").mkdir(parents=True)
-    replay_json(trace, *H100, *parts, "--overwrite")
+    replay_json("stream", trace, *H100, *parts, "--overwrite")
     assert not (tmp_path / "run" / ".parts").exists()
 
 
@@ -109,7 +109,7 @@ def test_a_trace_that_fails_in_the_middle_leaves_no_folder(tmp_path: Path) -> No
     trace = Path(azure_file(tmp_path / "some.csv", 50, 1.0))
     with trace.open("a") as file:
         file.write("2024-05-10 23:00:00,5,x\n")
-    said = refused("replay", trace, "--stream", "--out", tmp_path / "run")
+    said = refused("replay", "stream", trace, "--out", tmp_path / "run")
     assert said.endswith(f"{trace}:52: field 'GeneratedTokens': not an integer (\"x\")")
     assert not (tmp_path / "run").exists()
 
@@ -117,16 +117,18 @@ def test_a_trace_that_fails_in_the_middle_leaves_no_folder(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--stream", "--compare", "fcfs", "sjf"], "--compare needs the whole run"),
-        (["--stream", "--kv-usage"], "--kv-usage needs the whole run"),
-        (["--stream", "--replications", "5"], "--replications needs the whole run"),
-        (["--stream", "--estimate-cv", "0.5"], "--estimate-cv needs the whole trace"),
-        (["--stream", "--prompt-scale", "2"], "--prompt-scale needs the whole trace"),
-        (["--stream", "--spread-ties"], "--spread-ties needs the whole trace"),
-        (["--stream", "--closed-loop"], "--stream: --closed-loop needs the whole trace"),
-        (["--stream", "--limit", "0"], "a limit must be at least 1 request"),
-        (["--stream", "--start", "9", "--end", "3"], "a window wants 0 <= start < end"),
-        (["--stream", "--rate", "1", "--rate-scale", "2"], "exclude each other"),
+        (
+            ["--kv-usage"],
+            "--kv-usage: servetwin replay stream has no such option; it is of servetwin replay",
+        ),
+        (["--replications", "5"], "it is of servetwin replay"),
+        (["--estimate-cv", "0.5"], "it is of servetwin replay"),
+        (["--prompt-scale", "2"], "it is of servetwin replay"),
+        (["--spread-ties"], "it is of servetwin replay"),
+        (["--closed-loop"], "--closed-loop needs the whole trace"),
+        (["--limit", "0"], "a limit must be at least 1 request"),
+        (["--start", "9", "--end", "3"], "a window wants 0 <= start < end"),
+        (["--rate", "1", "--rate-scale", "2"], "exclude each other"),
         (["--processes", "2"], "--processes: is for the parts of a stream; give --partitions"),
         (["--ray"], "--ray: is for the parts of a stream; give --partitions"),
         (
@@ -142,13 +144,15 @@ def test_a_trace_that_fails_in_the_middle_leaves_no_folder(tmp_path: Path) -> No
     ],
 )
 def test_what_a_stream_cannot_do_is_one_line(options: list[str], said: str) -> None:
-    assert said in refused("replay", SAMPLE, *options)
+    assert said in refused("replay", "stream", SAMPLE, *options)
 
 
 def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sketched_summary, "find_spec", lambda _: None)
-    said = refused("replay", SAMPLE, "--stream")
-    assert said.endswith("--stream needs datasketches: pip install 'servetwin[stream]'")
+    said = refused("replay", "stream", SAMPLE)
+    assert said.endswith(
+        "servetwin replay stream needs datasketches: pip install 'servetwin[stream]'"
+    )
 
 
 @pytest.mark.slow
@@ -168,7 +172,7 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
     for requests in (20_000, 200_000):
         trace = azure_file(tmp_path / f"{requests}.csv", requests, 50.0)
         out = str(tmp_path / f"run-{requests}")
-        arguments = ["replay", trace, *H100, "--stream", "--out", out]
+        arguments = ["replay", "stream", trace, *H100, "--out", out]
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True
         )

@@ -1,14 +1,15 @@
 """The layout of a picture for a talk: 16:9, large fonts, title, source and link above the chart."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 
-from servetwin.app.figures import Figure, note_of, title_of
+from servetwin.app.figures import DARK, LIGHT, Figure, note_of, title_of
 from servetwin.app.figures.canvas import escape_markup
-from servetwin.app.reports.pictures.themes import THEMES, recoloured
+from servetwin.app.words import asset_table
 
 HEIGHT_PX = 540
 """Of the canvas of most charts. An SVG has any size; a PNG is ``PNG_WIDTH_PX`` wide."""
@@ -151,3 +152,30 @@ def _link_lines(link: str, letters: int) -> list[str]:
     if not link.startswith(("http://", "https://")):
         return [shown]
     return [f'<a href="{escape_markup(link).replace(chr(34), "%22")}">{shown}</a>']
+
+
+_COLOURS = asset_table("looks.yaml")["on_pages"]
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """A page to draw on: its template, and what becomes of the colours of a chart."""
+
+    template: Figure
+    colours: Mapping[str, str]
+
+    def spec(self) -> dict[str, Any]:
+        """Return the theme as ``pictures.js`` and ``report.js`` take it."""
+        return {"template": self.template.to_plotly_json(), "colours": self.colours}
+
+
+THEMES = {"light": Theme(LIGHT, _COLOURS["light"]), "dark": Theme(DARK, _COLOURS["dark"])}
+
+
+def recoloured(part: Any, colours: Mapping[str, str]) -> Any:
+    """Return a part of a figure's JSON with its colours replaced; arrays of numbers stay."""
+    if isinstance(part, dict):
+        return {key: recoloured(value, colours) for key, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [recoloured(value, colours) for value in part]
+    return colours.get(part, part) if isinstance(part, str) else part

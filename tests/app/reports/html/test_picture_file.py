@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("plotly", reason="pictures need plotly")
 
 from servetwin.app import figures
-from servetwin.app.reports.pictures import picture_file
-from servetwin.app.reports.pictures.picture_file import PictureError, PictureFile
-from servetwin.app.reports.pictures.talk_size import Caption
+from servetwin.app.figures.pictures import Caption
+from servetwin.app.reports.html import picture_file
+from servetwin.app.reports.html.picture_file import PictureError, PictureFile
 from servetwin.sim.records.run import NotWritten
 from tests.support.drawn_figures import DRAWN
 from tests.support.figure_frames import requests_frame

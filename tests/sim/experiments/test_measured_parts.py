@@ -7,7 +7,7 @@ import pytest
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.experiments.imposed import Imposed, simulate_imposed
+from servetwin.sim.experiments.measured_parts import MeasuredParts, simulate_measured
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.records.run import Run
@@ -35,8 +35,8 @@ def truth(policies: PolicyConfig = POLICIES, trace: Trace = TRACE) -> Run:
 
 def test_measured_steps_give_the_measured_run_itself() -> None:
     measured = truth()
-    model = simulate_imposed(TRACE, SCENARIO, Imposed(), 0)
-    again = simulate_imposed(TRACE, SCENARIO, Imposed(steps=measured.records), 0)
+    model = simulate_measured(TRACE, SCENARIO, MeasuredParts(), 0)
+    again = simulate_measured(TRACE, SCENARIO, MeasuredParts(steps=measured.records), 0)
     for name in LATENCIES:
         ours, theirs = again.requests[name].to_numpy(), measured.requests[name].to_numpy()
         assert ours == pytest.approx(theirs, abs=1e-6)
@@ -56,7 +56,7 @@ def test_where_batches_differ_steps_keep_the_pace_of_their_moment_and_kind() -> 
         for step in steps
     ]
     one, two = (
-        simulate_imposed(TRACE, SCENARIO, Imposed(steps=those), 0).steps
+        simulate_measured(TRACE, SCENARIO, MeasuredParts(steps=those), 0).steps
         for those in (steps, slower)
     )
     lasted = [(frame["end_s"] - frame["start_s"]) for frame in (one, two)]
@@ -73,8 +73,8 @@ def test_where_batches_differ_steps_keep_the_pace_of_their_moment_and_kind() -> 
 
 def test_measured_hits_are_computed_no_more() -> None:
     hits = {request.request_id: request.prompt_tokens // 2 for request in TRACE}
-    plain = simulate_imposed(TRACE, SCENARIO, Imposed(), 0)
-    found = simulate_imposed(TRACE, SCENARIO, Imposed(cached_tokens=hits), 0)
+    plain = simulate_measured(TRACE, SCENARIO, MeasuredParts(), 0)
+    found = simulate_measured(TRACE, SCENARIO, MeasuredParts(cached_tokens=hits), 0)
     assert found.requests["cached_tokens"].tolist() == list(hits.values())
     rows = [int((run.steps["rows"] * run.steps["steps"]).sum()) for run in (plain, found)]
     assert rows[0] - rows[1] == sum(hits.values())
@@ -89,16 +89,16 @@ def test_hits_replace_those_of_the_simulated_cache() -> None:
         "shared",
     )
     scenario = Scenario(replace(POLICIES, prefix_cache=True), PROFILE)
-    cached = simulate_imposed(shared, scenario, Imposed(), 0).requests["cached_tokens"]
+    cached = simulate_measured(shared, scenario, MeasuredParts(), 0).requests["cached_tokens"]
     assert cached.sum() > 100 * len(shared)
-    none = simulate_imposed(shared, scenario, Imposed(cached_tokens={"r0": 0}), 0)
+    none = simulate_measured(shared, scenario, MeasuredParts(cached_tokens={"r0": 0}), 0)
     assert none.requests["cached_tokens"].sum() == 0
 
 
 def test_requests_are_admitted_in_the_measured_order() -> None:
     at_once = Trace(tuple(replace(request, arrival_s=0.0) for request in TRACE), "at once")
     backwards = [request.request_id for request in reversed(at_once.requests)]
-    run = simulate_imposed(at_once, SCENARIO, Imposed(admission=backwards), 0)
+    run = simulate_measured(at_once, SCENARIO, MeasuredParts(admission=backwards), 0)
     queued_s = run.requests.set_index("request_id")["queue_s"].loc[backwards[:-1]]
     assert queued_s.is_monotonic_increasing, "all but the first, which the server had at once"
     assert queued_s.iloc[-1] > 1
@@ -108,14 +108,16 @@ def test_nothing_imposed_is_the_simulation_itself() -> None:
     from servetwin.sim.experiments.predict import run_once
 
     expected = run_once(TRACE, SCENARIO, seed=7).requests
-    assert simulate_imposed(TRACE, SCENARIO, Imposed(), 7).requests.equals(expected)
+    assert simulate_measured(TRACE, SCENARIO, MeasuredParts(), 7).requests.equals(expected)
 
 
 def test_a_request_at_the_scheduler_has_no_way_to_go() -> None:
     slow = PROFILE.model_copy(update={"api": PROFILE.api.model_copy(update={"request_s": 0.25})})
     scenario = Scenario(POLICIES, slow)
     ttft_s = [
-        simulate_imposed(TRACE, scenario, Imposed(at_scheduler=at), 0).requests["ttft_s"].min()
+        simulate_measured(TRACE, scenario, MeasuredParts(at_scheduler=at), 0)
+        .requests["ttft_s"]
+        .min()
         for at in (False, True)
     ]
     assert ttft_s[0] - ttft_s[1] == pytest.approx(0.25, abs=0.01)

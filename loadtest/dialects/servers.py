@@ -1,12 +1,13 @@
-"""Servers with an API of their own: SGLang, TGI, llama.cpp, Triton with TensorRT-LLM, Ollama."""
+"""Servers and their dialects, by name, by what a server says of itself, and by its events."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from servetwin.loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
 from servetwin.loadtest.dialects.native_event import NativeEvent, count, fields_of, usage_of
-from servetwin.loadtest.dialects.openai_servers import OpenAI
+from servetwin.loadtest.dialects.openai_api import Mlc, OpenAI, TensorRTLLM, Transformers, Vllm
 from servetwin.loadtest.dialects.server_probe import ServerProbe
+from servetwin.workloads.errors import LoadTestError, did_you_mean
 
 
 class NativeAndOpenAI(OpenAI):
@@ -24,19 +25,19 @@ class NativeAndOpenAI(OpenAI):
         """Return the native path, or OpenAI's."""
         return self.native_path if api == "native" else super().path(api, model)
 
-    def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
+    def body(self, api: Api, request: PreparedRequest) -> dict[str, object]:
         """Return the native body, or OpenAI's."""
         return self.native_body(request) if api == "native" else super().body(api, request)
 
     def sampled(
         self, api: Api, body: Mapping[str, Any], sampling: Mapping[str, float]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return a body with sampling parameters, in the object that the native API has."""
         if api == "native" and (name := self.sampling_field):
             return {**body, name: {**body[name], **sampling}}
         return super().sampled(api, body, sampling)
 
-    def native_body(self, request: PreparedRequest) -> dict[str, Any]:
+    def native_body(self, request: PreparedRequest) -> dict[str, object]:
         """Return the JSON body of the native API."""
         raise NotImplementedError
 
@@ -64,15 +65,15 @@ class SGLang(NativeAndOpenAI):
         pages = (server.page("/get_model_info"), server.page("/model_info"))
         return any("model_path" in page and "is_generation" in page for page in pages)
 
-    def native_body(self, request: PreparedRequest) -> dict[str, Any]:
+    def native_body(self, request: PreparedRequest) -> dict[str, object]:
         """Return the body of a request to ``/generate``."""
-        sampling: dict[str, Any] = {"temperature": 0, "max_new_tokens": request.output_tokens}
+        sampling: dict[str, object] = {"temperature": 0, "max_new_tokens": request.output_tokens}
         if request.force_length:
             sampling |= {"min_new_tokens": request.output_tokens, "ignore_eos": True}
         field = "text" if isinstance(request.prompt, str) else "input_ids"
         return {field: request.prompt, "sampling_params": sampling, "stream": True}
 
-    def read(self, event: dict[str, Any]) -> NativeEvent:
+    def read(self, event: dict[str, object]) -> NativeEvent:
         """Read an event of ``/generate``."""
         meta = fields_of(event[self.mark])
         reason = fields_of(meta.get("finish_reason"))
@@ -118,19 +119,19 @@ class Tgi(NativeAndOpenAI):
         """Return the limit of prompt and output together."""
         return ModelFacts(max_model_len=count(server.page("/info").get("max_total_tokens")))
 
-    def native_body(self, request: PreparedRequest) -> dict[str, Any]:
+    def native_body(self, request: PreparedRequest) -> dict[str, object]:
         """Return the body of a request to ``/generate_stream``."""
         parameters = {"max_new_tokens": request.output_tokens, "do_sample": False, "details": True}
         return {"inputs": request.prompt, "parameters": parameters}
 
     def sampled(
         self, api: Api, body: Mapping[str, Any], sampling: Mapping[str, float]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return a body with sampling parameters, which the native API takes when it samples."""
         sampled = {"do_sample": True, **sampling} if api == "native" else sampling
         return super().sampled(api, body, sampled)
 
-    def read(self, event: dict[str, Any]) -> NativeEvent:
+    def read(self, event: dict[str, object]) -> NativeEvent:
         """Read an event of ``/generate_stream``."""
         details = fields_of(event.get("details"))
         usage = usage_of(details.get("input_length"), details.get("generated_tokens"))
@@ -165,7 +166,7 @@ class LlamaCpp(NativeAndOpenAI):
         vocab_size = count(fields_of(card.get("meta")).get("n_vocab"))
         return ModelFacts(vocab_size or None, count(settings.get("n_ctx")) or None)
 
-    def native_body(self, request: PreparedRequest) -> dict[str, Any]:
+    def native_body(self, request: PreparedRequest) -> dict[str, object]:
         """Return the body of a request to ``/completion``."""
         return {
             "prompt": request.prompt,
@@ -177,11 +178,11 @@ class LlamaCpp(NativeAndOpenAI):
             "stream": True,
         }
 
-    def exactly(self, output_tokens: int) -> dict[str, Any]:
+    def exactly(self, output_tokens: int) -> dict[str, object]:
         """Return the field that ignores the end token; there is no minimum."""
         return {"ignore_eos": True}
 
-    def read(self, event: dict[str, Any]) -> NativeEvent:
+    def read(self, event: dict[str, object]) -> NativeEvent:
         """Read an event of ``/completion``; the counts of the last one are the usage."""
         made = count(event.get("tokens_predicted"))
         if event[self.mark] is True:
@@ -217,12 +218,12 @@ class Triton(Dialect):
         """Return the path of the model."""
         return f"/v2/models/{model}/generate_stream"
 
-    def body(self, api: Api, request: PreparedRequest) -> dict[str, Any]:
+    def body(self, api: Api, request: PreparedRequest) -> dict[str, object]:
         """Return the inputs of the backend's ensemble."""
         inputs = {"text_input": request.prompt, "max_tokens": request.output_tokens, "stream": True}
         return {**inputs, "bad_words": "", "stop_words": ""}
 
-    def read(self, event: dict[str, Any]) -> NativeEvent:
+    def read(self, event: dict[str, object]) -> NativeEvent:
         """Read an event of ``generate_stream``; each may be the last."""
         return NativeEvent(text=bool(event[self.mark]), ends=True)
 
@@ -260,13 +261,13 @@ class Ollama(NativeAndOpenAI):
         lengths = [m.get("context_length") for m in loaded if m["id"] == card["id"]]
         return ModelFacts(max_model_len=count(lengths[0]) if lengths else None)
 
-    def native_body(self, request: PreparedRequest) -> dict[str, Any]:
+    def native_body(self, request: PreparedRequest) -> dict[str, object]:
         """Return the body of a request to ``/api/generate``."""
         options = {"num_predict": request.output_tokens, "temperature": 0}
         prompt = {"model": request.model, "prompt": request.prompt, "raw": True}
         return {**prompt, "options": options, "stream": True}
 
-    def read(self, event: dict[str, Any]) -> NativeEvent:
+    def read(self, event: dict[str, object]) -> NativeEvent:
         """Read a line of ``/api/generate``; the counts of the last one are the usage."""
         usage = usage_of(event.get("prompt_eval_count"), event.get("eval_count"))
         text = bool(event.get("response") or event.get("thinking"))
@@ -278,3 +279,45 @@ def _named(models: object) -> list[Mapping[str, Any]]:
     entries = models if isinstance(models, list) else []
     named = (m for m in entries if isinstance(m, Mapping) and isinstance(m.get("name"), str))
     return [{**entry, "id": entry["name"]} for entry in named]
+
+
+# Ollama comes last: others answer on its pages too.
+_KINDS = (OpenAI, Vllm, SGLang, Tgi, LlamaCpp, TensorRTLLM, Triton, Mlc, Transformers, Ollama)
+DIALECTS: dict[str, Dialect] = {kind.name: kind() for kind in _KINDS}
+
+_NATIVE = {dialect.mark: dialect for dialect in DIALECTS.values() if dialect.mark}
+
+
+def dialect_named(name: str) -> Dialect:
+    """Return the dialect of a name. Raises ``LoadTestError`` for an unknown one."""
+    if name not in DIALECTS:
+        hint = did_you_mean(name, DIALECTS, f"there are {', '.join(DIALECTS)}")
+        raise LoadTestError(f"--dialect {name}: unknown; {hint}")
+    return DIALECTS[name]
+
+
+def dialect_of(server: ServerProbe) -> Dialect:
+    """Return the dialect of a server: by the owner of its models, by its pages, else OpenAI's.
+
+    Raises the ``complaint`` of the server where it has no models either.
+    """
+    for dialect in DIALECTS.values():
+        if server.owner in dialect.owners:
+            return dialect
+    for dialect in DIALECTS.values():
+        if dialect.recognises(server):
+            return dialect
+    if server.complaint:
+        raise server.complaint
+    return DIALECTS["openai"]
+
+
+def read_native(event: dict[str, object]) -> NativeEvent | None:
+    """Read an event of a native stream; None for an event of OpenAI's API or an unknown kind.
+
+    The kind is recognised by the event itself, so a stream is read right even where the dialect of
+    the server was not.
+    """
+    if "choices" in event:
+        return None
+    return next((_NATIVE[mark].read(event) for mark in _NATIVE if mark in event), None)

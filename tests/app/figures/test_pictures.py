@@ -8,7 +8,7 @@ pytest.importorskip("plotly", reason="pictures need plotly")
 
 from servetwin.app import figures
 from servetwin.app.figures.canvas import canvas
-from servetwin.app.reports.pictures.talk_size import HEIGHT_PX, Caption, picture, talk_layout
+from servetwin.app.figures.pictures import HEIGHT_PX, Caption, picture, talk_layout
 from tests.support.drawn_figures import DRAWN, LOOKS, TWO
 
 CAPTION = Caption(

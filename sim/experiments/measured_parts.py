@@ -23,13 +23,13 @@ from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
-from servetwin.sim.step_times.acceptance import Verifier, require_judged
+from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
 from servetwin.sim.step_times.step_time import ApiLatency, FloatArray, StepNoise, StepTime
 from servetwin.workloads.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Imposed:
+class MeasuredParts:
     """The measured parts; None leaves a part to the simulation.
 
     ``cached_tokens`` are prompt tokens by request id; ``admission`` has request ids in the order in
@@ -48,31 +48,31 @@ class Imposed:
     at_step_end: bool = False
 
 
-def simulate_imposed(trace: Trace, scenario: Scenario, imposed: Imposed, seed: int) -> Run:
+def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts, seed: int) -> Run:
     """Simulate one server of ``scenario`` with the measured parts, on the noise of ``run_once``."""
     config, profile = scenario.policies, scenario.profile
-    require_judged(config, profile.acceptance)
-    if imposed.admission is not None:
+    require_acceptance(config, profile.acceptance)
+    if measured.admission is not None:
         config = replace(config, queue_order="priority")
-        trace = _ranked(trace, imposed.admission)
-    if imposed.cached_tokens is None:
+        trace = _ranked(trace, measured.admission)
+    if measured.cached_tokens is None:
         scheduler = build_scheduler(config)
     else:
-        memory = MeasuredHits(MEMORIES.build(config.kv, config), imposed.cached_tokens)
+        memory = MeasuredHits(MEMORIES.build(config.kv, config), measured.cached_tokens)
         scheduler = SCHEDULERS.build(config.batching, cast(KVMemory, memory), config)
     streams = np.random.SeedSequence(seed).spawn(1)[0].spawn(4)
     source = profile.step_time(scheduler.memory.layout)
     step_time, noise = source.model(), None
-    if imposed.step_time is not None:
-        step_time = imposed.step_time
-    elif imposed.steps is None:
+    if measured.step_time is not None:
+        step_time = measured.step_time
+    elif measured.steps is None:
         noise = StepNoise(source.noise_factors(), np.random.default_rng(streams[1]))
-    if imposed.steps is not None:
-        scheduler = step_time = MeasuredPace(scheduler, step_time, imposed.steps)
-    api = imposed.api or profile.api.model()
-    if imposed.at_scheduler:
+    if measured.steps is not None:
+        scheduler = step_time = MeasuredPace(scheduler, step_time, measured.steps)
+    api = measured.api or profile.api.model()
+    if measured.at_scheduler:
         api = replace(api, request_s=0.0, request_per_token_s=0.0)
-    if imposed.at_step_end:
+    if measured.at_step_end:
         api = replace(api, chunk_s=0.0, chunk_per_sequence_s=0.0)
     acceptance = profile.acceptance
     return simulate(
@@ -81,7 +81,7 @@ def simulate_imposed(trace: Trace, scenario: Scenario, imposed: Imposed, seed: i
         step_time,
         noise=noise,
         recorder=Recorder(api),
-        macro=imposed.steps is None,
+        macro=measured.steps is None,
         verifier=None if acceptance is None else Verifier(acceptance, streams[2]),
     )
 
