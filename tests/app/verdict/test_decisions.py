@@ -140,7 +140,8 @@ def test_a_row_has_the_interval_of_its_own_chances() -> None:
     within = [RelativeVariance(0.02, 9), RelativeVariance(0.04, 5)]
     predicted = Interval(1.2, 1.0, 1.4, standard_error=0.1)
     found = compare_metric(TPOT, predicted, [0.9, None, 1.1], within, None)
-    assert (found.measured, found.error) == (pytest.approx(1.0), pytest.approx(0.2))
+    assert found.measured == pytest.approx(1.0)
+    assert found.error == pytest.approx(0.2)
     assert found.noise == pytest.approx(0.2)
     assert (found.error_low, found.error_high) == error_interval(1.2, 0.1, [0.9, 1.1], within)
     assert compare_metric(TPOT, predicted, [0.9], within, None).noise is None
@@ -162,7 +163,9 @@ def test_doubts_and_nothing_judged_give_no_verdict(
     outcomes: list[Outcome | None], doubts: list[str], found: Outcome
 ) -> None:
     assert verdict(outcomes, doubts) == found
-    rows = tuple(MetricComparison(TPOT, *[None] * 7, one) for one in outcomes)  # type: ignore[arg-type]
+    rows = tuple(
+        MetricComparison(TPOT, None, None, None, None, None, None, None, one) for one in outcomes
+    )
     assert Comparison(rows, 2, tuple(doubts)).outcome == found
     assert Comparison(rows, 2, tuple(doubts)).as_dict()["holds"] is (found == "holds")
 

@@ -10,7 +10,7 @@ import pytest
 from servetwin.app.verdict import recorded
 from servetwin.app.verdict.recorded import require_enough, verify_recorded
 from servetwin.loadtest.recorded.recorded_run import RecordedRun
-from servetwin.sim.experiments.predict import predict_once
+from servetwin.sim.experiments.predict import Interval, predict_once, run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import figure
 from servetwin.workloads.errors import LoadTestError
@@ -60,7 +60,7 @@ def test_the_best_estimate_is_in_the_middle_of_its_draws(tmp_path: Path) -> None
 def test_an_interval_holds_its_best_estimate(
     low: float, high: float, expected: tuple[float, float]
 ) -> None:
-    found = recorded._around(1.0, recorded.Interval(1.05, low, high, 0.01))
+    found = recorded._around(1.0, Interval(1.05, low, high, 0.01))
     assert (found.value, found.low, found.high, found.standard_error) == (1.0, *expected, 0.0)
 
 
@@ -72,10 +72,9 @@ def test_there_are_as_many_replications_as_four_seconds_allow(
     monkeypatch: pytest.MonkeyPatch, wall_s: float, replications: int
 ) -> None:
     asked: list[int] = []
-    once = recorded.run_once
 
-    def run_once(*arguments: Any, **settings: Any) -> Any:
-        run = once(*arguments, **settings)
+    def timed(*arguments: Any, **settings: Any) -> Any:
+        run = run_once(*arguments, **settings)
         run.extra["simulation"]["wall_s"] = wall_s
         return run
 
@@ -83,7 +82,7 @@ def test_there_are_as_many_replications_as_four_seconds_allow(
         asked.append(replications)
         return iter(())
 
-    monkeypatch.setattr(recorded, "run_once", run_once)
+    monkeypatch.setattr(recorded, "run_once", timed)
     monkeypatch.setattr(recorded, "summaries_over_seeds", summaries)
     verify_recorded(recorded_run(), SCENARIO)
     assert asked == [replications]
