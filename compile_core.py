@@ -35,9 +35,6 @@ INTERPRETED = {
     "policies/presets.py": "is read once",
     "policies/protocols.py": "holds interfaces, which plug-ins are compared with",
     "policies/registry.py": "is called once",
-    "policies/routers/router.py": "holds an interface, which plug-ins are compared with",
-    "policies/scheduler_proxy.py": "is called once a step by users' plug-ins alone",
-    "policies/schedulers/queue_protocol.py": "holds an interface that is asked for at run time",
     "policies/step_record.py": "is a row of a file, read by its fields",
     "sim/core/environment.py": "derives from SimPy's classes",
 }

@@ -15,8 +15,7 @@ from typing import NoReturn
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.drafted_decodes import DraftedDecodes
-from servetwin.policies.protocols import CheckedMemory, Refusal, Scheduler
-from servetwin.policies.scheduler_proxy import SchedulerProxy
+from servetwin.policies.protocols import CheckedMemory, Refusal, Scheduler, SchedulerProxy
 from servetwin.policies.sequence import DecodeGroup, Sequence
 from servetwin.workloads.errors import PluginError, PolicyError, ServetwinError
 

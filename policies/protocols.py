@@ -1,12 +1,13 @@
 """The two interfaces between a server and its policies."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from servetwin.policies.batch import Batch
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.sequence import Sequence
+from servetwin.workloads.request import Request
 
 Load = tuple[int, int, int]
 """(running sequences, waiting sequences, KV tokens that could be given out now)."""
@@ -193,3 +194,100 @@ class Scheduler(Protocol):
     @property
     def dropped(self) -> list[tuple[Sequence, Refusal]]:
         """Sequences that were given up while they waited; the reader empties the list."""
+
+
+class Router(Protocol):
+    """Sends requests to replicas. Built as ``MyRouter(loads, config, rng)``."""
+
+    def choose(self, request: Request, now_s: float) -> int:
+        """Return the place of the replica that gets the request, from 0 to ``len(loads) - 1``.
+
+        ``request.output_tokens`` is what the client declared, not what will come.
+        """
+
+
+class SchedulerProxy:
+    """Hands every call on to the scheduler inside; a subclass changes some of them."""
+
+    def __init__(self, inner: Scheduler) -> None:
+        self.memory = inner.memory
+        self._inner = inner
+
+    def add(self, seq: Sequence) -> Refusal | None:
+        """As the scheduler."""
+        return self._inner.add(seq)
+
+    def abort(self, request_id: str) -> Sequence | None:
+        """As the scheduler."""
+        return self._inner.abort(request_id)
+
+    def schedule(self, now_s: float) -> Batch | None:
+        """As the scheduler."""
+        return self._inner.schedule(now_s)
+
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        """As the scheduler."""
+        return self._inner.complete(batch, steps)
+
+    def repeatable_steps(self, batch: Batch) -> int:
+        """As the scheduler."""
+        return self._inner.repeatable_steps(batch)
+
+    def changes_batch(self, seq: Sequence) -> bool:
+        """As the scheduler."""
+        return self._inner.changes_batch(seq)
+
+    def wake_s(self) -> float | None:
+        """As the scheduler."""
+        return self._inner.wake_s()
+
+    def load(self) -> Load:
+        """As the scheduler."""
+        return self._inner.load()
+
+    def holders(self) -> list[Sequence]:
+        """As the scheduler."""
+        return self._inner.holders()
+
+    def waiting(self) -> Iterable[Sequence]:
+        """As the scheduler."""
+        return self._inner.waiting()
+
+    @property
+    def dropped(self) -> list[tuple[Sequence, Refusal]]:
+        """As the scheduler."""
+        return self._inner.dropped
+
+
+class WaitingQueue(Protocol):
+    """Holds the waiting sequences. A preempted one keeps the place that its arrival gave it."""
+
+    @property
+    def size(self) -> int:
+        """The number of waiting sequences."""
+
+    def push(self, seq: Sequence) -> None:
+        """Add a sequence, for the first time or after preemption."""
+
+    def head(self) -> Sequence | None:
+        """Return the sequence that is next; None where none waits."""
+
+    def pop(self) -> Sequence:
+        """Remove and return the sequence that is next."""
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """Yield the waiting sequences, in no order."""
+
+    def remove(self, request_id: str) -> Sequence | None:
+        """Remove and return a sequence; None when it does not wait."""
+
+    def served(self, seq: Sequence) -> None:
+        """Learn that a popped sequence has ended."""
+
+
+@runtime_checkable
+class DiscardingQueue(WaitingQueue, Protocol):
+    """A waiting queue that can remove a sequence without a search, the newest at least."""
+
+    def discard(self, seq: Sequence) -> None:
+        """Remove a sequence, which must wait."""

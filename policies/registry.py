@@ -8,9 +8,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from servetwin.policies.config import PolicyConfig
-    from servetwin.policies.protocols import KVMemory, Scheduler
+    from servetwin.policies.protocols import KVMemory, Router, Scheduler
     from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
-    from servetwin.policies.routers.router import Router
 
 SCHEDULERS: "Registry[Scheduler]" = Registry(
     "batching",
@@ -22,7 +21,7 @@ SCHEDULERS: "Registry[Scheduler]" = Registry(
         "insertion": "servetwin.policies.schedulers.insertion:DynamicInsertion",
         "continuous": "servetwin.policies.schedulers.continuous:ContinuousBatching",
         "prefill-first": "servetwin.policies.schedulers.prefill_first:PrefillFirst",
-        "chunked": "servetwin.policies.schedulers.chunked:ChunkedPrefill",
+        "chunked": "servetwin.policies.schedulers.iteration_level:ChunkedPrefill",
         "unified": "servetwin.policies.schedulers.unified:UnifiedBatching",
         "speculative": "servetwin.policies.schedulers.speculative:SpeculativeBatching",
         "beam": "servetwin.policies.schedulers.beam:BeamSearch",
@@ -42,7 +41,7 @@ MEMORIES: "Registry[KVMemory]" = Registry(
 ROUTERS: "Registry[Router]" = Registry(
     "router",
     "router",
-    "servetwin.policies.routers.router:Router",
+    "servetwin.policies.protocols:Router",
     "loads, config, rng",
     {
         "round-robin": "servetwin.policies.routers.routing:RoundRobin",

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from servetwin.sim.step_times.profile import load_profile as load_profile
     from servetwin.workloads.errors import ServetwinError as ServetwinError
     from servetwin.workloads.reading import read_trace
+    from servetwin.workloads.reading import sample_trace as sample_trace
     from servetwin.workloads.request import Request as Request
-    from servetwin.workloads.sample import sample_trace as sample_trace
     from servetwin.workloads.trace import Trace as Trace
 
     load_trace = read_trace

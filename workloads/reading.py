@@ -1,9 +1,12 @@
 """Reading a trace in any known format, with errors that name the file, the line and the field."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from importlib.resources import as_file, files
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Any
 
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.files import is_directory, open_text
@@ -11,9 +14,8 @@ from servetwin.workloads.generators.parents import without_failed
 from servetwin.workloads.readers import weka
 from servetwin.workloads.readers.dataset import is_dataset, read_dataset
 from servetwin.workloads.readers.registry import READERS
-from servetwin.workloads.reading_limits import ReadingLimits
 from servetwin.workloads.request import Request
-from servetwin.workloads.rows import BadRows, RowError, Rows, counted
+from servetwin.workloads.rows import BadRows, ReadingLimits, RowError, Rows, counted
 from servetwin.workloads.tables.mapping import OPTION, Columns
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import spread_ties as spread
@@ -59,7 +61,7 @@ def read_trace(
     ``spread_ties``, arrivals in one tick of a coarse clock are spread over it by ``seed``. Failed
     rows are left out unless ``keep_failed``, rows out of order are sorted (stably); both make a
     note. ``header_columns`` are columns with HTTP headers, by the names of these
-    (``workloads.header_columns``). ``limits`` bound the rows of a text file and the time for them.
+    (``workloads.fields``). ``limits`` bound the rows of a text file and the time for them.
     A text file whose rows stand alone is read up to ``most_rows`` right rows; where there are more,
     the trace says that it was ``stopped``. ``columns`` say what the columns of a table hold
     (``workloads.tables.mapping``).
@@ -175,3 +177,46 @@ def _warn_of_followers(requests: list[Request], notes: list[str]) -> None:
     note = f"{counted(followers, 'row')} sent a delay after the parent: for closed-loop replay"
     if followers and note not in notes:  # a trace we wrote has said so already
         notes.append(note)
+
+
+def sample_path() -> AbstractContextManager[Path]:
+    """Yield the path of the bundled trace, valid inside the block."""
+    return as_file(files("servetwin.workloads") / "scenarios" / "sample.jsonl")
+
+
+def sample_trace() -> Trace:
+    """Return the bundled trace; ``tests/workloads/generators/test_generate.py`` generates it."""
+    with sample_path() as path:
+        return read_trace(path)
+
+
+LEAST_ROWS = 1_000
+"""So many rows are read in any case: they show the clock of the source."""
+
+
+def read_first(
+    path: str | Path, limit: int | None, *, spread_ties: bool = False, **options: Any
+) -> Trace:
+    """Return a trace of at least the first ``limit`` requests of a file (None: all).
+
+    It is read to the end where later rows may matter: rows so far are out of order, follow each
+    other, have ties to be spread, or are bad, so that all bad rows are listed. ``options`` go to
+    ``workloads.reading.read_trace``, which says what is raised.
+    """
+    rows = max(limit, LEAST_ROWS) if limit and not spread_ties else None
+    while rows is not None:
+        try:
+            trace = read_trace(path, most_rows=rows, **options)
+        except TraceError:
+            break
+        if not trace.stopped or not _stands_alone(trace):
+            break
+        if limit is not None and len(trace) >= limit:
+            return trace
+        rows *= 2  # some had failed
+    return read_trace(path, spread_ties=spread_ties, **options)
+
+
+def _stands_alone(trace: Trace) -> bool:
+    in_order = not any("out of order" in note for note in trace.notes)
+    return in_order and not any(request.parent_id for request in trace)

@@ -1,14 +1,83 @@
 """The rows of a trace file, and the bad ones among them."""
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from io import TextIOBase
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.json_array import numbered_rows
-from servetwin.workloads.reading_limits import ReadingLimits
+
+CHUNK_CHARACTERS = 1 << 20
+LONGEST_ELEMENT = 1 << 25
+"""Characters of an element; what is longer, or no JSON, ends the array."""
+_BETWEEN = " \t\r\n,"
+_DECODER = json.JSONDecoder()
+
+NumberedRow = tuple[int, str]
+"""A row and the line on which it begins, counted from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingLimits:
+    """How many rows a file may have, and how long reading them may take."""
+
+    rows: int
+    seconds: float
+
+    def checked(self, path: Path, numbered: Iterable[NumberedRow]) -> Iterator[NumberedRow]:
+        """Yield the rows; raise ``TraceError`` with the limit as soon as they exceed it."""
+        until_s = time.monotonic() + self.seconds
+        for count, row in enumerate(numbered, 1):
+            if count > self.rows:
+                raise TraceError(f"{path}: more than {self.rows:,} rows; take a part of it")
+            if time.monotonic() > until_s:
+                raise TraceError(
+                    f"{path}: {count - 1:,} rows took more than {self.seconds:g} s; "
+                    "take a part of it"
+                )
+            yield row
+
+
+def numbered_rows(lines: Iterable[str]) -> tuple[bool, Iterator[NumberedRow]]:
+    """Return whether a file is a JSON array, and its elements or else its lines."""
+    if not isinstance(lines, TextIOBase):
+        return False, enumerate(lines, 1)
+    blank = 0
+    while (start := lines.read(1)) and start.isspace():
+        blank += start == "\n"
+    if start == "[":
+        return True, _elements(lines, blank + 1)
+    rest = chain([start + next(iter(lines), "")] if start else [], lines)
+    return False, enumerate(rest, blank + 1)
+
+
+def _elements(lines: TextIOBase, line: int) -> Iterator[NumberedRow]:
+    """Yield the elements after the opening bracket; what is no JSON is the last of them."""
+    text, at, size = "", 0, CHUNK_CHARACTERS
+    while True:
+        begin = at
+        while at < len(text) and text[at] in _BETWEEN:
+            at += 1
+        line += text.count("\n", begin, at)
+        try:
+            end = _DECODER.raw_decode(text, at)[1] if at < len(text) else at
+        except (ValueError, RecursionError):
+            end = at
+        if end > at and end < len(text):  # a number may go on behind the text that is here
+            yield line, text[at:end]
+            line += text.count("\n", at, end)
+            at, size = end, CHUNK_CHARACTERS
+        elif len(text) - at < LONGEST_ELEMENT and (more := lines.read(size)):
+            text, at, size = text[at:] + more, 0, 2 * size
+        else:
+            break
+    if (rest := text[at:].strip()) != "]":
+        yield line, rest or "[ without ]"
+
 
 _SHOWN_CHARACTERS = 60
 
@@ -58,7 +127,7 @@ class Rows:
 
     Lines are counted from 1 in the decompressed file. The elements of a JSON array are rows too
     (``is_array``). ``header_columns`` are the columns that hold HTTP headers, by the names of these
-    (``workloads.header_columns``); the readers of prompts, of tables and of our own traces know
+    (``workloads.fields``); the readers of prompts, of tables and of our own traces know
     them. ``columns`` are what the columns of a table hold (``workloads.tables``).
     """
 

@@ -39,7 +39,7 @@ class GeneratorCommand(Command):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments over the options of the named workload, if there is one."""
         if name := _value_of("--named", args):
-            from servetwin.workloads.scenarios.named import find_named
+            from servetwin.workloads.generators.named import find_named
 
             settings = find_named(name).options
             ctx.default_map = {
@@ -95,7 +95,7 @@ def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -
 def named(as_json: Json = False) -> None:
     """List the named workloads of ``generate --named``: what they are, sources, options."""
     from servetwin.app.reports.workload import named_lines
-    from servetwin.workloads.scenarios.named import NAMED
+    from servetwin.workloads.generators.named import NAMED
 
     if as_json:
         typer.echo(json.dumps({name: asdict(workload) for name, workload in NAMED.items()}))
@@ -144,7 +144,7 @@ def generate(
         wanted = tuple(replace(request, samples=samples) for request in trace)
         trace = replace(trace, requests=wanted)
     if named is not None:
-        from servetwin.workloads.scenarios.named import find_named
+        from servetwin.workloads.generators.named import find_named
 
         trace = replace(trace, notes=(*trace.notes, f"{named}: {find_named(named).source}"))
     _write(trace, out)
@@ -188,7 +188,7 @@ def _value_of(option: str, args: Sequence[str]) -> str:
 
 def _write(trace: "Trace", out: Path) -> None:
     from servetwin.app.reports.tables import note_lines
-    from servetwin.workloads.native import write_trace
+    from servetwin.workloads.readers.native import write_trace
 
     write_trace(trace, out)
     summary = f"{out}: {len(trace):,} requests, {trace.span_s:,.1f} s, {trace.rate_per_s:.3f} /s"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from servetwin.app.reports.table import table_lines
 
 if TYPE_CHECKING:
-    from servetwin.workloads.scenarios.named import NamedWorkload
+    from servetwin.workloads.generators.named import NamedWorkload
     from servetwin.workloads.validation import Check
 
 

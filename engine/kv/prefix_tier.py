@@ -4,7 +4,7 @@ from torch import Tensor
 
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.policies.batch import Batch
-from servetwin.policies.kv.host_moves import HostMoves, KeptPart, Part
+from servetwin.policies.kv.host_tier import HostMoves, KeptPart, Part
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import EngineError
 

@@ -11,7 +11,7 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.rows import BadRows, Rows
 from servetwin.workloads.tables.reading import TableReading, read_table
 from servetwin.workloads.tables.requests import requests_of
-from servetwin.workloads.tables.table_row import TableRow
+from servetwin.workloads.tables.table import TableRow
 
 _NO_STAMPS = "no stamps of single tokens"
 _WANTED = "ttft_s, e2e_s (or _ms), first_token or last_token"

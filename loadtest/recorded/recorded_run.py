@@ -17,7 +17,7 @@ from servetwin.loadtest.report.records import requests_frame
 from servetwin.loadtest.report.rows import Row
 from servetwin.sim.records.run import Files, Run, RunError, load_run, machine_facts, save_files
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.native import trace_text
+from servetwin.workloads.readers.native import trace_text
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted

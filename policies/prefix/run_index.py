@@ -7,10 +7,36 @@ get numbers when a table needs them.
 
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappush
+from typing import Protocol
 
-from servetwin.policies.prefix.eviction_rank import EvictionRank
-from servetwin.policies.prefix.prefix_run import PrefixRun
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.prefix.prefix_run import HeldRun, PrefixRun
 from servetwin.policies.sequence import Sequence
+
+
+class EvictionRank:
+    """Ranks idle blocks by an ``EvictionOrder``, and counts the moments."""
+
+    def __init__(self, order: str) -> None:
+        self._rank = EVICTION_ORDERS.build(order).rank
+        self._now = 0
+
+    def tick(self, moments: int = 1) -> int:
+        """Return the next moment; so many pass."""
+        first = self._now + 1
+        self._now += moments
+        return first
+
+    def of(self, uses: int, born: int, moments: int = 1) -> tuple[float, int]:
+        """Return the rank of what becomes idle now, while so many moments pass."""
+        now = self.tick(moments)
+        return self.at(uses, born, now)
+
+    def at(self, uses: int, born: int, now: int) -> tuple[float, int]:
+        """Return the rank of what became idle at a moment; the smallest is evicted first."""
+        return self._rank(uses, born, now), now
+
 
 _IDLE_HEAP_SLACK = 64
 
@@ -170,3 +196,57 @@ class RunIndex:
         if len(self._idle) > 2 * self._idle_runs + _IDLE_HEAP_SLACK:
             self._idle = [(rank, idle) for rank, idle in self._idle if idle.rank == rank]
             heapify(self._idle)
+
+
+class PrefixIndex(Protocol):
+    """Knows which blocks hold which prefix, which sequences hold them, and which go first.
+
+    The index has seen the leading ``keyed_blocks`` of a sequence's block table. A sequence holds
+    runs of them through the index. Blocks that no sequence holds are *idle*: they
+    can be found until their room is needed. The index counts blocks. They get numbers when a table
+    needs them.
+    """
+
+    idle_blocks: int
+    held_blocks: int
+
+    def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
+        """Return (blocks found, idle ones among them) of the prompt's first ``limit`` blocks."""
+
+    def hold(self, seq: Sequence, limit: int) -> None:
+        """Hold what ``find`` finds."""
+
+    def held(self, seq: Sequence) -> int:
+        """Return how many leading blocks ``share`` would share."""
+
+    def share(self, seq: Sequence, child: Sequence) -> None:
+        """Let ``child`` hold what ``seq`` holds through the index."""
+
+    def insert(self, seq: Sequence, blocks: int) -> None:
+        """Note that the prompt fills the first ``blocks`` of the sequence, now or before."""
+
+    def release(self, seq: Sequence) -> tuple[int, list[int]]:
+        """Let go; return how many blocks the sequence held, and the numbers of its others."""
+
+    def evict(self, blocks: int) -> list[int]:
+        """Forget so many idle blocks; return the numbers of the blocks that have one."""
+
+    def runs(self, seq: Sequence) -> Iterator[HeldRun]:
+        """Yield the runs that the sequence holds, the last first."""
+
+    def number(self, seq: Sequence, take: Callable[[int], list[int]]) -> None:
+        """Lengthen the block table by what the sequence holds; ``take`` gives new numbers."""
+
+
+def build_index(config: PolicyConfig) -> PrefixIndex | None:
+    """Return the index that ``config`` names; None without a prefix cache."""
+    from servetwin.policies.prefix.block_hashes import BlockHashes
+    from servetwin.policies.prefix.block_runs import BlockRuns
+    from servetwin.policies.prefix.prefix_tree import PrefixTree
+
+    if not config.prefix_cache:
+        return None
+    if config.prefix_index == "blocks":
+        return BlockRuns(config.eviction, config.block_tokens)
+    index = BlockHashes if config.prefix_index == "hash" else PrefixTree
+    return index(config.eviction)

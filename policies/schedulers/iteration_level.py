@@ -3,14 +3,78 @@
 Decodes come first, then prompts, as far as slots, the token budget and memory allow.
 """
 
+from collections.abc import Iterable
+
 from servetwin.policies.batch import Batch
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import ChunkMemory, KVMemory
-from servetwin.policies.schedulers.macro_steps import MacroSteps
-from servetwin.policies.schedulers.peak import peak_tokens
-from servetwin.policies.schedulers.preemption import choose_victim
+from servetwin.policies.schedulers.preemption import PreemptiveScheduler, choose_victim
+from servetwin.policies.schedulers.queueing import has_stable_head
 from servetwin.policies.sequence import SampleGroup, Sequence
 from servetwin.workloads.native_class import mypyc_attr
+
+
+def peak_tokens(seqs: Iterable[Sequence]) -> int:
+    """Return the positions that sequences hold at their peak, as far as their lengths are declared.
+
+    One that does not decode yet counts as if its prompt were computed and its next token out.
+    """
+    lengths = []
+    for seq in seqs:
+        generated = seq.generated_tokens + (seq.lockstep is None)
+        lengths.append((seq.max_tokens - generated - 1, seq.prompt_tokens + generated))
+    lengths.sort(reverse=True)
+    held = peak = 0
+    for place, (left, tokens) in enumerate(lengths, 1):
+        held += tokens
+        peak = max(peak, held + place * max(0, left))
+    return peak
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MacroSteps(PreemptiveScheduler):
+    """Foresees the next steps of an iteration-level scheduler.
+
+    ``_head_changed`` says that enforcing the queue's limit may have changed which sequence is next.
+    """
+
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        super().__init__(memory, config)
+        self._head_may_change = not has_stable_head(self._waiting) or config.admission == "peak"
+        """Whether the next in line may be another, or find room, after any step."""
+        self._head_changed = False
+        self._decodes_only = Batch((), self._decodes)
+        self._decode_repeats = 0
+        """How often ``_decodes_only`` repeats."""
+
+    def repeatable_steps(self, batch: Batch) -> int:
+        """Return the steps until a decode ends or a block is missing; 1 with a prompt."""
+        if batch is self._decodes_only:
+            return self._decode_repeats
+        if batch.chunks or batch.preempted or batch.swapped_tokens:
+            return 1
+        if (
+            self._waiting.size
+            and (self._head_may_change or self._head_changed)
+            and self._has_slot()
+        ):
+            return 1  # another sequence may be next: the cache changed, or some were given up
+        return self._steps_of_decodes()
+
+    def _steps_of_decodes(self) -> int:
+        """Return the steps until a decode ends or a block is missing."""
+        decodes = self._decodes
+        limit = decodes.steps_to_end()
+        if limit == 1 or not self._grows:
+            return limit
+        granted = decodes.granted_step - decodes.steps
+        return granted + self.memory.repeatable_steps(decodes, limit - granted)
+
+    def changes_batch(self, seq: Sequence) -> bool:
+        """Return whether ``seq``, just added, is next and has a slot, or is one too many."""
+        if self._limited is not None and self.over_limit():
+            return True
+        return self._has_slot() and self._waiting.head() is seq
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -223,3 +287,11 @@ def finished_requests(finished: list[Sequence]) -> list[Sequence]:
         if not seq.group.left:
             ended.append(seq.group.first)
     return ended
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ChunkedPrefill(IterationBatching):
+    """Every step has at most ``token_budget`` rows: all decodes, then pieces of prompts.
+
+    No prompt, however long, stalls the decodes for longer than one step of the budget.
+    """

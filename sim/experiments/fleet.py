@@ -23,7 +23,7 @@ from servetwin.sim.step_times.server_model import ServerModel
 from servetwin.sim.step_times.tables import TableProfile
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.pauses import PauseDistribution
-from servetwin.workloads.generators.users import sent_by_users
+from servetwin.workloads.generators.resampled import sent_by_users
 from servetwin.workloads.trace import Trace
 
 Simulate = Callable[[Trace, Scenario], Run]
@@ -109,7 +109,7 @@ class Replicas:
 class Users:
     """How many users at a time, who send the conversations of ``trace`` to ``scenario``.
 
-    ``think`` is drawn by ``seed`` (``workloads.generators.users``).
+    ``think`` is drawn by ``seed`` (``workloads.generators.resampled``).
     """
 
     trace: Trace

@@ -14,9 +14,8 @@ from typing import cast
 import numpy as np
 
 from servetwin.policies.batch import Batch, BatchShape
-from servetwin.policies.protocols import KVMemory, Scheduler
+from servetwin.policies.protocols import KVMemory, Scheduler, SchedulerProxy
 from servetwin.policies.registry import MEMORIES, SCHEDULERS, build_scheduler
-from servetwin.policies.scheduler_proxy import SchedulerProxy
 from servetwin.policies.sequence import Sequence as ServerSequence
 from servetwin.policies.step_record import StepRecord, lasted_s
 from servetwin.sim.core.recorder import Recorder

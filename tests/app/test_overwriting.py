@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from tests.support import recorded_files
 from tests.support.command import commands, refused, servetwin
 from tests.support.mock_endpoint import evenly, mocked, plan, truths

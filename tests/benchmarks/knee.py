@@ -32,7 +32,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.capacity import SLOTarget, find_capacity, saturation_rate_per_s
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.profile import Profile, load_profile
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.trace import Trace
 from tests.benchmarks.black_box import say
 from tests.benchmarks.power import engine

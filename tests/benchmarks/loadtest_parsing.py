@@ -23,7 +23,7 @@ from servetwin.loadtest.http.exchange import Exchange
 from servetwin.loadtest.http.recorded_reads import RecordedReads
 from servetwin.loadtest.stream.stream_reader import read_stream
 from servetwin.sim.records.run import load_run, machine_facts
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from tests.benchmarks.loadtest import Case, cases, pin, server
 
 ROUNDS = 5

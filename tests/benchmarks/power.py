@@ -37,7 +37,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.predict import predict
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.step_times.profile import Profile
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import limit
 from tests.benchmarks.black_box import say, served
 

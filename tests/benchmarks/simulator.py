@@ -33,7 +33,7 @@ from servetwin.sim.step_times.roofline.server import RooflineServer
 from servetwin.workloads.generators.arrivals import PoissonArrivals
 from servetwin.workloads.generators.generate import WorkloadSpec, generate
 from servetwin.workloads.generators.lengths import IndependentLengths, LognormalTokens
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate

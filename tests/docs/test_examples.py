@@ -21,8 +21,8 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipP
 from typer.main import get_command
 
 from servetwin.app.cli import app
-from servetwin.workloads.native import write_trace
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.readers.native import write_trace
+from servetwin.workloads.reading import sample_trace
 from tests.support.effort import FULL
 from tests.support.page_shell import PageShell, command_lines
 from tests.support.paths import ROOT

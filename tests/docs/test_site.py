@@ -27,7 +27,7 @@ from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads.generators.processes import ARRIVALS
 from servetwin.workloads.readers.registry import READERS
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from tests.support.built_site import build
 from tests.support.paths import ROOT
 

@@ -29,7 +29,7 @@ from servetwin.loadtest.sweep.run_sweep import parse_budget
 from servetwin.sim.step_times.tables.server_overheads import parse_overheads
 from servetwin.sim.techniques.quality import parse_own_qualities
 from servetwin.sim.techniques.registry import find_technique, parse_efficiency
-from servetwin.workloads.header_columns import parse_header_columns
+from servetwin.workloads.fields import parse_header_columns
 from servetwin.workloads.tables.mapping import parse_mapping
 from tests.fuzz.campaign import command_line
 from tests.fuzz.readings import Kind, check_of, draw_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recorded_run import as_recorded_run
 from servetwin.workloads.generators.servegen import generate_servegen, read_clients
-from servetwin.workloads.native import trace_text
+from servetwin.workloads.readers.native import trace_text
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.tables.mapping import parse_mapping
 from tests.fuzz import trace_samples as samples

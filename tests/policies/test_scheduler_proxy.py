@@ -1,9 +1,8 @@
 """A scheduler around another one."""
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.protocols import Scheduler
+from servetwin.policies.protocols import Scheduler, SchedulerProxy
 from servetwin.policies.registry import build_scheduler
-from servetwin.policies.scheduler_proxy import SchedulerProxy
 from tests.support.scheduler_steps import sequence
 
 

@@ -18,8 +18,8 @@ from servetwin.sim.experiments.decision_check import DecisionCheck
 from servetwin.sim.experiments.predict import predict_once
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile, load_profile
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.sample import sample_trace
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import limit
 from tests.support.report_runs import pretended

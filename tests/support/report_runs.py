@@ -7,7 +7,7 @@ import pytest
 
 from servetwin.app.verdict.resimulate import as_sent
 from servetwin.sim.records.run import Run
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import limit
 from tests.support.command import servetwin
 from tests.support.figure_frames import load_test

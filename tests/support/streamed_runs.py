@@ -23,7 +23,7 @@ from servetwin.sim.long_runs.partitioned_run import (
 )
 from servetwin.sim.long_runs.streamed_run import run_streamed, run_tables
 from servetwin.sim.step_times.profile import load_profile
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.streams.streamed_trace import StreamedTrace
 from servetwin.workloads.streams.trace_file import TraceFile

@@ -15,7 +15,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.decision_check import DecisionCheck
 from servetwin.sim.experiments.predict import Interval, interval, predict
 from servetwin.sim.step_times.profile import Profile, StepTimeFit
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import at_rate, limit
 from tests.support.figure_frames import load_test
 

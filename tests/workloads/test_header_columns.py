@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.header_columns import parse_header_columns
-from servetwin.workloads.native import trace_text
+from servetwin.workloads.fields import parse_header_columns
+from servetwin.workloads.readers.native import trace_text
 from servetwin.workloads.reading import read_trace
 from tests.support.prompt_files import lines, written
 from tests.support.trace_rows import AZURE

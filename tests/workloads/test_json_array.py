@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.workloads import json_array
-from servetwin.workloads.json_array import numbered_rows
+from servetwin.workloads import rows as json_array
+from servetwin.workloads.rows import numbered_rows
 
 VALUES = st.recursive(
     st.integers() | st.text() | st.booleans() | st.none(),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace

@@ -8,7 +8,7 @@ import pytest
 
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.reading import read_trace
-from servetwin.workloads.reading_limits import ReadingLimits
+from servetwin.workloads.rows import ReadingLimits
 
 CSV = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "2023-11-16 18:15:46.68,4,1\n" * 10
 ARRAY = json.dumps([{"prompt": "a"}] * 11)

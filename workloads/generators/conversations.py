@@ -8,8 +8,7 @@ from math import log
 import numpy as np
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.generators.arrivals import ArrivalProcess
-from servetwin.workloads.generators.description import describe
+from servetwin.workloads.generators.arrivals import ArrivalProcess, describe
 from servetwin.workloads.generators.generate import (
     FOLLOWERS_NOTE,
     SOURCE,

@@ -3,16 +3,21 @@
 A closed-loop user sends its next request some time after the answer to its last.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.generators.arrivals import ArrivalProcess, FloatArray
-from servetwin.workloads.generators.description import describe
-from servetwin.workloads.generators.lengths import IntArray, LengthDistribution
+from servetwin.workloads.generators.arrivals import (
+    ArrivalProcess,
+    FloatArray,
+    PoissonArrivals,
+    describe,
+)
+from servetwin.workloads.generators.lengths import IntArray, LengthDistribution, TokenLaw
 from servetwin.workloads.generators.pauses import PauseDistribution
 from servetwin.workloads.generators.prefixes import PrefixStructure
+from servetwin.workloads.readers.prompt_records import NO_TIMES
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
@@ -155,3 +160,24 @@ def prefix_ids(
 def arrival_times_s(process: ArrivalProcess, count: int, rng: np.random.Generator) -> FloatArray:
     """Return ``count`` arrivals in seconds, to the microsecond, the first at 0."""
     return np.concatenate([[0.0], np.cumsum(process.gaps_s(count - 1, rng))]).round(6)
+
+
+def with_arrivals(trace: Trace, rate_per_s: float, seed: int) -> Trace:
+    """Return a trace without times as a Poisson process of this rate; the order stays."""
+    (rng,) = random_streams(seed, 1)
+    times_s = arrival_times_s(PoissonArrivals(rate_per_s), len(trace), rng).tolist()
+    requests = [replace(r, arrival_s=at_s) for r, at_s in zip(trace, times_s, strict=True)]
+    notes = tuple(note for note in trace.notes if note != NO_TIMES)
+    note = f"no arrival times in the file: a Poisson process of {rate_per_s:g}/s (seed {seed})"
+    return replace(trace, notes=notes, timed=True).replaced(requests, note)
+
+
+def with_output_lengths(trace: Trace, outputs: TokenLaw, shown: str, seed: int) -> Trace:
+    """Return the trace with other output lengths, drawn from ``outputs``; answers count no more."""
+    _, rng = random_streams(seed, 2)
+    lengths = outputs.sample(len(trace), rng).tolist()
+    requests = [
+        replace(request, output_tokens=tokens, answer=None)
+        for request, tokens in zip(trace, lengths, strict=True)
+    ]
+    return trace.replaced(requests, f"outputs {shown}, seed {seed}")

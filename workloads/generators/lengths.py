@@ -8,8 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.generators.arrivals import check_not_negative, check_positive
-from servetwin.workloads.generators.description import capped, several
+from servetwin.workloads.generators.arrivals import (
+    capped,
+    check_not_negative,
+    check_positive,
+    several,
+)
 from servetwin.workloads.trace import Trace
 
 IntArray = NDArray[np.int64]

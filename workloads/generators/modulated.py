@@ -12,8 +12,8 @@ from servetwin.workloads.generators.arrivals import (
     FloatArray,
     PoissonArrivals,
     check_positive,
+    describe,
 )
-from servetwin.workloads.generators.description import describe
 
 DAY_S = 86_400.0
 

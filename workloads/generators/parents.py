@@ -1,5 +1,6 @@
 """Requests that extend an earlier one: their links must lead to a root."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -88,3 +89,44 @@ def _past(request: Request, failed: Mapping[str, Request]) -> Request:
 
 def _sum(left_s: float | None, right_s: float | None) -> float | None:
     return None if left_s is None or right_s is None else left_s + right_s
+
+
+ROOT = -1
+"""Comes before the first block of a prompt."""
+
+_PRIVATE = -1
+"""No native id, so no prompt ever asks for the same block."""
+
+
+class Chaining:
+    """Names blocks by their predecessor and their own native id, in order of first appearance.
+
+    Native ids that name the content of a block alone recur under different prefixes; chained ids
+    do not, so equal ids mean equal prefixes. Ids that are chained already are only renamed.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[int, int], int] = {}
+        self._last: tuple[int, Sequence[int], tuple[int, ...]] = (ROOT, (), ())
+
+    def chained(self, native_ids: Sequence[int], after: int = ROOT) -> tuple[int, ...]:
+        """Return the chained ids of blocks that follow the block ``after``."""
+        last_after, last_native, last_chained = self._last
+        known = _shared_length(native_ids, last_native) if after == last_after else 0
+        chained = list(last_chained[:known])  # most prompts extend the one before
+        block = chained[-1] if chained else after
+        for native_id in native_ids[known:]:
+            block = self._ids.setdefault((block, native_id), len(self._ids))
+            chained.append(block)
+        self._last = after, native_ids, tuple(chained)
+        return self._last[2]
+
+    def private(self, blocks: int, after: int = ROOT) -> tuple[int, ...]:
+        """Return ids for ``blocks`` blocks that no other prompt shares."""
+        return self.chained([_PRIVATE - len(self._ids)] * blocks, after)
+
+
+def _shared_length(left: Sequence[int], right: Sequence[int]) -> int:
+    """Count the equal leading items by comparing slices, which is faster than item by item."""
+    lengths = range(1, min(len(left), len(right)) + 1)
+    return bisect_left(lengths, True, key=lambda length: left[:length] != right[:length])

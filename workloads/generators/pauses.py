@@ -7,8 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.generators.arrivals import FloatArray, check_positive
-from servetwin.workloads.generators.description import describe
+from servetwin.workloads.generators.arrivals import FloatArray, check_positive, describe
 
 
 class PauseDistribution(Protocol):

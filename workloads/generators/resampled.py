@@ -11,13 +11,70 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from math import ceil, log10, sqrt
 
 import numpy as np
+import numpy.typing as npt
 
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.generate import require_possible
 from servetwin.workloads.generators.parents import rooted
+from servetwin.workloads.generators.pauses import PauseDistribution
 from servetwin.workloads.request import Request
-from servetwin.workloads.statistics.block_length import block_length
+from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
+
+_SIGNIFICANT = 2.0
+"""Times the error of a correlation that is none: their c."""
+_LEAST_RUN = 5
+"""So many correlations in a row must be none, at least."""
+
+
+def block_length(series: npt.ArrayLike) -> int:
+    """Return the length of blocks for a series, at least 1."""
+    values = np.asarray(series, dtype=float)
+    count = len(values)
+    off = values - values.mean() if count else values
+    if count < 2 * _LEAST_RUN or not off.any():
+        return 1
+    reach = _reach(off)
+    if reach == 0:
+        return 1
+    slope, level = 0.0, _covariance(off, 0)
+    for lag in range(1, min(2 * reach, count - 1) + 1):
+        weighted = 2 * min(1.0, 2 - lag / reach) * _covariance(off, lag)
+        slope += weighted * lag
+        level += weighted
+    if level <= 0:
+        return 1
+    length = ceil(float((1.5 * (slope / level) ** 2 * count) ** (1 / 3)))
+    longest = ceil(min(3 * sqrt(count), count / 3))
+    return max(1, min(length, longest))
+
+
+def _reach(off: npt.NDArray[np.float64]) -> int:
+    """Return the last lag before a long run of correlations that are none."""
+    count = len(off)
+    run = max(_LEAST_RUN, ceil(sqrt(log10(count))))
+    bound = _SIGNIFICANT * sqrt(log10(count) / count)
+    last = 0
+    for lag, correlation in _correlations(off, ceil(sqrt(count)) + run):
+        if abs(correlation) > bound:
+            last = lag
+        elif lag - last >= run:
+            break
+    return last
+
+
+def _correlations(off: npt.NDArray[np.float64], most: int) -> Iterator[tuple[int, float]]:
+    variance = _covariance(off, 0)
+    for lag in range(1, min(most, len(off) - 1) + 1):
+        yield lag, _covariance(off, lag) / variance
+
+
+def _covariance(off: npt.NDArray[np.float64], lag: int) -> float:
+    return float(off[: len(off) - lag] @ off[lag:]) / len(off)
+
 
 Conversation = list[Request]
 """A request and the later ones of its conversation, in the order of the trace."""
@@ -132,3 +189,90 @@ class _OwnIds:
     def of(self, ids: tuple[int, ...], copy: int) -> tuple[int, ...]:
         """Return the ids in a copy."""
         return tuple(self._new_ids[one, copy] if self._own[one] >= 0 else one for one in ids)
+
+
+ROUNDS = 20
+"""Conversations of each user, at least: a shorter trace is sent again."""
+_THINK_STREAM = 2
+"""Apart from the streams that the workload generators take from the same seed."""
+
+
+def sent_by_users(
+    trace: Trace, users: int, *, think: PauseDistribution | None = None, seed: int = 0
+) -> Trace:
+    """Give conversation i of the trace to user i mod ``users``, in the order of the trace.
+
+    A user thinks, sends a conversation, and thinks again after its last answer; turns of a
+    conversation keep their own pauses, where they have any. The first time user u of n thinks for
+    u / n of its time, so that equal users do not begin as one. Conversation i has the same think
+    time whatever the number of users. Arrivals are the earliest possible ones, as of a server that
+    answers at once. Raises ``TraceError`` for a trace without requests, or without end.
+    """
+    if users < 1:
+        raise TraceError(f"a closed loop wants at least 1 user, not {users}")
+    copies = Copies(trace)
+    if not len(copies):
+        raise TraceError(f"{trace.source}: no request that a user could send")
+    each = max(ROUNDS, len(copies) // users)
+    require_possible(each * users * len(trace) // len(copies))
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_THINK_STREAM,)))
+    pauses = _Pauses(think, rng)
+    requests: list[Request] = []
+    ends: list[Request | None] = [None] * users
+    for number in range(each * users):
+        conversation = copies.of(number % len(copies), number // len(copies))
+        user = number % users
+        begun = (user + 1) / users
+        sent = list(_sent(conversation, ends[user], pauses, f"user-{user + 1}", begun))
+        ends[user] = sent[-1]
+        requests += sent
+    requests.sort(key=lambda request: request.arrival_s)
+    thinking = f"{think}, seed {seed}" if think else "no think time"
+    note = f"sent by {counted(users, 'user')}, each waits for every answer ({thinking})"
+    return replace(trace, timed=True).replaced(requests, note)
+
+
+class _Pauses:
+    """Draws one think time after the other, in blocks."""
+
+    _BLOCK = 1024
+
+    def __init__(self, think: PauseDistribution | None, rng: np.random.Generator) -> None:
+        self._think, self._rng = think, rng
+        self._drawn: list[float] = []
+
+    def next_s(self) -> float:
+        """Return the next one; 0 without thinking."""
+        if self._think is None:
+            return 0.0
+        if not self._drawn:
+            self._drawn = self._think.sample(self._BLOCK, self._rng).round(6).tolist()[::-1]
+        return self._drawn.pop()
+
+
+def _sent(
+    conversation: Sequence[Request],
+    before: Request | None,
+    pauses: _Pauses,
+    user: str,
+    begun: float,
+) -> Iterator[Request]:
+    """Yield a conversation that a user begins after the request ``before``.
+
+    Without one it begins after the share ``begun`` of its think time.
+    """
+    sent: dict[str, Request] = {}
+    for request in conversation:
+        think_s = pauses.next_s()  # One for each request, whether it is needed or not.
+        parent = before if request.parent_id is None else sent[request.parent_id]
+        own_s = request.delay_s if request.parent_id is not None else None
+        delay_s = think_s if own_s is None else own_s
+        moved = replace(
+            request,
+            arrival_s=round(parent.arrival_s + delay_s if parent else begun * delay_s, 6),
+            parent_id=parent.request_id if parent else None,
+            delay_s=delay_s if parent else None,
+            tenant=user,
+        )
+        sent[request.request_id] = moved
+        yield moved

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from servetwin.workloads import fields as check
-from servetwin.workloads.generators.chaining import Chaining
-from servetwin.workloads.generators.parents import rooted, without_broken_links
+from servetwin.workloads.generators.parents import Chaining, rooted, without_broken_links
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows
 from servetwin.workloads.trace import Trace

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from servetwin.workloads import fields as check
-from servetwin.workloads.generators.chaining import ROOT, Chaining
+from servetwin.workloads.generators.parents import ROOT, Chaining
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows, counted
 from servetwin.workloads.trace import Trace

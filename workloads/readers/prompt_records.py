@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from servetwin.workloads import fields as check
-from servetwin.workloads.header_columns import request_headers, without_headers
+from servetwin.workloads.fields import request_headers, without_headers
 from servetwin.workloads.prompt_fields import PromptContent, estimated_tokens, texts_of
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows, counted

@@ -16,8 +16,8 @@ from servetwin.workloads.readers.prompt_records import (
 )
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows, utf8
+from servetwin.workloads.tables.mapping import ARRIVAL
 from servetwin.workloads.tables.names import meanings
-from servetwin.workloads.tables.quantities import ARRIVAL
 from servetwin.workloads.tables.table import csv_cells
 from servetwin.workloads.trace import Trace
 

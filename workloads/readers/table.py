@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from servetwin.workloads.header_columns import request_headers
+from servetwin.workloads.fields import request_headers
 from servetwin.workloads.readers.prompt_records import ESTIMATED
 from servetwin.workloads.rows import Rows
 from servetwin.workloads.tables.mapping import missing_of

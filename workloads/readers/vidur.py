@@ -4,8 +4,8 @@ from servetwin.workloads.fields import cell_integer, cell_seconds
 from servetwin.workloads.readers.columns import Columns, has_columns, split_cells, total_notes
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import Rows
+from servetwin.workloads.tables.mapping import ARRIVAL
 from servetwin.workloads.tables.names import meanings
-from servetwin.workloads.tables.quantities import ARRIVAL
 from servetwin.workloads.trace import Trace
 
 PROMPT, OUTPUT = COLUMNS = ("num_prefill_tokens", "num_decode_tokens")

@@ -14,7 +14,7 @@ import numpy as np
 from servetwin.workloads import fields as check
 from servetwin.workloads.files import files_in, open_text
 from servetwin.workloads.generators.arrivals import check_positive
-from servetwin.workloads.generators.chaining import Chaining
+from servetwin.workloads.generators.parents import Chaining
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import BadRows, RowError, Rows, counted
 from servetwin.workloads.trace import Trace

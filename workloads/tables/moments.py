@@ -5,11 +5,108 @@ zone beside one without, cannot be on one clock, and are errors.
 """
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
+from functools import cached_property, lru_cache
+from itertools import pairwise
 
+from servetwin.workloads.fields import MAX_COUNT, MAX_SECONDS
 from servetwin.workloads.rows import RowError
-from servetwin.workloads.tables.cells import is_missing, plain_number
-from servetwin.workloads.tables.quantities import DATE_ORDERS, UNITS_S
+from servetwin.workloads.tables.mapping import DATE_ORDERS, UNITS_S
+
+_MISSING = frozenset(("", "nan", "null", "none", "na", "n/a", "nil", "-", "\\n", "<na>", "nat"))
+_NUMBER = re.compile(r"(?a)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+_DECIMAL_COMMA = re.compile(r"(?a)[+-]?\d+,\d+")
+_GROUPED = re.compile(r"(?a)[+-]?\d{1,3}(?:[.,]\d{3})+")
+_WHOLE = re.compile(r"(?a)([+-]?\d{1,18})(?:[.,](?:0{1,2}|0{4,}))?")
+_WORKED = frozenset((
+    "ok", "success", "successful", "succeeded", "complete", "completed", "done", "finished",
+    "true", "yes", "stop", "length", "stopped", "eos", "end_turn", "max_tokens", "tool_calls",
+    "tool_use", "function_call", "stop_sequence", "content_filter",
+))  # fmt: skip
+_FAILED = frozenset((
+    "failed", "failure", "fail", "error", "err", "errored", "exception", "timeout", "timed_out",
+    "timedout", "cancelled", "canceled", "aborted", "abort", "rejected", "dropped",
+    "disconnected", "ratelimited", "rate_limited", "overloaded", "false", "no", "incomplete",
+))  # fmt: skip
+_NO_ERROR = frozenset(("0", "false", "no", "ok", "[]", "{}"))
+_CODE = re.compile(r"(?a)[1-5]\d\d(?:\.0)?")
+
+
+def is_missing(cell: str) -> bool:
+    """Return whether a cell is empty, or says that there is no value."""
+    return not cell or cell.lower() in _MISSING
+
+
+def has_decimal_comma(cell: str) -> bool:
+    """Return whether a cell is a number with one comma, as in 0,31."""
+    return _DECIMAL_COMMA.fullmatch(cell) is not None
+
+
+def plain_number(name: str, cell: str, comma: bool) -> str:
+    """Return a number with a decimal point; ``comma`` says that the table has decimal commas.
+
+    Raises ``RowError`` also for a cell that could be two numbers.
+    """
+    if "," in cell:
+        if not comma or "." in cell or not _DECIMAL_COMMA.fullmatch(cell):
+            reason = "a comma within a number: write it without thousands separators"
+            raise RowError(name, reason if _is_number_like(cell) else "not a number", cell)
+        return cell.replace(",", ".")
+    if comma and "." in cell:
+        raise RowError(name, "a point where other rows have decimal commas", cell)
+    if not _NUMBER.fullmatch(cell):
+        raise RowError(name, "not a number", cell)
+    return cell
+
+
+def cell_count(name: str, cell: str, minimum: int) -> int:
+    """Return a count; 412.0 is one, and 1.000, which may be 1 or 1000, is none."""
+    match = _WHOLE.fullmatch(cell)
+    if not match:
+        if is_missing(cell):
+            raise RowError(name, "missing", cell)
+        if _GROUPED.fullmatch(cell):
+            raise RowError(name, "a thousands separator? write the count in digits alone", cell)
+        raise RowError(name, "not an integer", cell)
+    value = int(match[1])
+    if value < minimum:
+        raise RowError(name, "negative" if value < 0 else f"must be at least {minimum}", value)
+    if value > MAX_COUNT:
+        raise RowError(name, f"beyond {MAX_COUNT}", value)
+    return value
+
+
+def cell_duration_s(name: str, cell: str, unit_s: float, comma: bool) -> float | None:
+    """Return a duration in seconds; None where it is missing. Raises ``RowError``."""
+    if is_missing(cell):
+        return None
+    value = float(plain_number(name, cell, comma)) * unit_s
+    if value < 0:
+        raise RowError(name, "a negative duration", cell)
+    if not value <= MAX_SECONDS:
+        raise RowError(name, f"beyond {MAX_SECONDS:.10g} s", cell)
+    return value
+
+
+@lru_cache(maxsize=1024)
+def status_of(cell: str) -> bool | None:
+    """Return whether a request was answered, by its HTTP code or a word; None where unclear."""
+    if _CODE.fullmatch(cell):
+        return cell[0] == "2"
+    word = cell.lower().replace("-", "_").replace(" ", "_")
+    return True if word in _WORKED else False if word in _FAILED else None
+
+
+def error_of(cell: str) -> str | None:
+    """Return the error that a cell names; None where it says that there was none."""
+    return None if is_missing(cell) or cell.lower() in _NO_ERROR else cell
+
+
+def _is_number_like(cell: str) -> bool:
+    return not set(cell) - set("+-0123456789.,")
+
 
 _CLOCK = r"(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?"
 _ZONE = r"(?:\s*(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?))?"
@@ -174,3 +271,110 @@ def _within(name: str, value_s: float, cell: str) -> float:
     if not value_s <= _MOST_S:
         raise RowError(name, f"beyond {_MOST_S:,} s", cell)
     return value_s
+
+
+_FEWEST_OF_A_COUNTER = 3
+
+
+@dataclass(frozen=True)
+class Content:
+    """The cells of one column that have a value; ``comma`` as in ``Table``.
+
+    A column is of a kind where more than half of its cells are: the others are bad rows.
+    """
+
+    cells: Sequence[str]
+    comma: bool
+
+    @classmethod
+    def of(cls, cells: Sequence[str], comma: bool) -> "Content":
+        """Return the content of a column."""
+        return cls([cell for cell in cells if not is_missing(cell)], comma)
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """The cells that are whole numbers from 0 on."""
+        found = []
+        for cell in self.cells:
+            try:
+                found.append(cell_count("", cell, 0))
+            except RowError:
+                continue
+        return found
+
+    @cached_property
+    def numbers(self) -> list[float]:
+        """The cells that are numbers."""
+        found = []
+        for cell in self.cells:
+            try:
+                found.append(float(plain_number("", cell, self.comma)))
+            except RowError:
+                continue
+        return found
+
+    @property
+    def are_counts(self) -> bool:
+        """Whether these may be counts of tokens: no running number, and no codes of HTTP."""
+        return self.are_whole and not (self._is_counter or self.are_codes)
+
+    @property
+    def are_whole(self) -> bool:
+        """Whether these are whole numbers from 0 on."""
+        return self._most(len(self.counts))
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether these are numbers, and no stamps since 1970."""
+        return self._most(len(self.numbers)) and self.epoch is None
+
+    @property
+    def are_texts(self) -> bool:
+        """Whether these are words rather than numbers or stamps."""
+        return bool(self.cells) and not (self._most(len(self.numbers)) or self.are_stamps)
+
+    @property
+    def are_stamps(self) -> bool:
+        """Whether these name a moment by themselves, if perhaps not the order of day and month."""
+        return self.is_iso or self.is_dated or self.epoch is not None
+
+    @cached_property
+    def is_iso(self) -> bool:
+        """Whether these are stamps that begin with the year."""
+        return self._most(sum(map(is_iso, self.cells)))
+
+    @cached_property
+    def is_dated(self) -> bool:
+        """Whether these are stamps that begin with the day or the month."""
+        return self._most(sum(bool(date_orders(cell)) for cell in self.cells))
+
+    @cached_property
+    def orders(self) -> tuple[str, ...]:
+        """The orders in which all dates can be read."""
+        found = [set(orders) for cell in self.cells if (orders := date_orders(cell))]
+        common = set.intersection(*found) if found else set()
+        return tuple(sorted(common))
+
+    @cached_property
+    def epoch(self) -> str | None:
+        """The unit of numbers that all count since 1970."""
+        units = {epoch_unit(cell) for cell in self.cells}
+        return units.pop() if len(units) == 1 else None
+
+    @property
+    def unclear_states(self) -> list[str]:
+        """Cells that say neither that a request was answered nor that it failed."""
+        return [cell for cell in dict.fromkeys(self.cells) if status_of(cell) is None]
+
+    def _most(self, count: int) -> bool:
+        return count > len(self.cells) / 2
+
+    @property
+    def _is_counter(self) -> bool:
+        counts = self.counts
+        return len(counts) >= _FEWEST_OF_A_COUNTER and all(b == a + 1 for a, b in pairwise(counts))
+
+    @property
+    def are_codes(self) -> bool:
+        """Whether these are codes of HTTP, with successes among them."""
+        return 200 in self.counts and all(status_of(cell) is not None for cell in self.cells)

@@ -7,7 +7,7 @@ A name is taken where *all* of its words are known: ``prompt_tokens``, ``Input T
 import re
 from functools import cache
 
-from servetwin.workloads.tables.quantities import (
+from servetwin.workloads.tables.mapping import (
     ANSWER,
     ARRIVAL,
     E2E,

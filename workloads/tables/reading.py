@@ -7,18 +7,20 @@ from dataclasses import dataclass
 
 from servetwin.workloads.errors import TraceError, did_you_mean
 from servetwin.workloads.rows import RowError, Rows, counted
-from servetwin.workloads.tables.mapping import OPTION, Columns, mapping_text, missing_of
-from servetwin.workloads.tables.quantities import (
+from servetwin.workloads.tables.mapping import (
     ANSWER,
+    OPTION,
     OUTPUT_TOKENS,
     PROMPT,
     PROMPT_TOKENS,
     WORDS,
+    Columns,
+    mapping_text,
+    missing_of,
     quantity_of,
 )
 from servetwin.workloads.tables.recognition import Recognition, recognise
-from servetwin.workloads.tables.table import Cells, Table
-from servetwin.workloads.tables.table_row import RowParser, TableRow
+from servetwin.workloads.tables.table import Cells, RowParser, Table, TableRow
 
 _SHOWN_REASONS = 5
 

@@ -5,17 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from servetwin.workloads.tables.cells import status_of
-from servetwin.workloads.tables.content import Content
-from servetwin.workloads.tables.mapping import OPTION, mapping_text, missing_of
-from servetwin.workloads.tables.names import (
-    is_plain_time,
-    meanings,
-    says_arrival,
-    says_tokens,
-    unit_in,
-)
-from servetwin.workloads.tables.quantities import (
+from servetwin.workloads.tables.mapping import (
     ANSWER,
     ARRIVAL,
     COUNTS,
@@ -24,6 +14,7 @@ from servetwin.workloads.tables.quantities import (
     FIRST_TOKEN,
     LAST_TOKEN,
     NEEDED,
+    OPTION,
     OUTPUT_TOKENS,
     PREFIX,
     PREFIX_TOKENS,
@@ -35,6 +26,19 @@ from servetwin.workloads.tables.quantities import (
     UNITS_S,
     WORDS,
     form_of,
+    mapping_text,
+    missing_of,
+)
+from servetwin.workloads.tables.moments import (
+    Content,
+    status_of,
+)
+from servetwin.workloads.tables.names import (
+    is_plain_time,
+    meanings,
+    says_arrival,
+    says_tokens,
+    unit_in,
 )
 from servetwin.workloads.tables.table import Table
 

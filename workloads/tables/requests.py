@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from servetwin.workloads.generators.chaining import ROOT, Chaining
+from servetwin.workloads.generators.parents import ROOT, Chaining
 from servetwin.workloads.prompt_fields import estimated_tokens
 from servetwin.workloads.request import Request
-from servetwin.workloads.tables.quantities import (
+from servetwin.workloads.tables.mapping import (
     ANSWER,
     OUTPUT_TOKENS,
     PREFIX,
@@ -14,7 +14,7 @@ from servetwin.workloads.tables.quantities import (
     PROMPT_TOKENS,
     SESSION,
 )
-from servetwin.workloads.tables.table_row import TableRow
+from servetwin.workloads.tables.table import TableRow
 
 BLOCK_TOKENS = 16
 

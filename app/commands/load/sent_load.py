@@ -94,7 +94,7 @@ def server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:
 def _keep_trace(trace: "Trace | None", folder: Path) -> None:
     """Write a generated load beside the run, so that it can be simulated or sent again."""
     from servetwin.loadtest.plan.endpoint_limits import with_an_output
-    from servetwin.workloads.native import write_trace
+    from servetwin.workloads.readers.native import write_trace
 
     if trace is not None:
         write_trace(with_an_output(trace), folder / "trace.jsonl")

@@ -16,7 +16,7 @@ from servetwin.app.scenario.files.scenario_file import (
 )
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.sim.records.run import RunError, machine_facts
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 
 _MEMORY = "kv_tokens"
 FILE = "scenario_file"

@@ -20,7 +20,7 @@ from servetwin.app.dashboard.kept_runs.saved_scenario import save_run
 from servetwin.app.dashboard.simulations import SimulatedScenario
 from servetwin.sim.records.run import RunError
 from servetwin.workloads.child_process import python_command, python_environment
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 
 MEASURED, PREDICTED = "measured", "predicted"
 _ANSWER_COLUMNS = ["sent_s", "ttft_s", "tpot_s", "failure"]

@@ -8,12 +8,12 @@ from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.dashboard.scenario.own_table import SHOWN_ROWS, OwnTable
 from servetwin.app.dashboard.scenario.uploads import add_table, asked_table, forget_asked_table
 from servetwin.workloads.errors import ServetwinError
-from servetwin.workloads.tables.mapping import OPTION, mapping_text, missing_of
-from servetwin.workloads.tables.quantities import (
+from servetwin.workloads.tables.mapping import (
     ANSWER,
     ARRIVAL,
     E2E,
     ERROR,
+    OPTION,
     OUTPUT_TOKENS,
     PREFIX,
     PREFIX_TOKENS,
@@ -25,6 +25,8 @@ from servetwin.workloads.tables.quantities import (
     UNITS_S,
     WORDS,
     form_of,
+    mapping_text,
+    missing_of,
     quantity_of,
 )
 

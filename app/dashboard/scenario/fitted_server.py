@@ -12,8 +12,7 @@ from servetwin.app.dashboard.scenario.uploads import unpacked_file, uploads
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.loadtest.recorded.mapped import read
 from servetwin.loadtest.recorded.recorded_run import as_recorded_run
-from servetwin.workloads.tables.mapping import parse_mapping
-from servetwin.workloads.tables.quantities import MEASURED, quantity_of
+from servetwin.workloads.tables.mapping import MEASURED, parse_mapping, quantity_of
 
 _JOB = "fitted_server"
 

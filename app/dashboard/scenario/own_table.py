@@ -7,10 +7,9 @@ from pathlib import Path
 from servetwin.workloads.files import open_text
 from servetwin.workloads.reading import TABLE, find_reader
 from servetwin.workloads.rows import BadRows, RowError, Rows
-from servetwin.workloads.tables.content import Content
+from servetwin.workloads.tables.moments import Content
 from servetwin.workloads.tables.recognition import Recognition, recognise
-from servetwin.workloads.tables.table import Cells, Table
-from servetwin.workloads.tables.table_row import RowParser, TableRow
+from servetwin.workloads.tables.table import Cells, RowParser, Table, TableRow
 
 SHOWN_ROWS = 3
 

@@ -21,9 +21,8 @@ from servetwin.app.dashboard.widgets import keep_newest, uploader
 from servetwin.app.scenario.files.scenario_file import GENERATED, SAMPLE, ScenarioFile
 from servetwin.app.scenario.setting_docs import setting_docs
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.reading import read_trace
-from servetwin.workloads.reading_limits import ReadingLimits
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import read_trace, sample_trace
+from servetwin.workloads.rows import ReadingLimits
 from servetwin.workloads.tables.mapping import parse_mapping
 from servetwin.workloads.trace import Trace
 

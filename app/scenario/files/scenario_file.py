@@ -30,11 +30,11 @@ from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.records.metrics import SLO
 from servetwin.workloads.errors import ServetwinError, TraceError, did_you_mean
 from servetwin.workloads.files import document
-from servetwin.workloads.generators.assumed_prefixes import with_conversations, with_shared_texts
 from servetwin.workloads.generators.generate import WorkloadSpec, generate
 from servetwin.workloads.generators.lengths import IndependentLengths
+from servetwin.workloads.generators.prefixes import with_conversations, with_shared_texts
 from servetwin.workloads.generators.processes import plain_arrivals
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.tables.mapping import parse_mapping
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate, limit

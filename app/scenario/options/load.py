@@ -228,7 +228,7 @@ class LoadChoice:
 
     def _read(self) -> "Trace":
         from servetwin.loadtest.plan.repeats import looped
-        from servetwin.workloads.header_columns import parse_header_columns
+        from servetwin.workloads.fields import parse_header_columns
 
         assert self.path
         shape = self.shape
@@ -241,7 +241,7 @@ class LoadChoice:
 
     def _with_outputs(self, trace: "Trace") -> "Trace":
         """Return real prompts with the output lengths of the options, where there are any."""
-        from servetwin.workloads.generators.untimed import with_output_lengths
+        from servetwin.workloads.generators.generate import with_output_lengths
 
         if self.output_tokens is None:
             return trace

@@ -78,8 +78,7 @@ class TraceOptions(TraceShape):
 
         Raises ``TraceError`` for a malformed row or an impossible option.
         """
-        from servetwin.workloads.reading import SESSION_RATE_PER_S
-        from servetwin.workloads.streams.first_requests import read_first
+        from servetwin.workloads.reading import SESSION_RATE_PER_S, read_first
         from servetwin.workloads.tables.mapping import parse_mapping
 
         if self.path is None:
@@ -100,7 +99,7 @@ class TraceOptions(TraceShape):
 
     def read_or_sample(self) -> "Trace":
         """Read the trace; without a path, the bundled sample."""
-        from servetwin.workloads.sample import sample_path
+        from servetwin.workloads.reading import sample_path
 
         if self.path is not None:
             return self.read()

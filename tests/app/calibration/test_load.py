@@ -10,7 +10,7 @@ from servetwin.app.calibration.calibrator import (
 )
 from servetwin.sim.experiments.capacity import saturation_rate_per_s
 from servetwin.sim.step_times.profile import load_profile
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 
 
 def test_the_load_of_a_calibration_is_like_the_trace_but_other_requests() -> None:

@@ -19,7 +19,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.records.run import load_run
 from servetwin.sim.step_times.profile import load_profile
 from servetwin.workloads.errors import EngineError
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import limit
 
 pytest.importorskip("torch")
@@ -95,7 +95,7 @@ def test_the_engines_own_log_explains_the_error(found: Verification) -> None:
     assert notes["lengths"] == f"0 of {REQUESTS} requests had others"
     assert notes["KV tokens"] == "4096, as stated"
     assert level.as_dict()["why"]["left"] == level.why.left
-    assert "Why it differs" in "\n".join(verdict_lines(found))
+    assert "Where the error comes from" in "\n".join(verdict_lines(found))
 
 
 def test_what_was_found_is_kept(found: Verification, tmp_path: Path) -> None:

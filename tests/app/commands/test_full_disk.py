@@ -10,7 +10,7 @@ import pytest
 
 from servetwin.sim.records.run import SUMMARY, load_run
 from servetwin.sim.records.run_claim import CLAIM
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from tests.support.mock_endpoint import evenly
 from tests.support.mock_process import mock_process, servetwin_process
 from tests.support.paths import SAMPLE

@@ -18,7 +18,7 @@ from servetwin.loadtest.run.client import run_load_test
 from servetwin.sim.records.run import Run, load_run
 from servetwin.sim.records.run_claim import ClaimError
 from servetwin.workloads.errors import LoadTestError, TraceError
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.loadtest_server import (

@@ -11,7 +11,7 @@ from servetwin.app.cli import app
 from servetwin.loadtest.mock.server import MockServer
 from servetwin.sim.records.run import load_run
 from servetwin.workloads.errors import LoadTestError
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from tests.support.gate_runs import noisy_run
 from tests.support.mock_endpoint import evenly, mocked, plan
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from servetwin.app.cli import app
 from servetwin.sim.records.run import Run, load_run
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
 from tests.support.mock_endpoint import evenly, mocked, plan
 from tests.support.mock_load import chats

@@ -9,7 +9,7 @@ from urllib.parse import quote, quote_plus
 import pandas as pd
 import pytest
 
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from tests.support.command import servetwin
 from tests.support.loadtest_server import DONE, Reply, ScriptedServer, event, text
 from tests.support.mock_load import trace_of

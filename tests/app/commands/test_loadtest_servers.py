@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from servetwin.app.cli import app
 from servetwin.sim.records.run import load_run
 from servetwin.workloads.errors import LoadTestError
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.dialect_servers import (

@@ -13,8 +13,8 @@ from servetwin.policies.presets import find_preset
 from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.sample import sample_trace
 from servetwin.workloads.transform import limit
 from tests.support.command import Done, refused, servetwin
 from tests.support.layer_bundles import write_bundle
@@ -78,7 +78,7 @@ def test_why_a_data_sheet_is_off(tmp_path: Path) -> None:
     report = servetwin("report", tmp_path / "why", "--out", tmp_path / "why.html")
     assert report.code == 0
     page = (tmp_path / "why.html").read_text()
-    assert "Why it differs: each part is replaced by what was measured" in page
+    assert "Where the error comes from: each part is replaced by its measurement" in page
     assert "TTFT, part by part" in page
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from servetwin.sim.step_times.profile import load_profile
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.command import refused, servetwin

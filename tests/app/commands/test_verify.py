@@ -13,7 +13,7 @@ from servetwin.app.reports.report_folders import find_runs
 from servetwin.app.verdict.claims import EXIT_CODES
 from servetwin.app.verdict.verification import STEP_LOG_UTILISATIONS
 from servetwin.sim.records.run import load_run
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.command import refused, servetwin

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from servetwin.app.cli import app
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.named import NAMED
 from servetwin.workloads.reading import read_trace
-from servetwin.workloads.scenarios.named import NAMED
 from servetwin.workloads.statistics.statistics import statistics
 from servetwin.workloads.transform import limit, scale_rate, scale_tokens, window
 from tests.support.paths import SAMPLE

@@ -24,7 +24,7 @@ from servetwin.sim.records.run import (
     write_files,
 )
 from servetwin.workloads.errors import EndedEarly
-from servetwin.workloads.sample import sample_path
+from servetwin.workloads.reading import sample_path
 from tests.support.command import servetwin
 from tests.support.figure_frames import load_test
 from tests.support.full_disk import files_at_most

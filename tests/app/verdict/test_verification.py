@@ -9,7 +9,7 @@ import pytest
 from servetwin.sim.experiments.decision_check import DecisionCheck
 from servetwin.sim.records.run import RunError
 from servetwin.workloads.errors import EndedEarly, LoadTestError
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import limit, scale_tokens
 from tests.support.fake_calibrator import (
     PLAN,

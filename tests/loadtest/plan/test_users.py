@@ -13,7 +13,7 @@ from servetwin.loadtest.plan.request_dependencies import roots_and_followers
 from servetwin.loadtest.plan.users import with_users
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace

@@ -15,7 +15,7 @@ import pytest
 from servetwin.loadtest.run.event_loop import quiet_gc, signals_deferred
 from servetwin.sim.records.run import SUMMARY, Run, load_run
 from servetwin.sim.records.run_claim import CLAIM
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from tests.support.mock_endpoint import evenly
 from tests.support.mock_load import refused_for_s
 from tests.support.mock_process import mock_process, servetwin_process

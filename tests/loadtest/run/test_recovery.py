@@ -18,7 +18,7 @@ from servetwin.loadtest.run.client import LoadOptions, run_load_test
 from servetwin.loadtest.run.journal import Journal
 from servetwin.loadtest.run.recovery import recovered_run
 from servetwin.sim.records.run import JOURNAL, Run, RunError, load_run
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from tests.support.loadtest_server import (
     DONE,
     Reply,

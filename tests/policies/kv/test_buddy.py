@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.policies.kv.buddy import BuddyAllocator, power_of_two
+from servetwin.policies.kv.contiguous import BuddyAllocator, power_of_two
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The host tier: whole keys, the least recently used first out."""
 
-from servetwin.policies.kv.host_moves import KeptPart
-from servetwin.policies.kv.host_tier import HostTier
+from servetwin.policies.kv.host_tier import HostTier, KeptPart
 from servetwin.policies.sequence import Sequence
 
 

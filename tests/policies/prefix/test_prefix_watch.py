@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.kv.paged import PagedKV
-from servetwin.policies.prefix.prefix_watch import PrefixWatch
+from servetwin.policies.prefix.prefix_tree import PrefixWatch
 from servetwin.policies.sequence import Sequence
 from tests.support.scheduler_steps import sequence
 

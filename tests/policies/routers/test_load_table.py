@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.policies.routers.load_table import LoadTable
+from servetwin.policies.routers.least_loaded import LoadTable
 
 
 @given(

@@ -1,6 +1,6 @@
 """Fair share: what counts as service, and what a tenant that returns is lifted to."""
 
-from servetwin.policies.schedulers.fair_share import FairShare
+from servetwin.policies.schedulers.waiting_queue import FairShare
 from tests.support.scheduler_steps import sequence
 from tests.support.waiting_queues import popped, pushed
 

@@ -27,7 +27,7 @@ from servetwin.sim.experiments.search import RateBracket, bisect_rate
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import limit
 from tests.support.command import refused, servetwin

@@ -35,8 +35,8 @@ from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.sim.theory.queues import mmc_wait_quantile_s
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.sample import sample_trace
 from servetwin.workloads.trace import Trace
 from tests.support.effort import REDUCTION, examples
 

@@ -16,7 +16,7 @@ from servetwin.sim.experiments.predict import (
 from servetwin.sim.experiments.scenario import Scenario, replicate
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.step_times.profile import load_profile
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate, limit
 

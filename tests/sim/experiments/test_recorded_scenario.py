@@ -11,7 +11,7 @@ from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.recorded_scenario import recorded_scenario
 from servetwin.sim.records.run import RunError, load_run
 from servetwin.workloads.errors import ServetwinError
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import limit
 from tests.support.command import servetwin
 from tests.support.paths import SAMPLE

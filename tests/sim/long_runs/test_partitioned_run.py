@@ -70,7 +70,7 @@ def same_bytes(
     first_part: int = 4,
 ) -> None:
     with small_pieces(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("servetwin.workloads.streams.quiet_moments.FIRST_PART", first_part)
+        patch.setattr("servetwin.workloads.streams.streamed_trace.FIRST_PART", first_part)
         trace = written(requests, folder)
         one = streamed(trace, scenario, folder / "one", macro)
         assert divided(trace, scenario, folder / "parts", parts, macro=macro) == one

@@ -30,8 +30,8 @@ from servetwin.sim.step_times.step_time import (
     StepNoise,
     features,
 )
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.sample import sample_trace
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.effort import examples

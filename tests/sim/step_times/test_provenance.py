@@ -24,7 +24,7 @@ from servetwin.sim.step_times.provenance import (
     run_provenance,
 )
 from servetwin.sim.step_times.step_time import FEATURES, LinearStepTime, features
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from tests.support.checked import request
 
 MEASURED = load_profile("base-cpu")

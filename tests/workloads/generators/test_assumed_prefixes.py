@@ -6,8 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.generators.assumed_prefixes import with_conversations, with_shared_texts
-from servetwin.workloads.generators.prefixes import PrefixShares
+from servetwin.workloads.generators.prefixes import (
+    PrefixShares,
+    with_conversations,
+    with_shared_texts,
+)
 from servetwin.workloads.request import Request
 from servetwin.workloads.statistics.prefix_reuse import why_no_hits
 from servetwin.workloads.statistics.statistics import prefix_statistics

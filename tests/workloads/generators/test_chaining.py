@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.workloads.generators.chaining import Chaining
+from servetwin.workloads.generators.parents import Chaining
 
 
 @given(st.lists(st.lists(st.integers(0, 3), max_size=6), max_size=12))

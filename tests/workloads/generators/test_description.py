@@ -7,8 +7,8 @@ import pytest
 
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.workloads.generators import arrivals, lengths, modulated, pauses, prefixes
+from servetwin.workloads.generators.arrivals import describe
 from servetwin.workloads.generators.conversations import agentic, multi_turn
-from servetwin.workloads.generators.description import describe
 from servetwin.workloads.generators.generate import ClosedLoopSpec, WorkloadSpec, generate
 from servetwin.workloads.reading import read_trace
 from tests.support.command import servetwin

@@ -24,9 +24,9 @@ from servetwin.workloads.generators.lengths import (
     LognormalTokens,
 )
 from servetwin.workloads.generators.prefixes import PrefixGroups
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.sample import sample_trace
 from servetwin.workloads.statistics.statistics import statistics
 from servetwin.workloads.trace import Trace
 from tests.support.effort import REDUCTION

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from servetwin.workloads.generators.resampled import Resampling
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.sample import sample_trace
 from servetwin.workloads.trace import Trace
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from servetwin.workloads.generators.generate import with_arrivals, with_output_lengths
 from servetwin.workloads.generators.lengths import FixedTokens
-from servetwin.workloads.generators.untimed import with_arrivals, with_output_lengths
 from servetwin.workloads.readers.prompt_records import NO_TIMES
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.trace import Trace

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
-from servetwin.workloads.generators.users import ROUNDS, sent_by_users
+from servetwin.workloads.generators.resampled import ROUNDS, sent_by_users
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 

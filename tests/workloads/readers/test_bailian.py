@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from servetwin.workloads.generators.chaining import Chaining
+from servetwin.workloads.generators.parents import Chaining
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.statistics.statistics import prefix_statistics

@@ -7,7 +7,7 @@ import pytest
 
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.parents import without_failed
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request, RequestStatus
 from servetwin.workloads.trace import Trace

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from servetwin.workloads.statistics.block_length import block_length
+from servetwin.workloads.generators.resampled import block_length
 
 
 def autoregressive(share: float, count: int, seed: int) -> list[float]:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from servetwin.app.scenario.options.trace import TraceOptions
+from servetwin.workloads import reading as first_requests
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.streams import first_requests
-from servetwin.workloads.streams.first_requests import read_first
+from servetwin.workloads.reading import read_first
 from tests.support.trace_rows import Write
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from servetwin.app.scenario.options.replay import StreamOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.streams import line_blocks as blocks_of_lines
-from servetwin.workloads.streams import quiet_moments
-from servetwin.workloads.streams.quiet_moments import QuietMoments
-from servetwin.workloads.streams.streamed_trace import Chosen, StreamedTrace
+from servetwin.workloads.streams import request_block as blocks_of_lines
+from servetwin.workloads.streams import streamed_trace as quiet_moments
+from servetwin.workloads.streams.streamed_trace import Chosen, QuietMoments, StreamedTrace
 from servetwin.workloads.streams.trace_file import TraceFile
 
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.streams import line_blocks as blocks_of_lines
+from servetwin.workloads.streams import request_block as blocks_of_lines
 from servetwin.workloads.streams.streamed_trace import Chosen, StreamedTrace
 from servetwin.workloads.streams.trace_file import TraceFile
 from servetwin.workloads.trace import Trace
@@ -133,7 +133,7 @@ def test_what_we_write_is_read_as_columns(tmp_path: Path, monkeypatch: pytest.Mo
         for n in range(50)
     )
     write_trace(Trace(requests, "made"), tmp_path / "t.jsonl")
-    monkeypatch.setattr("servetwin.workloads.streams.json_formats.NativeFormat.row", None)
+    monkeypatch.setattr("servetwin.workloads.streams.trace_file.NativeFormat.row", None)
     assert streamed(tmp_path / "t.jsonl") == (requests, ())
 
 

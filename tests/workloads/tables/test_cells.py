@@ -3,7 +3,7 @@
 import pytest
 
 from servetwin.workloads.rows import RowError
-from servetwin.workloads.tables.cells import (
+from servetwin.workloads.tables.moments import (
     cell_count,
     cell_duration_s,
     error_of,

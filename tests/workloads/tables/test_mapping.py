@@ -5,8 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.tables.mapping import mapping_text, missing_of, parse_mapping
-from servetwin.workloads.tables.quantities import KNOWN, form_of, quantity_of
+from servetwin.workloads.tables.mapping import (
+    KNOWN,
+    form_of,
+    mapping_text,
+    missing_of,
+    parse_mapping,
+    quantity_of,
+)
 
 COLUMN = st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S")), min_size=1)
 

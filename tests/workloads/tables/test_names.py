@@ -2,8 +2,8 @@
 
 import pytest
 
+from servetwin.workloads.tables.mapping import NEEDED
 from servetwin.workloads.tables.names import is_plain_time, meanings, says_arrival, unit_in
-from servetwin.workloads.tables.quantities import NEEDED
 
 FIRST = {
     "arrival": (

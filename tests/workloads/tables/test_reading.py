@@ -276,7 +276,7 @@ def test_texts_are_estimated_and_say_so(write: Write) -> None:
 
 
 def test_the_first_rows_are_enough_where_few_are_wanted(write: Write) -> None:
-    from servetwin.workloads.streams.first_requests import read_first
+    from servetwin.workloads.reading import read_first
 
     rows = "".join(f"{1_795_165_200 + n},{n % 7 + 1},5\n" for n in range(5_000))
     found = read_first(write(HEADER + rows + "not read\n"), 100)

@@ -18,8 +18,8 @@ from servetwin.sim.experiments.predict import predict_once
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.step_times.profile import StepTimeFit, load_profile
 from servetwin.workloads.errors import EndedEarly, ProfileError
+from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.sample import sample_trace
 from servetwin.workloads.transform import at_rate
 from tests.support.simulated_sender import SimulatedSender
 

@@ -11,7 +11,7 @@ from servetwin.app.dashboard.jobs.scenario_grid import (
 )
 from servetwin.app.scenario.files.scenario_file import ScenarioFile, Workload
 from servetwin.sim.experiments.sweep import PROBLEM
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 
 SMALL = ScenarioFile(workload=Workload(requests=60))
 

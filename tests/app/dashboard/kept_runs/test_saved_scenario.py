@@ -12,7 +12,7 @@ from servetwin.app.dashboard.kept_runs.saved_scenario import FILE, rebuilt, save
 from servetwin.app.scenario.files.scenario_file import SAMPLE, ScenarioFile, parse_scenario
 from servetwin.sim.records.run import RunError, load_run
 from servetwin.workloads.errors import ServetwinError
-from servetwin.workloads.sample import sample_trace
+from servetwin.workloads.reading import sample_trace
 from tests.support.dashboard_runs import QUANTISED, quantised, simulated_scenario
 
 

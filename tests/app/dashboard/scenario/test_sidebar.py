@@ -10,7 +10,7 @@ from servetwin.app.dashboard.scenario.controls import as_controls, changes, from
 from servetwin.app.dashboard.scenario.sidebar import own_settings
 from servetwin.app.scenario.files.scenario_file import ScenarioFile, parse_scenario
 from servetwin.workloads.errors import ServetwinError
-from servetwin.workloads.sample import sample_path
+from servetwin.workloads.reading import sample_path
 from tests.support.dashboard_app import (
     Browser,
     Chromium,

@@ -10,8 +10,8 @@ import pytest
 from servetwin.app.dashboard.scenario import uploads
 from servetwin.app.dashboard.scenario.uploads import read_upload
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.reading_limits import ReadingLimits
-from servetwin.workloads.sample import sample_path
+from servetwin.workloads.reading import sample_path
+from servetwin.workloads.rows import ReadingLimits
 from tests.support.dashboard_app import Browser, expect
 
 GZIPPED = gzip.compress(b"{}" * 1000, mtime=0)

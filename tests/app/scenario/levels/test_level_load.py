@@ -17,7 +17,7 @@ from servetwin.app.scenario.options.levels import (
 from servetwin.app.scenario.options.load import LoadChoice
 from servetwin.loadtest.sweep.attainment import least_requests
 from servetwin.loadtest.sweep.level import LevelPlan
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from tests.support.mock_load import trace_of
 
 SLOW, FAST = LevelPlan(3, "rate", 2.0), LevelPlan(4, "rate", 4.0)

@@ -12,7 +12,7 @@ from servetwin.sim.experiments.scenario import replicate
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
 from servetwin.sim.step_times.roofline.server import RooflineServer
 from servetwin.sim.techniques.setup import Setup
-from servetwin.workloads.native import write_trace
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.command import refused, servetwin

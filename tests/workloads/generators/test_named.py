@@ -3,7 +3,7 @@
 import pytest
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.scenarios.named import NAMED, find_named
+from servetwin.workloads.generators.named import NAMED, find_named
 
 
 def test_the_scenarios_of_the_notes_have_names() -> None:
