@@ -15,7 +15,7 @@ from servetwin.sim.core.environment import NEVER, Alarm, Environment
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.replica import Replica
 from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, stamps_frame
-from servetwin.sim.step_times.acceptance import Judge
+from servetwin.sim.step_times.acceptance import DraftVerifier
 from servetwin.sim.step_times.step_time import (
     SECONDS_PER_TICK,
     ApiLatency,
@@ -23,9 +23,6 @@ from servetwin.sim.step_times.step_time import (
     StepTime,
     to_ticks,
 )
-from servetwin.sim.step_times.acceptance import DraftVerifier
-from servetwin.sim.step_times.step_time import ApiLatency, StepNoise, StepTime
-from servetwin.sim.ticks import SECONDS_PER_TICK, to_ticks
 from servetwin.workloads.request import Request
 
 ReceiveAt = Callable[[int, int, Request, int], None]
