@@ -9,6 +9,7 @@ from servetwin.policies.batch import BatchShape
 from servetwin.policies.registry import build_scheduler
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import machine_facts
+from servetwin.sim.step_times.fit import robust_nnls
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from servetwin.sim.step_times.step_time import (
     FEATURES,
@@ -127,17 +128,13 @@ def linearised(model: StepTime, features: Sequence[str]) -> dict[str, float]:
     Nearest in relative terms, over batches of up to 256 decodes and 2,048 rows of prompts; none is
     negative.
     """
-    from scipy.optimize import nnls
-
     shapes = list(_shapes())
     seconds = np.array([float(model.seconds(shape)[0]) for shape in shapes])
     nothing = dict.fromkeys(features, 0.0)  # keeps the knots of all rows
     units = [LinearStepTime.of({**nothing, name: 1.0}) for name in features]
     matrix = np.array([[float(unit.seconds(shape)[0]) for unit in units] for shape in shapes])
-    scale = matrix.max(axis=0)
-    scale[scale == 0] = 1.0
-    weights, _ = nnls(matrix / scale / seconds[:, None], np.ones(len(shapes)))
-    return dict(zip(features, (weights / scale).tolist(), strict=True))
+    coefficients = robust_nnls(matrix, seconds, rounds=1)
+    return dict(zip(features, coefficients.tolist(), strict=True))
 
 
 def _shapes() -> Iterator[BatchShape]:

@@ -115,7 +115,7 @@ def fit_rows(
     groups, largest = _groups(bursts, len(seconds)), matrix.max(axis=0)
     if not _needs_batch_pairs(matrix, seconds, groups, seed):
         matrix = _without_batch_pairs(matrix)
-    coefficients = _robust_nnls(matrix, seconds)
+    coefficients = robust_nnls(matrix, seconds)
     draws = _bootstrap(matrix, seconds, groups, rng)
     ratios = seconds / (matrix @ coefficients)
     return Fit(
@@ -140,20 +140,26 @@ def fit_line(points: list[tuple[int, float]]) -> tuple[float, float]:
     return constant, slope
 
 
-def _robust_nnls(matrix: FloatArray, seconds: FloatArray) -> FloatArray:
+def robust_nnls(matrix: FloatArray, seconds: FloatArray, rounds: int = _ROUNDS) -> FloatArray:
+    """Return non-negative coefficients by least absolute relative deviations.
+
+    One round is least squares; each further one weighs large deviations less.
+    """
     scale = matrix.max(axis=0)
     scale[scale == 0] = 1.0
     relative = matrix / scale / seconds[:, None]
-    solution: FloatArray = _least_deviations(relative, np.ones(len(seconds)), 0.01) / scale
+    solution: FloatArray = _least_deviations(relative, np.ones(len(seconds)), 0.01, rounds) / scale
     return solution
 
 
-def _least_deviations(matrix: FloatArray, target: FloatArray, least: float) -> FloatArray:
+def _least_deviations(
+    matrix: FloatArray, target: FloatArray, least: float, rounds: int = _ROUNDS
+) -> FloatArray:
     """Fit by least absolute deviations; those below ``least`` count as squares."""
     from scipy.optimize import nnls
 
     weights, solution = np.ones(len(target)), np.zeros(matrix.shape[1])
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         root = np.sqrt(weights)
         solution, _ = nnls(matrix * root[:, None], target * root)
         weights = 1 / np.maximum(np.abs(matrix @ solution - target), least)
@@ -174,7 +180,7 @@ def _bootstrap(
     for _ in range(_BOOTSTRAPS):
         drawn = rng.integers(len(groups), size=len(groups))
         rows = np.concatenate([groups[number] for number in drawn])
-        fits.append(_robust_nnls(matrix[rows], seconds[rows]))
+        fits.append(robust_nnls(matrix[rows], seconds[rows]))
     return np.array(fits)
 
 
@@ -243,7 +249,7 @@ def _held_out_errors(
         held_out[rows] = chance < _HELD_OUT
     if held_out.all() or not held_out.any():
         return np.empty(0)
-    fitted = matrix[held_out] @ _robust_nnls(matrix[~held_out], seconds[~held_out])
+    fitted = matrix[held_out] @ robust_nnls(matrix[~held_out], seconds[~held_out])
     return np.asarray(np.abs(fitted / seconds[held_out] - 1), dtype=np.float64)
 
 

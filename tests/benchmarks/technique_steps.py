@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.verdict.effects.prediction import ChangedStepTime
-from servetwin.app.verdict.effects.roofline_fit import fit_efficiency
+from servetwin.app.verdict.effects.roofline_fit import fit_calibration
 from servetwin.app.verdict.effects.sides import Sides, measured_hardware, sides_of
 from servetwin.engine.core.build import token_state
 from servetwin.engine.core.runner import Runner, TokenState
@@ -100,7 +100,7 @@ def row(sides: Sides) -> str:
             for side in (0, 1) if repeat % 2 else (1, 0):
                 best[side][shape] = min(best[side][shape], engines[side].step_s(shape))
     before, after = sides.without.setup.deployment, sides.with_it.setup.deployment
-    efficiency = fit_efficiency(before, Known(best[0]), SHAPES)
+    efficiency = fit_calibration(before, Known(best[0]), SHAPES)
     without, with_it = (
         roofline_step_time(replace(side, efficiency=efficiency)) for side in (before, after)
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from servetwin.app.verdict.effects.roofline_fit import fit_efficiency, fitted_shapes
+from servetwin.app.verdict.effects.roofline_fit import fit_calibration, fitted_shapes
 from servetwin.app.verdict.effects.sides import (
     EffectLoads,
     Figures,
@@ -259,12 +259,12 @@ def predict_effect(
 def fit_draws(deployment: Deployment, fit: StepTimeFit, max_seqs: int) -> list[Efficiency]:
     """Return an efficiency for each draw of a calibration, and at the end that of the fit."""
     shapes = fitted_shapes(fit.ranges, max_seqs)
-    middle = fit_efficiency(deployment, fit.model(), shapes)
+    middle = fit_calibration(deployment, fit.model(), shapes)
     found = []
     for place in range(len(fit.draws)):
         rng = np.random.default_rng(place)
         drawn = [shapes[i] for i in rng.integers(len(shapes), size=len(shapes))]
-        found.append(fit_efficiency(deployment, fit.model_of(place), drawn, middle))
+        found.append(fit_calibration(deployment, fit.model_of(place), drawn, middle))
     return [*found, middle]
 
 

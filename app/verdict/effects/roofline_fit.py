@@ -16,7 +16,7 @@ import numpy as np
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.protocol import FloatArray, StepTime
 from servetwin.sim.step_times.roofline.deployment import Deployment
-from servetwin.sim.step_times.roofline.efficiency import Efficiency
+from servetwin.sim.step_times.roofline.efficiency import Efficiency, fit_efficiency
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 
 _DECODES = (1, 2, 4, 8, 16, 32)
@@ -57,7 +57,7 @@ def fitted_shapes(ranges: Mapping[str, float], max_seqs: int) -> list[BatchShape
     return decodes + prompts + mixed
 
 
-def fit_efficiency(
+def fit_calibration(
     deployment: Deployment,
     times: StepTime,
     shapes: Sequence[BatchShape],
@@ -66,40 +66,16 @@ def fit_efficiency(
     """Return what ``deployment`` must achieve of its peaks to take the ``times`` of a calibration.
 
     Compute and memory shares, the overhead of a step, the knee, and what attention reaches beside
-    matrix products; least absolute relative deviations. ``start`` is a fit nearby, which makes this
-    one quick.
+    matrix products. ``start`` is a fit nearby, which makes this one quick.
     """
-    from scipy.optimize import least_squares
+    measured_s = np.array([float(times.seconds(shape)[0]) for shape in shapes])
+    shortest_s = float(measured_s.min())
 
-    target_s = np.array([float(times.seconds(shape)[0]) for shape in shapes])
-    unit_s = float(target_s.min())
-    first = start or Efficiency(overhead_s=0.3 * unit_s)
+    def seconds(efficiency: Efficiency) -> FloatArray:
+        model = roofline_step_time(replace(deployment, efficiency=efficiency))
+        return np.array([float(model.seconds(shape)[0]) for shape in shapes])
 
-    def efficiency(x: FloatArray) -> Efficiency:
-        compute, memory = np.exp(x[:2]).tolist()
-        return replace(
-            first,
-            compute=compute,
-            memory=memory,
-            overhead_s=float(x[2]) * unit_s,
-            knee=float(x[3]),
-            attention=float(np.exp(x[4])),
-        )
-
-    def deviations(x: FloatArray) -> FloatArray:
-        model = roofline_step_time(replace(deployment, efficiency=efficiency(x)))
-        found = np.array([float(model.seconds(shape)[0]) for shape in shapes])
-        return np.asarray(found / target_s - 1)
-
-    least = np.log(_LEAST)
-    slowest, fastest = np.log(_MEMORY)
-    slower, faster = np.log(_ATTENTION)
-    low = [least, slowest, 0.0, _KNEES[0], slower]
-    high = [np.log(_MOST_COMPUTE), fastest, 1.0, _KNEES[1], faster]
-    began = [np.log(first.compute), np.log(first.memory), first.overhead_s / unit_s, first.knee]
-    began.append(np.log(first.attention))
-    within = np.clip(began, np.array(low) + 1e-6, np.array(high) - 1e-6)
-    found = least_squares(
-        deviations, within, bounds=(low, high), loss="soft_l1", f_scale=0.02, max_nfev=40
-    )
-    return replace(efficiency(found.x), compute_spread=0.0, memory_spread=0.0, overhead_spread=0.0)
+    least = Efficiency(_LEAST, _MEMORY[0], 0.0, _KNEES[0], attention=_ATTENTION[0])
+    most = Efficiency(_MOST_COMPUTE, _MEMORY[1], shortest_s, _KNEES[1], attention=_ATTENTION[1])
+    starts = [start or Efficiency(overhead_s=0.3 * shortest_s)]
+    return fit_efficiency(seconds, measured_s, (least, most), starts, smooth=0.02, evaluations=40)

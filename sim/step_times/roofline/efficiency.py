@@ -1,9 +1,15 @@
 """What a real kernel achieves of a data sheet's peaks, and how sure that is."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf
 
 import numpy as np
+
+from servetwin.sim.step_times.protocol import FloatArray
+
+_INSIDE = 1e-6
+"""How far from its bounds a search begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +69,49 @@ def p_norm(a: float, b: float, p: float) -> float:
         return max(a, b)
     most = max(a, b)
     return float(most * ((a / most) ** p + (b / most) ** p) ** (1 / p))
+
+
+def fit_efficiency(
+    seconds: Callable[[Efficiency], FloatArray],
+    measured_s: FloatArray,
+    bounds: tuple[Efficiency, Efficiency],
+    starts: Sequence[Efficiency],
+    *,
+    smooth: float,
+    evaluations: int | None = None,
+) -> Efficiency:
+    """Return the efficiency with which ``seconds`` are nearest to measured ones, without spread.
+
+    Nearest by least absolute relative deviations; those below ``smooth`` count as squares. The best
+    of the searches from all ``starts``. What attention reaches is fitted where ``bounds`` differ.
+    """
+    from scipy.optimize import least_squares
+
+    unit_s = float(measured_s.min())  # an overhead cannot be much longer than the shortest time
+    free = 5 if bounds[0].attention < bounds[1].attention else 4
+
+    def vector(e: Efficiency) -> FloatArray:
+        overhead = e.overhead_s / unit_s
+        logs = [np.log(share) for share in (e.compute, e.memory, e.attention)]
+        return np.array([*logs[:2], overhead, e.knee, logs[2]])[:free]
+
+    def efficiency(x: FloatArray) -> Efficiency:
+        compute, memory = np.exp(x[:2]).tolist()
+        attention = float(np.exp(x[4])) if free == 5 else bounds[0].attention
+        return Efficiency(
+            compute, memory, float(x[2]) * unit_s, float(x[3]), 0.0, 0.0, 0.0, attention
+        )
+
+    low, high = map(vector, bounds)
+    searches = [
+        least_squares(
+            lambda x: seconds(efficiency(x)) / measured_s - 1,
+            np.clip(vector(start), low + _INSIDE, high - _INSIDE),
+            bounds=(low, high),
+            loss="soft_l1",
+            f_scale=smooth,
+            max_nfev=evaluations,
+        )
+        for start in starts
+    ]
+    return efficiency(min(searches, key=lambda search: float(search.cost)).x)

@@ -14,6 +14,8 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from servetwin.sim.step_times.roofline.efficiency import Efficiency
+from servetwin.sim.step_times.roofline.efficiency import fit_efficiency as roofline_fit
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.sim.step_times.tables.interpolate import HeldOutError, Places, halves
 from servetwin.workloads.errors import ProfileError
@@ -100,28 +102,19 @@ class _Work:
 
 def _fit(times_s: FloatArray, work: _Work) -> tuple[float, float, float, float]:
     """Return the best of several searches: (compute, memory, overhead in s, knee)."""
-    from scipy.optimize import least_squares
-
-    unit_s = float(times_s.min())  # an overhead cannot be much longer than the shortest point
-    least = np.log(_LEAST_EFFICIENCY)
-
-    def values(x: FloatArray) -> tuple[float, float, float, float]:
-        return float(np.exp(x[0])), float(np.exp(x[1])), float(x[2]) * unit_s, float(x[3])
-
-    def deviations(x: FloatArray) -> FloatArray:
-        return work.seconds(*values(x)) / times_s - 1
-
-    searches = [
-        least_squares(
-            deviations,
-            [np.log(0.5), np.log(0.7), overhead, knee],
-            bounds=([least, least, 0.0, _KNEES[0]], [0.0, 0.0, 1.0, _KNEES[1]]),
-            loss="soft_l1",
-            f_scale=_SMOOTH,
-        )
-        for overhead, knee in product((0.05, 0.6), (1.5, 4.0))
-    ]
-    return values(min(searches, key=lambda search: float(search.cost)).x)
+    shortest_s = float(times_s.min())
+    least = Efficiency(_LEAST_EFFICIENCY, _LEAST_EFFICIENCY, 0.0, _KNEES[0])
+    fit = roofline_fit(
+        lambda e: work.seconds(e.compute, e.memory, e.overhead_s, e.knee),
+        times_s,
+        (least, Efficiency(1.0, 1.0, shortest_s, _KNEES[1])),
+        [
+            Efficiency(0.5, 0.7, overhead * shortest_s, knee)
+            for overhead, knee in product((0.05, 0.6), (1.5, 4.0))
+        ],
+        smooth=_SMOOTH,
+    )
+    return fit.compute, fit.memory, fit.overhead_s, fit.knee
 
 
 def _require_possible(times_s: FloatArray, work: _Work) -> None:

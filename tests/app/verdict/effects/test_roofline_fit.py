@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from servetwin.app.verdict.effects.roofline_fit import fit_efficiency, fitted_shapes
+from servetwin.app.verdict.effects.roofline_fit import fit_calibration, fitted_shapes
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
@@ -16,7 +16,7 @@ BASE = sides().without.setup.deployment
 def test_what_a_roofline_achieves_is_found_again() -> None:
     true = Efficiency(0.5, 0.95, 5e-4, 2.0, 0.0, 0.0, 0.0, attention=0.2)
     times = roofline_step_time(replace(BASE, efficiency=true))
-    found = fit_efficiency(BASE, times, fitted_shapes({}, 16))
+    found = fit_calibration(BASE, times, fitted_shapes({}, 16))
     assert found.compute == pytest.approx(0.5, rel=0.02)
     assert found.memory == pytest.approx(0.95, rel=0.02)
     assert found.overhead_s == pytest.approx(5e-4, rel=0.1)
