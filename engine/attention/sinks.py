@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from servetwin.engine.kv.kept_tokens import KeptTokens
+from servetwin.engine.kv.forgetting import KeptTokens
 from servetwin.engine.models.device import to_device
 from servetwin.engine.models.rotary import rotate
 

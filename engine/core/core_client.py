@@ -20,8 +20,7 @@ from servetwin.engine.core.messages import (
 )  # fmt: skip
 from servetwin.engine.core.metrics import Metrics, RequestTiming
 from servetwin.engine.sampling.sampling_params import SamplingParams
-from servetwin.engine.text.text_stream import OutputText
-from servetwin.engine.text.token_texts import TokenTexts
+from servetwin.engine.text.text_stream import OutputText, TokenTexts
 from servetwin.engine.text.tokenizer import Tokenizer
 
 

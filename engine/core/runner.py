@@ -26,8 +26,8 @@ from servetwin.engine.core.prompt_logprobs import (
 from servetwin.engine.core.step_input import StepInput
 from servetwin.engine.core.step_isolation import ExecutorLost
 from servetwin.engine.kernels.graph_buckets import GraphBackend, GraphBuckets
-from servetwin.engine.kv.choose import kv_store
-from servetwin.engine.kv.kept_tokens import KeptTokens
+from servetwin.engine.kv.forgetting import KeptTokens
+from servetwin.engine.kv.int8_store import kv_store
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.device import choose_device, choose_dtype, device_name, to_device
@@ -38,7 +38,7 @@ from servetwin.engine.models.random_weights import random_weights
 from servetwin.engine.models.rotary import rotary_frequencies
 from servetwin.engine.models.row_padding import choose_paddings
 from servetwin.engine.models.weights import LoadWeights, Weights
-from servetwin.engine.sampling.largest import argmax
+from servetwin.engine.sampling.distribution import argmax
 from servetwin.engine.sampling.new_token import NewToken, TokenLogprobs
 from servetwin.engine.sampling.sampled_row import SampledRow
 from servetwin.engine.sampling.sampler import new_tokens

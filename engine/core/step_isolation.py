@@ -11,16 +11,31 @@ import logging
 from collections.abc import Mapping
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass, field
-from traceback import format_exception
+from traceback import clear_frames, format_exception
 from typing import Any, Protocol
 
-from servetwin.engine.core.out_of_memory import is_out_of_memory, let_go
 from servetwin.engine.kv.kv_mover import KVMover
 from servetwin.engine.sampling.new_token import NewToken
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.protocols import CachingMemory, KVMemory, Scheduler
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import EngineError
+
+_SIGNS = ("defaultcpuallocator", "out of memory", "not enough memory")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory for tensors, on the CPU or a GPU, could not be had."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(sign in text for sign in _SIGNS)
+
+
+def let_go(error: BaseException) -> None:
+    """Free the tensors that the frames of an exception hold: the next try needs their room."""
+    clear_frames(error.__traceback__)
+
 
 _LOG = logging.getLogger(__name__)
 NO_ROOM = EngineError("memory ran out in its step, even for one row of it alone")

@@ -20,12 +20,17 @@ from servetwin.engine.core.prompt_logprobs import (
 )
 from servetwin.engine.core.runner import Runner, TokenState
 from servetwin.engine.drafting.drafts import Drafts
-from servetwin.engine.drafting.model_drafter import ModelDrafter
-from servetwin.engine.drafting.n_gram import NGramDrafter
+from servetwin.engine.drafting.model_drafter import ModelDrafter, NGramDrafter
 from servetwin.engine.drafting.network import Network, Share, see_ancestors
-from servetwin.engine.drafting.proposals import Drafter, Pass, Proposals, decisions
-from servetwin.engine.drafting.rejection import greedy_walk, walk
-from servetwin.engine.kv.choose import kv_store
+from servetwin.engine.drafting.proposals import (
+    Drafter,
+    Pass,
+    Proposals,
+    decisions,
+    greedy_walk,
+    walk,
+)
+from servetwin.engine.kv.int8_store import kv_store
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.linear import linear_maker
@@ -33,7 +38,7 @@ from servetwin.engine.models.model import Decoder
 from servetwin.engine.models.model_config import ModelConfig, model_preset
 from servetwin.engine.models.random_weights import random_weights
 from servetwin.engine.models.weights import LoadWeights
-from servetwin.engine.sampling.largest import argmax
+from servetwin.engine.sampling.distribution import argmax
 from servetwin.engine.sampling.logprobs import token_logprobs
 from servetwin.engine.sampling.new_token import NewToken
 from servetwin.engine.sampling.sampler import draw, new_tokens, probabilities

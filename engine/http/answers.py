@@ -8,7 +8,7 @@ from typing import Any
 
 from servetwin.engine.core.messages import FinishReason, TokenEvent
 from servetwin.engine.http.logprobs import Token, chat_logprobs, completion_logprobs
-from servetwin.engine.text.token_texts import TokenTexts
+from servetwin.engine.text.text_stream import TokenTexts
 
 DONE = "data: [DONE]\n\n"
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from servetwin.engine.sampling.new_token import TokenLogprobs
-from servetwin.engine.text.token_texts import TokenTexts
+from servetwin.engine.text.text_stream import TokenTexts
 
 LOWEST = -9999.0
 """Stands for minus infinity, which JSON has not (as in vLLM)."""

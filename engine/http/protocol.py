@@ -19,8 +19,8 @@ from servetwin.engine.http.sampling_fields import (
     JsonObject,
     SamplingFields,
     TokenIds,
+    check_supported,
 )
-from servetwin.engine.http.unsupported_fields import check_supported
 from servetwin.engine.text.tokenizer import Chat, ChatError, Tokenizer, decoded
 
 _EXPECTED = {

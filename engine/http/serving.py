@@ -10,8 +10,7 @@ import uvicorn
 
 from servetwin.engine.core.core_client import CoreClient, Ended
 from servetwin.engine.core.core_process import BuildCore, StartedCore
-from servetwin.engine.core.supervisor import Supervisor
-from servetwin.engine.core.watchdog import watch
+from servetwin.engine.core.supervisor import Supervisor, watch
 from servetwin.engine.http.api import create_app
 from servetwin.engine.http.guarded_protocol import GuardedProtocol
 from servetwin.engine.http.http_settings import HttpSettings

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from servetwin.engine.attention.table_attention import TableAttention
+from servetwin.engine.kernels.choose_operators import has_triton
 from servetwin.engine.kernels.graph_buckets import Replay
-from servetwin.engine.kernels.triton_here import has_triton
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig
 

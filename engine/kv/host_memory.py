@@ -3,15 +3,138 @@
 from collections.abc import Sequence as Listed
 
 import torch
+from torch import Tensor
 
 from servetwin.engine.kv.kv_mover import KVMover
 from servetwin.engine.kv.kv_store import KVStore
-from servetwin.engine.kv.prefix_tier import PrefixTier
 from servetwin.engine.kv.room import require_room
-from servetwin.engine.kv.swap_space import SwapSpace
+from servetwin.policies.batch import Batch, SwappedOut
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.host_tier import HostMoves, KeptPart, Part
 from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.protocols import KVMemory
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
+
+
+class PrefixTier:
+    """Copies what the policy notes in ``moves``: which blocks it keeps, loads and drops.
+
+    Prompts of an engine have a key for every block, so a part is a block.
+    """
+
+    def __init__(self, store: KVStore, moves: HostMoves) -> None:
+        self._store = store
+        self._moves = moves
+        self._kept: dict[Part, list[Tensor]] = {}
+        self.loaded_blocks = 0
+        """Blocks that were copied to the device so far."""
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that lie here."""
+        return len(self._kept)
+
+    def before(self, batch: Batch) -> dict[str, Exception]:
+        """Copy what prompts of the batch find here; return the sequences whose blocks are lost."""
+        moves, failures = self._moves, dict[str, Exception]()
+        for part, kept in moves.computed.items():
+            self._take(part, kept)
+        if moves.loads:
+            running = {entry.seq for entry in batch.entries}.difference(batch.resumed)
+            for seq, (start, end) in moves.loads.items():
+                if seq in running:
+                    try:
+                        self._put(seq, start, end)
+                    except Exception as error:
+                        failures[seq.request_id] = error
+        for part in moves.dropped:
+            self._kept.pop(part, None)
+        moves.computed.clear()
+        moves.loads.clear()
+        moves.dropped.clear()
+        return failures
+
+    def after(self, batch: Batch, failed: dict[str, Exception]) -> None:
+        """Copy the blocks that the step has filled."""
+        for part, kept in self._moves.coming.items():
+            if kept.seq.request_id not in failed:
+                self._take(part, kept)
+        self._moves.coming.clear()
+
+    def _take(self, part: Part, kept: KeptPart) -> None:
+        size = self._store.block_tokens
+        slots = self._store.held(kept.blocks, (part[1] + 1) * size)
+        try:
+            self._kept[part] = self._store.take(slots[-size:])
+        except Exception:
+            self._kept.pop(part, None)  # a sequence that is to load it fails
+
+    def _put(self, seq: Sequence, start: int, end: int) -> None:
+        for place in range(start, end):
+            part = seq.key_of_block(place)
+            rows = self._kept.get(part) if part is not None else None
+            if rows is None:
+                raise EngineError("no room in host memory for a part of its prompt's prefix")
+            size = self._store.block_tokens
+            self._store.put(self._store.slots(seq, place * size, (place + 1) * size), rows)
+            self.loaded_blocks += 1
+
+
+class SwapSpace:
+    """Moves what a batch swaps, before the step.
+
+    How much fits is the scheduler's business: it says with ``Sequence.on_host`` what lies here.
+    What leaves goes first, so that the blocks may be written by anything of the same step.
+    """
+
+    def __init__(self, store: KVStore) -> None:
+        self._store = store
+        self._kept: dict[Sequence, list[Tensor]] = {}
+
+    @property
+    def tokens(self) -> int:
+        """Positions whose keys and values lie here."""
+        return sum(rows[0].shape[1] for rows in self._kept.values())
+
+    def before(self, batch: Batch) -> dict[str, Exception]:
+        """Copy to the host, then from it; return the sequences that were lost, by request id."""
+        if not (self._kept or batch.swapped_out):
+            return {}
+        for seq in [s for s in self._kept if not s.on_host and s.lockstep is None]:
+            del self._kept[seq]  # it was aborted, or back and preempted at once
+        for swapped in batch.swapped_out:
+            self._take(swapped)
+        failures: dict[str, Exception] = {}
+        for seq in batch.resumed:
+            if seq.lockstep is not None:
+                try:
+                    self._put(seq)
+                except Exception as error:
+                    failures[seq.request_id] = error
+        return failures
+
+    def after(self, batch: Batch, failed: dict[str, Exception]) -> None:
+        """Do nothing: a step changes nothing here."""
+
+    def _take(self, swapped: SwappedOut) -> None:
+        """Copy a sequence to the host, unless it was there and has not moved after all."""
+        seq, blocks = swapped
+        if seq in self._kept:
+            return
+        try:
+            self._kept[seq] = self._store.take(self._store.held(blocks, seq.computed_tokens))
+        except Exception:
+            return  # it is lost, and ends when it is to come back
+
+    def _put(self, seq: Sequence) -> None:
+        """Copy a sequence to its new blocks; those that it shares with others are filled."""
+        rows = self._kept.pop(seq, None)
+        if rows is None:
+            raise EngineError("host memory had no room for its keys and values")
+        slots = self._store.held(seq.blocks, seq.computed_tokens)
+        shared = min(seq.keyed_blocks * self._store.block_tokens, len(slots))
+        self._store.put(slots[shared:], [kept[:, shared:] for kept in rows])
 
 
 def kv_movers(policies: PolicyConfig, memory: KVMemory, stores: Listed[KVStore]) -> list[KVMover]:

@@ -4,11 +4,64 @@ import torch
 from torch import Tensor
 
 from servetwin.engine.models.expert_config import ExpertConfig
-from servetwin.engine.models.feed_forward import FeedForward
 from servetwin.engine.models.linear import MakeLinear, within
 from servetwin.engine.models.operators import PLAIN, Operators
-from servetwin.engine.models.router import Router
-from servetwin.engine.models.weights import ExpertWeights
+from servetwin.engine.models.weights import ExpertWeights, FeedForwardWeights
+
+
+class FeedForward:
+    """``down(silu(gate(x)) * up(x))``, with gate and up as one product."""
+
+    def __init__(
+        self,
+        weights: FeedForwardWeights,
+        make_linear: MakeLinear,
+        operators: Operators = PLAIN,
+    ) -> None:
+        self._operators = operators
+        self._gate_up = make_linear("gate_up", weights.gate_up)
+        self._down = make_linear("down", weights.down)
+        self._gate_up_bias, self._down_bias = weights.gate_up_bias, weights.down_bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map [rows, hidden size] to the same shape."""
+        gate_up = self._gate_up(x)
+        if self._gate_up_bias is not None:
+            gate_up = gate_up + self._gate_up_bias
+        down = self._down(self._operators.swiglu(gate_up))
+        return down if self._down_bias is None else down + self._down_bias
+
+
+class Router:
+    """Scores all experts of a layer and takes the best ones."""
+
+    def __init__(
+        self, config: ExpertConfig, weights: ExpertWeights, make_linear: MakeLinear
+    ) -> None:
+        self._config = config
+        self._scores = make_linear("router", weights.router)
+        self._choice_bias = weights.choice_bias
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the experts of each row and their weights, each [rows, top k]."""
+        config, logits = self._config, self._scores(x).float()
+        scores = logits.softmax(-1) if config.scoring == "softmax" else logits.sigmoid()
+        eligible = scores if self._choice_bias is None else scores + self._choice_bias
+        if config.groups > 1:
+            eligible = self._of_best_groups(eligible)
+        chosen = eligible.topk(config.top_k, dim=-1).indices
+        weights = scores.gather(1, chosen)
+        if config.normalise:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return chosen, (weights * config.scale).to(x.dtype)
+
+    def _of_best_groups(self, scores: Tensor) -> Tensor:
+        """Return the scores with those of all but the best groups at minus infinity."""
+        grouped = scores.view(len(scores), self._config.groups, -1)
+        best = grouped.topk(self._config.group_scorers, dim=-1).values.sum(-1)
+        kept = best.topk(self._config.top_groups, dim=-1).indices
+        hidden = torch.ones_like(best, dtype=torch.bool).scatter_(1, kept, False)
+        return grouped.masked_fill(hidden.unsqueeze(-1), -torch.inf).flatten(1)
 
 
 class Experts:

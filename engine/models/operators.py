@@ -2,11 +2,20 @@
 
 from typing import Protocol
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from servetwin.engine.models.norms import rms_norm
 from servetwin.engine.models.rotary import rotate
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Divide each row of the last axis by its root mean square, in float32; multiply by
+    ``weight``: one row, or one row for each head of [rows, heads, head dim].
+    """
+    wide = x.float()
+    scale = torch.rsqrt((wide * wide).mean(-1, keepdim=True) + eps)
+    return (wide * scale).to(x.dtype) * weight
 
 
 class Operators(Protocol):

@@ -9,6 +9,37 @@ from servetwin.engine.models.operators import PLAIN, Operators
 from servetwin.engine.models.weights import AttentionWeights
 
 
+class SharedAttention:
+    """Queries of its own; the keys and values are those that the step stored last."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: AttentionWeights,
+        make_linear: MakeLinear,
+        operators: Operators = PLAIN,
+    ) -> None:
+        self._operators = operators
+        self._eps = config.norm_eps
+        self._head_dim = config.head_dim
+        self._query = make_linear("query", weights.qkv)
+        self._out = make_linear("attention_out", weights.out)
+        self._query_bias, self._out_bias = weights.qkv_bias, weights.out_bias
+        self._query_norm = weights.query_norm
+
+    def __call__(self, layer: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """Map [rows, hidden size] to the same shape."""
+        flat = self._query(x)
+        if self._query_bias is not None:
+            flat = flat + self._query_bias
+        queries = flat.view(x.shape[0], -1, self._head_dim)
+        if self._query_norm is not None:
+            queries = self._operators.rms_norm(queries, self._query_norm, self._eps)
+        rotated = self._operators.rotate(queries, cos, sin)
+        out = self._out(attend(layer, rotated, None, None))
+        return out if self._out_bias is None else out + self._out_bias
+
+
 class SelfAttention:
     """MHA, GQA (Ainslie 2023) or MQA (Shazeer 2019) with one fused query-key-value product."""
 

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from servetwin.engine.models.device import to_device
-from servetwin.engine.sampling.adjustments import adjust
-from servetwin.engine.sampling.distribution import distribution
-from servetwin.engine.sampling.largest import argmax
+from servetwin.engine.sampling.distribution import adjust, argmax, distribution
 from servetwin.engine.sampling.logprobs import token_logprobs
 from servetwin.engine.sampling.new_token import NewToken
 from servetwin.engine.sampling.noise import exponentials, row_bits

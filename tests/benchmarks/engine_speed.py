@@ -30,7 +30,7 @@ from servetwin.engine.core.build import build_core
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.models.model import Decoder
 from servetwin.engine.models.model_config import ModelConfig, model_preset
-from servetwin.engine.sampling.largest import argmax
+from servetwin.engine.sampling.distribution import argmax
 from servetwin.engine.sampling.sampler import new_tokens
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.serve_options import ServeOptions

@@ -9,7 +9,7 @@ import torch
 
 from servetwin.engine.core.build import token_state
 from servetwin.engine.core.core import EngineCore
-from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.core_process import CoreLoop
 from servetwin.engine.core.messages import Add, Message, RequestFailed, Stop, TokenEvent, Update
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.core.step_input import StepInput

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 
 from servetwin.engine.core.core import EngineCore
-from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.core_process import CoreLoop
 from servetwin.engine.core.messages import Add, Message, Refused, RequestFailed, Stop, TokenEvent
 from servetwin.engine.sampling.sampling_params import SamplingParams
 

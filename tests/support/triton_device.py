@@ -6,7 +6,7 @@
 import pytest
 import torch
 
-from servetwin.engine.kernels.triton_here import interprets
+from servetwin.engine.kernels.choose_operators import interprets
 
 HAS_CUDA = torch.cuda.is_available()
 if HAS_CUDA and interprets():

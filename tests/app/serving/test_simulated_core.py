@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.app.serving.simulated import SPIN_S, Answers, SimulatedCore
-from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.core_process import CoreLoop
 from servetwin.engine.core.messages import Stop, TokenEvent
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.text.byte_tokenizer import FIRST_WORD_ID

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from servetwin.engine.attention.choose import attention_backend
 from servetwin.engine.attention.native import NativeAttention
-from servetwin.engine.kv.choose import kv_store
+from servetwin.engine.kv.int8_store import kv_store
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.model_config import model_preset
 from servetwin.policies.batch import ScheduledSequence

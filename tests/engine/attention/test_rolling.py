@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from servetwin.engine.attention.choose import attention_backend
 from servetwin.engine.attention.rolling import RollingAttention
 from servetwin.engine.core.messages import Add
-from servetwin.engine.kv.kept_tokens import KeptTokens
+from servetwin.engine.kv.forgetting import KeptTokens
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.rotary import RotaryTable, rotary_frequencies, rotate
 from servetwin.engine.sampling.sampling_params import SamplingParams
@@ -88,7 +88,7 @@ def test_every_query_sees_what_the_technique_says(
     outputs = []
     for start, stop in pairwise(bounds):
         entry = ScheduledSequence(seq, start, stop - start, True)
-        with patch("servetwin.engine.attention.rolling_chunk.LEAST_PART_ROWS", part_rows):
+        with patch("servetwin.engine.attention.rolling.LEAST_PART_ROWS", part_rows):
             attend = attention.plan([entry], int(stop - start == 1))
         outputs.append(attend(0, asked[start:stop], found[start:stop], values[start:stop]))
     error = torch.cat(outputs).double() - streamed(queries, keys, values, kept)

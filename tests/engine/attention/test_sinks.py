@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from servetwin.engine.attention.sinks import sink_turn, with_sink_columns
-from servetwin.engine.kv.kept_tokens import KeptTokens
+from servetwin.engine.kv.forgetting import KeptTokens
 from servetwin.engine.models.model_config import model_preset
 from servetwin.engine.models.rotary import RotaryTable, rotary_frequencies
 

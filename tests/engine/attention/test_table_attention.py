@@ -8,7 +8,7 @@ import pytest
 from servetwin.engine.attention.block_tables import DecodeKernel
 from servetwin.engine.attention.choose import attention_backend
 from servetwin.engine.attention.table_attention import TableAttention
-from servetwin.engine.kernels import triton_here
+from servetwin.engine.kernels import choose_operators as triton_here
 from servetwin.policies.protocols import KVLayout
 from servetwin.workloads.errors import EngineError
 from tests.engine.core.test_runner import (

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from servetwin.engine.core.build import build_core
-from servetwin.engine.core.kv_sizing import CudaMemory, LargestStep, kv_tokens_that_fit
+from servetwin.engine.core.build import CudaMemory, LargestStep, build_core, kv_tokens_that_fit
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import model_preset

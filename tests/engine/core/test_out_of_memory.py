@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from servetwin.engine.core.out_of_memory import is_out_of_memory, let_go
+from servetwin.engine.core.step_isolation import is_out_of_memory, let_go
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import CheckedMemory
 from tests.support.moved_keys import SMALL, Served, plain_tokens, random_requests, serve

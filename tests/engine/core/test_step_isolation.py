@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from servetwin.engine.core.core import EngineCore
-from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.core_process import CoreLoop
 from servetwin.engine.core.messages import Add, RequestFailed, Stop, TokenEvent, Update
 from servetwin.engine.core.step_isolation import ExecutorLost
 from servetwin.engine.sampling.sampling_params import SamplingParams

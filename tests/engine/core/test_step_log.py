@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.core_process import CoreLoop
 from servetwin.engine.core.messages import Stop
 from servetwin.engine.core.step_log import StepLogFile, read_arrivals, read_step_log
 from servetwin.policies.sequence import Sequence

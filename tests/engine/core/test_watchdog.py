@@ -6,7 +6,7 @@ import pytest
 
 from servetwin.engine.core.core_client import CoreClient
 from servetwin.engine.core.messages import Pong, Ready
-from servetwin.engine.core.watchdog import watch
+from servetwin.engine.core.supervisor import watch
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 
 FACTS = {"model": "fake"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from servetwin.engine.core.build import token_state
-from servetwin.engine.core.core_loop import CoreLoop
+from servetwin.engine.core.core_process import CoreLoop
 from servetwin.engine.core.messages import Abort, Message, TokenEvent, Update
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.sampling.logprobs import token_logprobs

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from servetwin.engine.formats import torch_products
+from servetwin.engine.formats import weight_formats as torch_products
 from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight
-from servetwin.engine.formats.torch_products import (
+from servetwin.engine.formats.weight_formats import (
     DigitsProduct,
     IntegerProduct,
     OnednnProduct,

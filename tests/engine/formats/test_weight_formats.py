@@ -8,8 +8,11 @@ import torch
 
 from servetwin.engine.formats import weight_formats
 from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight, round_rows
-from servetwin.engine.formats.torch_products import RestoredProduct
-from servetwin.engine.formats.weight_formats import check_weight_format, quantised_product
+from servetwin.engine.formats.weight_formats import (
+    RestoredProduct,
+    check_weight_format,
+    quantised_product,
+)
 from servetwin.workloads.errors import EngineError
 
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="kernels for x86")

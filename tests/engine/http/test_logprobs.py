@@ -7,7 +7,7 @@ import pytest
 from servetwin.engine.http.logprobs import chat_logprobs, completion_logprobs
 from servetwin.engine.sampling.new_token import TokenLogprobs
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
-from servetwin.engine.text.token_texts import TokenTexts
+from servetwin.engine.text.text_stream import TokenTexts
 from tests.engine.http.test_api import events
 from tests.support.live_server import CHAT, COMPLETIONS, LiveServer, with_messages, with_prompt
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from servetwin.engine.drafting.drafts import Drafts
-from servetwin.engine.kv.forgetting import kept_tokens
-from servetwin.engine.kv.kept_tokens import KeptTokens
+from servetwin.engine.kv.forgetting import KeptTokens, kept_tokens
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.latent_config import LatentConfig
 from servetwin.engine.models.model_config import model_preset

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from servetwin.engine.kv.choose import kv_store
-from servetwin.engine.kv.int8_store import Int8KVStore
+from servetwin.engine.kv.int8_store import Int8KVStore, kv_store
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.latent_config import LatentConfig
 from servetwin.engine.models.model_config import ModelConfig, model_preset

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servetwin.engine.core.messages import Add
-from servetwin.engine.kv.prefix_tier import PrefixTier
+from servetwin.engine.kv.host_memory import PrefixTier
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.policies.config import PrefixIndex
 from tests.support.effort import examples

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from servetwin.engine.models.expert_config import ExpertConfig
+from servetwin.engine.models.experts import Router
 from servetwin.engine.models.linear import Linear, LinearMap
-from servetwin.engine.models.router import Router
 from servetwin.engine.models.weights import ExpertWeights
 
 CONFIG = ExpertConfig(experts=4, top_k=2, ffn_size=1)

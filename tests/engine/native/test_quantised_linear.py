@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight
-from servetwin.engine.formats.torch_products import IntegerProduct, RestoredProduct
-from servetwin.engine.formats.weight_formats import QuantisedProduct
+from servetwin.engine.formats.weight_formats import (
+    IntegerProduct,
+    QuantisedProduct,
+    RestoredProduct,
+)
 from servetwin.engine.native.quantised_linear import (
     NativeInt4Product,
     NativeInt8Product,

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.engine.sampling.adjustments import adjust
+from servetwin.engine.sampling.distribution import adjust
 from servetwin.engine.sampling.sampled_row import SampledRow
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.sampling.seen_tokens import SeenTokens

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from servetwin.engine.sampling.largest import argmax
+from servetwin.engine.sampling.distribution import argmax
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

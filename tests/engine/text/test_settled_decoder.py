@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.engine.text.settled_decoder import SettledDecoder
+from servetwin.engine.text.file_tokenizer import SettledDecoder
 from tests.support.text_tokenizers import SPECIAL, byte_level, sentence_pieces
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]

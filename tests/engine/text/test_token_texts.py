@@ -1,5 +1,5 @@
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
-from servetwin.engine.text.token_texts import TokenTexts
+from servetwin.engine.text.text_stream import TokenTexts
 
 
 def test_a_token_has_a_text_of_its_own() -> None:

@@ -11,9 +11,9 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from servetwin.engine.drafting import rejection
+from servetwin.engine.drafting import proposals as rejection
 from servetwin.engine.drafting.draft_tree import DraftTree
-from servetwin.engine.drafting.rejection import Walk, greedy_walk, walk
+from servetwin.engine.drafting.proposals import Walk, greedy_walk, walk
 
 VOCABULARY, DRAWS = 16, 20_000
 LEAST_P_VALUE = 1e-3

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from servetwin.engine.models.norms import rms_norm
+from servetwin.engine.models.operators import rms_norm
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2**-7)])

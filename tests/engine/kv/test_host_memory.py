@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from servetwin.engine.core.messages import Abort, Message
-from servetwin.engine.kv.swap_space import SwapSpace
+from servetwin.engine.kv.host_memory import SwapSpace
 from tests.support.effort import examples
 from tests.support.moved_keys import SMALL, Served, plain_tokens, random_requests, serve
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.engine.drafting.n_gram import continuation
+from servetwin.engine.drafting.model_drafter import continuation
 from servetwin.engine.drafting.proposals import NOTHING
 
 
