@@ -182,12 +182,14 @@ def scaled(target: "SLOTarget", factor: float) -> float:
 def figure_words(
     target: "SLOTarget", factor: float, interval: tuple[float, float] | None = None
 ) -> str:
-    """Return ``812 ms [700 to 1,020]``; of several limits, ``1.62 times a limit``."""
+    """Return ``812 ms [700 to 1,020]``; of several limits, ``162 % of the limit``."""
     if not isfinite(factor):
-        return "too many are not answered"
-    unit = "times a limit" if len(limited(target)) > 1 else METRICS[limited(target)[0]].unit
+        return "too many requests unanswered"
+    if len(limited(target)) > 1:
+        ends = f" [{' to '.join(f'{100 * end:.0f}' for end in interval)}]" if interval else ""
+        return f"{100 * factor:.0f} % of the limit{ends}"
     ends = f" [{_scaled_ends(target, interval)}]" if interval else ""
-    return f"{short(scaled(target, factor))} {unit}{ends}"
+    return f"{short(scaled(target, factor))} {METRICS[limited(target)[0]].unit}{ends}"
 
 
 def short(value: float) -> str:

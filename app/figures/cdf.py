@@ -13,7 +13,6 @@ from servetwin.app.figures.canvas import (
     canvas,
     cdf_points,
     line_of,
-    note_sample,
     plot,
     spoken,
 )
@@ -51,14 +50,11 @@ def _cdf(values: Mapping[str, pd.Series], name: str, looks: Looks, limit_s: floa
     title = f"Distribution of {metric.label}"
     figure = canvas(metric.title, "share of requests, %", _alt(values, metric, limit_s), title)
     smallest = np.inf
-    counts = {}
     for run, of_run in values.items():
         x, shares = cdf_points(of_run * metric.factor)
-        counts[run] = len(x), int(of_run.count())
         smallest = min(smallest, x.min(initial=np.inf))
         hover = f"%{{y:.1f}} % within %{{x:.4g}} {metric.unit}{OF_RUN}"
         plot(figure, "lines", run, x, 100 * shares, hover, line=line_of(looks[run]))
-    note_sample(figure, counts, "points of the curve")
     if limit_s is not None:
         _add_limit(figure, limit_s * metric.factor, metric)
     figure.update_xaxes(**(LOG_AXIS if 0 < smallest < np.inf else {"type": "linear"}))

@@ -65,7 +65,7 @@ def server_over_time(states: Frames, looks: Looks) -> Figure:
         if max((state[name].max() for state in states.values()), default=0) <= _FEW:
             figure.update_yaxes(dtick=1, row=row, col=1)
     if any(len(state) > MOMENTS for state in states.values()):
-        add_note(figure, f"{MOMENTS + 1} moments shown; peaks between them are not")
+        add_note(figure, f"Downsampled to {MOMENTS + 1} points")
     return figure
 
 
@@ -85,5 +85,5 @@ def _peak(run: str, state: pd.DataFrame) -> str:
         for (name, _, factor), words in zip(_PANELS, _PEAKS, strict=True)
         if state[name].notna().any()
     ]
-    when = " at the moments shown" if len(state) > MOMENTS else ""
+    when = " at the points shown" if len(state) > MOMENTS else ""
     return f"{run}: at most {', '.join(known) or 'nothing known'}{when}."

@@ -21,7 +21,7 @@ _FEW = 10
 
 
 def report_lines(
-    found: Capacity,
+    capacity: Capacity,
     target: SLOTarget,
     trace: Trace,
     scenario: Scenario,
@@ -31,42 +31,46 @@ def report_lines(
 
     ``record`` is what ``scenario.yaml`` says of the servers.
     """
-    each = f"; {found.per_server_per_s:.4g} per replica" if found.servers > 1 else ""
+    each = f"; {capacity.per_server_per_s:.4g} per replica" if capacity.servers > 1 else ""
     return [
         *scenario_lines(trace.source, scenario, record),
         *note_lines(trace.notes),
         f"SLO {slo_words(target.slo)} for {100 * target.attainment:g} % of {len(trace)} requests",
         "",
-        f"capacity    {_rate(found.rate_per_s, found.replications)}{each}",
-        f"saturation  {_rate(found.saturation_per_s, found.replications)}",
-        f"limited by  {_limit_words(found)}",
-        f"resource    {_resource_words(found)}",
+        f"capacity    {_rate(capacity.rate_per_s, capacity.replications)}{each}",
+        f"saturation  {_rate(capacity.saturation_per_s, capacity.replications)}",
+        f"limited by  {_limit_words(capacity, target.attainment)}",
+        f"resource    {_resource_words(capacity)}",
         "",
-        *_table(found, target),
+        *_table(capacity, target),
         "",
-        *_closing_lines(found, target, len(trace), scenario),
+        *_closing_lines(capacity, target, len(trace), scenario),
     ]
 
 
 def as_json(
-    found: Capacity, target: SLOTarget, trace: Trace, scenario: Scenario, options: ScenarioOptions
+    capacity: Capacity,
+    target: SLOTarget,
+    trace: Trace,
+    scenario: Scenario,
+    options: ScenarioOptions,
 ) -> str:
     """Return the report as JSON; rates in requests per second."""
     return json.dumps(
         {
-            "capacity_per_s": _interval_dict(found.rate_per_s, found.replications),
-            "capacity_per_server_per_s": found.per_server_per_s,
-            "saturation_per_s": _interval_dict(found.saturation_per_s, found.replications),
-            "limited_by": found.limit,
+            "capacity_per_s": _interval_dict(capacity.rate_per_s, capacity.replications),
+            "capacity_per_server_per_s": capacity.per_server_per_s,
+            "saturation_per_s": _interval_dict(capacity.saturation_per_s, capacity.replications),
+            "limited_by": capacity.limit,
             "limiting_resource": {
-                "name": found.limiting.resource,
-                "words": RESOURCES[found.limiting.resource],
-                "share_of_waiting": found.limiting.share_of_waiting,
+                "name": capacity.limiting.resource,
+                "words": RESOURCES[capacity.limiting.resource],
+                "share_of_waiting": capacity.limiting.share_of_waiting,
             },
-            "servers": found.servers,
-            "replications": found.replications,
+            "servers": capacity.servers,
+            "replications": capacity.replications,
             "slo": {**asdict(target.slo), "attainment": target.attainment},
-            "tried": [_tried_dict(tried) for tried in found.tried],
+            "tried": [_tried_dict(tried) for tried in capacity.tried],
             **scenario_record(trace, scenario, options.servers.record(), options.trace.seed),
         }
     )
@@ -78,23 +82,29 @@ def _rate(rate: Interval, replications: int) -> str:
     return text + (f", {100 * CONFIDENCE:g} %: {shown[0]} to {shown[1]}" if shown else "")
 
 
-def _limit_words(found: Capacity) -> str:
-    if found.missed is None:
-        return "saturation: the SLO holds up to there; above it the queue grows without end"
-    shares = {n: 100 * share for n, share in found.missed.shares.items() if n != "all"}
-    words = ", ".join(f"{share:.2f} % keep {_LABELS[name]}" for name, share in shares.items())
-    return f"{_LABELS[found.limit]}: at {found.missed.rate_per_s:.4g} requests/s {words}"
+def _limit_words(capacity: Capacity, wanted: float) -> str:
+    if capacity.missed is None:
+        return "saturation: the SLO holds up to it; above, the queue grows without bound"
+    shares = {n: 100 * share for n, share in capacity.missed.shares.items() if n != "all"}
+    each = ", ".join(f"{_LABELS[name]} {share:.2f} %" for name, share in shares.items())
+    both = (
+        "" if len(shares) == 1 else f"{100 * capacity.missed.shares['all']:.2f} % meet all limits: "
+    )
+    rate = f"{capacity.missed.rate_per_s:.4g} requests/s"
+    return f"{_LABELS[capacity.limit]}: at {rate} only {both}{each} ({100 * wanted:g} % required)"
 
 
-def _resource_words(found: Capacity) -> str:
-    share, words = found.limiting.share_of_waiting, RESOURCES[found.limiting.resource]
-    return words if share is None else f"{words}: {100 * share:.0f} % of the waiting is for it"
+def _resource_words(capacity: Capacity) -> str:
+    share, words = capacity.limiting.share_of_waiting, RESOURCES[capacity.limiting.resource]
+    return words if share is None else f"{words}: {100 * share:.0f} % of waiting time is due to it"
 
 
-def _table(found: Capacity, target: SLOTarget) -> list[str]:
+def _table(capacity: Capacity, target: SLOTarget) -> list[str]:
     """Return a row per simulated rate; those that miss the SLO have a star."""
     metrics = {
-        name: METRICS[name].fitting(figure(tried.summary, f"{name}.p99") for tried in found.tried)
+        name: METRICS[name].fitting(
+            figure(tried.summary, f"{name}.p99") for tried in capacity.tried
+        )
         for name in ("ttft_s", "tpot_s")
     }
     latencies = (f"{metric.label} p99 {metric.unit}" for metric in metrics.values())
@@ -109,7 +119,7 @@ def _table(found: Capacity, target: SLOTarget) -> list[str]:
             _number(tried.summary["goodput_per_s"]),
             "" if tried.shares["all"] >= target.attainment else "*",
         ]
-        for tried in found.tried
+        for tried in capacity.tried
     ]
     return table_lines(["requests/s", "within SLO", *latencies, "goodput/s", ""], rows, ">")
 
@@ -119,23 +129,26 @@ def _number(value: float | None) -> str:
 
 
 def _closing_lines(
-    found: Capacity, target: SLOTarget, requests: int, scenario: Scenario
+    capacity: Capacity, target: SLOTarget, requests: int, scenario: Scenario
 ) -> list[str]:
-    lines = ["* the SLO is missed; this table has the fitted step times"]
+    lines = ["* misses the SLO; the table uses the fitted step times without noise"]
     if (may_miss := (1 - target.attainment) * requests) < _FEW:
         lines.append(
-            f"only {may_miss:.0f} of {requests} requests may miss the SLO, so single ones decide: "
-            "take a longer trace"
+            f"only {may_miss:.0f} of {requests} requests may miss the SLO, so a few decide: "
+            "use a longer trace"
         )
-    if found.replications < 2:
-        lines.append("no interval" + ("" if found.rate_per_s.value == 0 else ": --replications 10"))
+    if capacity.replications < 2:
+        lines.append(
+            "no interval"
+            + ("" if capacity.rate_per_s.value == 0 else "; --replications 10 gives one")
+        )
     elif scenario.is_repeatable():
         lines.append(
-            "the interval is for other traffic of this kind; the error of step times "
+            "the interval covers resampled traffic; the error of step times "
             f"{origin_words(scenario.origins)} is unknown"
         )
     else:
-        lines.append("interval: other traffic of this kind, and the known error of the step times")
+        lines.append("interval: resampled traffic, and the known error of the step times")
     return lines
 
 

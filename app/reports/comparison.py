@@ -63,7 +63,7 @@ def print_comparison(
 
 
 def _report(
-    found: RunComparison,
+    comparison: RunComparison,
     names: tuple[str, str],
     sides: Sequence[Scenario],
     servers: Mapping[str, object],
@@ -72,16 +72,16 @@ def _report(
 ) -> list[str]:
     lines = [f"A = {names[0]}: {sides[0].name}", f"B = {names[1]}: {sides[1].name}"]
     if seeds == 1:
-        lines.append("one seed, the same load and noise for both: no intervals")
+        lines.append("one seed, same load and noise on both sides: no intervals")
     else:
-        lines.append(f"{seeds} seeds, the same load and noise for both (common random numbers)")
+        lines.append(f"{seeds} seeds, same load and noise on both sides (common random numbers)")
     lines += server_lines(sides, servers)
-    rows = [_metric_row(metric) for metric in found.metrics]
+    rows = [_metric_row(metric) for metric in comparison.metrics]
     lines += ["", *table_lines(["", "A", "B", "B - A", "95 % interval"], rows, "<>>><")]
     lines += ["", *(f"{side} {rests_line(of)}" for side, of in zip("AB", rests, strict=True))]
     if all(side.is_repeatable() for side in sides):
-        lines.append("nothing is drawn, neither noise nor coefficients: other seeds do the same")
-    for title, frame in (("gained", found.gained), ("lost", found.lost)):
+        lines.append("nothing is random here: other seeds give the same figures")
+    for title, frame in (("gained", comparison.gained), ("lost", comparison.lost)):
         unit, factor = duration_unit([*frame["a"], *frame["b"]])
         head = f"requests that {title} most (E2E latency, {unit}):"
         lines += ["", head, *_requests(frame, factor)]
@@ -114,7 +114,7 @@ def _requests(frame: pd.DataFrame, factor: float) -> list[str]:
 
 
 def _as_dict(
-    found: RunComparison,
+    comparison: RunComparison,
     names: tuple[str, str],
     sides: Sequence[Scenario],
     rests: Sequence[dict[str, Any]],
@@ -122,9 +122,11 @@ def _as_dict(
     return {
         "a": _side(names[0], sides[0], rests[0]),
         "b": _side(names[1], sides[1], rests[1]),
-        "metrics": {m.metric: {name: getattr(m, name) for name in _PARTS} for m in found.metrics},
-        "gained": found.gained.to_dict("records"),
-        "lost": found.lost.to_dict("records"),
+        "metrics": {
+            m.metric: {name: getattr(m, name) for name in _PARTS} for m in comparison.metrics
+        },
+        "gained": comparison.gained.to_dict("records"),
+        "lost": comparison.lost.to_dict("records"),
     }
 
 

@@ -181,12 +181,14 @@ def spread_sentence(answer: Answer) -> str:
         return ""
     ends = _ends(answer)
     if answer.what == "rate":
-        return f"Other traffic of this kind allows {ends} requests/s (95 %)."
-    all_of = f"{answer.draws} draws of other traffic of this kind"
-    of = all_of if answer.draws < _CUT_FROM else f"Nine of ten of {all_of}"
-    if answer.interval[0] == answer.interval[1] is not None:
-        return f"The answer is the same in {of[0].lower()}{of[1:]}."
-    return f"{of} {'need' if answer.what in FEWEST else 'allow'} {ends}."
+        return f"Resampled traffic allows {ends} requests/s (95 %)."
+    share = "" if answer.draws < _CUT_FROM else "90 % of "
+    low, high = answer.interval
+    sure = low if low == high else None
+    amount = ends if sure is None else _number(answer.what, sure)
+    every = share if share or sure is None else "All "
+    verb = "need" if answer.what in FEWEST else "allow"
+    return f"{every}{answer.draws} resampled traffic traces {verb} {amount}."
 
 
 def _ends(answer: Answer) -> str:
@@ -204,7 +206,7 @@ def few_words(target: SLOTarget, requests: int) -> str:
         return ""
     return (
         f"Only {max(0, int(may_miss + 1e-9))} of {requests:,} requests may miss the SLO, so single "
-        "ones decide: take a longer trace."
+        "ones decide: use a longer trace."
     )
 
 
@@ -226,8 +228,8 @@ def _beyond(answer: Answer, target: SLOTarget) -> str:
     number, is_one = _number(answer.what, beyond.count), beyond.count == 1
     figure = figure_words(target, beyond.factor, beyond.interval)
     if beyond.load is not None and beyond.load > 1:
-        busy = f"{100 * beyond.load:.3g} % of what {'it completes' if is_one else 'they complete'}"
-        return f"; {number} {'is' if is_one else 'are'} overloaded ({busy} arrives): {figure}"
+        above = f"{100 * (beyond.load - 1):.3g} % above {'its' if is_one else 'their'} capacity"
+        return f"; {number} {'is' if is_one else 'are'} overloaded: load is {above}"
     return f"; {number} {'misses' if is_one else 'miss'} it: {figure}"
 
 

@@ -175,7 +175,7 @@ def what_ran(run: Run) -> str:
     if "recorded_by" in run.scenario:
         return recorded_words(run)
     scenario, ran = run.scenario, what_ran_short(run.kind, run.scenario)
-    trace = f"{len(run.requests)} requests of {scenario.get('trace', 'an unnamed trace')}"
+    trace = _requests(len(run.requests), scenario.get("trace"))
     if run.kind == "loadtest":
         return f"{ran} at {scenario.get('endpoint', {}).get('base_url')}: {trace}"
     return f"{ran} on {_server_of(scenario)}: {trace}; seed {scenario.get('seed', 0)}"

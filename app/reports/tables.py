@@ -96,7 +96,7 @@ def latency_table(summary: Mapping[str, Any], intervals: Mapping[str, Any]) -> l
         metric = METRICS[name].fitting(figures[point] for point in _POINTS)
         cells = [number(figures[point], metric.factor) for point in _POINTS]
         interval = intervals.get(f"{name}.mean")
-        rows.append([metric.title, *cells, _interval(interval, metric.factor)])
+        rows.append([f"{metric.label} {metric.unit}", *cells, _interval(interval, metric.factor)])
     lines = table_lines(["", *_POINTS, "mean, 5-95 %"], rows, "<>>>>>><")
     return lines if intervals else [line.removesuffix("mean, 5-95 %").rstrip() for line in lines]
 

@@ -21,19 +21,19 @@ from servetwin.sim.experiments.stamp_fit import REQUEST_S
 from servetwin.sim.step_times.profile import Profile
 
 
-def verdict_lines(found: Verification) -> list[str]:
+def verdict_lines(verification: Verification) -> list[str]:
     """Return one verification: the calibration, a table per load, the batches, the verdict."""
-    fit, capacity = next(iter(found.profile.layouts.values())), found.capacity_per_s
+    fit, capacity = next(iter(verification.profile.layouts.values())), verification.capacity_per_s
     return [
         "",
-        f"{found.config.name}: capacity {capacity.value:.2f}/s "
+        f"{verification.config.name}: capacity {capacity.value:.2f}/s "
         f"({capacity.low:.2f} to {capacity.high:.2f})",
         f"calibration: {fit.steps} steps, held-out error {100 * (fit.held_out_error or 0):.1f} %, "
         f"drift between rounds {100 * fit.drift:.1f} %",
-        *_saturation_lines(found.saturation),
-        *(line for level in found.levels for line in _level_lines(level, found)),
-        *_decision_lines(found),
-        *_conclusion(found),
+        *_saturation_lines(verification.saturation),
+        *(line for level in verification.levels for line in _level_lines(level, verification)),
+        *_decision_lines(verification),
+        *_conclusion(verification),
     ]
 
 
@@ -57,11 +57,11 @@ def profile_lines(profile: Profile) -> list[str]:
     return lines
 
 
-def summary_table(found: Sequence[Verification]) -> list[str]:
+def summary_table(verifications: Sequence[Verification]) -> list[str]:
     """Return a line per policy and load: the error of each judged metric, and its interval."""
     heads = ["policy", "load", "throughput", "TPOT mean", "TTFT mean", "TTFT p90", ""]
     rows = []
-    for one in found:
+    for one in verifications:
         if one.saturation:
             outcome = one.saturation.comparison.outcome
             rows.append(
@@ -76,11 +76,11 @@ def summary_table(found: Sequence[Verification]) -> list[str]:
     return ["", title, *table_lines(heads, rows, "<>>>>><")]
 
 
-def as_json(found: Sequence[Verification]) -> str:
+def as_json(verifications: Sequence[Verification]) -> str:
     """Return the verifications as JSON; the keys of a single one also stand at the top."""
-    records = [one.as_dict() for one in found]
+    records = [one.as_dict() for one in verifications]
     alone = records[0] if len(records) == 1 else {}
-    outcome = worst(one.outcome for one in found)
+    outcome = worst(one.outcome for one in verifications)
     verdict = {"outcome": outcome, "holds": outcome == "holds"}
     return json.dumps({**alone, **verdict, "verifications": records})
 
@@ -92,11 +92,11 @@ def _saturation_lines(saturation: Saturation | None) -> list[str]:
     return ["", f"{capacity_line(found.repeats)}:", comparison_table(found)]
 
 
-def _level_lines(level: Level, found: Verification) -> list[str]:
+def _level_lines(level: Level, verification: Verification) -> list[str]:
     return [
         "",
         *textwrap.wrap(
-            f"at {_share(level)} of {_offered(level, found.saturation)}",
+            f"at {_share(level)} of {_offered(level, verification.saturation)}",
             WIDTH,
         ),
         comparison_table(level.comparison),
@@ -131,37 +131,37 @@ def _power_line(level: Level) -> str:
     ways = ((slower, "slower"), (faster, "faster"))
     changes = [f"{100 * change:.0f} % {way}" for change, way in ways if change is not None]
     if not changes:
-        return "power: no change of the step times would have been refuted"
-    return f"power: steps that are {', or '.join(changes)}, would have been refuted"
+        return "power: no change of step times would have been detected"
+    return f"power: step times {' or '.join(changes)} would have been refuted"
 
 
-def _decision_lines(found: Verification) -> list[str]:
-    if found.decisions is None:
+def _decision_lines(verification: Verification) -> list[str]:
+    if verification.decisions is None:
         return []
     return [
         f"batches: given the engine's own step times, the simulator decides "
-        f"{found.decisions.agreeing} of {found.decisions.steps} steps identically"
+        f"{verification.decisions.agreeing} of {verification.decisions.steps} steps identically"
     ]
 
 
-def _conclusion(found: Verification) -> list[str]:
+def _conclusion(verification: Verification) -> list[str]:
     """Return the verdict, a sentence on each load, and what may be why."""
     meaning = {
         "holds": "the engine is within the limits of the prediction",
-        "refuted": "the engine is not what the profile says",
+        "refuted": "the engine does not behave as the profile says",
         "cannot tell": "these load tests neither confirm nor refute the prediction",
     }
-    outcome = found.outcome.replace("refuted", "REFUTED")
-    lines = [f"VERDICT: {outcome}; {meaning[found.outcome]}"]
-    judged = [(f"at {_share(level)}", level.comparison) for level in found.levels]
-    if found.saturation:
-        judged.insert(0, ("capacity", found.saturation.comparison))
+    outcome = verification.outcome.replace("refuted", "REFUTED")
+    lines = [f"VERDICT: {outcome}; {meaning[verification.outcome]}"]
+    judged = [(f"at {_share(level)}", level.comparison) for level in verification.levels]
+    if verification.saturation:
+        judged.insert(0, ("capacity", verification.saturation.comparison))
     for what, comparison in judged:
         said = " ".join(verdict_in_words(comparison))
         lines += textwrap.wrap(f"{what}: {said}", WIDTH, subsequent_indent="  ")
-    if found.outcome != "holds" and found.not_identified:
-        lines += ["what was not identified may be why:"]
-        lines += [f"  {name}: {why}" for name, why in found.not_identified.items()]
+    if verification.outcome != "holds" and verification.not_identified:
+        lines += ["possible causes, which calibration could not identify:"]
+        lines += [f"  {name}: {why}" for name, why in verification.not_identified.items()]
     return lines
 
 
@@ -180,60 +180,64 @@ def _cell(row: MetricComparison) -> str:
 _LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
 
 
-def recorded_as_json(found: RecordedVerification) -> str:
+def recorded_as_json(verification: RecordedVerification) -> str:
     """Return the verification as JSON."""
-    return json.dumps(found.as_dict())
+    return json.dumps(verification.as_dict())
 
 
-def recorded_lines(found: RecordedVerification) -> list[str]:
+def recorded_lines(verification: RecordedVerification) -> list[str]:
     """Return what served and what was recorded, a table of errors, and the verdict."""
-    measured = found.measured.scenario
-    said = " ".join(verdict_in_words(found.comparison, measured_noun(measured)))
+    measured, policies = verification.measured.scenario, verification.scenario.policies
+    said = " ".join(verdict_in_words(verification.comparison, measured_noun(measured)))
     return [
-        recorded_words(found.measured),
+        recorded_words(verification.measured),
         *note_lines(measured.get("notes", ())),
-        *found.scenario.profile.describe(),
-        f"policies: {found.scenario.policies.name}, {found.scenario.policies.max_seqs} sequences, "
-        f"{found.scenario.policies.kv_tokens} KV tokens; "
-        f"{found.predicted.summary()['preemptions']} preemptions predicted",
+        *verification.scenario.profile.describe(),
+        f"policies: {policies.name}, {policies.max_seqs} sequences, "
+        f"{policies.kv_tokens} KV tokens; "
+        f"{verification.predicted.summary()['preemptions']} preemptions predicted",
         "",
-        *_errors(found),
+        *_errors(verification),
         "",
-        comparison_table(found.comparison),
-        rests_line(found.predicted.extra["provenance"]),
+        comparison_table(verification.comparison),
+        rests_line(verification.predicted.extra["provenance"]),
         "",
-        *textwrap.wrap(f"VERDICT: {found.outcome.replace('refuted', 'REFUTED')}. {said}", WIDTH),
-        *(waterfall_lines(found.why) if found.why else []),
+        *textwrap.wrap(
+            f"VERDICT: {verification.outcome.replace('refuted', 'REFUTED')}. {said}", WIDTH
+        ),
+        *(waterfall_lines(verification.why) if verification.why else []),
         "",
         LEGEND,
     ]
 
 
-def _errors(found: RecordedVerification) -> list[str]:
+def _errors(verification: RecordedVerification) -> list[str]:
     """Return the error of each latency at its mean and quantiles, in per cent."""
     rows = []
     for name, label in _LATENCIES.items():
-        errors = (found.metrics[name][point]["error"] for point in POINTS)
+        errors = (verification.metrics[name][point]["error"] for point in POINTS)
         cells = ("-" if error is None else f"{100 * error:+.2f}" for error in errors)
         rows.append([label, *cells])
     return table_lines(["error, per cent", *POINTS], rows)
 
 
-WHY_TITLE = "Why it differs: each part is replaced by what was measured, and stays replaced"
+WHY_TITLE = (
+    "Where the error comes from: each part is replaced by its measurement, one after the other"
+)
 _NAMED = 0.005
 """An effect of this much of the measured figure is named in words."""
 
 
-def waterfall_lines(found: Waterfall) -> list[str]:
+def waterfall_lines(waterfall: Waterfall) -> list[str]:
     """Return a line per cause with its effect on the error of the means, then what that says."""
-    labels = [METRICS[name].label.partition(" ")[0] for name in found.predicted]
-    rows = [["predicted", *_errors_shown(found.predicted), ""]]
-    for cause, effect in found.effects():
-        errors = effect or dict.fromkeys(found.predicted)
+    labels = [METRICS[name].label.partition(" ")[0] for name in waterfall.predicted]
+    rows = [["predicted", *_errors_shown(waterfall.predicted), ""]]
+    for cause, effect in waterfall.effects():
+        errors = effect or dict.fromkeys(waterfall.predicted)
         rows.append([f"  {cause.name}", *_errors_shown(errors), cause.note])
-    rows.append(["left", *_errors_shown(found.left), ""])
+    rows.append(["left", *_errors_shown(waterfall.left), ""])
     heads = ["error of the mean, per cent", *labels, ""]
-    sentences = (textwrap.wrap(sentence, WIDTH) for sentence in waterfall_sentences(found))
+    sentences = (textwrap.wrap(sentence, WIDTH) for sentence in waterfall_sentences(waterfall))
     table = table_lines(heads, rows, "<" + ">" * len(labels) + "<")
     return ["", WHY_TITLE, *table, "", *chain.from_iterable(sentences)]
 
@@ -242,21 +246,21 @@ def _errors_shown(errors: Errors | dict[str, None]) -> list[str]:
     return ["-" if error is None else f"{100 * error:+.2f}" for error in errors.values()]
 
 
-def waterfall_sentences(found: Waterfall) -> list[str]:
+def waterfall_sentences(waterfall: Waterfall) -> list[str]:
     """Return a sentence per latency, and one on what was not measured."""
     said = []
-    for name, error in found.predicted.items():
+    for name, error in waterfall.predicted.items():
         label = METRICS[name].label.partition(" ")[0]
-        effects = [(effect[name], cause) for cause, effect in found.effects() if effect]
+        effects = [(effect[name], cause) for cause, effect in waterfall.effects() if effect]
         named = sorted(
             (one for one in effects if abs(one[0]) >= _NAMED), key=lambda one: -abs(one[0])
         )
         parts = ", ".join(f"{cause.name} {100 * effect:+.1f}" for effect, cause in named)
         said.append(
             f"{label} is {100 * error:+.1f} % off: {parts or 'no part matters'}; "
-            f"{100 * found.left[name]:+.1f} is left."
+            f"{100 * waterfall.left[name]:+.1f} is left."
         )
-    unknown = [f"{one.name} ({one.note})" for one in found.causes if one.errors is None]
+    unknown = [f"{one.name} ({one.note})" for one in waterfall.causes if one.errors is None]
     if unknown:
         said.append(f"Not measured, so part of what is left: {'; '.join(unknown)}.")
     return said
@@ -265,9 +269,11 @@ def waterfall_sentences(found: Waterfall) -> list[str]:
 _SHORT_LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
 
 
-def calibration_lines(found: RecordedCalibration, prior: Mapping[str, float] | None) -> list[str]:
+def calibration_lines(
+    calibration: RecordedCalibration, prior: Mapping[str, float] | None
+) -> list[str]:
     """Return the coefficients, what the log identifies, and the errors on later requests."""
-    fit, identified = found.fit, set(found.fit.identified)
+    fit, identified = calibration.fit, set(calibration.fit.identified)
     values = ", ".join(f"{value:.3g}" for value in fit.singular_values)
     rows = [
         [
@@ -280,17 +286,18 @@ def calibration_lines(found: RecordedCalibration, prior: Mapping[str, float] | N
     ]
     around = "around the prior" if prior else "around a rough guess"
     return [
-        f"fitted to the stamps of {found.fitted} of {found.requests} requests, in "
+        f"fitted to the stamps of {calibration.fitted} of {calibration.requests} requests, in "
         f"{fit.simulations} simulations, {around}",
         "",
         *table_lines(["", "us", "known to", ""], rows, "<>><"),
         f"singular values: {values}",
         "",
-        *_mean_errors("later requests, which were not fitted", found.held_out),
-        *_mean_errors("all requests", found.whole),
-        f"misfit of neighbouring requests' TPOT: {100 * found.misfit:.1f} %, in every interval",
+        *_mean_errors("later requests, which were not fitted", calibration.held_out),
+        *_mean_errors("all requests", calibration.whole),
+        f"misfit of neighbouring requests' TPOT: {100 * calibration.misfit:.1f} %, "
+        "in every interval",
         "",
-        *note_lines(found.evidence),
+        *note_lines(calibration.evidence),
         *note_lines(
             ["the API's latency was fitted too: the stamps are those of clients"]
             if REQUEST_S in fit.coefficients

@@ -140,13 +140,13 @@ def totals_table(runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO |
     return Table(["", "part", *names], rows)
 
 
-def comparison_table(found: Comparison, caption: str = "") -> Table:
+def comparison_table(comparison: Comparison, caption: str = "") -> Table:
     """Return predicted, measured and error with their intervals, limit and verdict.
 
     Without a ``caption``, it explains the error.
     """
-    rows = [[*_compared(row)] for row in found.metrics]
-    return Table(_COMPARED, rows, caption or _explained(found.repeats))
+    rows = [[*_compared(row)] for row in comparison.metrics]
+    return Table(_COMPARED, rows, caption or _explained(comparison.repeats))
 
 
 def judged_table(trials: Sequence[Trial]) -> Table:

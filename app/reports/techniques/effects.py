@@ -111,7 +111,7 @@ def _notes(judged: Sequence[Judged], scenario: TechniqueScenario) -> Iterator[st
     shown = [effect for effect in effects if effect.refused is None]
     names = [e.technique.name for e in shown if e.technique.is_on(scenario.setup)]
     if names:
-        yield f"on here already, so that the row is what it brings: {', '.join(names)}"
+        yield f"already enabled here, so the row is its effect: {', '.join(names)}"
     for effect in shown:
         if effect.experiment != scenario.experiment:
             yield f"* {effect.technique.name}: {effect.experiment.describe()}"
@@ -122,10 +122,10 @@ def _notes(judged: Sequence[Judged], scenario: TechniqueScenario) -> Iterator[st
         if said := effect.technique.note(scenario.setup):
             yield f"note: {effect.technique.name}: {said}"
         if isinstance(effect.technique, PrefixCache) and not effect.experiment.shared_tokens:
-            yield "prefix-cache cannot hit on this load: no two prompts begin alike"
+            yield "prefix-cache cannot hit on this load: no two prompts share a prefix"
     for effect in effects:
         if effect.refused is not None:
-            yield f"not here: {refusal(effect)}"
+            yield f"not applicable: {refusal(effect)}"
 
 
 def refusal(effect: Effect) -> str:
@@ -142,7 +142,7 @@ def _replications_lines(shown: Sequence[Effect]) -> Iterator[str]:
     draws = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     yield f"intervals over {draws} draws of load and engine, the same for both sides"
     if any(change.sign == "?" for effect in shown for change in effect.changes):
-        yield "?: the interval has 0 in it; it is narrower with more --replications"
+        yield "?: the interval includes 0; more --replications narrow it"
 
 
 def effects_as_dict(judged: Sequence[Judged], scenario: TechniqueScenario) -> dict[str, Any]:
@@ -169,12 +169,12 @@ def catalogue() -> dict[str, Any]:
     return {name: _about(technique) for name, technique in TECHNIQUES.items()}
 
 
-def catalogue_lines(found: dict[str, Any]) -> list[str]:
+def catalogue_lines(techniques: dict[str, Any]) -> list[str]:
     """Return techniques by family: name and parameters, formula, source."""
     lines = []
     for family in get_args(Family):
         lines.append(family)
-        for name, about in found.items():
+        for name, about in techniques.items():
             if about["family"] == family:
                 lines += _catalogue_entry(name, about)
     return lines

@@ -31,7 +31,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Experiment, Technique
 
 NOT_KNOWN = "not known"
-HAS_IT = "the server has it already"
+HAS_IT = "already enabled on this server"
 SHORT = {"perplexity": "ppl", "accuracy": "acc"}
 
 

@@ -12,9 +12,9 @@ from servetwin.app.verdict.intervals import CONFIDENCE
 _HEADS = ("", "predicted", "measured", "sign", "inside", "verdict")
 
 
-def effect_lines(found: EffectVerification) -> list[str]:
+def effect_lines(verification: EffectVerification) -> list[str]:
     """Return one technique: its formula, a line for each metric, and the verdict."""
-    efficiency, origin = found.predicted.efficiency, found.profile.origin
+    efficiency, origin = verification.predicted.efficiency, verification.profile.origin
     rests = (
         [
             f"step times without it: {origin}; what it changes: computed from data sheets, by its "
@@ -28,32 +28,32 @@ def effect_lines(found: EffectVerification) -> list[str]:
     )
     return [
         "",
-        f"{found.sides.name}: {found.sides.technique.formula}",
+        f"{verification.sides.name}: {verification.sides.technique.formula}",
         *rests,
-        f"{len(found.without)} pairs of load tests; change with the technique, "
+        f"{len(verification.without)} pairs of load tests; change with the technique, "
         f"{CONFIDENCE:.0%} intervals",
-        *table_lines(_HEADS, map(_effect_row, found.effects), "<>><", indent="  "),
-        f"verdict: {found.outcome.replace('refuted', 'REFUTED')}",
+        *table_lines(_HEADS, map(_effect_row, verification.effects), "<>><", indent="  "),
+        f"verdict: {verification.outcome.replace('refuted', 'REFUTED')}",
     ]
 
 
-def summary_lines(found: Sequence[EffectVerification]) -> list[str]:
+def summary_lines(verifications: Sequence[EffectVerification]) -> list[str]:
     """Return how many signs and sizes of all techniques are right, metric by metric."""
-    effects = [effect for one in found for effect in one.effects]
+    effects = [effect for one in verifications for effect in one.effects]
     signs = [effect.sign_right for effect in effects]
     sizes = [effect.is_inside for effect in effects]
     return [
         "",
-        f"{len(found)} techniques, {len(effects)} effects: sign right in {signs.count(True)}, "
-        f"wrong in {signs.count(False)}, unsure in {signs.count(None)}; size inside in "
-        f"{sizes.count(True)}, outside in {sizes.count(False)}",
+        f"{len(verifications)} techniques, {len(effects)} effects: sign right in "
+        f"{signs.count(True)}, wrong in {signs.count(False)}, unsure in {signs.count(None)}; "
+        f"size inside in {sizes.count(True)}, outside in {sizes.count(False)}",
     ]
 
 
-def effects_json(found: Sequence[EffectVerification]) -> str:
+def effects_json(verifications: Sequence[EffectVerification]) -> str:
     """Return the verifications as JSON."""
-    outcome = worst(one.outcome for one in found)
-    records = [one.as_dict() for one in found]
+    outcome = worst(one.outcome for one in verifications)
+    records = [one.as_dict() for one in verifications]
     return json.dumps({"outcome": outcome, "holds": outcome == "holds", "techniques": records})
 
 

@@ -95,7 +95,7 @@ def test_the_engines_own_log_explains_the_error(found: Verification) -> None:
     assert notes["lengths"] == f"0 of {REQUESTS} requests had others"
     assert notes["KV tokens"] == "4096, as stated"
     assert level.as_dict()["why"]["left"] == level.why.left
-    assert "Why it differs" in "\n".join(verdict_lines(found))
+    assert "Where the error comes from" in "\n".join(verdict_lines(found))
 
 
 def test_what_was_found_is_kept(found: Verification, tmp_path: Path) -> None:

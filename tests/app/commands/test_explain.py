@@ -38,16 +38,16 @@ def explanation(e2e_s: float | None = 10.0, **changes: Any) -> Explanation:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "nothing held it up: 10 s of 10 s were its own work"),
-        ({"parts_s": {"queue": 0.9}}, "nothing held it up: 9.1 s of 10 s"),
+        ({}, "no queueing delay: 10 s of 10 s was its own compute"),
+        ({"parts_s": {"queue": 0.9}}, "no queueing delay: 9.1 s of 10 s"),
         (
             {"parts_s": {"queue": 1.2}, "cause": "memory"},
-            "waited 1.2 s of its 2 s TTFT because 14 requests were before it and the KV memory "
+            "waited 1.2 s of its 2 s TTFT because 14 requests were ahead of it and the KV memory "
             "was full",
         ),
         (
             {"parts_s": {"queue": 1.2}, "cause": "step", "neighbours": Neighbours(1, 3, 4.5)},
-            "because 1 request was before it and a step was running",
+            "because 1 request was ahead of it and a step was running",
         ),
         (
             {"parts_s": {"queue": 1.2}, "cause": "filling", "neighbours": Neighbours(0, 0, 1.0)},
@@ -55,16 +55,22 @@ def explanation(e2e_s: float | None = 10.0, **changes: Any) -> Explanation:
         ),
         (
             {"parts_s": {"queue": 3.0, "transfer": 1.0}, "waited_s": 0.5},
-            "waited 2.5 s for a place on the replica that decodes",
+            "waited 2.5 s for a slot on the decode replica",
         ),
-        ({"parts_s": {"stalled": 4.0}}, "prompts of others held up its decoding for 4 s of 10 s"),
+        (
+            {"parts_s": {"stalled": 4.0}},
+            "prefills of other requests stalled its decoding for 4 s of 10 s",
+        ),
         (
             {"parts_s": {"preempted": 4.0}, "preemptions": 2},
-            "lost its place 2 times: 4 s of 10 s went by until it was as far as before",
+            "preempted 2 times: 4 s of 10 s to get back to where it was",
         ),
-        ({"parts_s": {"preempted": 4.0}, "preemptions": 1}, "lost its place once: 4 s"),
-        ({"parts_s": {"transfer": 4.0}}, "on the way to another replica for 4 s of 10 s"),
-        ({"parts_s": {"api": 4.0}}, "the HTTP process took 4 s of 10 s"),
+        ({"parts_s": {"preempted": 4.0}, "preemptions": 1}, "preempted once: 4 s"),
+        (
+            {"parts_s": {"transfer": 4.0}},
+            "its KV cache took 4 s of 10 s to move to another replica",
+        ),
+        ({"parts_s": {"api": 4.0}}, "the HTTP server took 4 s of 10 s"),
         (
             {"e2e_s": None, "parts_s": {}, "status": "refused", "error": "queue_full: 4 wait"},
             "refused: queue_full: 4 wait",

@@ -78,7 +78,7 @@ def test_why_a_data_sheet_is_off(tmp_path: Path) -> None:
     report = servetwin("report", tmp_path / "why", "--out", tmp_path / "why.html")
     assert report.code == 0
     page = (tmp_path / "why.html").read_text()
-    assert "Why it differs: each part is replaced by what was measured" in page
+    assert "Where the error comes from: each part is replaced by its measurement" in page
     assert "TTFT, part by part" in page
 
 

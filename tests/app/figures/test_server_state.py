@@ -29,4 +29,4 @@ def test_a_few_requests_have_whole_ticks_and_peaks_are_those_of_the_moments_show
     assert (drawn.layout.yaxis.dtick, drawn.layout.yaxis2.dtick) == (None, 1)
     said = figures.alt_text(drawn)
     assert "at most 40 requests running, 1 waiting, " in said
-    assert said.endswith(" at the moments shown.")
+    assert said.endswith(" at the points shown.")

@@ -37,7 +37,7 @@ def test_every_load_has_its_table_and_the_verdict_its_meaning() -> None:
     assert any("capacity 5.00/s (4.80 to 5.20)" in line for line in one)
     assert any("decides 3 of 3 steps identically" in line for line in one)
     assert not any("steps identically" in line for line in two)
-    assert "power: steps that are 6 % slower, would have been refuted" in one
+    assert "power: step times 6 % slower would have been refuted" in one
 
 
 def test_the_verdict_says_what_it_judged_and_has_the_steady_part_beside_it() -> None:
@@ -68,7 +68,7 @@ def test_near_saturation_the_capacity_comes_first_and_then_equal_utilisation() -
     assert predicted.startswith("predicted at 90 % of the predicted capacity, ")
     assert predicted.endswith("(equal utilisation: throughput is not judged)")
     assert verdict_of(lines) == [
-        "VERDICT: REFUTED; the engine is not what the profile says",
+        "VERDICT: REFUTED; the engine does not behave as the profile says",
         "capacity: The prediction is REFUTED: 2 load tests place the error of capacity out of "
         "limits.",
         "at 90 %: The prediction holds: 2 load tests place every judged error within its limit.",
@@ -81,7 +81,7 @@ def test_near_saturation_the_capacity_comes_first_and_then_equal_utilisation() -
 def test_a_refuted_prediction_names_the_metrics_and_what_stayed_open() -> None:
     lines = verdict_lines(a_black_box_verification(off=1.5, **OPEN))
     verdict = verdict_of([line for part in lines for line in part.splitlines()])
-    assert verdict[0] == "VERDICT: REFUTED; the engine is not what the profile says"
+    assert verdict[0] == "VERDICT: REFUTED; the engine does not behave as the profile says"
     said = " ".join(line.strip() for line in verdict)
     for load in (50, 70):
         assert (
@@ -89,7 +89,7 @@ def test_a_refuted_prediction_names_the_metrics_and_what_stayed_open() -> None:
             "throughput, TPOT mean" in said
         )
     assert verdict[-3:] == [
-        "what was not identified may be why:",
+        "possible causes, which calibration could not identify:",
         "  max_seqs: no time",
         "  kv_tokens: none waited",
     ]

@@ -155,7 +155,7 @@ def test_the_command_prints_signs_figures_and_refusals() -> None:
     lines = done.out.splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[0] == "llama-2-7b on a100-80gb, continuous+paged"
-    assert any(line.startswith("not here: expert-parallel") for line in lines)
+    assert any(line.startswith("not applicable: expert-parallel") for line in lines)
     assert sum(line.startswith("weight-int4") for line in lines) == 2
 
 
@@ -256,6 +256,9 @@ def test_what_is_on_already_and_what_cannot_hit_is_said(tmp_path: Path) -> None:
     only = [f"--only={name}" for name in ("fp8", "kv-cache", "prefix-cache", "awq")]
     done = servetwin("techniques", "--scenario", path, *only, "--replications", 2)
     said = " ".join(done.out.split())
-    assert "on here already, so that the row is what it brings: fp8, kv-cache " in said
+    assert "already enabled here, so the row is its effect: fp8, kv-cache " in said
     assert "prefix-cache cannot hit on this load: no two prompts begin alike" in said
-    assert "not here: awq: techniques fp8 and awq exclude each other: both choose the for" in said
+    assert (
+        "not applicable: awq: techniques fp8 and awq exclude each other: both choose the for"
+        in said
+    )

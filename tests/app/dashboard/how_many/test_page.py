@@ -42,7 +42,7 @@ def test_the_page_opens_with_an_answer_in_one_sentence_and_a_table() -> None:
     assert re.match(
         r"\d+ H100s? holds? p99 TTFT below 500 ms for these requests at 140 per s", said
     )
-    assert "3 draws of other traffic of this kind" in at.markdown[0].value
+    assert "3 resampled traffic traces" in at.markdown[0].value
     (row,) = at.dataframe[0].value.to_dict("records")
     assert row["GPUs"] == said.split()[0]
     before = at.session_state["jobs"]["how_many_draws"]
@@ -101,7 +101,7 @@ def test_from_the_page_to_the_number_of_gpus_and_of_users(user: Browser) -> None
     user.open("how-many?requests=200&how_many_rate=140", "How many")
     user.await_heading("H100s hold p99 TTFT below 500 ms")
     page = user.page
-    expect(page.get_by_text("20 draws of other traffic of this kind")).to_be_visible()
+    expect(page.get_by_text("20 resampled traffic traces")).to_be_visible()
     user.act(page.get_by_text("users", exact=True).click)
     user.await_heading("users at a time are served with p99 TTFT below 500 ms by 1 H100")
     assert "how_many_what=users" in page.url

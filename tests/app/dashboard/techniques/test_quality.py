@@ -52,7 +52,7 @@ def test_the_table_says_of_each_how_it_is_known_and_why_it_is_not_compared() -> 
     table = quality_table(names, judged, SERVER.setup(), own).set_index("technique")
     front = table["on the front"]
     assert front["awq"] == "yes"
-    assert front["fp8"] == front["kv-cache"] == "the server has it already"
+    assert front["fp8"] == front["kv-cache"] == "already enabled on this server"
     assert front["sequence-parallel"] == "under another load"
     assert front["diffusion"] == "not measured"
     assert table.loc["diffusion", "quality"] == "not known"

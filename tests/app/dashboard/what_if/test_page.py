@@ -219,7 +219,6 @@ def test_all_of_an_upload_is_simulated_unless_a_part_is_asked_for(user: Browser)
     page = user.page
     upload(user, own_trace(2_600))
     expect(page.get_by_text("2,600 of 2,600 requests of own.csv")).to_be_visible()
-    expect(page.get_by_text("400 of 2,600 points of the curve shown").first).to_be_visible()
     expect(page.get_by_label("Requests", exact=True)).to_have_attribute("placeholder", "all 2,600")
     user.fill("Requests", "700")
     expect(page.get_by_text("700 of 2,600 requests of own.csv")).to_be_visible()

@@ -26,7 +26,7 @@ def test_the_answer_is_one_sentence() -> None:
     assert sentence(FOUR, P99, "this trace") == (
         "4 H100s hold p99 TTFT below 500 ms for this trace; 3 miss it: 812 ms [700 to 1,020]."
     )
-    assert spread_sentence(FOUR) == ("20 draws of other traffic of this kind need 3 to 5.")
+    assert spread_sentence(FOUR) == ("20 resampled traffic traces need 3 to 5.")
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def test_the_answer_is_one_sentence() -> None:
             P99,
             "1 H100 holds p99 TTFT below 500 ms for x: 400 ms [350 to 450].",
         ),
-        (FOUR, BOTH, "TTFT 500 ms, TPOT 50 ms for 95 % of the requests for x; 3 miss it: 1.62 ti"),
+        (FOUR, BOTH, "TTFT 500 ms, TPOT 50 ms for 95 % of the requests for x; 3 miss it: 162 % of"),
         (
             replace(FOUR, beyond=replace(MISSED, load=1.2)),
             P99,
-            "3 are overloaded (120 % of what they complete arrives): 812 ms [700 to 1,020].",
+            "3 are overloaded: load is 20 % above their capacity.",
         ),
         (
             replace(FOUR, count=None, beyond=MISSED),
@@ -74,8 +74,8 @@ def test_other_answers(answer: Answer, target: SLOTarget, said: str) -> None:
 @pytest.mark.parametrize(
     ("interval", "said"),
     [
-        ((4, 4), "The answer is the same in 20 draws of other traffic of this kind."),
-        ((4, None), "20 draws of other traffic of this kind need 4 or more."),
+        ((4, 4), "All 20 resampled traffic traces need 4."),
+        ((4, None), "20 resampled traffic traces need 4 or more."),
         ((None, None), "need more than any that was tried"),
         (None, ""),
     ],

@@ -60,7 +60,7 @@ ROWS = [
     judged("awq", AWQ, 1.0),
     judged("weight-int4", AWQ, 0.5),
     judged("fp8", FP8, 0.25),
-    judged("kv-cache", KEPT, 9.0, "the server has it already"),
+    judged("kv-cache", KEPT, 9.0, "already enabled on this server"),
     judged("cascade", None, 2.0),
     judged("prefix-cache", KEPT, None),
     Judged(Effect(find_technique("experts"), Experiment(), refused="no"), None),
@@ -78,7 +78,7 @@ def test_lines_are_sorted_by_throughput_and_name_what_is_not_known() -> None:
         i for i, line in enumerate(printed) if line.split()[:2] == ["technique", "quality"]
     )
     assert printed[start : start + 4] == [
-        "  kv-cache              0    +900.0  (the server has it already)",
+        "  kv-cache              0    +900.0  (already enabled on this server)",
         "* awq           ppl +2.4%    +100.0",
         "  weight-int4   ppl +2.4%     +50.0",
         "* fp8          acc -0.7%~     +25.0",
