@@ -19,6 +19,7 @@ from servetwin.app.verdict.claims import (
     Comparison,
     MetricComparison,
     Outcome,
+    compare,
     compare_metric,
     count_limited,
     doubts_about,
@@ -29,7 +30,7 @@ from servetwin.app.verdict.claims import (
     worst,
 )
 from servetwin.app.verdict.effects import verification as effect_verification
-from servetwin.app.verdict.intervals import RelativeVariance, error_interval
+from servetwin.app.verdict.intervals import RelativeVariance, error_interval, variance_within
 from servetwin.loadtest.report.records import SCHEDULE_LAG
 from servetwin.sim.experiments import predict
 from servetwin.sim.experiments.predict import Interval
@@ -250,3 +251,35 @@ def test_two_runs_that_differ_by_a_tenth_place_an_error_within_a_third() -> None
     half = 6.313751514675 * math.sqrt(0.005 / 2)
     assert found.error_high == pytest.approx(math.exp(half) - 1, rel=1e-9)
     assert found.outcome == "holds"
+
+
+def noisy(latencies_s: list[float], *limits: str) -> Run:
+    run = load_test(len(latencies_s), scheduled_s=0.0, first_token_s=1.0, last_token_s=2.0)
+    run.requests["tpot_s"] = latencies_s
+    run.requests["scheduled_s"] = range(len(latencies_s))
+    run.extra["delivered"]["limited_by"] = list(limits)
+    return run
+
+
+def test_a_comparison_counts_the_chance_within_its_runs() -> None:
+    """Latencies of single requests widen an interval that the means of the runs do not."""
+    apart = [1.0 + 0.3 * (number % 7) for number in range(40)]
+    runs = [noisy(apart), noisy(apart)]
+    point = {TPOT: Interval(1.9, 1.9, 1.9)}
+    requests = noisy([1.9] * 40).requests
+    within = [variance_within(TPOT, requests, run.requests) for run in runs]
+    found = {row.metric: row for row in compare(point, runs, {}, requests=requests).metrics}[TPOT]
+    mean = sum(apart) / 40
+    assert None not in within
+    expected = error_interval(1.9, 0.0, [mean, mean], [one for one in within if one])
+    assert (found.error_low, found.error_high) == pytest.approx(expected)
+    assert found.error_low != found.error_high
+    alone = {row.metric: row for row in compare(noisy([1.9] * 40), runs, {}).metrics}[TPOT]
+    assert (alone.error_low, alone.error_high) == pytest.approx(expected)
+
+
+def test_a_comparison_counts_its_limited_runs() -> None:
+    runs = [noisy([1.0] * 40), noisy([1.0] * 40, "CPU 97%")]
+    found = compare({TPOT: Interval(1.0, 1.0, 1.0)}, runs, {TPOT: 0.1})
+    assert (found.repeats, found.limited, found.set_aside, found.may_be_cleared) == (2, 1, 0, True)
+    assert found.as_dict()["outcome"] == "cannot tell"
