@@ -22,7 +22,6 @@ SOURCES = ("workloads", "policies", "sim")
 COMPILED = (
     "policies/*.py",
     "policies/*/*.py",
-    "sim/ticks.py",
     "sim/core/*.py",
     "sim/step_times/piecewise.py",
     "sim/step_times/step_time.py",

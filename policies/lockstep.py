@@ -19,6 +19,9 @@ ALWAYS = 1 << 62
 class CappedContexts:
     """The sum of min(context, ``limit``) over the members of a ``Lockstep``, own positions too.
 
+    A member sees one more token each step until it sees ``limit`` of them. Its distance from there
+    is a difference of steps, so a step changes nothing here.
+
     ``_full_steps`` are the steps from which members see ``limit`` tokens, sorted; steps up to
     ``_settled_step`` are left out.
     """

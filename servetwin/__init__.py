@@ -64,7 +64,7 @@ _PLACES = {
     "predict": "sim.experiments.predict:predict",
     "probe": "loadtest.endpoint:probe",
     "run_load_test": "loadtest.run.client:run_load_test",
-    "sample_trace": "workloads.sample:sample_trace",
+    "sample_trace": "workloads.reading:sample_trace",
     "simulate": "sim.core.simulate:simulate",
     "sweep": "sim.experiments.sweep:sweep",
 }

@@ -32,7 +32,7 @@ from servetwin.engine.text.byte_tokenizer import FIRST_WORD_ID
 from servetwin.policies.batch import Batch
 from servetwin.policies.protocols import Refusal, Scheduler
 from servetwin.sim.core.run_clock import run_clock
-from servetwin.sim.ticks import SECONDS_PER_TICK
+from servetwin.sim.step_times.step_time import SECONDS_PER_TICK
 
 SPIN_S = 0.0003
 """How late a sleep may end, in seconds: the last part of a wait is spent without sleeping."""

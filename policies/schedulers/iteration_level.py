@@ -17,6 +17,8 @@ from servetwin.workloads.native_class import mypyc_attr
 def peak_tokens(seqs: Iterable[Sequence]) -> int:
     """Return the positions that sequences hold at their peak, as far as their lengths are declared.
 
+    The sequence with the fewest tokens left ends first. So memory peaks at the end of one of them,
+    when it and all that have as many or more left are still there (LightLLM's admission).
     One that does not decode yet counts as if its prompt were computed and its next token out.
     """
     lengths = []
@@ -33,7 +35,11 @@ def peak_tokens(seqs: Iterable[Sequence]) -> int:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MacroSteps(PreemptiveScheduler):
-    """Foresees the next steps of an iteration-level scheduler.
+    """Foresees the next steps of an iteration-level scheduler; decides nothing itself.
+
+    Between two decisions a batch of decodes only repeats, each context one token longer. A
+    simulator takes all these steps at once; the engine takes them one by one and gets the same
+    batches.
 
     ``_head_changed`` says that enforcing the queue's limit may have changed which sequence is next.
     """

@@ -10,7 +10,7 @@ from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.environment import Environment
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.tick_queue import TickQueue
-from servetwin.sim.ticks import SECONDS_PER_TICK, to_ticks
+from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, to_ticks
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.parents import broken_links
 from servetwin.workloads.request import Request

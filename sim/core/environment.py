@@ -1,4 +1,4 @@
-"""SimPy's environment with its clock in whole ticks (``sim.ticks``), and an alarm.
+"""SimPy's environment with its clock in whole ticks (``sim.step_times.step_time``), and an alarm.
 
 Of SimPy only the public interface is used: ``Environment.run``, ``now`` and ``schedule``,
 ``Event.succeed``, ``callbacks`` and ``processed``, the priorities ``URGENT`` and ``NORMAL``.

@@ -15,7 +15,7 @@ from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.pools import RoutedReplicas
 from servetwin.sim.core.replica import Listener
 from servetwin.sim.core.tick_queue import TickQueue
-from servetwin.sim.ticks import SECONDS_PER_TICK, to_ticks
+from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, to_ticks
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.native_class import mypyc_attr
 from servetwin.workloads.request import Request

@@ -17,8 +17,7 @@ from servetwin.sim.core.environment import NEVER
 from servetwin.sim.core.replica import Listener, Replica
 from servetwin.sim.core.simulate import as_sequence
 from servetwin.sim.step_times.acceptance import Acceptance
-from servetwin.sim.step_times.step_time import NoiseSample, StepTime
-from servetwin.sim.ticks import SECONDS_PER_TICK
+from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, NoiseSample, StepTime
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.native_class import mypyc_attr
 from servetwin.workloads.plugins import plugin_name

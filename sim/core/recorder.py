@@ -15,8 +15,7 @@ from servetwin.policies.protocols import KVUsage, Refusal
 from servetwin.policies.sequence import Sequence
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.records.metrics import MEANINGS, REQUEST_COLUMNS, STATUSES, Columns, latencies
-from servetwin.sim.step_times.step_time import ApiLatency, FloatArray
-from servetwin.sim.ticks import to_ticks
+from servetwin.sim.step_times.step_time import ApiLatency, FloatArray, to_ticks
 from servetwin.workloads.request import Request
 
 STEP_MEANINGS = MEANINGS["steps"]

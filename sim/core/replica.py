@@ -14,8 +14,7 @@ from servetwin.sim.core.environment import NEVER, Alarm, Environment
 from servetwin.sim.core.recorder import Recorder, pack_step
 from servetwin.sim.core.run_clock import PassClock, run_clock
 from servetwin.sim.step_times.acceptance import DraftVerifier
-from servetwin.sim.step_times.step_time import StepNoise, StepTime
-from servetwin.sim.ticks import SECONDS_PER_TICK
+from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, StepNoise, StepTime
 from servetwin.workloads.errors import PolicyError
 
 MOST_WAKES_IN_VAIN = 100_000

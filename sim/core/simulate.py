@@ -16,8 +16,13 @@ from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.replica import Replica
 from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, stamps_frame
 from servetwin.sim.step_times.acceptance import DraftVerifier
-from servetwin.sim.step_times.step_time import ApiLatency, StepNoise, StepTime
-from servetwin.sim.ticks import SECONDS_PER_TICK, to_ticks
+from servetwin.sim.step_times.step_time import (
+    SECONDS_PER_TICK,
+    ApiLatency,
+    StepNoise,
+    StepTime,
+    to_ticks,
+)
 from servetwin.workloads.request import Request
 
 ReceiveAt = Callable[[int, int, Request, int], None]

@@ -23,7 +23,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from math import ldexp
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -32,8 +31,22 @@ import numpy.typing as npt
 from servetwin.policies.batch import Batch, BatchShape, Totals
 from servetwin.sim.step_times.protocol import FloatArray as FloatArray
 from servetwin.sim.step_times.protocol import StepTime as StepTime
-from servetwin.sim.ticks import TICK_BITS
 from servetwin.workloads.native_class import mypyc_attr
+
+TICK_BITS = 64
+"""Simulated time is in whole ticks of 2^-64 s: sums are exact, so ties are ties.
+
+A run of k steps in closed form ends on the very tick on which k single steps end, whatever the
+order of the additions. People, files and policies see seconds.
+"""
+SECONDS_PER_TICK = math.ldexp(1.0, -TICK_BITS)
+_TICKS_PER_S = math.ldexp(1.0, TICK_BITS)
+
+
+def to_ticks(seconds: float) -> int:
+    """Return the last tick at or before ``seconds`` (>= 0)."""
+    return int(seconds * _TICKS_PER_S)
+
 
 ROW_KNOTS = (0, 2, 4, 6, 7, 8, 12, 16, 24, 32, 64, 128, 512)
 """Rows at which the per-row slope may change; the last segment is open."""
@@ -55,7 +68,7 @@ BATCH_PAIRS = FEATURES.index("batch_pairs")
 SWAPPED_TOKENS = "swapped_tokens"
 UNIT_BITS = 16
 """A unit of step times is so many bits longer than a tick: 2^-48 s."""
-UNIT_S = ldexp(1.0, UNIT_BITS - TICK_BITS)
+UNIT_S = math.ldexp(1.0, UNIT_BITS - TICK_BITS)
 _HALF_RANGE = 1 << 62
 """Half of what a signed integer of 64 bits counts up to."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from servetwin.app.cli import COMMANDS
 from servetwin.engine.http.engine_server import EngineServer
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.loadtest.mock.plan import MockPlan
@@ -20,6 +21,9 @@ from tests.support.mock_endpoint import mocked
 from tests.support.paths import ROOT, SAMPLE
 
 NAMES = ("workloads", "policies", "sim", "engine", "loadtest", "app", "simpy", "streamlit")
+"""In the working folder: folders, and ``app.py`` and ``engine.py`` of a stranger beside them."""
+PLAIN = ("workloads", "policies", "sim", "engine", "loadtest", "app")
+"""Names that the wheel once installed; ``simpy`` and ``streamlit`` are those of dependencies."""
 
 
 @pytest.fixture
@@ -36,6 +40,46 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def assert_nothing_imported(folder: Path) -> None:
     assert not (folder.parent / "imported").exists()
+
+
+@pytest.fixture
+def strangers(tmp_path: Path) -> Path:
+    """A working folder with ``app.py``, ``engine.py``, ``sim/`` ... of a stranger."""
+    folder = tmp_path / "strangers"
+    folder.mkdir()
+    mark = (
+        f"open({str(tmp_path / 'imported')!r}, 'a').write(__name__)\nraise SystemExit('theirs')\n"
+    )
+    for name in PLAIN:
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text(mark)
+        (folder / f"{name}.py").write_text(mark)
+    return folder
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_beside_modules_of_a_stranger(name: str, strangers: Path) -> None:
+    assert f"servetwin {name}" in beside(strangers, *name.split(), "--help").stdout
+
+
+def test_a_sweep_on_processes_beside_modules_of_a_stranger(strangers: Path) -> None:
+    options = ("--limit", "20", "--slo", "ttft=500ms", "--vary", "max_seqs=2,4", "--processes", "2")
+    assert "max_seqs" in beside(strangers, "sweep", str(SAMPLE), *options).stdout
+
+
+def beside(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command by ``python -m`` in a folder that ``PYTHONPATH=.`` names too."""
+    done = subprocess.run(
+        [sys.executable, "-m", "servetwin", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([".", str(ROOT)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert_nothing_imported(folder)
+    return done
 
 
 def test_a_child_that_searches_the_working_folder_would_import_it(hostile: Path) -> None:

@@ -26,48 +26,41 @@ def outputs(notebook: Any) -> list[Any]:
 
 
 def test_every_cell_runs_and_none_warns(notebook: Any) -> None:
-    assert sum(cell.cell_type == "code" for cell in notebook.cells) >= 6
-    assert {out.output_type for out in outputs(notebook)} <= {
-        "execute_result",
-        "display_data",
-        "stream",
-    }
-    assert not [out for out in outputs(notebook) if out.get("name") == "stderr"]
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    assert len(code) >= 3
+    assert sum(bool(line.strip()) for cell in code for line in cell.splitlines()) <= 30
+    assert {out.output_type for out in outputs(notebook)} <= {"execute_result", "display_data"}
 
 
 def test_the_page_has_the_text_the_code_and_what_it_returned(notebook: Any) -> None:
     page = notebook_page.notebook_page()
     for cell in notebook.cells:
         assert cell.source in page
-    assert "240 requests, 6.5 per second" in page
-    assert page.count("<table") == 4
+    assert page.count("<table") == 1
     assert "<style" not in page
     assert 'class="dataframe"' not in page
-    figures = re.findall(r'<div id="notebook-figure-(\d)" role="img" aria-label="Cumul', page)
-    assert figures == ["0", "1"]
+    assert re.findall(r'<div id="notebook-figure-0" role="img" aria-label="(.*?),', page) == [
+        "p99 TTFT by request rate"
+    ]
     assert not re.search(r'src="(https?:)?//', page)
 
 
 def test_what_the_text_says_of_the_schedulers_is_what_was_found(notebook: Any) -> None:
-    """First tokens come sooner on average, later at the 99th percentile."""
-    tables = [
+    """First tokens come sooner in the median, later at the 99th percentile."""
+    (text,) = (
         out.data["text/plain"] for out in outputs(notebook) if "text/html" in out.get("data", {})
-    ]
-    found = {
-        row.split()[0]: [float(cell) for cell in row.split()[1:]]
-        for row in tables[-1].splitlines()
-        if row.startswith("ttft")
-    }
-    low, high = 3, 4
-    assert found["ttft_s.mean"][high] < 0
-    assert found["ttft_s.p50"][high] < 0
-    assert found["ttft_s.p99"][low] > 0
+    )
+    busiest = [float(cell) for cell in text.splitlines()[-1].split()]
+    rate, first_p50, shortest_p50, first_p99, shortest_p99 = busiest
+    assert rate == 7
+    assert shortest_p50 < first_p50
+    assert shortest_p99 > first_p99
 
 
 def test_its_figures_and_the_library_lie_beside_it(notebook: Any) -> None:
     assets = notebook_page.notebook_assets()
     assert "drawFigures" in assets["assets/library-figures.js"]
-    assert assets["assets/library-figures.js"].count('"TTFT, ') == 2
+    assert assets["assets/library-figures.js"].count('"ttft_s_p99"') == 1
     assert len(assets["assets/plotly.js"]) > 1_000_000
     page = notebook_page.notebook_page()
     assert [f"assets/{name}" for name in re.findall(r'src="../assets/([^"]+)"', page)] == [*assets]

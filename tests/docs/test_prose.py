@@ -1,11 +1,18 @@
 """The pages are spelt right and in plain words; a slip is found where it is."""
 
 import importlib.util
+import re
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import DOCS, ROOT
+
+WITHOUT = ("README.md", "glossary.md", "third-party-licences.md")
+"""Pages that list, and need no command."""
+WITH_COMMANDS = [p for p in sorted(DOCS.rglob("*.md")) if p.name not in WITHOUT]
+NO_WORDS = re.compile(r"\A---[\s\S]*?^---$|<!--.*?-->|^#.*$|!\[.*?\]\(.*?\)|<.*?>", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -20,22 +27,21 @@ def prose() -> ModuleType:
 
 
 def test_every_page_is_in_plain_words_and_spelt_right(prose: ModuleType) -> None:
-    found = {
+    slips = {
         f"{page.relative_to(ROOT)}:{line}: {message}"
         for page in prose.pages()
         for line, message in prose.findings(page.read_text())
     }
-    assert found == set()
+    assert slips == set()
 
 
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
         ("A word.\nThe sheduler decides.", 2, "sheduler: no word, and no term of terms.txt"),
-        ("Figures are those of vLLM.", 1, "those: name the things again"),
-        ("The sequence who waits.", 1, "who: a thing is no person"),
+        ("Repeat it so many times.", 1, "so many: name the thing, or the number"),
         ("The tokeniser's words.", 1, "tokeniser's: the term is tokenizer"),
-        ("```\nthose\n```\n\nNobody decodes.", 5, "Nobody: say what does not do it"),
+        ("```\nof which\n```\n\nIt is said.", 5, "It is said: name the thing, or the number"),
         ("It is at this point in time.", 1, "Redundancy. Use 'point' instead of 'point in time'."),
     ],
 )
@@ -47,10 +53,18 @@ def test_a_slip_is_found_in_its_line(prose: ModuleType, text: str, line: int, me
     "text",
     [
         "For people who tune a server, the scheduler's goodput.",
-        "`those` and ```those```, [a page](nobody.md), <!-- told --> https://who.example",
+        "Those who wait, said nobody. `so many`, [a page](of-which.md), <!-- of which -->",
         "The prefill of vLLM by a roofline.",
         "",
     ],
 )
 def test_code_links_and_terms_are_no_slips(prose: ModuleType, text: str) -> None:
     assert prose.findings(text) == []
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *WITH_COMMANDS], ids=lambda page: page.stem)
+def test_the_first_command_comes_within_fifty_words(page: Path) -> None:
+    text = NO_WORDS.sub("", page.read_text())
+    before, fence, _ = text.partition("\n```")
+    assert fence
+    assert len(before.split()) <= 50

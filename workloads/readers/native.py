@@ -1,4 +1,4 @@
-"""The reader of our own JSON Lines; ``workloads.readers.native`` writes them."""
+"""Our own trace format, read and written: JSON Lines, a header record, then the requests."""
 
 import json
 from dataclasses import MISSING, fields

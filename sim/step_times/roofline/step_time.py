@@ -20,13 +20,13 @@ from servetwin.sim.step_times.roofline.affine_step_time import RooflineStepTime
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.operators import visible
 from servetwin.sim.step_times.step_time import (
+    TICK_BITS,
     AffineStepTime,
     FloatArray,
     Remembered,
     StepTime,
     to_units,
 )
-from servetwin.sim.ticks import TICK_BITS
 
 _FINE_BITS = 8
 """The units of ``ContextStepTime`` are so many bits longer than a tick: 2^-56 s."""

@@ -125,10 +125,10 @@ def test_the_text_fits_100_columns(a: str, b: str, options: tuple[object, ...]) 
 @pytest.mark.parametrize(
     ("options", "drawn", "seeds"),
     [
-        (("--replications", 4), True, "4 seeds, the same load and noise for both (common"),
-        (("--replications", 1), True, "one seed, the same load and noise for both: no intervals"),
-        (COMPUTED, False, "one seed, the same load and noise for both: no intervals"),
-        ((*COMPUTED, "--replications", 2), False, "2 seeds, the same load"),
+        (("--replications", 4), True, "4 seeds, same load and noise on both sides (common"),
+        (("--replications", 1), True, "one seed, same load and noise on both sides: no intervals"),
+        (COMPUTED, False, "one seed, same load and noise on both sides: no intervals"),
+        ((*COMPUTED, "--replications", 2), False, "2 seeds, same load"),
     ],
 )
 def test_the_text_says_what_was_drawn(options: tuple[object, ...], drawn: bool, seeds: str) -> None:

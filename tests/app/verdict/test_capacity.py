@@ -178,6 +178,7 @@ def test_a_server_that_refuses_a_backlog_is_tested_below(
     assert calibrator.events == [], "nothing was sent"
 
 
+@pytest.mark.slow
 def test_the_bundled_engine_is_saturated_and_then_loaded_at_a_share_of_that() -> None:
     pytest.importorskip("torch")
     from servetwin.app.calibration.step_log import StepLogCalibrator

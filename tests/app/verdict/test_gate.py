@@ -165,7 +165,14 @@ def test_the_smallest_share_of_failures_is_where_refutation_begins(count: int) -
         assert row_of(judge(healthy, run, limits), FINISHED).outcome == outcome
 
 
-@pytest.mark.parametrize(("baselines", "runs"), [(1, 1), (2, 1), (3, 2)])
+@pytest.mark.parametrize(
+    ("baselines", "runs"),
+    [
+        (1, 1),
+        pytest.param(2, 1, marks=pytest.mark.slow),
+        pytest.param(3, 2, marks=pytest.mark.slow),
+    ],
+)
 def test_the_interval_holds_the_true_change_nine_times_in_ten(baselines: int, runs: int) -> None:
     """A server that is 4 % slower, on a machine that differs by 1 % from run to run."""
     rng, draws, inside = np.random.default_rng(5), 50, 0

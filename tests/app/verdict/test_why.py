@@ -146,7 +146,9 @@ INSIDE = PROFILE.model_copy(update={"api": ApiLatencyFit()})
     ("predicted", "cause"),
     [
         (Scenario(replace(POLICIES, kv_tokens=1536), INSIDE.scaled(1.15)), "step times"),
-        (Scenario(replace(POLICIES, kv_tokens=900), INSIDE), "KV tokens"),
+        pytest.param(
+            Scenario(replace(POLICIES, kv_tokens=900), INSIDE), "KV tokens", marks=pytest.mark.slow
+        ),
     ],
     ids=["step times", "KV tokens"],
 )
