@@ -17,16 +17,22 @@ dashboard: $(VENV)/.ready
 	$(BIN)/servetwin dashboard
 
 # Each worker computes on one core, and what its tests start need not compile the program anew.
-test quick: export OMP_NUM_THREADS = 1
-test quick: export PYTHONDONTWRITEBYTECODE =
+test test-full quick: export OMP_NUM_THREADS = 1
+test test-full quick: export PYTHONDONTWRITEBYTECODE =
+PYTEST = $(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
+# No case of more than two seconds.
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not quiet"
-	$(BIN)/python -m pytest -q -m quiet $(shell grep -rl mark.quiet tests --include='test_*.py')
+	$(PYTEST) -m "not quiet and not slow"
+
+# All tests; those that measure milliseconds have the cores for themselves, whatever came of the others.
+test-full: $(VENV)/.ready
+	$(PYTEST) -m "not quiet"; others=$$?; \
+	$(BIN)/python -m pytest -q -m quiet $(shell grep -rl mark.quiet tests --include='test_*.py') && exit $$others
 
 # The inner loop: no browser, no clock, no page of the documentation, below a minute.
 quick: $(VENV)/.ready
-	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not quiet and not slow and not browser" \
+	$(PYTEST) -m "not quiet and not slow and not browser" \
 		--hypothesis-profile=quick tests/policies tests/sim tests/workloads tests/loadtest tests/test_architecture.py
 
 # A copy of this checkout in build/compiled whose core mypyc has compiled; it takes a C compiler.
@@ -99,4 +105,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	$(BIN)/python -m pip install -q -r requirements.txt
 	touch $@
 
-.PHONY: demo dashboard test quick compiled test-compiled mutants lock lowest licences docs bench lint types gpu
+.PHONY: demo dashboard test test-full quick compiled test-compiled mutants lock lowest licences docs bench lint types gpu

@@ -27,6 +27,7 @@ COMPILED = (
     "sim/step_times/step_time.py",
 )
 INTERPRETED = {
+    "policies/build.py": "is called once",
     "policies/config.py": "is read when a server is built, and asked for its fields",
     "policies/invariants.py": "checks users' plug-ins, whatever they hand it",
     "policies/kv/windowed.py": "counts numbers and arrays of them by the same functions",

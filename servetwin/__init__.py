@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from servetwin.engine.llm import LLM as LLM
     from servetwin.loadtest.endpoint import probe as probe
     from servetwin.loadtest.run.client import run_load_test as run_load_test
+    from servetwin.policies.build import build_scheduler as build_scheduler
     from servetwin.policies.config import PolicyConfig as PolicyConfig
     from servetwin.policies.protocols import KVMemory as KVMemory
     from servetwin.policies.protocols import Scheduler as Scheduler
-    from servetwin.policies.registry import build_scheduler as build_scheduler
     from servetwin.sim.core.simulate import simulate as simulate
     from servetwin.sim.experiments.capacity import SLOTarget as SLOTarget
     from servetwin.sim.experiments.capacity import find_capacity as find_capacity
@@ -55,7 +55,7 @@ _PLACES = {
     "ServetwinError": "workloads.errors:ServetwinError",
     "Trace": "workloads.trace:Trace",
     "Workload": "app.scenario.files.scenario_file:Workload",
-    "build_scheduler": "policies.registry:build_scheduler",
+    "build_scheduler": "policies.build:build_scheduler",
     "compare": "sim.experiments.paired_comparison:compare",
     "find_capacity": "sim.experiments.capacity:find_capacity",
     "load_profile": "sim.step_times.profile:load_profile",

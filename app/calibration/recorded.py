@@ -10,8 +10,8 @@ import pandas as pd
 
 from servetwin.loadtest.recorded import engine_stamps
 from servetwin.loadtest.recorded.recorded_run import RecordedRun
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.experiments.stamp_fit import FITTED, REQUEST_S, StampFit, fit_stamps
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.records.run import Run, machine_facts

@@ -31,8 +31,8 @@ from servetwin.app.serving.engines import LiveEngine, started_engine
 from servetwin.engine.core.step_log import read_arrivals, read_step_log
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.run.client import run_load_test
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.experiments.decision_check import DecisionCheck, check_decisions
 from servetwin.sim.records.run import Run, machine_facts

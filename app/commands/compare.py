@@ -48,7 +48,7 @@ def compare(
         from servetwin.app.reports.html.picture_file import draw_runs
         from servetwin.app.reports.report_folders import named_runs
 
-        line = draw_runs(plotted, picture, named_runs({**baselines, **judged}), None)
+        line = draw_runs(plotted, picture.chart, named_runs({**baselines, **judged}), None)
         typer.echo(line, err=as_json)
     if gate and (code := EXIT_CODES[found.outcome]):
         raise typer.Exit(code)

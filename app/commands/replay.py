@@ -191,7 +191,7 @@ def _draw(
     from servetwin.app.reports.report_folders import NamedRun
 
     named = [NamedRun(name, run) for name, run in runs.items()]
-    line = draw_runs(plotted, picture, named, file.slo.slo() if file else None)
+    line = draw_runs(plotted, picture.chart, named, file.slo.slo() if file else None)
     typer.echo(line, err=as_json)
 
 

@@ -77,8 +77,8 @@ def _one_server(rng: "np.random.Generator", service_cv: float) -> "Run":
     """Simulate one slot that Poisson arrivals keep half busy; a service lasts 1 s in the mean."""
     import numpy as np
 
+    from servetwin.policies.build import build_scheduler
     from servetwin.policies.config import PolicyConfig
-    from servetwin.policies.registry import build_scheduler
     from servetwin.sim.core.simulate import simulate
     from servetwin.sim.step_times.step_time import LinearStepTime
     from servetwin.workloads.request import Request

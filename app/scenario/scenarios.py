@@ -10,9 +10,9 @@ from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import NamedPolicies, parse_policies, with_settings
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.profile import Profile
 from servetwin.sim.step_times.roofline.server import unlimited_policies

@@ -11,8 +11,8 @@ from servetwin.engine.core.core import EngineCore
 from servetwin.engine.core.facts import core_facts
 from servetwin.engine.core.step_log import StepLogFile
 from servetwin.engine.models.model_config import PRESETS
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.step_times.step_time import NoiseSample, StepNoise, StepTime
 from servetwin.workloads.errors import EngineError
 

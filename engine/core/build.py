@@ -27,9 +27,9 @@ from servetwin.engine.sampling.seeds import new_seed
 from servetwin.engine.sampling.seen_tokens import SeenTokens
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVMemory
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import EngineError
 

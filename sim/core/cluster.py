@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from servetwin.policies.build import build_router, build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import Scheduler
-from servetwin.policies.registry import build_router, build_scheduler
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.sim.core.clients import Clients, form_a_loop
 from servetwin.sim.core.environment import Environment

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 
 from servetwin.policies.batch import BatchShape
-from servetwin.policies.registry import build_scheduler
+from servetwin.policies.build import build_scheduler
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import machine_facts
 from servetwin.sim.step_times.fit import robust_nnls

@@ -14,10 +14,10 @@ import numpy as np
 
 from servetwin.policies.batch import Batch, BatchShape
 from servetwin.policies.block_keys import Keys
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.protocols import Scheduler, SchedulerProxy
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import Sequence
 from servetwin.policies.step_record import StepRecord, lasted_s
 from servetwin.sim.core.simulate import simulate

@@ -14,8 +14,9 @@ from typing import cast
 import numpy as np
 
 from servetwin.policies.batch import Batch, BatchShape
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.protocols import KVMemory, Scheduler, SchedulerProxy
-from servetwin.policies.registry import MEMORIES, SCHEDULERS, build_scheduler
+from servetwin.policies.registry import MEMORIES, SCHEDULERS
 from servetwin.policies.sequence import Sequence as ServerSequence
 from servetwin.policies.step_record import StepRecord, lasted_s
 from servetwin.sim.core.recorder import Recorder

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.experiments.scenario import Scenario, replicate
 from servetwin.sim.records.metrics import LATENCIES, SLO, figure
 from servetwin.sim.records.run import Run

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from servetwin.policies.build import build_router, build_scheduler
 from servetwin.policies.config import PolicyConfig, require
-from servetwin.policies.registry import ROUTERS, build_router, build_scheduler
+from servetwin.policies.registry import ROUTERS
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.kv_transfer import KVLink

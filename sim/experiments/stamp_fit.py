@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import NO_LATENCY, simulate
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.records.run import Run

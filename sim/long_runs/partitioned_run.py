@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS, build_scheduler
+from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.policies.routers.routing import BLIND_ROUTERS
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.long_runs.row_tables import SCHEMAS, RunTables, Spool, TableSink, spooled

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS, build_scheduler
+from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.policies.routers.routing import BLIND_ROUTERS
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.step_time import StepNoise

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import typer
 
-from servetwin.policies.registry import ROUTERS, build_router
+from servetwin.policies.build import build_router
+from servetwin.policies.registry import ROUTERS
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.sim.experiments.scenario import ClusterConfig
 from servetwin.workloads.request import Request

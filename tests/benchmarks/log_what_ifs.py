@@ -19,9 +19,9 @@ from servetwin.app.calibration.recorded import RecordedCalibration, calibrate_re
 from servetwin.loadtest.recorded import engine_stamps
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.conversion import linearised

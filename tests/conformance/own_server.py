@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from servetwin.policies.block_keys import token_keys
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import Sequence
 from tests.conformance.workload import BLOCK_TOKENS, Asked, Step, Workload
 

@@ -9,8 +9,9 @@ import pytest
 from servetwin.engine.core.core import EngineCore
 from servetwin.engine.core.step_input import forks_samples
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig, Reservation
-from servetwin.policies.registry import SCHEDULERS, build_scheduler
+from servetwin.policies.registry import SCHEDULERS
 from servetwin.sim.experiments.decision_check import check_decisions
 from tests.support.core_story import policy
 from tests.support.effort import FULL

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from servetwin.policies.batch import Batch
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.invariants import (
     BUDGETS,
@@ -23,7 +24,6 @@ from servetwin.policies.invariants import (
 from servetwin.policies.kv.contiguous import ContiguousKV
 from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.protocols import KVMemory
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.schedulers.continuous import ContinuousBatching
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.replica import Stalled

@@ -9,9 +9,9 @@ from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.scenarios import build_scenario
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import with_settings
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import PRESETS, Preset, find_preset
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import SCHEDULERS, build_scheduler
+from servetwin.policies.registry import SCHEDULERS
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.workloads.errors import PluginError, PolicyError

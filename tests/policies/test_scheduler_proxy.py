@@ -1,8 +1,8 @@
 """A scheduler around another one."""
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import Scheduler, SchedulerProxy
-from servetwin.policies.registry import build_scheduler
 from tests.support.scheduler_steps import sequence
 
 

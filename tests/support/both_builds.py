@@ -17,8 +17,8 @@ import pytest
 
 from compile_core import digest
 from servetwin.app.cli import is_compiled
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.routers.replica_loads import RouterConfig
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.pools import Pool

@@ -1,8 +1,8 @@
 """Shipped policies under supervision, and requests in one line."""
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.invariants import InvariantChecked
-from servetwin.policies.registry import build_scheduler
 from servetwin.workloads.request import Request
 
 

@@ -19,8 +19,8 @@ from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 from servetwin.engine.text.text_stream import OutputText
 from servetwin.policies.batch import Batch
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from tests.support.fake_engine import FakeState, sampled_outputs
 from tests.support.memory_step_log import MemoryStepLog
 

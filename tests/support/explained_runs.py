@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.core.recorder import STEP_COLUMNS
 from servetwin.sim.core.simulate import simulate

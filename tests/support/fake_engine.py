@@ -12,8 +12,8 @@ from servetwin.engine.core.core_process import BuildCore
 from servetwin.engine.sampling.new_token import NewToken, TokenLogprobs
 from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
 from servetwin.policies.batch import Batch
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 
 VOCAB_SIZE = 1000
 POISON = 999

@@ -1,7 +1,7 @@
 """Runs of steps as one event against one event per step."""
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import StepTime
 from servetwin.workloads.request import Request

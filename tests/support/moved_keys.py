@@ -22,10 +22,10 @@ from servetwin.engine.models.model_config import ModelConfig, model_preset
 from servetwin.engine.sampling.new_token import NewToken
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.policies.batch import Batch
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.kv.windowed import WindowedKV
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import output_id
 from servetwin.sim.experiments.decision_check import DecisionCheck, check_decisions
 from tests.support.core_story import STEP_S, FakeClock, Script, ScriptedInbox

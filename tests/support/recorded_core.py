@@ -17,8 +17,8 @@ from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.weights import LoadWeights
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.policies.batch import Batch
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import output_id
 from tests.support.engine_oracle import STD
 from tests.support.memory_step_log import MemoryStepLog

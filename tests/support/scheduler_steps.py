@@ -3,9 +3,9 @@
 from typing import Any
 
 from servetwin.policies.batch import Batch
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import Scheduler
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import Sequence
 
 

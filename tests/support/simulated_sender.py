@@ -8,8 +8,8 @@ import numpy as np
 
 from servetwin.app.calibration.black_box.sender import Burst
 from servetwin.app.calibration.step_log import sampling
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.black_box_steps import ObservedRequest

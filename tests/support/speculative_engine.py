@@ -15,9 +15,9 @@ from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig, model_preset
 from servetwin.engine.models.random_weights import random_weights
 from servetwin.engine.models.weights import AttentionWeights, FeedForwardWeights, Weights
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVLayout
-from servetwin.policies.registry import build_scheduler
 from tests.support.memory_step_log import MemoryStepLog
 from tests.support.timed_requests import TimedRequest, run_requests
 

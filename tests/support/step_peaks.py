@@ -14,8 +14,8 @@ from servetwin.engine.core.runner import Runner, TokenState
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import model_preset
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import Sequence
 
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from servetwin.engine.core.core import EngineCore
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 
 
 def tiny_core(config: PolicyConfig) -> EngineCore:

@@ -44,7 +44,7 @@ from servetwin.app.calibration.calibrator import (
     representative_load,
 )
 from servetwin.loadtest.endpoint import Endpoint
-from servetwin.policies.registry import build_scheduler
+from servetwin.policies.build import build_scheduler
 from servetwin.sim.records.run import machine_facts
 from servetwin.sim.step_times.black_box_steps import read_intervals
 from servetwin.sim.step_times.fit import BlackBoxFit, chunk_spread_s, fit_black_box

@@ -18,8 +18,8 @@ from servetwin.app.calibration.black_box.sender import (
     ProbeStopped,
     RequestRejected,
 )
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.black_box_steps import ObservedRequest, ObservedStep, observed_steps
 from servetwin.sim.step_times.step_time import StepTime

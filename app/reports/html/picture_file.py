@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from servetwin.app.figures import Figure
     from servetwin.app.figures.pictures import Caption
     from servetwin.app.reports.report_folders import NamedRun
-    from servetwin.app.scenario.options.common import PictureOptions
     from servetwin.sim.records.metrics import SLO
 
 
@@ -194,9 +193,9 @@ def _placeless(text: str) -> str:
 
 
 def draw_runs(
-    file: PictureFile, options: "PictureOptions", runs: "Sequence[NamedRun]", slo: "SLO | None"
+    file: PictureFile, chart: str | None, runs: "Sequence[NamedRun]", slo: "SLO | None"
 ) -> str:
-    """Draw the chart of the options to a file, and return a line about it.
+    """Draw a chart to a file, and return a line about it.
 
     Below its title stand the source, and the command that draws it again. Raises ``PictureError``
     where the runs have nothing for that chart.
@@ -205,7 +204,7 @@ def draw_runs(
     from servetwin.app.reports.html.run_charts import run_figure
     from servetwin.app.reports.run_words import source_line
 
-    figure = run_figure(options.chart, runs, slo)
+    figure = run_figure(chart, runs, slo)
     caption = Caption(source_line([named.run for named in runs]), command_line())
     size_bytes = file.draw(figure, caption)
     return f"picture: {file.path}, {size_bytes / 1e3:,.0f} kB"

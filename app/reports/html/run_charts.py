@@ -8,7 +8,6 @@ import pandas as pd
 from servetwin.app import figures
 from servetwin.app.figures.palette import Looks
 from servetwin.app.reports.report_folders import NamedRun
-from servetwin.app.scenario.options.common import RunChart
 from servetwin.app.words import METRICS
 from servetwin.sim.records.metrics import LATENCIES, SLO
 from servetwin.workloads.errors import ServetwinError
@@ -61,13 +60,13 @@ def server_state(named: NamedRun) -> pd.DataFrame:
 _Draw = Callable[[Sequence[NamedRun], Looks, SLO], figures.Figure]
 
 
-def run_figure(chart: RunChart | None, runs: Sequence[NamedRun], slo: SLO | None) -> figures.Figure:
+def run_figure(chart: str | None, runs: Sequence[NamedRun], slo: SLO | None) -> figures.Figure:
     """Return a chart of runs, by default the distribution of TTFT.
 
     Raises ``ServetwinError`` where the runs have nothing for it.
     """
     looks = figures.looks(named.name for named in runs)
-    return _CHARTS[chart or RunChart.ttft](runs, looks, slo or SLO())
+    return _CHARTS[chart or "ttft"](runs, looks, slo or SLO())
 
 
 def _distribution(metric: str, runs: Sequence[NamedRun], looks: Looks, slo: SLO) -> figures.Figure:
@@ -85,9 +84,7 @@ def _throughput(runs: Sequence[NamedRun], looks: Looks, _: SLO) -> figures.Figur
 def _server(runs: Sequence[NamedRun], looks: Looks, _: SLO) -> figures.Figure:
     states = {named.name: state for named in runs if len(state := server_state(named))}
     if not states:
-        raise ServetwinError(
-            f"--chart {RunChart.server}: these runs do not know what their server did"
-        )
+        raise ServetwinError("--chart server: these runs do not know what their server did")
     return figures.server_over_time(states, looks)
 
 
@@ -99,13 +96,13 @@ def _requests(runs: Sequence[NamedRun]) -> Mapping[str, figures.Figure]:
     return {named.name: named.run.requests for named in runs}
 
 
-_CHARTS: Mapping[RunChart, _Draw] = {
-    RunChart.ttft: partial(_distribution, "ttft_s"),
-    RunChart.tpot: partial(_distribution, "tpot_s"),
-    RunChart.e2e: partial(_distribution, "e2e_s"),
-    RunChart.ttft_over_time: partial(_over_time, "ttft_s"),
-    RunChart.tpot_over_time: partial(_over_time, "tpot_s"),
-    RunChart.throughput: _throughput,
-    RunChart.server: _server,
-    RunChart.requests: _gantt,
+_CHARTS: Mapping[str, _Draw] = {
+    "ttft": partial(_distribution, "ttft_s"),
+    "tpot": partial(_distribution, "tpot_s"),
+    "e2e": partial(_distribution, "e2e_s"),
+    "ttft-over-time": partial(_over_time, "ttft_s"),
+    "tpot-over-time": partial(_over_time, "tpot_s"),
+    "throughput": _throughput,
+    "server": _server,
+    "requests": _gantt,
 }

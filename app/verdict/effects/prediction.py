@@ -20,9 +20,9 @@ from servetwin.app.verdict.effects.sides import (
     ratios,
 )
 from servetwin.policies.batch import BatchShape
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVLayout
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.experiments.scenario import Scenario, replicate

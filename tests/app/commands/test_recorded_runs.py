@@ -8,9 +8,9 @@ import pytest
 from servetwin.app.reports.report_folders import find_runs
 from servetwin.app.reports.run_words import recorded_words
 from servetwin.loadtest.recorded.recorded_run import load_recorded_run
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.workloads.reading import sample_trace

@@ -12,7 +12,7 @@ from servetwin.app.scenario.options.policy import PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.serving.simulated import SimulatedEngine, simulated_engine
 from servetwin.policies.batch import BatchShape
-from servetwin.policies.registry import build_scheduler
+from servetwin.policies.build import build_scheduler
 from servetwin.sim.step_times.profile import load_profile
 from servetwin.workloads.errors import EngineError
 from tests.support.paths import ROOT

@@ -15,8 +15,8 @@ from servetwin.engine.core.messages import Stop, TokenEvent
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.text.byte_tokenizer import FIRST_WORD_ID
 from servetwin.policies.batch import BatchShape
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.decision_check import check_decisions

@@ -11,8 +11,8 @@ from servetwin.app.reports.verdict import waterfall_lines, waterfall_sentences
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.why import WHY, Cause, Waterfall, explain_error, read_waterfall
 from servetwin.loadtest.recorded import engine_stamps
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.predict import run_once

@@ -18,8 +18,8 @@ from servetwin.engine.models.random_weights import random_weights
 from servetwin.engine.models.weights import AttentionWeights, FeedForwardWeights, Weights
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.serve_options import ServeOptions
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from tests.support.adapter_folders import ALPHA, RANK, adapter_tensors, tensor_name, write_adapter
 from tests.support.timed_requests import TimedRequest, run_requests
 

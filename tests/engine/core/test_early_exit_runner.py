@@ -16,8 +16,8 @@ from servetwin.engine.models.random_weights import random_weights
 from servetwin.engine.models.weights import Weights
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import EngineError
 from tests.support.speculative_engine import SAYS_MUCH, STD, said

@@ -9,8 +9,8 @@ from servetwin.engine.core.messages import TokenEvent
 from servetwin.engine.sampling.new_token import TokenLogprobs
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import Sequence
 
 pytest.importorskip("torch")

@@ -9,8 +9,9 @@ from servetwin.engine.core.core import EngineCore
 from servetwin.engine.core.messages import RequestFailed, TokenEvent
 from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
 from servetwin.engine.sampling.seeds import sample_seed
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import SCHEDULERS, build_scheduler
+from servetwin.policies.registry import SCHEDULERS
 from tests.support.fake_engine import FakeExecutor, FakeState
 from tests.support.filled_memory import FilledMemory
 from tests.support.tiny_core import tiny_core

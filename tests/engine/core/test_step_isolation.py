@@ -11,9 +11,9 @@ from servetwin.engine.core.messages import Add, RequestFailed, Stop, TokenEvent,
 from servetwin.engine.core.step_isolation import ExecutorLost
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.policies.batch import Batch
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import CheckedMemory
-from servetwin.policies.registry import build_scheduler
 from tests.support.core_story import FakeClock, Script, ScriptedInbox, policy
 from tests.support.fake_engine import POISON, FakeState
 from tests.support.filled_memory import FilledMemory

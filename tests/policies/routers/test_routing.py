@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 
+from servetwin.policies.build import build_router
 from servetwin.policies.protocols import Router
-from servetwin.policies.registry import ROUTERS, build_router
+from servetwin.policies.registry import ROUTERS
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.request import Request

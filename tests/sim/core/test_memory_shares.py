@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import lognorm
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig, Reservation, Waste
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.sim.theory.serving import (

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.measured_parts import MeasuredParts, simulate_measured
 from servetwin.sim.experiments.scenario import Scenario

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.stamp_fit import FITTED, REQUEST_S, fit_stamps
 from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime

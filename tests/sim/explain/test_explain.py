@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.kv_transfer import KVLink

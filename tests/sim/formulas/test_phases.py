@@ -2,8 +2,8 @@
 
 import pytest
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import LinearStepTime

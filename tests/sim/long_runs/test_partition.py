@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from servetwin.policies.registry import ROUTERS, build_router
+from servetwin.policies.build import build_router
+from servetwin.policies.registry import ROUTERS
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.policies.routers.routing import is_blind
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario

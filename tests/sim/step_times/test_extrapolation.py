@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.predict import Prediction, predict, predict_scenario, runs_over_seeds
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario, replicate

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.recorder import STEP_COLUMNS
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.predict import run_once

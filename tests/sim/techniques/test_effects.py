@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.registry import build_scheduler
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.sim.techniques.effects import METRICS, Change, Effect, Laboratory, compare

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
-from servetwin.policies.registry import build_scheduler
 from servetwin.policies.sequence import Sequence as ServedSequence
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.core.simulate import simulate
