@@ -22,8 +22,8 @@ SLO = ["--slo", "ttft=900ms"]
 
 
 PATIENT = """
-import loadtest.sweep.level
-loadtest.sweep.level.client_limits = lambda *_, **__: []
+import servetwin.loadtest.sweep.level as level
+level.client_limits = lambda *_, **__: []
 from servetwin.app.cli import main; main()
 """
 """The command line, for which a busy machine is no reason to repeat a level."""
@@ -188,9 +188,9 @@ def test_ctrl_c_keeps_the_finished_levels_and_says_so(tmp_path: Path) -> None:
         process = subprocess.Popen(
             [*command, *asked], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        while process.poll() is None and not (out / "02-users").exists():
+        while process.poll() is None and not (out / "03-users").exists():
             time.sleep(0.05)
-        time.sleep(0.5)  # Its 60 requests take seconds, and no search ends with its first level.
+        time.sleep(0.5)  # Its 60 requests take 3 s.
         os.kill(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
     sweep = load_sweep(out)
