@@ -30,7 +30,7 @@ _ACTION_MS = 60_000
 _PAGE = """
 from servetwin.app.dashboard.scenario.url_state import complain_of_link
 from servetwin.app.dashboard.scenario.sidebar import scenario_at_the_side
-from app.dashboard.{name} import page
+from servetwin.app.dashboard.{name} import page
 
 complain_of_link()
 scenario_at_the_side()
@@ -39,7 +39,7 @@ page.page()
 
 
 def page_test(name: str) -> Any:
-    """``AppTest`` of the page ``app.dashboard.<name>.page`` with the scenario at its side."""
+    """``AppTest`` of the page ``servetwin.app.dashboard.<name>.page`` with the scenario at its side."""
     testing = pytest.importorskip("streamlit.testing.v1")
     return testing.AppTest.from_string(_PAGE.format(name=name), default_timeout=60)
 
