@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.kv.host_tier import HostMoves, HostTier
 from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.prefix.prefix_index import PrefixIndex, build_index
 from servetwin.policies.prefix.prefix_run import HeldRun
 from servetwin.policies.prefix.prefix_tree import Cause, PrefixTree, PrefixWatch
-from servetwin.policies.prefix.run_index import PrefixIndex, build_index
 from servetwin.policies.protocols import KVLayout, KVUsage
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from servetwin.policies.prefix.block_hashes import BlockHashes
-from servetwin.policies.prefix.run_index import PrefixIndex
+from servetwin.policies.prefix.prefix_index import PrefixIndex
 from servetwin.policies.sequence import Sequence
 from tests.support.reference_index import ReferenceIndex
 
