@@ -39,7 +39,7 @@ page.page()
 
 
 def page_test(name: str) -> Any:
-    """``AppTest`` of the page ``servetwin.app.dashboard.<name>.page`` with the scenario at its side."""
+    """``AppTest`` of the page ``app.dashboard.<name>.page`` with the scenario at its side."""
     testing = pytest.importorskip("streamlit.testing.v1")
     return testing.AppTest.from_string(_PAGE.format(name=name), default_timeout=60)
 
