@@ -19,7 +19,7 @@ from servetwin.engine.core.messages import (
     TokenEvent,
     one_line,
 )
-from servetwin.engine.core.step_input import BlockCopies, Forks, forks_samples, params_of_sample
+from servetwin.engine.core.samples import BlockCopies, Forks, forks_samples, params_of_sample
 from servetwin.engine.core.step_isolation import Executor, StepIsolation, StepResult
 from servetwin.engine.core.step_log import StepLog
 from servetwin.engine.kv.kv_mover import KVMover

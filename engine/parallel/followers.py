@@ -13,7 +13,8 @@ from typing import Protocol
 import torch.distributed as dist
 from torch import Tensor
 
-from servetwin.engine.core.step_input import BlockCopies, StepInput
+from servetwin.engine.core.samples import BlockCopies
+from servetwin.engine.core.step_input import StepInput
 from servetwin.engine.parallel.tensor_rank import TensorRank
 from servetwin.policies.batch import ScheduledSequence
 from servetwin.policies.sequence import Sequence

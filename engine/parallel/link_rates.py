@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from servetwin.engine.core.step_input import BlockCopies, StepInput
+from servetwin.engine.core.samples import BlockCopies
+from servetwin.engine.core.step_input import StepInput
 from servetwin.engine.parallel.followers import Followers
 from servetwin.engine.parallel.tensor_rank import TensorRank
 

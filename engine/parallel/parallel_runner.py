@@ -5,7 +5,8 @@ from typing import Any
 from torch import Tensor
 
 from servetwin.engine.core.runner import Runner
-from servetwin.engine.core.step_input import BlockCopies, StepInput
+from servetwin.engine.core.samples import BlockCopies
+from servetwin.engine.core.step_input import StepInput
 from servetwin.engine.core.step_isolation import ExecutorLost
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig

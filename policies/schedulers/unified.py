@@ -69,7 +69,8 @@ class UnifiedBatching(IterationBatching):
         if len(batch.preempted) == preempted or self._admits_after_preemption:
             if left > 0 and self._waiting.size:
                 self._admit_prompts(batch, left, now_s)
-            return True
+            if len(batch.preempted) == preempted:
+                return True
         return self._decodes.size > 0 or len(batch.chunks) > 0
 
     def _may_repeat(self) -> bool:

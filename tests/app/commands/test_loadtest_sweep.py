@@ -22,8 +22,8 @@ SLO = ["--slo", "ttft=900ms"]
 
 
 PATIENT = """
-import loadtest.sweep.level
-loadtest.sweep.level.client_limits = lambda *_, **__: []
+import servetwin.loadtest.sweep.level as level
+level.client_limits = lambda *_, **__: []
 from servetwin.app.cli import main; main()
 """
 """The command line, for which a busy machine is no reason to repeat a level."""
