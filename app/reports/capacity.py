@@ -87,9 +87,7 @@ def _limit_words(capacity: Capacity, wanted: float) -> str:
         return "saturation: the SLO holds up to it; above, the queue grows without bound"
     shares = {n: 100 * share for n, share in capacity.missed.shares.items() if n != "all"}
     each = ", ".join(f"{_LABELS[name]} {share:.2f} %" for name, share in shares.items())
-    both = (
-        "" if len(shares) == 1 else f"{100 * capacity.missed.shares['all']:.2f} % meet all: "
-    )
+    both = "" if len(shares) == 1 else f"{100 * capacity.missed.shares['all']:.2f} % meet all: "
     rate = f"{capacity.missed.rate_per_s:.4g}/s"
     return f"{_LABELS[capacity.limit]}: at {rate} only {both}{each} ({100 * wanted:g} % required)"
 
