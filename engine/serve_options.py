@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from servetwin.engine.checkpoint.find_model import find_model
 from servetwin.engine.http.http_settings import HttpSettings
 from servetwin.engine.models.computation import Computation
@@ -57,13 +59,11 @@ class ServeOptions:
     def from_json(cls, text: str) -> "ServeOptions":
         """Return the options that ``as_json`` wrote."""
         values: dict[str, Any] = json.loads(text)
-        policies = PolicyConfig(**values.pop("policies"))
-        computation = Computation.from_values(values.pop("computation"))
-        step_log, shape = values.pop("step_log"), values.pop("shape")
-        return cls(
-            **values,
-            policies=policies,
-            computation=computation,
-            step_log=step_log and Path(step_log),
-            shape=shape and ModelConfig.from_values(shape),
-        )
+        values["policies"] = PolicyConfig(**values["policies"])
+        for name, kind in _NESTED.items():
+            values[name] = TypeAdapter[Any](kind).validate_python(values[name])
+        return cls(**values)
+
+
+_NESTED = {"computation": Computation, "shape": ModelConfig | None, "step_log": Path | None}
+"""Fields that JSON has as plain values."""

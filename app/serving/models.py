@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.models.computation import Computation
-from servetwin.engine.models.expert_config import ExpertConfig
-from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.layer_config import ExpertConfig, LatentConfig
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.sim.catalogue.layers import (
     Attention,

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servetwin.engine.core.clock import CoreClock
-from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.facts import core_facts
 from servetwin.engine.core.step_log import StepLogFile
 from servetwin.engine.models.model_config import PRESETS
@@ -26,7 +25,7 @@ from collections.abc import Callable, Mapping
 
 from servetwin.engine.core.messages import RequestFailed, TokenEvent
 from servetwin.engine.core.step_log import StepLog
-from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.text.byte_tokenizer import FIRST_WORD_ID
 from servetwin.policies.batch import Batch
@@ -176,7 +175,7 @@ class SimulatedCore(EngineCore):
         super().__init__(
             scheduler,
             SimulatedExecutor(answers, step_time, noise, self._timer),
-            answers.begin,
+            new_state=answers.begin,
             prefix_cache=prefix_cache,
             clock=clock,
             log=log,

@@ -20,7 +20,7 @@ from servetwin.app.serving.models import (
 from servetwin.engine.kv.forgetting import cannot_forget
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.engine.parallel.shard_config import shard_config
+from servetwin.engine.parallel.shards import shard_config
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.catalogue.hardware import Hardware

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from servetwin.engine.checkpoint.json_file import JsonObject
+from servetwin.engine.checkpoint.json_file import KNOWN_KEYS, JsonObject
 from servetwin.engine.checkpoint.tensor_files import DTYPE_BYTES, StoredTensor, tensors_of_file
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.workloads.errors import EngineError, did_you_mean
@@ -19,18 +19,6 @@ CONFIG_FILE, TENSOR_FILE = "adapter_config.json", "adapter_model.safetensors"
 _NAME = re.compile(
     r"base_model\.model\.model\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+)\.lora_([AB])\.weight"
 )
-_NEUTRAL: dict[str, tuple[object, ...]] = {
-    "peft_type": ("LORA",),
-    "bias": ("none",),
-    "use_dora": (False,),
-    "fan_in_fan_out": (False,),
-    "modules_to_save": ([],),
-    "rank_pattern": ({},),
-    "alpha_pattern": ({},),
-    "layer_replication": ([],),
-    "alora_invocation_tokens": ([],),
-}
-"""Keys that would change what is computed, and the values that do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +59,7 @@ def read_adapter(name: str, folder: Path, model: ModelConfig) -> AdapterFolder:
     if not folder.is_dir():
         raise EngineError(f"adapter {name}: {folder}: no such folder")
     config = JsonObject.read(folder / CONFIG_FILE)
-    config.require_neutral(_NEUTRAL)
+    config.require_neutral(KNOWN_KEYS["adapter"])
     rank, alpha = config.size("r"), config.number("lora_alpha")
     file = folder / TENSOR_FILE
     if not file.is_file():

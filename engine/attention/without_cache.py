@@ -16,11 +16,3 @@ class WithoutCache(AttentionBackend):
     def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
         """Raise: a decode would read what is not stored."""
         raise AssertionError("there are no decodes without a KV cache")
-
-
-def from_the_beginning(entry: ScheduledSequence) -> ScheduledSequence:
-    """Return the entry with all before it computed again; of one that has ended, as padding."""
-    start, tokens = entry.start, entry.tokens
-    if tokens:
-        return entry._replace(start=0, tokens=start + tokens)
-    return entry._replace(start=0, padding=start + entry.padding)

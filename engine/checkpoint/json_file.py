@@ -1,12 +1,18 @@
 """A JSON object in a file of a checkpoint, whose errors name the file and the key."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from servetwin.workloads.errors import EngineError
 
+_FILE = resources.files("servetwin.engine").joinpath("checkpoint/known_keys.json")
+KNOWN_KEYS: dict[str, Any] = json.loads(_FILE.read_text("utf-8"))
+"""Keys that change what is computed, with the values that do not (the first one is proposed), and
+the keys of the types of rotary positions.
+"""
 _MOST_SIZE = 2**53
 _MOST_NUMBER = 1e18
 """Beyond all that is in use, and small enough for its square to be a number."""
@@ -82,7 +88,7 @@ class JsonObject:
             raise self.error(key, f"must be an object (got {shown(value)})")
         return JsonObject(f"{self.place}: {key}", value)
 
-    def require_neutral(self, neutral: Mapping[str, tuple[object, ...]]) -> None:
+    def require_neutral(self, neutral: Mapping[str, Sequence[object]]) -> None:
         """Raise ``EngineError`` for a key whose value would change what the model computes."""
         for key, values in neutral.items():
             value = self.get(key)

@@ -1,6 +1,6 @@
 """Load the weights of a checkpoint: one tensor at a time out of mapped files."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,18 +10,18 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from servetwin.engine.checkpoint import tensor_layout as layout
 from servetwin.engine.checkpoint.tensor_files import StoredTensor
-from servetwin.engine.checkpoint.tensor_layout import Rotated, Stack
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.engine.models.weights import (
-    AttentionWeights,
-    ExpertWeights,
-    FeedForwardWeights,
-    LatentWeights,
-    LayerWeights,
-    Weights,
+from servetwin.engine.models.tensor_layout import (
+    CHOICE_BIAS,
+    Rotated,
+    Stack,
+    Stacks,
+    expert_names,
+    layer_stacks,
+    model_stacks,
 )
+from servetwin.engine.models.weights import LayerWeights, Weights, stack_shape
 from servetwin.workloads.errors import EngineError
 
 
@@ -34,12 +34,9 @@ class CheckpointWeights:
 
     def __call__(self, dtype: torch.dtype, device: torch.device) -> Weights:
         """Return the weights. Layers are read when they are asked for, and not kept."""
-        with _MappedFiles(self.stored, dtype, device) as files:
-            embedding = files.read(layout.embedding(self.model))
-            final_norm = files.read(layout.final_norm(self.model))
-            tied = self.model.tie_embeddings
-            head = embedding if tied else files.read(layout.head(self.model))
-        return Weights(embedding, _Layers(self, dtype, device), final_norm, head)
+        outside = _read(self.stored, model_stacks(self.model), dtype, device)
+        embedding, head = outside["embedding"], outside.get("head", outside["embedding"])
+        return Weights(embedding, _Layers(self, dtype, device), outside["final_norm"], head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,44 +48,28 @@ class _Layers:
     device: torch.device
 
     def __iter__(self) -> Iterator[LayerWeights]:
-        for index in range(self.checkpoint.model.layers):
-            with _MappedFiles(self.checkpoint.stored, self.dtype, self.device) as files:
-                yield _layer(files, self.checkpoint.model, index)
+        model, stored = self.checkpoint.model, self.checkpoint.stored
+        names = expert_names(stored)
+        for layer in range(model.layers):
+            yield _read(stored, layer_stacks(model, layer, names), self.dtype, self.device)
 
 
-def _layer(files: "_MappedFiles", model: ModelConfig, index: int) -> LayerWeights:
-    attention_norm, ffn_norm = map(files.read, layout.layer_norms(model, index))
-    attention: AttentionWeights | LatentWeights
-    if model.latent:
-        attention = LatentWeights(**files.fields(layout.latent_attention(model, index)))
-    else:
-        attention = AttentionWeights(**files.fields(layout.attention(model, index)))
-    if model.has_experts(index):
-        return LayerWeights(attention_norm, attention, ffn_norm, _experts(files, model, index))
-    ffn = FeedForwardWeights(**files.fields(layout.feed_forward(model, index)))
-    return LayerWeights(attention_norm, attention, ffn_norm, ffn)
-
-
-def _experts(files: "_MappedFiles", model: ModelConfig, index: int) -> ExpertWeights:
-    stacks = layout.experts(model, index, layout.expert_names(files.names))
-    bias, shared = stacks.choice_bias, stacks.shared
-    return ExpertWeights(
-        router=files.read(stacks.router),
-        experts=[FeedForwardWeights(**files.fields(network)) for network in stacks.experts],
-        choice_bias=files.read(bias, torch.float32) if bias else None,
-        shared=FeedForwardWeights(**files.fields(shared)) if shared else None,
-    )
+def _read(
+    stored: Mapping[str, StoredTensor], stacks: Stacks, dtype: torch.dtype, device: torch.device
+) -> dict[str, Tensor]:
+    """Return the weight that each stack makes; the files are mapped in the meantime."""
+    with _MappedFiles(stored) as files:
+        return {
+            name: files.weight(stack, torch.float32 if name == CHOICE_BIAS else dtype, device)
+            for name, stack in stacks.items()
+        }
 
 
 class _MappedFiles:
     """Reads tensors out of files that are mapped until the ``with`` block ends."""
 
-    def __init__(
-        self, stored: Mapping[str, StoredTensor], dtype: torch.dtype, device: torch.device
-    ) -> None:
+    def __init__(self, stored: Mapping[str, StoredTensor]) -> None:
         self._stored = stored
-        self._dtype = dtype
-        self._device = device
         self._open: dict[Path, Any] = {}
         self._to_close = ExitStack()
 
@@ -99,20 +80,10 @@ class _MappedFiles:
         self._open.clear()
         self._to_close.close()
 
-    @property
-    def names(self) -> Collection[str]:
-        """The tensors of the checkpoint."""
-        return self._stored.keys()
-
-    def fields(self, stacks: Mapping[str, Stack]) -> dict[str, Tensor]:
-        """Return the tensor of each stack."""
-        return {name: self.read(stack) for name, stack in stacks.items()}
-
-    def read(self, stack: Stack, dtype: torch.dtype | None = None) -> Tensor:
+    def weight(self, stack: Stack, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return one tensor with the rows of all parts."""
+        whole = torch.empty(stack_shape(stack), dtype=dtype, device=device)
         sizes = [part.shape[0] for part in stack]
-        shape = (sum(sizes), *stack[0].shape[1:])
-        whole = torch.empty(shape, dtype=dtype or self._dtype, device=self._device)
         for part, rows in zip(stack, whole.split_with_sizes(sizes), strict=True):
             tensor = self._file(part.name).get_tensor(part.name)
             rows.copy_(in_halves(tensor, part.rotated) if part.rotated else tensor)

@@ -1,34 +1,13 @@
 """Rotary positions as a ``config.json`` describes them."""
 
-from servetwin.engine.checkpoint.json_file import JsonObject, shown
-from servetwin.engine.models.rope_scaling import RopeScaling, yarn_magnitude
+from collections.abc import Sequence
+
+from servetwin.engine.checkpoint.json_file import KNOWN_KEYS, JsonObject, shown
+from servetwin.engine.models.layer_config import RopeScaling, yarn_magnitude
 from servetwin.workloads.errors import EngineError
 
-_KEYS = {
-    "linear": frozenset({"factor"}),
-    "llama3": frozenset(
-        {
-            "factor",
-            "original_max_position_embeddings",
-            "low_freq_factor",
-            "high_freq_factor",
-        }
-    ),
-    "yarn": frozenset(
-        {
-            "factor",
-            "original_max_position_embeddings",
-            "attention_factor",
-            "beta_fast",
-            "beta_slow",
-            "mscale",
-            "mscale_all_dim",
-            "truncate",
-        }
-    ),
-}
+_KEYS: dict[str, list[str]] = KNOWN_KEYS["rope types"]
 """By type of scaling, what may stand beside the type."""
-_OF_ALL = frozenset({"type", "rope_type", "rope_theta", "partial_rotary_factor"})
 
 
 def rope_theta(config: JsonObject, default: float = 10_000.0) -> float:
@@ -50,7 +29,7 @@ def rope_scaling(config: JsonObject) -> RopeScaling | None:
     kind = rope.get("rope_type", rope.get("type", "default"))
     rope.require_neutral({"partial_rotary_factor": (1, 1.0)})
     if kind == "default":
-        _check_keys(rope, "default", frozenset())
+        _check_keys(rope, "default", ())
         return None
     if not isinstance(kind, str) or kind not in _KEYS:
         raise rope.error(
@@ -66,9 +45,9 @@ def rope_scaling(config: JsonObject) -> RopeScaling | None:
         raise EngineError(f"{rope.place}: {reason}") from None
 
 
-def _check_keys(rope: JsonObject, kind: str, known: frozenset[str]) -> None:
+def _check_keys(rope: JsonObject, kind: str, known: Sequence[str]) -> None:
     for key, value in rope.values.items():
-        if value is not None and key not in known | _OF_ALL:
+        if value is not None and key not in (*known, *KNOWN_KEYS["every rope type"]):
             raise rope.error(key, f"is not supported beside rope_type {kind!r}")
 
 

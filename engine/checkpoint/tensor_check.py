@@ -4,14 +4,8 @@ import re
 from collections.abc import Mapping
 
 from servetwin.engine.checkpoint.tensor_files import DTYPE_BYTES, StoredTensor
-from servetwin.engine.checkpoint.tensor_layout import (
-    HEAD,
-    ExpertNames,
-    Part,
-    all_parts,
-    expert_names,
-)
 from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.tensor_layout import HEAD, Part, all_parts, expert_names
 from servetwin.workloads.errors import EngineError
 
 _HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias)$")
@@ -40,8 +34,7 @@ def check_tensors(model: ModelConfig, stored: Mapping[str, StoredTensor], where:
 
 def has_same_tensors(model: ModelConfig, other: ModelConfig) -> bool:
     """Return whether the weights of one model are as many and as large as those of the other."""
-    names = ExpertNames()
-    return [*all_parts(model, names)] == [*all_parts(other, names)]
+    return [*all_parts(model)] == [*all_parts(other)]
 
 
 def _check(part: Part, stored: StoredTensor) -> None:

@@ -7,24 +7,22 @@ from typing import Any, Protocol
 import torch
 
 from servetwin.engine.checkpoint.find_model import find_model
-from servetwin.engine.core.clock import CoreClock
-from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.early_exit_runner import EarlyExitRunner
 from servetwin.engine.core.facts import core_facts
-from servetwin.engine.core.heap import use_huge_pages
-from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.core.runner import Runner
 from servetwin.engine.core.step_log import StepLogFile
-from servetwin.engine.drafting.drafts import Drafts, require_fit
+from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.drafting.speculative_runner import SpeculativeRunner
+from servetwin.engine.fit import require_fit
 from servetwin.engine.kernels.cuda_graphs import cuda_graphs
 from servetwin.engine.kv.forgetting import kept_tokens
 from servetwin.engine.kv.host_memory import kv_movers
-from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.device import use_huge_pages
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.weights import LoadWeights
 from servetwin.engine.sampling.sampling_params import SamplingParams
-from servetwin.engine.sampling.seeds import new_seed
-from servetwin.engine.sampling.seen_tokens import SeenTokens
+from servetwin.engine.sampling.token_state import TokenState, token_state
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.build import build_scheduler
@@ -148,11 +146,7 @@ def build_core(
     found, model, policies = find_model(options.model), options.model_config(), options.policies
     scheduler = build_scheduler(policies)
     memory = scheduler.memory
-    _check_policies(policies, options.computation)
-    _check_ranks(options, policies)
-    _check_exits(options.computation)
-    require_fit(options.computation.drafts, policies)
-    _check_lengths(model, policies, memory)
+    require_fit(model, policies, options.computation, memory)
     runner = _runner(options, model, memory, found.load_weights(model))
     if options.computation.kv_memory_share:
         policies = _fitted(runner, policies, options.computation.kv_memory_share)
@@ -178,7 +172,6 @@ def build_core(
     core = EngineCore(
         scheduler,
         runner,
-        token_state,
         prefix_cache=policies.prefix_cache,
         clock=clock,
         log=log,
@@ -240,70 +233,6 @@ def _draft_model(drafts: Drafts) -> dict[str, Any]:
         return {"draft_config": drafts.shape}
     draft = find_model(drafts.model)
     return {"draft_config": draft.config, "load_draft": draft.load_weights(draft.config)}
-
-
-def token_state(token_ids: list[int], params: SamplingParams) -> TokenState:
-    """Return the state that the runner keeps of a new sequence, whose tokens are its prompt."""
-    seed = new_seed() if params.seed is None else params.seed
-    seen = SeenTokens(token_ids, len(token_ids)) if params.has_penalties else None
-    return TokenState(token_ids, params, seed, seen)
-
-
-def _check_policies(policies: PolicyConfig, computation: Computation) -> None:
-    if not computation.kv_cache and (policies.preemption == "swap" or policies.host_cache_tokens):
-        setting = "host_cache_tokens" if policies.host_cache_tokens else "preemption 'swap'"
-        raise EngineError(
-            f"{setting}: without a KV cache there is nothing to keep in host memory; turn the KV "
-            "cache on, or use preemption: recompute and host_cache_tokens: 0"
-        )
-    if not computation.kv_cache and computation.drafts.widths:
-        raise EngineError(
-            "drafts are verified against stored keys and values; turn the KV cache on, or do not "
-            "draft"
-        )
-
-
-def _check_exits(computation: Computation) -> None:
-    others = {
-        "drafts": computation.drafts.drafter != "none",
-        "adapters": bool(computation.adapters),
-        "tensor_parallel": computation.tensor_parallel > 1,
-        "a server without a KV cache": not computation.kv_cache,
-    }
-    found = [name for name, given in others.items() if given]
-    if computation.exits and found:
-        raise EngineError(f"early exit does not go together with {' or '.join(found)}")
-
-
-def _check_ranks(options: ServeOptions, policies: PolicyConfig) -> None:
-    ranks, adapters = options.computation.tensor_parallel, options.computation.adapters
-    drafts = options.computation.drafts.drafter != "none"
-    if drafts and adapters:
-        raise EngineError("adapters: drafts are made without them; use batching: continuous")
-    if ranks > 1 and adapters:
-        raise EngineError(f"tensor_parallel: {ranks} ranks divide no adapters; use 1 rank")
-    if ranks > 1 and drafts:
-        raise EngineError(
-            f"tensor_parallel: {ranks} ranks verify no drafts; use batching: continuous, or 1 rank"
-        )
-    if ranks > 1 and (policies.preemption == "swap" or policies.host_cache_tokens):
-        raise EngineError(
-            f"tensor_parallel: {ranks} ranks move no keys and values to host memory; "
-            "use preemption: recompute and no host_cache_tokens, or 1 rank"
-        )
-
-
-def _check_lengths(model: ModelConfig, policies: PolicyConfig, memory: KVMemory) -> None:
-    if policies.max_model_len > model.max_model_len:
-        raise EngineError(
-            f"max_model_len: {policies.max_model_len} is longer than the {model.max_model_len} "
-            f"tokens of model {model.name}"
-        )
-    if why := memory.refusal(Sequence("shortest", 0.0, prompt_tokens=1, max_tokens=1)):
-        raise EngineError(
-            f"kv_tokens: even the shortest request {why}; "
-            "give more kv_tokens, a smaller max_model_len, or another reservation"
-        )
 
 
 def _warm_up(runner: Runner, memory: KVMemory, decode_rows: int) -> None:

@@ -4,13 +4,13 @@ The core knows neither torch nor HTTP nor processes. ``core_loop`` hands it requ
 and asks for steps.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Listed
 from dataclasses import KW_ONLY, dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from servetwin.engine.core.clock import CoreClock
 from servetwin.engine.core.messages import (
     CoreStats,
     FinishReason,
@@ -19,12 +19,13 @@ from servetwin.engine.core.messages import (
     TokenEvent,
     one_line,
 )
-from servetwin.engine.core.samples import BlockCopies, Forks, forks_samples, params_of_sample
+from servetwin.engine.core.samples import BlockCopies, Forks, forks_samples
 from servetwin.engine.core.step_isolation import Executor, StepIsolation, StepResult
 from servetwin.engine.core.step_log import StepLog
 from servetwin.engine.kv.kv_mover import KVMover
-from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import token_state
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 from servetwin.engine.text.text_stream import TextStream
 from servetwin.engine.text.tokenizer import Tokenizer
@@ -35,15 +36,29 @@ from servetwin.policies.protocols import Refusal, Scheduler
 from servetwin.policies.sequence import Sequence, output_id
 from servetwin.policies.step_record import record_step
 
-
-class TokenStateLike(Protocol):
-    """The tokens of one sequence, prompt and generated; the core appends to them."""
-
-    token_ids: list[int]
+_TICKS_PER_S = 1 << 30
 
 
-NewState = Callable[[list[int], SamplingParams], TokenStateLike]
-"""Makes what the executor keeps of a new sequence."""
+class CoreClock:
+    """Monotonic seconds since its creation, in ticks of 2**-30 s.
+
+    Sums and differences of such stamps are exact floats (up to 97 days), so a simulator that adds
+    recorded durations to recorded times arrives at the recorded times. It goes on in every process
+    of the machine that it is handed to.
+    """
+
+    def __init__(self) -> None:
+        self._zero_ns = time.monotonic_ns()
+
+    @property
+    def zero_s(self) -> float:
+        """This clock's zero on ``time.monotonic``; on Linux also on ``time.perf_counter``."""
+        return self._zero_ns / 1e9
+
+    def __call__(self) -> float:
+        """Return the seconds since the creation of the clock."""
+        ticks = (time.monotonic_ns() - self._zero_ns) * _TICKS_PER_S // 1_000_000_000
+        return ticks / _TICKS_PER_S
 
 
 class _Output(NamedTuple):
@@ -60,24 +75,24 @@ class _Output(NamedTuple):
 class EngineCore:
     """Takes requests in and runs them step by step; single-threaded.
 
-    ``new_state`` makes what ``executor`` keeps of a new sequence; ``prefix_cache`` says whether
-    prompts get block keys; ``clock`` is the time of every ``now_s``; ``log`` records arrivals
-    and steps; ``tokenizer`` finds stop strings; ``movers`` copy what the policies keep in host
-    memory.
+    ``prefix_cache`` says whether prompts get block keys; ``clock`` is the time of every ``now_s``;
+    ``log`` records arrivals and steps; ``tokenizer`` finds stop strings; ``movers`` copy what the
+    policies keep in host memory; ``new_state`` makes what the executor keeps of a new sequence,
+    with its ``token_ids``.
     """
 
     scheduler: Scheduler
     executor: Executor
-    new_state: NewState
     _: KW_ONLY
     prefix_cache: bool = False
     clock: Callable[[], float] = field(default_factory=CoreClock)
     log: StepLog | None = None
     tokenizer: Tokenizer = field(default_factory=ByteTokenizer)
     movers: Listed[KVMover] = ()
+    new_state: Callable[[list[int], SamplingParams], Any] = token_state
 
     def __post_init__(self) -> None:
-        self._states: dict[str, TokenStateLike] = {}
+        self._states: dict[str, Any] = {}
         self._outputs: dict[str, _Output] = {}
         self._sequences: dict[str, list[str]] = {}
         """The ids at the scheduler of each live request."""
@@ -104,8 +119,7 @@ class EngineCore:
         ``request_id`` must not be that of a live request.
         """
         names = [output_id(request_id, sample) for sample in range(params.n)]
-        samples = [params_of_sample(params, sample) for sample in range(params.n)]
-        states = [self.new_state(list(token_ids), own) for own in samples]
+        samples = [params.of_sample(sample) for sample in range(params.n)]
         forked = params.n if self._forks_samples else 1
         block_tokens = self.scheduler.memory.block_tokens
         salt = params.adapter or ""
@@ -120,7 +134,7 @@ class EngineCore:
             return refusal
         self._sequences[request_id] = [seq.request_id for seq in seqs]
         for sample, (name, own) in enumerate(zip(names, samples, strict=True)):
-            self._states[name] = states[sample]
+            self._states[name] = self.new_state(list(token_ids), own)
             text = TextStream(self.tokenizer.decoder(), own.stop) if own.stop else None
             self._outputs[name] = _Output(request_id, sample, own, text)
         return None

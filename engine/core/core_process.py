@@ -4,6 +4,7 @@ It has one duplex pipe to its parent. It ends at a ``Stop`` message, when the pi
 step raises. Signals are the parent's business.
 """
 
+import ctypes
 import multiprocessing
 import signal
 import sys
@@ -17,9 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from servetwin.engine.adapters.adapter_folder import read_adapter
 from servetwin.engine.checkpoint.find_model import find_model
-from servetwin.engine.core.clock import CoreClock
-from servetwin.engine.core.core import EngineCore
-from servetwin.engine.core.heap import keep_freed_memory
+from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.messages import (
     Abort,
     Add,
@@ -132,22 +131,23 @@ def bundled(options: ServeOptions) -> BuildCore:
     return partial(_build_bundled, options)
 
 
-def start_process(build: BuildCore, clock: CoreClock) -> tuple[CoreProcess, Connection]:
-    """Start a core in a process; its first message is ``Ready``, or ``Failed`` with the reason."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=True)
-    process = context.Process(target=run_core, args=(theirs, build, clock), name="servetwin-core")
-    process.start()
-    theirs.close()
-    return process, ours
-
-
 class StartedCore(NamedTuple):
-    """A core process that runs, and its clock."""
+    """A core process that runs, the pipe to it, and its clock."""
 
     process: CoreProcess
     connection: Connection
     clock: CoreClock
+
+    @classmethod
+    def start(cls, build: BuildCore, clock: CoreClock) -> "StartedCore":
+        """Start a core; its first message is ``Ready``, or ``Failed`` with the reason."""
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe(duplex=True)
+        arguments = theirs, build, clock
+        process = context.Process(target=run_core, args=arguments, name="servetwin-core")
+        process.start()
+        theirs.close()
+        return cls(process, ours, clock)
 
 
 @contextmanager
@@ -156,8 +156,7 @@ def started_core(build: BuildCore) -> Iterator[StartedCore]:
 
     Start it before all that the HTTP process needs is imported: both imports take a second.
     """
-    clock = CoreClock()
-    core = StartedCore(*start_process(build, clock), clock)
+    core = StartedCore.start(build, CoreClock())
     try:
         yield core
     finally:
@@ -187,6 +186,30 @@ def run_core(connection: Connection, build: BuildCore, clock: CoreClock) -> None
     finally:
         if isinstance(core.log, StepLogFile):
             core.log.close()
+
+
+# malloc.h of the GNU C library; https://man7.org/linux/man-pages/man3/mallopt.3.html
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+LARGEST_KEPT_BYTES = 32 << 20
+"""Blocks below this size come from the heap; the most that the library allows."""
+_NEVER_TRIM_BYTES = 1 << 30
+
+
+def keep_freed_memory() -> bool:
+    """Keep freed memory in the heap, and return whether the C library has such a setting.
+
+    By default the GNU C library returns the top of the heap to the system once 64 MiB there are
+    free. Then a step with a large padded batch changes the resident memory by tens of MiB, up or
+    down as the heap happens to lie, and a leak cannot be told from that.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # as on macOS, with musl, and on Windows
+        return False
+    return bool(
+        mallopt(_M_MMAP_THRESHOLD, LARGEST_KEPT_BYTES)
+        and mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM_BYTES)
+    )
 
 
 class _PipeInbox:

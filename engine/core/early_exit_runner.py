@@ -6,24 +6,95 @@ independently of the others, as the formula of the technique assumes. Prompts go
 and so does what is computed again after a preemption.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from servetwin.engine.attention.step_attention import is_decode
+from servetwin.engine.attention.step_attention import Attend, is_decode
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.core.step_input import StepInput
+from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.device import to_device
-from servetwin.engine.models.early_exit import ExitingDecoder, Stage
+from servetwin.engine.models.linear import MakeLinear
+from servetwin.engine.models.model import Decoder
 from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.weights import Weights
 from servetwin.engine.sampling.noise import row_bits, uniforms
 from servetwin.policies.batch import ScheduledSequence
+from servetwin.workloads.errors import EngineError
 
 _STREAM = 1 << 20
 """Of random numbers that nothing else uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What changes before a layer: some of the rows that went so far leave."""
+
+    stay: Tensor
+    leave: Tensor
+    slots: Tensor
+    """Where the keys and values of the leaving rows belong."""
+    attend: Attend | None
+    """Attention of the rows that stay; None where none does."""
+
+
+class ExitingDecoder(Decoder):
+    """A decoder of which rows may leave early (CALM, Schuster et al., 2022).
+
+    The layers that a row has skipped get its keys and values all the same, made of the state in
+    which it left: later tokens attend to it in every layer.
+    """
+
+    skippable = True
+
+    def __init__(self, config: ModelConfig, weights: Weights, make_linear: MakeLinear) -> None:
+        if config.latent:
+            raise EngineError(
+                f"early exit: {config.name} has latent attention; it needs key and value heads"
+            )
+        super().__init__(config, weights, make_linear)
+
+    def forward_leaving(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        length: int,
+        attend: Attend | None,
+        stages: Mapping[int, Stage],
+        store: KVStore,
+        rows: Tensor,
+    ) -> Tensor:
+        """Return logits as ``forward`` does; ``stages`` are by the layer before which they are.
+
+        ``rows`` count those that stay to the end first, then those that left, in their order.
+        """
+        x = self._embedding.index_select(0, token_ids)
+        cos, sin = self._rotary.at(positions, length)
+        gone = [tensor[:0] for tensor in (x, cos, sin)]
+        slots = token_ids[:0]
+        delta: Tensor | None = None
+        for index, layer in enumerate(self._layers):
+            if (stage := stages.get(index)) is not None:
+                x, delta = x if delta is None else x + delta, None
+                left = (tensor.index_select(0, stage.leave) for tensor in (x, cos, sin))
+                gone = [torch.cat(pair) for pair in zip(gone, left, strict=True)]
+                slots = torch.cat((slots, stage.slots))
+                x, cos, sin = (tensor.index_select(0, stage.stay) for tensor in (x, cos, sin))
+                attend = stage.attend
+            if attend is not None:
+                x, delta = layer(index, x, delta, cos, sin, attend)
+            if layer.stores and len(slots):
+                store.write(index, slots, *layer.skip(*gone))
+        x = x if delta is None else x + delta
+        x = torch.cat((x, gone[0])).index_select(0, rows)
+        normed = self._operators.rms_norm(x, self._final_norm, self.config.norm_eps)
+        return self._head(normed).float()
 
 
 class EarlyExitRunner(Runner):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from servetwin.engine.core.clock import CoreClock
+from servetwin.engine.core.core import CoreClock
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVMemory
 

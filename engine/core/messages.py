@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, NamedTuple
 
-from servetwin.engine.sampling.new_token import TokenLogprobs
+from servetwin.engine.sampling.logprobs import TokenLogprobs
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.workloads.errors import ServetwinError
 

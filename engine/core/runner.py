@@ -1,7 +1,6 @@
 """Runs a batch: the policies' decision in, one new token per sampling sequence out."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +17,7 @@ from servetwin.engine.attention.rolling import RollingAttention
 from servetwin.engine.attention.step_attention import AttentionBackend
 from servetwin.engine.attention.table_attention import TableAttention
 from servetwin.engine.attention.without_cache import WithoutCache
-from servetwin.engine.core.prompt_logprobs import (
-    keep_prompt_logprobs,
-    prompt_spans,
-    say_prompt_logprobs,
-)
+from servetwin.engine.core.prompt_logprobs import add_prompt_logprobs, keep_prompt_logprobs
 from servetwin.engine.core.step_input import StepInput
 from servetwin.engine.core.step_isolation import ExecutorLost
 from servetwin.engine.kernels.graph_buckets import GraphBackend, GraphBuckets
@@ -31,50 +26,24 @@ from servetwin.engine.kv.int8_store import kv_store
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.device import choose_device, choose_dtype, device_name, to_device
-from servetwin.engine.models.linear import MakeLinear, linear_maker
+from servetwin.engine.models.linear import MakeLinear, Products
 from servetwin.engine.models.model import Decoder
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.engine.models.random_weights import random_weights
 from servetwin.engine.models.rotary import rotary_frequencies
 from servetwin.engine.models.row_padding import choose_paddings
-from servetwin.engine.models.weights import LoadWeights, Weights
+from servetwin.engine.models.tensor_layout import parameters
+from servetwin.engine.models.weights import LoadWeights, Weights, random_weights
 from servetwin.engine.sampling.distribution import argmax
-from servetwin.engine.sampling.new_token import NewToken, TokenLogprobs
-from servetwin.engine.sampling.sampled_row import SampledRow
+from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampler import new_tokens
-from servetwin.engine.sampling.sampling_params import SamplingParams
-from servetwin.engine.sampling.seen_tokens import SeenTokens
+from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import Batch
 from servetwin.policies.protocols import KVLayout
+from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:
     from servetwin.engine.parallel.tensor_rank import TensorRank
-
-
-@dataclass(slots=True)
-class TokenState:
-    """The tokens of one sequence, prompt and generated, and how to choose the next."""
-
-    token_ids: list[int]
-    params: SamplingParams
-    seed: int = 0
-    """Its own, where ``params`` has none."""
-    seen: SeenTokens | None = None
-    """What penalties count; None without them."""
-    prompt_logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
-    """By position, where they are wanted."""
-    is_plain: bool = field(init=False)
-    """Whether each token is the likeliest one, and nothing else is wanted of it."""
-
-    def __post_init__(self) -> None:
-        params = self.params
-        said = params.logprobs is not None or params.prompt_logprobs is not None
-        self.is_plain = params.is_argmax and not said
-
-    def row(self, generated_tokens: int) -> SampledRow:
-        """Return how the next token is chosen, after so many of the output."""
-        return SampledRow(self.params, generated_tokens, self.seed, self.seen)
 
 
 class Runner:
@@ -111,7 +80,7 @@ class Runner:
             torch.set_num_threads(computation.threads)
         load = load_weights or partial(random_weights, config, seed=seed, std=weight_std)
         self._formats = (computation.weight_format, computation.kv_format)
-        self._products = linear_maker(computation)
+        self._products = Products(computation)
         make_linear: MakeLinear = self._products
         self._adapter_rows = AdapterRows()
         self._adapters = [read_adapter(name, Path(at), config) for name, at in computation.adapters]
@@ -194,27 +163,9 @@ class Runner:
 
     def _tokens(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, list[NewToken]]:
         logits = self.logits(batch, states)
-        sampled = batch.sampled
-        if not sampled:
-            if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)
-            return {}
-        if all(states[seq.output_id].is_plain and not seq.begins_samples for seq in sampled):
-            likeliest = zip(sampled, argmax(logits).tolist(), strict=True)
-            return {seq.output_id: [NewToken(token)] for seq, token in likeliest}
-        names, rows, places = [], [], []
-        for place, seq in enumerate(sampled):
-            for name in seq.output_ids():
-                names.append(name)
-                rows.append(states[name].row(len(states[name].token_ids) - seq.prompt_tokens))
-                places.append(place)
-        if len(rows) > len(sampled):
-            logits = logits.index_select(0, to_device(places, self._device))
-        tokens = new_tokens(logits, rows)
-        found = {name: [token] for name, token in zip(names, tokens, strict=True)}
-        for seq in sampled:
-            say_prompt_logprobs(seq, states[seq.output_id], found)
-        return found
+        if not batch.sampled and self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return sampled_tokens(logits, batch.sampled, states)
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """Copy keys and values from block to block, all at once, before the next step."""
@@ -239,14 +190,7 @@ class Runner:
         step = StepInput.of(batch, states, self._kv_cache)
         if self._adapters:
             self._adapter_rows.plan(_adapters_of_rows(step, states), self._device)
-        spans = prompt_spans(step.entries, states) if batch.chunks else []
-        if not spans:
-            return self.compute(step)
-        sampled = len(step.sampled_rows)
-        told = [row for span in spans for row in range(span.row, span.row + span.positions)]
-        logits = self.compute(replace(step, sampled_rows=step.sampled_rows + told))
-        keep_prompt_logprobs(logits[sampled:], spans)
-        return logits[:sampled]
+        return keep_prompt_logprobs(self.compute(step), step.shares, states)
 
     @torch.inference_mode()
     def compute(self, step: StepInput) -> Tensor:
@@ -254,11 +198,7 @@ class Runner:
         replayed = self._replayed(step)
         if replayed is not None:
             return replayed
-        attend, device = self._attention.plan(step.entries, step.decodes), self._device
-        ids, positions, rows = (
-            to_device(ints, device) for ints in (step.token_ids, step.positions, step.sampled_rows)
-        )
-        return self._model.forward(ids, positions, max(step.positions) + 1, attend, rows)
+        return forward(self._model, self._attention, step)
 
     def _replayed(self, step: StepInput) -> Tensor | None:
         """Return the logits of a step that a graph takes; None for any other step."""
@@ -276,7 +216,7 @@ class Runner:
         """Return model, device, dtype and layout; every ``auto`` is resolved."""
         return {
             "model": self._config.name,
-            "parameters": self._config.parameters,
+            "parameters": parameters(self._config),
             "dtype": str(self._dtype).removeprefix("torch."),
             "device": device_name(self._device),
             "threads": torch.get_num_threads(),
@@ -292,6 +232,41 @@ class Runner:
             "layout": self.store.layout,
             "block_tokens": self.store.block_tokens,
         }
+
+
+def forward(model: Decoder, attention: AttentionBackend, step: StepInput) -> Tensor:
+    """Return float32 logits [rows that sample, vocabulary] of a decoder with its KV memory."""
+    attend, device = attention.plan(step.entries, step.decodes), attention.store.keys.device
+    ids, positions, rows = (
+        to_device(ints, device) for ints in (step.token_ids, step.positions, step.sampled_rows)
+    )
+    return model.forward(ids, positions, max(step.positions) + 1, attend, rows)
+
+
+def sampled_tokens(
+    logits: Tensor, sequences: list[Sequence], states: Mapping[str, TokenState]
+) -> dict[str, list[NewToken]]:
+    """Return the next token of every answer of ``sequences``, which have a row of logits each."""
+    if not sequences:
+        return {}
+    if all(states[seq.output_id].is_plain and not seq.begins_samples for seq in sequences):
+        likeliest = zip(sequences, argmax(logits).tolist(), strict=True)
+        return {seq.output_id: [NewToken(token)] for seq, token in likeliest}
+    answers = [
+        (place, seq, name) for place, seq in enumerate(sequences) for name in seq.output_ids()
+    ]
+    rows = [
+        states[name].row(len(states[name].token_ids) - seq.prompt_tokens)
+        for _, seq, name in answers
+    ]
+    if len(answers) > len(sequences):
+        places = [place for place, _, _ in answers]
+        logits = logits.index_select(0, to_device(places, logits.device))
+    new = zip(answers, new_tokens(logits, rows), strict=True)
+    tokens = {name: [token] for (_, _, name), token in new}
+    for seq in sequences:
+        add_prompt_logprobs(seq, states[seq.output_id], tokens)
+    return tokens
 
 
 def _adapters_of_rows(step: StepInput, states: Mapping[str, TokenState]) -> list[str | None]:

@@ -1,9 +1,5 @@
 """Several answers to one prompt: the scheduler forks them, and shared blocks are copied once."""
 
-from dataclasses import replace
-
-from servetwin.engine.sampling.sampling_params import SamplingParams
-from servetwin.engine.sampling.seeds import sample_seed
 from servetwin.policies.batch import Batch
 from servetwin.policies.protocols import Scheduler
 from servetwin.policies.schedulers.beam import BeamSearch
@@ -23,13 +19,6 @@ def forks_samples(scheduler: Scheduler) -> bool:
     """
     alone = isinstance(scheduler, BeamSearch | SpeculativeBatching)
     return isinstance(scheduler, IterationBatching) and not alone
-
-
-def params_of_sample(params: SamplingParams, sample: int) -> SamplingParams:
-    """Return the parameters of one of the ``n`` samples, with a seed of its own."""
-    if params.seed is None or not sample:
-        return params
-    return replace(params, seed=sample_seed(params.seed, sample))
 
 
 class Forks:

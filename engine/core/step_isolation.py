@@ -15,7 +15,7 @@ from traceback import clear_frames, format_exception
 from typing import Any, Protocol
 
 from servetwin.engine.kv.kv_mover import KVMover
-from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.protocols import CachingMemory, KVMemory, Scheduler
 from servetwin.policies.sequence import Sequence

@@ -3,10 +3,9 @@
 import asyncio
 import time
 
-from servetwin.engine.core.clock import CoreClock
-from servetwin.engine.core.core_client import CoreClient
-from servetwin.engine.core.core_link import STOP_CORE_S, CoreLink
-from servetwin.engine.core.core_process import BuildCore, StartedCore, start_process
+from servetwin.engine.core.core import CoreClock
+from servetwin.engine.core.core_client import STOP_CORE_S, CoreClient, CoreLink
+from servetwin.engine.core.core_process import BuildCore, StartedCore
 from servetwin.workloads.errors import EngineError
 
 _CHECK_EVERY_S = 1.0
@@ -77,11 +76,8 @@ class Supervisor:
             self._restarts_s.append(time.monotonic())
 
     def _started(self) -> CoreLink:
-        if self._first is None:
-            return CoreLink(*start_process(self._build, self._clock))
-        process, connection, _ = self._first
-        self._first = None
-        return CoreLink(process, connection)
+        core, self._first = self._first, None
+        return CoreLink(core or StartedCore.start(self._build, self._clock))
 
     def close(self) -> None:
         """End the core: after its step, or by force. Call it last, on the event loop."""

@@ -1,16 +1,14 @@
 """How tokens are drafted, and in which form. Free of torch."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, get_args
 
 from servetwin.engine.drafting.draft_tree import DraftTree
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.errors import EngineError, did_you_mean
 
 Drafter = Literal["none", "model", "layers", "n-gram"]
-DRAFTERS = ("none", "model", "layers", "n-gram")
+DRAFTERS = get_args(Drafter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,42 +58,10 @@ class Drafts:
             "for n-grams",
         )
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Drafts":
-        """Return what ``dataclasses.asdict`` made a dictionary of."""
-        shape = values["shape"]
-        return cls(**{**values, "shape": shape and ModelConfig.from_values(shape)})
-
     @property
     def tree(self) -> DraftTree:
         """The form of the drafts."""
         return DraftTree(self.widths)
-
-
-def require_fit(drafts: Drafts, policies: PolicyConfig) -> None:
-    """Raise ``EngineError`` where a server's decodes verify other drafts than are made."""
-    rows = policies.draft_rows if policies.batching == "speculative" else 0
-    made = drafts.tree.drafts if drafts.widths else 0
-    if rows and not made:
-        raise EngineError(
-            f"batching: speculative with draft_rows {rows} needs a drafter: --technique "
-            f"speculative:drafts={rows} has one; or set draft_rows to 0"
-        )
-    if made != rows:
-        raise EngineError(
-            f"drafts of {made} tokens a pass need batching: speculative with draft_rows {made}, "
-            f"not {policies.batching} with {policies.draft_rows}"
-        )
-    if rows and drafts.drafter == "model" and policies.host_cache_tokens:
-        raise EngineError(
-            f"host_cache_tokens: the host keeps no keys and values of draft model {drafts.model}; "
-            "set 0, or draft with layers or n-grams"
-        )
-    if rows and not policies.prompt_token:
-        raise EngineError(
-            "prompt_token false is simulated only; the bundled engine's prompts yield the first "
-            "token, use prompt_token: true"
-        )
 
 
 def _require(holds: bool, message: str) -> None:

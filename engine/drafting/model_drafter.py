@@ -1,14 +1,19 @@
 """Drafts of a model: a small one beside the target, or the first layers of the target itself."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from servetwin.engine.core.runner import TokenState
+from servetwin.engine.attention.step_attention import AttentionBackend
+from servetwin.engine.core.runner import forward
+from servetwin.engine.core.step_input import Share, StepInput
 from servetwin.engine.drafting.drafts import Drafts
-from servetwin.engine.drafting.network import Network, Share
 from servetwin.engine.drafting.proposals import NOTHING, Pass, Proposals, all_greedy, propose
 from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.model import Decoder
+from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import ScheduledSequence
 
 _TOKEN_BYTES = 4
@@ -61,6 +66,18 @@ def _last_before(known: bytes, length: int) -> int | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A decoder with its KV memory."""
+
+    model: Decoder
+    attention: AttentionBackend
+
+    def logits(self, shares: list[Share]) -> Tensor:
+        """Compute the shares; float32 logits of their sampled rows, in the order of the shares."""
+        return forward(self.model, self.attention, StepInput.of_shares(shares))
+
+
 class ModelDrafter:
     """Drafts level by level, each in one pass over the tokens of the level above.
 
@@ -83,7 +100,7 @@ class ModelDrafter:
         drawing = _Drawing(passes, self._drafts)
         shares = [share for one in passes for share in self._first(one)]
         if self.store is not None:
-            shares += [_prompt(entry, state) for entry, state in prompts]
+            shares += [_unsampled(Share.of(entry, state)) for entry, state in prompts]
         if shares:
             logits = self._network.logits(shares)
         for level in range(len(self._tree.widths)):
@@ -179,7 +196,6 @@ class _Drawing:
         ]
 
 
-def _prompt(entry: ScheduledSequence, state: TokenState) -> Share:
-    stop = entry.start + entry.tokens
-    ids = state.token_ids[entry.start : stop]
-    return Share(entry, ids, range(entry.start, stop), range(0))
+def _unsampled(share: Share) -> Share:
+    """Return the rows of a prompt, whose logits nobody wants."""
+    return replace(share, sampled=range(0), prompt_logprobs=0)

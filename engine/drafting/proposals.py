@@ -7,13 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from servetwin.engine.core.runner import TokenState
 from servetwin.engine.drafting.draft_tree import DraftTree
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.device import to_device
 from servetwin.engine.sampling.noise import exponentials, row_bits, uniforms
-from servetwin.engine.sampling.sampled_row import SampledRow
 from servetwin.engine.sampling.sampler import probabilities
+from servetwin.engine.sampling.token_state import SampledRow, TokenState
 from servetwin.policies.batch import ScheduledSequence
 from servetwin.policies.sequence import Sequence
 

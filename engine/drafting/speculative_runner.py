@@ -12,16 +12,12 @@ import torch
 from torch import Tensor
 
 from servetwin.engine.attention.choose import attention_backend
-from servetwin.engine.core.prompt_logprobs import (
-    PromptSpan,
-    keep_prompt_logprobs,
-    prompt_spans,
-    say_prompt_logprobs,
-)
-from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.attention.step_attention import AttentionBackend
+from servetwin.engine.core.prompt_logprobs import keep_prompt_logprobs
+from servetwin.engine.core.runner import Runner, sampled_tokens
+from servetwin.engine.core.step_input import Share, StepInput
 from servetwin.engine.drafting.drafts import Drafts
-from servetwin.engine.drafting.model_drafter import ModelDrafter, NGramDrafter
-from servetwin.engine.drafting.network import Network, Share, see_ancestors
+from servetwin.engine.drafting.model_drafter import ModelDrafter, Network, NGramDrafter
 from servetwin.engine.drafting.proposals import (
     Drafter,
     Pass,
@@ -33,15 +29,14 @@ from servetwin.engine.drafting.proposals import (
 from servetwin.engine.kv.int8_store import kv_store
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.computation import Computation
-from servetwin.engine.models.linear import linear_maker
+from servetwin.engine.models.linear import Products
 from servetwin.engine.models.model import Decoder
 from servetwin.engine.models.model_config import ModelConfig, model_preset
-from servetwin.engine.models.random_weights import random_weights
-from servetwin.engine.models.weights import LoadWeights
+from servetwin.engine.models.weights import LoadWeights, random_weights
 from servetwin.engine.sampling.distribution import argmax
-from servetwin.engine.sampling.logprobs import token_logprobs
-from servetwin.engine.sampling.new_token import NewToken
-from servetwin.engine.sampling.sampler import draw, new_tokens, probabilities
+from servetwin.engine.sampling.logprobs import NewToken
+from servetwin.engine.sampling.sampler import draw, probabilities, token_logprobs
+from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import EngineError
@@ -67,10 +62,9 @@ class SpeculativeRunner(Runner):
         drafts = computation.drafts
         self._drafts = drafts
         self._tree = drafts.tree
-        self._network = Network(self._model, self._attention)
         _require_fit(drafts, config)
         if not self._tree.is_chain:
-            see_ancestors(self._attention, self._tree.paths)
+            _see_ancestors(self._attention, self._tree.paths)
         self._drafter = self._make_drafter(computation, draft_config, load_draft)
 
     @property
@@ -81,13 +75,13 @@ class SpeculativeRunner(Runner):
 
     def describe(self) -> dict[str, object]:
         """Return what a runner says, and what drafts."""
-        said: dict[str, object] = {"drafter": self._drafts.drafter, "widths": self._drafts.widths}
+        facts: dict[str, object] = {"drafter": self._drafts.drafter, "widths": self._drafts.widths}
         if self._drafts.drafter == "model":
-            said["draft_model"] = self._drafts.model
+            facts["draft_model"] = self._drafts.model
         if self._drafter.store is not None:
-            said["draft_kv_bytes"] = self._drafter.store.bytes
-            said["draft_weight_bytes"] = self._draft_weight_bytes
-        return super().describe() | said
+            facts["draft_kv_bytes"] = self._drafter.store.bytes
+            facts["draft_weight_bytes"] = self._draft_weight_bytes
+        return super().describe() | facts
 
     def _tokens(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, list[NewToken]]:
         entries = [(entry, states[entry.seq.output_id]) for entry in batch.entries]
@@ -99,15 +93,13 @@ class SpeculativeRunner(Runner):
             for one, tokens in zip(passes, proposals.tokens, strict=True)
             for share in self._verified(one, tokens)
         ]
-        spans = prompt_spans([entry for entry, _ in prompts], states)
-        told = {id(span.state): span.positions for span in spans}
-        shares += [_prompt(entry, state, told.get(id(state), 0)) for entry, state in prompts]
-        logits = self._network.logits(shares)
-        verified, of_prompts = logits.tensor_split([len(passes) * self._tree.rows])
-        if told:
-            of_prompts = _keep_told(of_prompts, prompts, spans)
-        found = self._verify(passes, proposals, verified) if passes else {}
-        return found | _first_tokens(prompts, states, of_prompts)
+        of_prompts = [Share.of(entry, state) for entry, state in prompts]
+        logits = self.compute(StepInput.of_shares([*shares, *of_prompts]))
+        verified, first = logits.tensor_split([len(passes) * self._tree.rows])
+        tokens = self._verify(passes, proposals, verified) if passes else {}
+        first = keep_prompt_logprobs(first, of_prompts, states)
+        ended = [entry.seq for entry, _ in prompts if entry.samples]
+        return tokens | sampled_tokens(first, ended, states)
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """Copy keys and values from block to block, those of the draft model too."""
@@ -209,7 +201,7 @@ class SpeculativeRunner(Runner):
 
     def _beside(self, small: ModelConfig, computation: Computation, load: LoadWeights) -> Network:
         """Return the draft model with keys and values in slots of the same numbers."""
-        products = linear_maker(computation)
+        products = Products(computation)
         model = Decoder(small, load(self._dtype, self._device), products)
         self._draft_weight_bytes = products.weight_bytes + model.absorbed_bytes
         own = self.store
@@ -225,52 +217,8 @@ class SpeculativeRunner(Runner):
         group = small.heads // small.kv_heads
         attention = attention_backend(computation.attention, store, group, small.windows)
         if not self._tree.is_chain:
-            see_ancestors(attention, self._tree.paths)
+            _see_ancestors(attention, self._tree.paths)
         return Network(model, attention)
-
-
-def _prompt(entry: ScheduledSequence, state: TokenState, told: int) -> Share:
-    """Return a chunk of a prompt, of whose first ``told`` rows logprobs are wanted."""
-    start, tokens = entry.start, entry.tokens
-    ids = state.token_ids[start : start + tokens]
-    sampled = [*range(told), *range(tokens - 1 if entry.samples else tokens, tokens)]
-    return Share(entry, ids, range(start, start + tokens), sampled)
-
-
-def _keep_told(
-    logits: Tensor, prompts: list[tuple[ScheduledSequence, TokenState]], spans: list[PromptSpan]
-) -> Tensor:
-    """Keep the logprobs of prompts; return the logits of their last rows alone."""
-    told = {id(span.state): span.positions for span in spans}
-    told_rows: list[int] = []
-    last_rows: list[int] = []
-    row = 0
-    for entry, state in prompts:
-        stop = row + told.get(id(state), 0)
-        told_rows += range(row, stop)
-        row = stop + entry.samples
-        last_rows += range(stop, row)
-    keep_prompt_logprobs(logits[told_rows], spans)
-    return logits[last_rows]
-
-
-def _first_tokens(
-    prompts: list[tuple[ScheduledSequence, TokenState]],
-    states: Mapping[str, TokenState],
-    logits: Tensor,
-) -> dict[str, list[NewToken]]:
-    """Return the first tokens of the prompts that end, of each of their answers."""
-    ended = [entry.seq for entry, _ in prompts if entry.samples]
-    answers = [(place, seq, name) for place, seq in enumerate(ended) for name in seq.output_ids()]
-    if not answers:
-        return {}
-    generated = [len(states[name].token_ids) - seq.prompt_tokens for _, seq, name in answers]
-    rows = [states[name].row(n) for (_, _, name), n in zip(answers, generated, strict=True)]
-    tokens = new_tokens(logits[[place for place, _, _ in answers]], rows)
-    found = {name: [token] for (_, _, name), token in zip(answers, tokens, strict=True)}
-    for seq in ended:
-        say_prompt_logprobs(seq, states[seq.output_id], found)
-    return found
 
 
 def _with_logprobs(tokens: list[NewToken], logits: Tensor, top: int) -> list[NewToken]:
@@ -298,3 +246,11 @@ def _require_vocabulary(draft: ModelConfig, target: ModelConfig) -> None:
             f"{target.name} {target.vocab_size}: draft with a model of the same vocabulary, with "
             "n-grams, or with layers of the model itself"
         )
+
+
+def _see_ancestors(attention: AttentionBackend, paths: tuple[tuple[int, ...], ...]) -> None:
+    """Let the rows of drafted trees see what is on their path from the root alone."""
+    seen = torch.zeros(len(paths), len(paths), dtype=torch.bool)
+    for row, path in enumerate(paths):
+        seen[row, list(path)] = True
+    attention.tree = seen.to(attention.store.keys.device)

@@ -1,5 +1,6 @@
 """Weights rounded to the nearest of few numbers, and what they stand for (reference)."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -74,6 +75,21 @@ class Int4Weight:
         by_input = (self.scales.float(), self.middles.float())
         scales, middles = (x.repeat_interleave(self.group, 1)[:, :inputs] for x in by_input)
         return (self.codes.float() - _INT4_MIDDLE) * scales + middles
+
+
+class QuantisedProduct(ABC):
+    """A product with rounded weights."""
+
+    backend: str
+    """Which kernel multiplies."""
+
+    def __init__(self, weight: Int8Weight | Int4Weight) -> None:
+        self.bytes = weight.bytes
+        """Size of the rounded weights."""
+
+    @abstractmethod
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map [rows, input size] to [rows, output size]."""
 
 
 def round_rows(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,13 +1,18 @@
 """Number formats of weights: their names, and the fastest product for each on a device."""
 
 from functools import cache
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight, round_rows, row_scales
+from servetwin.engine.formats.rounded_weights import (
+    Int4Weight,
+    Int8Weight,
+    QuantisedProduct,
+    round_rows,
+    row_scales,
+)
 from servetwin.engine.native.quantised_linear import (
     NativeInt4Product,
     NativeInt8Product,
@@ -23,29 +28,29 @@ _INT_MM_STEP = 8
 _MIDDLE = 128
 
 
-class RestoredProduct:
+class RestoredProduct(QuantisedProduct):
     """The reference of weight-only formats: restores the weight in every call."""
 
-    __slots__ = ("_weight", "backend", "bytes")
+    backend = "restored"
 
     def __init__(self, weight: Int8Weight | Int4Weight) -> None:
+        super().__init__(weight)
         self._weight = weight
-        self.backend, self.bytes = "restored", weight.bytes
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, input size] to [rows, output size]."""
         return F.linear(x, self._weight.restored().to(x.dtype))
 
 
-class IntegerProduct:
+class IntegerProduct(QuantisedProduct):
     """int8 weights and activations, with a scale per output and per row, in exact integers."""
 
-    __slots__ = ("_codes", "_scales", "backend", "bytes")
+    backend = "int_mm"
 
     def __init__(self, weight: Int8Weight) -> None:
+        super().__init__(weight)
         padding = (0, -weight.codes.shape[1] % _INT_MM_STEP, 0, -len(weight.codes) % _INT_MM_STEP)
         self._codes, self._scales = F.pad(weight.codes, padding), weight.scales
-        self.backend, self.bytes = "int_mm", weight.bytes
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, input size] to [rows, output size]."""
@@ -56,16 +61,16 @@ class IntegerProduct:
         return (exact * self._scales * scales).to(x.dtype)
 
 
-class OnednnProduct:
+class OnednnProduct(QuantisedProduct):
     """What ``IntegerProduct`` computes, by the kernel that torch has for x86 processors."""
 
-    __slots__ = ("_packed", "_scales", "_zeros", "backend", "bytes")
+    backend = "onednn"
 
     def __init__(self, weight: Int8Weight) -> None:
+        super().__init__(weight)
         self._packed: Tensor = torch.ops.onednn.qlinear_prepack(weight.codes, None)
         self._scales = weight.scales
         self._zeros = torch.zeros(len(weight.scales), dtype=torch.int32)
-        self.backend, self.bytes = "onednn", weight.bytes
 
     @staticmethod
     def can_multiply(weight: Int8Weight) -> bool:
@@ -87,20 +92,20 @@ class OnednnProduct:
         return product
 
 
-class DigitsProduct:
+class DigitsProduct(QuantisedProduct):
     """int8 weights with rows in three digits, each int8: as exact as float32, by the same kernel.
 
     A number is scale * (a + b / 254 + c / 254**2), so that three rows of integers stand for one of
     24 bits. Restoring the weight in every call takes 4 to 60 times as long.
     """
 
-    __slots__ = ("_digits", "backend", "bytes")
+    backend = "onednn"
 
     _PLACES = (1.0, 254.0, 254.0**2)
 
     def __init__(self, weight: Int8Weight) -> None:
+        super().__init__(weight)
         self._digits = OnednnProduct(weight)
-        self.backend, self.bytes = "onednn", weight.bytes
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, input size] to [rows, output size]."""
@@ -123,17 +128,17 @@ def _onednn_is_exact() -> bool:
         return False
 
 
-class PackedInt4Product:
+class PackedInt4Product(QuantisedProduct):
     """int4 weights by torch's kernel for processors, with activations in bfloat16."""
 
-    __slots__ = ("_grid", "_group", "_packed", "backend", "bytes")
+    backend = "int4pack"
 
     def __init__(self, weight: Int4Weight) -> None:
+        super().__init__(weight)
         pack = torch.ops.aten._convert_weight_to_int4pack_for_cpu
         self._packed = pack(weight.codes.to(torch.int32), 1)
         self._grid = torch.stack((weight.scales.T, weight.middles.T), 2).contiguous()
         self._group = weight.group
-        self.backend, self.bytes = "int4pack", weight.bytes
 
     @classmethod
     def made(cls, weight: Int4Weight) -> "PackedInt4Product | None":
@@ -156,18 +161,6 @@ class PackedInt4Product:
 
 AS_DTYPE = "as-dtype"
 WEIGHT_FORMATS = (AS_DTYPE, "int8", "int4", "w8a8")
-
-
-class QuantisedProduct(Protocol):
-    """A product with rounded weights."""
-
-    backend: str
-    """Which kernel multiplies."""
-    bytes: int
-    """Size of the rounded weights."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map [rows, input size] to [rows, output size]."""
 
 
 def check_weight_format(name: str, group: int) -> None:

@@ -28,8 +28,19 @@ COMPLETION = Dialect("cmpl", "text_completion", "text_completion", '"text":', ""
 CHAT = Dialect("chatcmpl", "chat.completion", "chat.completion.chunk", '"delta":{"content":', "}")
 
 
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """A prompt that its answers repeat."""
+
+    text: str
+    token_ids: list[int]
+    alone: bool
+    """Whether nothing comes after it (``max_tokens`` 0): the one token that is sampled is not
+    shown."""
+
+
 class Answer:
-    """The answer to one prompt of a request, whole or in chunks."""
+    """The answer to one prompt of a request, whole or in chunks; it may begin with the prompt."""
 
     def __init__(
         self,
@@ -39,12 +50,16 @@ class Answer:
         token_ids: bool,
         index: int = 0,
         texts: TokenTexts | None = None,
+        echo: Echo | None = None,
     ) -> None:
         """``texts`` are those of the tokens, for logprobs; None: these are not wanted."""
         self._dialect = dialect
         self._texts = texts
-        self.offset = 0
-        """Length of the text whose logprobs have been said."""
+        self._echo = echo
+        self._echo_left = echo is not None
+        """Whether a stream has not shown the prompt yet."""
+        self._offset = 0
+        """Length of the text whose logprobs have been told."""
         self._with_token_ids = token_ids
         self._head = {"id": request_id, "created": int(time.time()), "model": model}
         self._chunk_head = f"data: {_dumps({'object': dialect.chunk_object, **self._head})[:-1]},"
@@ -61,18 +76,26 @@ class Answer:
         return f'{self._chunk_head}"choices":[{_dumps(choice)}]}}\n\n'
 
     def chunk(self, event: TokenEvent) -> str:
-        """Return the chunk of one token."""
+        """Return the chunk of one token; before the first one, that of an echoed prompt."""
+        prompt, echo = "", self._echo
+        if echo and self._echo_left:
+            self._echo_left = False
+            reason: FinishReason | None = "length" if echo.alone else None
+            prompt = self._text_chunk(echo.text, self._prompt(event), reason)
+            self._offset = len(echo.text)
+            if echo.alone:
+                return prompt
         ids = f',"token_ids":[{event.token_id}]' if self._with_token_ids else ""
         tokens = ((event.token_id, event.logprobs),)
-        return self.text_chunk(event.text, tokens, event.finish_reason, ids)
+        return prompt + self._text_chunk(event.text, tokens, event.finish_reason, ids)
 
-    def text_chunk(
+    def _text_chunk(
         self, text: str, tokens: Sequence[Token], reason: FinishReason | None, ids: str = ""
     ) -> str:
         """Return the chunk of a text, with the logprobs of ``tokens`` where they are wanted."""
-        said = "null" if self._texts is None else _dumps(self._logprobs(tokens, self._texts))
+        logprobs = "null" if self._texts is None else _dumps(self._logprobs(tokens, self._texts))
         ends = f'"{reason}"' if reason else "null"
-        after = f'{self._after_text}{said},"finish_reason":{ends}{ids}'
+        after = f'{self._after_text}{logprobs},"finish_reason":{ends}{ids}'
         return f"{self._before_text}{json.dumps(text)}{after}}}]}}\n\n"
 
     def usage_chunk(self, usage: dict[str, Any]) -> str:
@@ -81,27 +104,32 @@ class Answer:
 
     def choice(self, events: Sequence[TokenEvent]) -> dict[str, Any]:
         """Return the output of an answer that is not streamed."""
-        text = "".join(event.text for event in events)
-        tokens = [(event.token_id, event.logprobs) for event in events]
-        ids = [event.token_id for event in events]
-        return self.text_choice(text, tokens, events[-1].finish_reason, ids)
-
-    def text_choice(
-        self, text: str, tokens: Sequence[Token], reason: FinishReason | None, ids: list[int]
-    ) -> dict[str, Any]:
-        """Return a choice with a text, and the logprobs of ``tokens`` where they are wanted."""
+        echo, shown = self._echo, self._shown(events)
+        text = (echo.text if echo else "") + "".join(event.text for event in shown)
+        tokens = [*self._prompt(events[0]), *((one.token_id, one.logprobs) for one in shown)]
         choice: dict[str, Any] = {"index": self._index}
         if self._dialect is CHAT:
             choice["message"] = {"role": "assistant", "content": text}
         else:
             choice["text"] = text
-        said = None if self._texts is None else self._logprobs(tokens, self._texts)
-        choice |= {"logprobs": said, "finish_reason": reason}
-        return choice | {"token_ids": ids} if self._with_token_ids else choice
+        choice["logprobs"] = None if self._texts is None else self._logprobs(tokens, self._texts)
+        choice["finish_reason"] = events[-1].finish_reason if shown else "length"
+        if self._with_token_ids:
+            choice["token_ids"] = [event.token_id for event in shown]
+        return choice
 
     def output_tokens(self, events: Sequence[TokenEvent]) -> int:
         """Return how many tokens the output has."""
-        return len(events)
+        return len(self._shown(events))
+
+    def _shown(self, events: Sequence[TokenEvent]) -> Sequence[TokenEvent]:
+        return () if self._echo and self._echo.alone else events
+
+    def _prompt(self, first: TokenEvent) -> list[Token]:
+        """Return the tokens of an echoed prompt, where their logprobs are wanted."""
+        if self._echo is None or not first.prompt_logprobs:
+            return []
+        return list(zip(self._echo.token_ids, first.prompt_logprobs, strict=True))
 
     def whole(self, choices: list[dict[str, Any]], usage: dict[str, Any]) -> dict[str, Any]:
         """Return the body of an answer that is not streamed: the outputs of all its prompts."""
@@ -111,8 +139,8 @@ class Answer:
     def _logprobs(self, tokens: Sequence[Token], texts: TokenTexts) -> dict[str, Any]:
         if self._dialect is CHAT:
             return chat_logprobs(tokens, texts)
-        offset = self.offset
-        self.offset += sum(len(texts.of(token_id)) for token_id, _ in tokens)
+        offset = self._offset
+        self._offset += sum(len(texts.of(token_id)) for token_id, _ in tokens)
         return completion_logprobs(tokens, texts, offset)
 
 

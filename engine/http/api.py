@@ -18,8 +18,7 @@ from servetwin.engine.http import api_errors
 from servetwin.engine.http.answers import CHAT, COMPLETION
 from servetwin.engine.http.body_parser import BodyParser
 from servetwin.engine.http.body_reader import BodyReader
-from servetwin.engine.http.generation import GenerationRoute
-from servetwin.engine.http.health import check_ready, health_answer
+from servetwin.engine.http.generation import GenerationRoute, check_ready
 from servetwin.engine.http.http_settings import HttpSettings
 from servetwin.engine.http.protocol import ChatBody, CompletionBody
 
@@ -41,7 +40,12 @@ def create_app(core: CoreClient, settings: HttpSettings) -> Starlette:
         return JSONResponse(cards[name])
 
     async def health(request: Request) -> Response:
-        return health_answer(core)
+        try:
+            check_ready(core)
+        except api_errors.ApiError as error:
+            body = {"status": error.code, **error.body()}
+            return JSONResponse(body, error.status, headers=error.headers)
+        return JSONResponse({"status": "ready"})
 
     async def metrics(request: Request) -> Response:
         return Response(core.metrics.exposition(), media_type=PROMETHEUS_TEXT)

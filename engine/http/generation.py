@@ -16,10 +16,21 @@ from servetwin.engine.http.answers import DONE, Answer, Dialect, error_chunk, us
 from servetwin.engine.http.api_errors import ApiError
 from servetwin.engine.http.body_parser import BodyParser
 from servetwin.engine.http.body_reader import BodyReader
-from servetwin.engine.http.echo import EchoedAnswer
 from servetwin.engine.http.generation_request import GenerationRequest, ModelLimits
-from servetwin.engine.http.health import check_ready
 from servetwin.engine.http.protocol import GenerationBody
+
+_RETRY = {"retry-after": "1"}
+
+
+def check_ready(core: CoreClient) -> None:
+    """Raise ``ApiError`` (503) where the server cannot take a request now."""
+    if core.draining:
+        raise ApiError(503, "the server is shutting down", code="shutting_down")
+    if core.state == "starting":
+        again = f"; it is being started again ({core.why_died})" if core.facts else ""
+        raise ApiError(503, f"the engine core is starting{again}", None, "starting", _RETRY)
+    if core.state != "ready":
+        raise ApiError(503, core.why_died, None, core.state, _RETRY)
 
 
 class Disconnected(Exception):
@@ -156,41 +167,39 @@ class GenerationRoute:
         """Answer one request; a client that goes away takes its request with it."""
         check_ready(self.core)
         async with self.reader.received(Request(scope, receive)) as raw:
-            asked = await self.parser.parse(self.body_type, raw, self._limits())
+            wanted = await self.parser.parse(self.body_type, raw, self._limits())
         check_ready(self.core)
         with ExitStack() as opened:
-            outputs = [opened.enter_context(request) for request in self._open(asked)]
+            outputs = [opened.enter_context(request) for request in self._open(wanted)]
             watcher = asyncio.create_task(_watch(receive, outputs))
             opened.callback(watcher.cancel)
             with suppress(Disconnected):
-                await self._answer(outputs, asked, scope, receive, send)
+                await self._answer(outputs, wanted, scope, receive, send)
 
-    def _open(self, asked: GenerationRequest) -> list[CoreRequest]:
-        return [self.core.open(self.dialect.id_prefix, *prompt) for prompt in asked.prompts]
+    def _open(self, wanted: GenerationRequest) -> list[CoreRequest]:
+        return [self.core.open(self.dialect.id_prefix, *prompt) for prompt in wanted.prompts]
 
     async def _answer(
         self,
         requests: Sequence[CoreRequest],
-        asked: GenerationRequest,
+        wanted: GenerationRequest,
         scope: Scope,
         receive: Receive,
         send: Send,
     ) -> None:
         """Send the answer once the core has accepted every prompt."""
         request_id = requests[0].request_id
-        texts = self.core.token_texts if asked.logprobs else None
-        common = self.dialect, request_id, asked.model, asked.return_token_ids
+        texts = self.core.token_texts if wanted.logprobs else None
+        common = self.dialect, request_id, wanted.model, wanted.return_token_ids
         outputs: list[Output] = []
         for place, request in enumerate(requests):
             for source in request.outputs:
-                own = *common, len(outputs), texts
-                echo = asked.echoes[place] if asked.echoes else None
-                answer = EchoedAnswer(echo, *own) if echo else Answer(*own)
-                outputs.append(Output(source, answer))
+                echo = wanted.echoes[place] if wanted.echoes else None
+                outputs.append(Output(source, Answer(*common, len(outputs), texts, echo)))
         for output in outputs:
             await output.begin()
-        if asked.stream:
-            await _send_stream(stream(outputs, asked.include_usage), send)
+        if wanted.stream:
+            await _send_stream(stream(outputs, wanted.include_usage), send)
         else:
             await JSONResponse(await whole(outputs))(scope, receive, send)
 

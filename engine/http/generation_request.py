@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+from servetwin.engine.http.answers import Echo
 from servetwin.engine.http.api_errors import ApiError, unknown_model
-from servetwin.engine.http.echo import Echo
 from servetwin.engine.http.protocol import GenerationBody, parse_body
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from servetwin.engine.sampling.new_token import TokenLogprobs
+from servetwin.engine.sampling.logprobs import TokenLogprobs
 from servetwin.engine.text.text_stream import TokenTexts
 
 LOWEST = -9999.0

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json
 
+from servetwin.engine.http.answers import Echo
 from servetwin.engine.http.api_errors import ApiError
-from servetwin.engine.http.echo import Echo
 from servetwin.engine.http.sampling_fields import (
     EXPECTED,
     MAX_LOGPROBS,
@@ -20,6 +20,7 @@ from servetwin.engine.http.sampling_fields import (
     SamplingFields,
     TokenIds,
     check_supported,
+    check_tokens,
 )
 from servetwin.engine.text.tokenizer import Chat, ChatError, Tokenizer, decoded
 
@@ -224,7 +225,4 @@ def _each(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str] | 
 def _check_ids(ids: list[int], vocab_size: int, field: str = "prompt") -> None:
     if not ids:
         raise ApiError(400, f"{field}: is empty", param=field)
-    if min(ids) < 0 or max(ids) >= vocab_size:
-        wrong = next(token for token in ids if not 0 <= token < vocab_size)
-        message = f"{field}: token id {wrong} is not in the vocabulary, 0 .. {vocab_size - 1}"
-        raise ApiError(400, message, param=field)
+    check_tokens(field, ids, vocab_size)

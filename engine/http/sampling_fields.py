@@ -1,7 +1,9 @@
 """The fields of a body that say how tokens are chosen, and when an output ends."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from importlib import resources
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,41 +11,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from servetwin.engine.http.api_errors import ApiError
 from servetwin.engine.sampling.sampling_params import SamplingParams, temperature_problem
 
-_NEUTRAL: dict[str, tuple[object, ...]] = {
-    **dict.fromkeys(("typical_p", "length_penalty", "num_beams"), (1,)),
-    **dict.fromkeys(("use_beam_search", "early_stopping"), (False,)),
-    **dict.fromkeys(("include_stop_str_in_output", "continue_final_message"), (False,)),
-    **dict.fromkeys(("skip_special_tokens", "add_generation_prompt"), (True,)),
-    **dict.fromkeys(("tools", "functions", "bad_words", "documents"), ([],)),
-    **dict.fromkeys(("chat_template_kwargs", "vllm_xargs"), ({},)),
-    "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
-    "modalities": (["text"],),
-    "no_repeat_ngram_size": (0,),
-    "min_length": (0,),
-}
-"""The values of a field that change nothing; the first one is proposed."""
-
-_NEVER = frozenset({
-    "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
-    "structural_tag", "regex", "ebnf", "json_schema", "grammar",
-    "prompt_logprobs", "logprob_token_ids", "logits_processors", "logits_processor",
-    "custom_logit_processor", "truncate_prompt_tokens", "prompt_embeds", "chat_template",
-    "reasoning_effort", "reasoning", "thinking", "thinking_token_budget", "verbosity", "audio",
-    "web_search_options", "lora_request", "lora_path", "adapter_id", "mm_processor_kwargs",
-    "multi_modal_data", "kv_transfer_params", "input_ids", "input_embeds",
-})  # fmt: skip
-"""Fields without a value that changes nothing, but null."""
+_FILE = resources.files("servetwin.engine").joinpath("http/unsupported_fields.json")
+_UNSUPPORTED: dict[str, Any] = json.loads(_FILE.read_text("utf-8"))
+"""``neutral``: the values of a field that change nothing; the first one is proposed. ``never``:
+fields without such a value, but null.
+"""
 
 
 def check_supported(fields: Mapping[str, Any]) -> None:
     """Raise ``ApiError`` (400) that names the first field that would have to change the answer."""
     for name, value in fields.items():
-        if name in _NEVER:
+        if name in _UNSUPPORTED["never"]:
             raise _unsupported(name, "is not supported by this server")
-        neutral = _NEUTRAL.get(name)
+        neutral = _UNSUPPORTED["neutral"].get(name)
         if neutral is not None and value not in neutral:
             raise _unsupported(name, f"this server supports only {neutral[0]!r}")
 
@@ -151,8 +131,8 @@ class SamplingFields(JsonObject, ABC):
             message = f"best_of: must equal n, {self.n}; every answer is returned"
             raise ApiError(400, message, param="best_of")
         allowed = self.allowed_token_ids or []
-        _check_tokens("stop_token_ids", self.stop_token_ids, vocab_size)
-        _check_tokens("allowed_token_ids", allowed, vocab_size)
+        check_tokens("stop_token_ids", self.stop_token_ids, vocab_size)
+        check_tokens("allowed_token_ids", allowed, vocab_size)
         return SamplingParams(
             max_tokens=max(1, max_tokens),
             min_tokens=self.min_tokens,
@@ -182,12 +162,14 @@ class SamplingFields(JsonObject, ABC):
                 message = f"logit_bias: {name!r} is not a token id"
                 raise ApiError(400, message, param="logit_bias")
             biases[int(name)] = bias
-        _check_tokens("logit_bias", biases, vocab_size)
+        check_tokens("logit_bias", biases, vocab_size)
         return tuple(biases.items())
 
 
-def _check_tokens(field: str, ids: list[int] | dict[int, float], vocab_size: int) -> None:
-    wrong = next((token for token in ids if not 0 <= token < vocab_size), None)
-    if wrong is not None:
-        message = f"{field}: token id {wrong} is not in the vocabulary, 0 .. {vocab_size - 1}"
-        raise ApiError(400, message, param=field)
+def check_tokens(field: str, ids: list[int] | dict[int, float], vocab_size: int) -> None:
+    """Raise ``ApiError`` (400) for the first of ``ids`` that is no token."""
+    if not ids or (min(ids) >= 0 and max(ids) < vocab_size):
+        return
+    wrong = next(token for token in ids if not 0 <= token < vocab_size)
+    message = f"{field}: token id {wrong} is not in the vocabulary, 0 .. {vocab_size - 1}"
+    raise ApiError(400, message, param=field)

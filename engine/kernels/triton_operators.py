@@ -3,15 +3,16 @@
 from torch import Tensor
 
 from servetwin.engine.kernels.programs.operators import gate_rows, norm_rows, rotate_heads
+from servetwin.engine.models.operators import Operators
 
 _HEADS_OF_A_PROGRAM, _GATED_OF_A_PROGRAM = 8, 1024
 
 
-class TritonOperators:
+class TritonOperators(Operators):
     """Operators whose rows are contiguous; heads may be a part of a fused product."""
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Return ``norms.rms_norm``."""
+        """Return the norm of the last axis, by one row of weights or by one for each head."""
         return _norm(x, None, weight, eps)[1]
 
     def add_norm(
@@ -21,7 +22,7 @@ class TritonOperators:
         return _norm(x, delta, weight, eps)
 
     def rotate(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return ``rotary.rotate``."""
+        """Return ``heads`` [rows, heads, width] turned by their positions."""
         rows, count, width = heads.shape
         rotated = heads.new_empty(heads.shape)
         if rows:

@@ -1,8 +1,6 @@
 """How the engine computes: device, number format and kernels. Free of torch."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.workloads.errors import EngineError
@@ -59,11 +57,3 @@ class Computation:
                 f"exits {self.exits}: depths must be above 0 and at most 1, and their "
                 "probabilities from 0 on and 1 in all"
             )
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> "Computation":
-        """Return the computation of plain values, as ``dataclasses.asdict`` and JSON give them."""
-        adapters = tuple((name, folder) for name, folder in values["adapters"])
-        drafts = Drafts.from_dict(values["drafts"])
-        exits = tuple((depth, share) for depth, share in values["exits"])
-        return cls(**{**values, "adapters": adapters, "exits": exits, "drafts": drafts})

@@ -3,25 +3,32 @@
 import torch
 from torch import Tensor
 
-from servetwin.engine.models.expert_config import ExpertConfig
-from servetwin.engine.models.linear import MakeLinear, within
+from servetwin.engine.models.layer_config import ExpertConfig
+from servetwin.engine.models.linear import MakeLinear
 from servetwin.engine.models.operators import PLAIN, Operators
-from servetwin.engine.models.weights import ExpertWeights, FeedForwardWeights
+from servetwin.engine.models.tensor_layout import CHOICE_BIAS
+from servetwin.engine.models.weights import LayerWeights
 
 
 class FeedForward:
-    """``down(silu(gate(x)) * up(x))``, with gate and up as one product."""
+    """``down(silu(gate(x)) * up(x))``, with gate and up as one product.
+
+    Its weights are those of a layer whose names begin with ``prefix``.
+    """
 
     def __init__(
         self,
-        weights: FeedForwardWeights,
+        weights: LayerWeights,
         make_linear: MakeLinear,
         operators: Operators = PLAIN,
+        prefix: str = "",
     ) -> None:
         self._operators = operators
-        self._gate_up = make_linear("gate_up", weights.gate_up)
-        self._down = make_linear("down", weights.down)
-        self._gate_up_bias, self._down_bias = weights.gate_up_bias, weights.down_bias
+        self._gate_up, self._down = (
+            make_linear(name, weights[name]) for name in (f"{prefix}gate_up", f"{prefix}down")
+        )
+        self._gate_up_bias = weights.get(f"{prefix}gate_up_bias")
+        self._down_bias = weights.get(f"{prefix}down_bias")
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, hidden size] to the same shape."""
@@ -36,11 +43,11 @@ class Router:
     """Scores all experts of a layer and takes the best ones."""
 
     def __init__(
-        self, config: ExpertConfig, weights: ExpertWeights, make_linear: MakeLinear
+        self, config: ExpertConfig, weights: LayerWeights, make_linear: MakeLinear
     ) -> None:
         self._config = config
-        self._scores = make_linear("router", weights.router)
-        self._choice_bias = weights.choice_bias
+        self._scores = make_linear("router", weights["router"])
+        self._choice_bias = weights.get(CHOICE_BIAS)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the experts of each row and their weights, each [rows, top k]."""
@@ -74,19 +81,17 @@ class Experts:
     def __init__(
         self,
         config: ExpertConfig,
-        weights: ExpertWeights,
+        weights: LayerWeights,
         make_linear: MakeLinear,
         operators: Operators = PLAIN,
     ) -> None:
         self._top_k = config.top_k
         self._router = Router(config, weights, make_linear)
-        self._experts = [
-            FeedForward(expert, within(make_linear, f"experts.{index}"), operators)
-            for index, expert in enumerate(weights.experts)
-        ]
-        shared = weights.shared
-        to_shared = within(make_linear, "shared")
-        self._shared = FeedForward(shared, to_shared, operators) if shared else None
+        networks = [f"experts.{index}." for index in range(config.experts)]
+        self._experts = [FeedForward(weights, make_linear, operators, name) for name in networks]
+        self._shared: FeedForward | None = None
+        if config.shared_size:
+            self._shared = FeedForward(weights, make_linear, operators, "shared.")
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, hidden size] to the same shape."""

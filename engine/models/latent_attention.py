@@ -9,7 +9,7 @@ from servetwin.engine.attention.step_attention import Attend
 from servetwin.engine.models.linear import MakeLinear
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.operators import PLAIN, Operators
-from servetwin.engine.models.weights import LatentWeights
+from servetwin.engine.models.weights import LayerWeights
 
 
 class LatentAttention:
@@ -23,7 +23,7 @@ class LatentAttention:
     def __init__(
         self,
         config: ModelConfig,
-        weights: LatentWeights,
+        weights: LayerWeights,
         make_linear: MakeLinear,
         operators: Operators = PLAIN,
     ) -> None:
@@ -34,12 +34,22 @@ class LatentAttention:
         self._head_dim, self._rank = config.head_dim, latent.rank
         self._plain_rotated = (config.head_dim - latent.rope_dim, latent.rope_dim)
         self._stored = (latent.rank, latent.rope_dim)
-        self._query_source = _QuerySource(weights, make_linear, latent.norm_eps, operators)
-        self._latent = make_linear("latent", weights.latent)
-        self._latent_norm = weights.latent_norm
-        self._to_latent, self._from_latent = _absorbed(config, weights.latent_up)
-        self._out = make_linear("attention_out", weights.out)
-        self._query_factor = _query_factor(config)
+        self._query_norm = weights.get("query_norm")
+        """Of a latent that queries are made of; None: they are made of the hidden state."""
+        if self._query_norm is not None:
+            self._query_down = make_linear("query_down", weights["query_down"])
+        self._query = make_linear("query", weights["query"])
+        self._latent = make_linear("latent", weights["latent"])
+        self._latent_norm = weights["latent_norm"]
+        self._out = make_linear("attention_out", weights["attention_out"])
+        # Into the latent space [heads, plain width, rank], and out of it [heads, rank, width].
+        per_head = weights["latent_up"].view(config.heads, -1, latent.rank)
+        keys, values = per_head.split_with_sizes((self._plain_rotated[0], latent.value_dim), 1)
+        self._to_latent = keys.contiguous()
+        self._from_latent = values.transpose(1, 2).contiguous()
+        # Attention divides scores by the root of the stored width, and a head has its own.
+        scaling = config.rope_scaling.score_factor if config.rope_scaling else 1.0
+        self._query_factor = scaling * math.sqrt(config.key_dim / config.head_dim)
 
     @property
     def absorbed_bytes(self) -> int:
@@ -58,47 +68,10 @@ class LatentAttention:
 
     def _queries(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Return the queries in the space of what is stored: [rows, heads, rank + rope dim]."""
-        heads = self._query_source(x).view(x.shape[0], -1, self._head_dim)
+        if self._query_norm is not None:
+            x = self._operators.rms_norm(self._query_down(x), self._query_norm, self._eps)
+        heads = self._query(x).view(x.shape[0], -1, self._head_dim)
         plain, unrotated = heads.split_with_sizes(self._plain_rotated, 2)
         in_latent = torch.bmm(plain.transpose(0, 1), self._to_latent).transpose(0, 1)
         rotated = self._operators.rotate(unrotated, cos, sin)
         return torch.cat((in_latent, rotated), 2) * self._query_factor
-
-
-class _QuerySource:
-    """Makes the queries of the hidden state, or of a latent of their own."""
-
-    def __init__(
-        self, weights: LatentWeights, make_linear: MakeLinear, eps: float, operators: Operators
-    ) -> None:
-        self._operators = operators
-        down = weights.query_down
-        self._down = None if down is None else make_linear("query_down", down)
-        self._norm, self._eps = weights.query_norm, eps
-        self._up = make_linear("query", weights.query)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        if self._down is None or self._norm is None:
-            return self._up(x)
-        return self._up(self._operators.rms_norm(self._down(x), self._norm, self._eps))
-
-
-def _absorbed(config: ModelConfig, latent_up: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the matrices of each head into the latent space [heads, plain width, rank] and out of
-    it [heads, rank, value width].
-    """
-    latent = config.latent
-    assert latent is not None
-    per_head = latent_up.view(config.heads, -1, latent.rank)
-    widths = (config.head_dim - latent.rope_dim, latent.value_dim)
-    keys, values = per_head.split_with_sizes(widths, 1)
-    return keys.contiguous(), values.transpose(1, 2).contiguous()
-
-
-def _query_factor(config: ModelConfig) -> float:
-    """Return what queries are multiplied by so that scores, which attention divides by the root of
-    the stored width, are divided by the root of the head's width instead.
-    """
-    scaling = config.rope_scaling
-    factor = scaling.score_factor if scaling else 1.0
-    return factor * math.sqrt(config.key_dim / config.head_dim)

@@ -1,7 +1,6 @@
 """Matrix products with fixed weights."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 import torch
@@ -66,18 +65,9 @@ class Products:
         return product
 
 
-def linear_maker(computation: Computation) -> Products:
-    """Return what makes the products of a decoder."""
-    return Products(computation)
-
-
 def within(make_linear: MakeLinear, place: str) -> MakeLinear:
     """Return what makes the products of one place of the model, such as ``layers.3``."""
-    return partial(_make_within, make_linear, place)
-
-
-def _make_within(make_linear: MakeLinear, place: str, name: str, weight: Tensor) -> LinearMap:
-    return make_linear(f"{place}.{name}", weight)
+    return lambda name, weight: make_linear(f"{place}.{name}", weight)
 
 
 class Linear:

@@ -1,6 +1,7 @@
 """The decoder: flat rows of a whole batch in, logits of the rows that sample out."""
 
 from copy import copy
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,19 +14,23 @@ from servetwin.engine.models.linear import MakeLinear, within
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.operators import Operators
 from servetwin.engine.models.rotary import RotaryTable
-from servetwin.engine.models.self_attention import SelfAttention, SharedAttention
-from servetwin.engine.models.weights import ExpertWeights, LatentWeights, LayerWeights, Weights
+from servetwin.engine.models.self_attention import SelfAttention
+from servetwin.engine.models.weights import LayerWeights, Weights
 
 
 class Decoder:
     """A decoder of pre-normed layers, each an attention and a feed-forward network."""
 
+    skippable = False
+    """Whether rows may skip layers, which store their keys and values all the same."""
+
     def __init__(self, config: ModelConfig, weights: Weights, make_linear: MakeLinear) -> None:
         self.config = config
         self._embedding = weights.embedding
         operators = self._operators = operators_for(weights.embedding.device)
+        made = partial(_Layer, operators=operators, skippable=self.skippable)
         distinct = [
-            _Layer(config, index, layer, within(make_linear, f"layers.{index}"), operators)
+            made(config, index, layer, within(make_linear, f"layers.{index}"))
             for index, layer in zip(config.distinct_layers, weights.layers, strict=True)
         ]
         self.absorbed_bytes = sum(layer.absorbed_bytes for layer in distinct)
@@ -77,17 +82,24 @@ class _Layer:
         index: int,
         weights: LayerWeights,
         make_linear: MakeLinear,
+        *,
         operators: Operators,
+        skippable: bool,
     ) -> None:
         self._operators = operators
         self._eps = config.norm_eps
-        self._attention_norm = weights.attention_norm
-        self._attention = attention = _attention(config, index, weights, make_linear, operators)
-        self.absorbed_bytes = 0
-        if isinstance(attention, LatentAttention):
-            self.absorbed_bytes = attention.absorbed_bytes
-        self._ffn_norm = weights.ffn_norm
-        self._ffn = _feed_forward(config, weights, make_linear, operators)
+        self._attention_norm, self._ffn_norm = weights["attention_norm"], weights["ffn_norm"]
+        shared = weights, make_linear, operators
+        self.stores = config.stores(index)
+        """Whether it has keys and values of its own."""
+        self._attention = (
+            LatentAttention(config, *shared)
+            if config.latent
+            else SelfAttention(config, *shared, stores=self.stores, skippable=skippable)
+        )
+        self.absorbed_bytes = self._attention.absorbed_bytes
+        experts = config.experts if config.has_experts(index) else None
+        self._ffn = Experts(experts, *shared) if experts else FeedForward(*shared)
 
     def __call__(
         self, index: int, x: Tensor, delta: Tensor | None, cos: Tensor, sin: Tensor, attend: Attend
@@ -97,25 +109,8 @@ class _Layer:
         x, normed = self._operators.add_norm(x, delta, self._ffn_norm, self._eps)
         return x, self._ffn(normed)
 
-
-def _attention(
-    config: ModelConfig,
-    index: int,
-    weights: LayerWeights,
-    make_linear: MakeLinear,
-    operators: Operators,
-) -> SelfAttention | SharedAttention | LatentAttention:
-    if isinstance(weights.attention, LatentWeights):
-        return LatentAttention(config, weights.attention, make_linear, operators)
-    if not config.stores(index):
-        return SharedAttention(config, weights.attention, make_linear, operators)
-    return SelfAttention(config, weights.attention, make_linear, operators)
-
-
-def _feed_forward(
-    config: ModelConfig, weights: LayerWeights, make_linear: MakeLinear, operators: Operators
-) -> FeedForward | Experts:
-    if isinstance(weights.ffn, ExpertWeights):
-        assert config.experts is not None
-        return Experts(config.experts, weights.ffn, make_linear, operators)
-    return FeedForward(weights.ffn, make_linear, operators)
+    def skip(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values [rows, kv heads, head dim] of rows that skip the layer."""
+        assert isinstance(self._attention, SelfAttention)
+        normed = self._operators.rms_norm(x, self._attention_norm, self._eps)
+        return self._attention.keys_values(normed, cos, sin)

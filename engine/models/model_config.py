@@ -1,15 +1,11 @@
 """Shapes of the decoder models that the engine can run."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import resources
-from typing import Any
 
-from servetwin.engine.models.expert_config import ExpertConfig
-from servetwin.engine.models.latent_config import LatentConfig
-from servetwin.engine.models.rope_scaling import RopeScaling
+from servetwin.engine.models.layer_config import ExpertConfig, LatentConfig, RopeScaling
 from servetwin.workloads.errors import EngineError
 
 
@@ -63,21 +59,6 @@ class ModelConfig:
             self._check_latent(self.latent)
         self._check_sharing()
 
-    @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> "ModelConfig":
-        """Return the model of plain values, as ``dataclasses.asdict`` and JSON give them."""
-        scaling, latent, experts = map(values.get, ("rope_scaling", "latent", "experts"))
-        if experts:
-            dense = tuple(experts.get("dense_layers", ()))
-            experts = ExpertConfig(**{**experts, "dense_layers": dense})
-        nested = {
-            "rope_scaling": scaling and RopeScaling(**scaling),
-            "windows": tuple(values.get("windows", ())),
-            "latent": latent and LatentConfig(**latent),
-            "experts": experts,
-        }
-        return cls(**{**values, **nested})
-
     @property
     def rotary_dim(self) -> int:
         """How many elements of a query or key head turn with the position."""
@@ -105,16 +86,6 @@ class ModelConfig:
         """Return whether the layer has keys and values of its own."""
         return layer % self.kv_sharing == 0
 
-    @property
-    def parameters(self) -> int:
-        """Number of weights; a tied embedding counts once."""
-        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_embeddings else 2)
-        layers = sum(
-            self._attention_parameters(layer) + self._ffn_parameters(layer) + 2 * self.hidden_size
-            for layer in self.distinct_layers
-        )
-        return embeddings + layers + self.hidden_size
-
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
         """Return the bytes of keys and values of one position over all layers."""
         tensors = 1 if self.latent else 2
@@ -127,30 +98,6 @@ class ModelConfig:
     def has_experts(self, layer: int) -> bool:
         """Return whether the feed-forward network of the layer is divided into experts."""
         return self.experts is not None and layer not in self.experts.dense_layers
-
-    def _attention_parameters(self, layer: int) -> int:
-        if self.latent:
-            return self._latent_parameters(self.latent)
-        kv_heads = 2 * self.kv_heads if self.stores(layer) else 0
-        products = self.hidden_size * self.head_dim * (2 * self.heads + kv_heads)
-        biases = self.head_dim * (self.heads + kv_heads) * self.qkv_bias
-        norms = self.head_dim * (2 if self.stores(layer) else 1) * self.qk_norm
-        return products + biases + self.hidden_size * self.attention_out_bias + norms
-
-    def _latent_parameters(self, latent: LatentConfig) -> int:
-        hidden, queries = self.hidden_size, self.heads * self.head_dim
-        rank = latent.query_rank
-        query = hidden * queries if rank is None else rank * (hidden + queries + 1)
-        per_head = self.head_dim - latent.rope_dim + latent.value_dim
-        stored = hidden * (latent.rank + latent.rope_dim) + latent.rank
-        up, out = self.heads * per_head * latent.rank, self.heads * latent.value_dim * hidden
-        return query + stored + up + out
-
-    def _ffn_parameters(self, layer: int) -> int:
-        if self.experts and self.has_experts(layer):
-            return self.experts.parameters(self.hidden_size)
-        products = 3 * self.hidden_size * self.ffn_size
-        return products + (2 * self.ffn_size + self.hidden_size) * self.ffn_bias
 
     def _check_latent(self, latent: LatentConfig) -> None:
         if self.kv_heads != 1 or latent.rope_dim >= self.head_dim:
@@ -172,7 +119,7 @@ class ModelConfig:
 
 _FILE = resources.files("servetwin.engine").joinpath("models/presets.json")
 _ENTRIES = json.loads(_FILE.read_text("utf-8"))
-PRESETS = {entry["name"]: ModelConfig.from_values(entry) for entry in _ENTRIES}
+PRESETS = {entry["name"]: ModelConfig(**entry) for entry in _ENTRIES}
 """By name. ``llama-0.6b`` has the shape of Qwen3-0.6B without its query and key norms, ``llama-1b``
 that of Llama-3.2-1B, ``llama-8b`` that of Llama-3.1-8B.
 """

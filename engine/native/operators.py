@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from servetwin.engine.models.operators import PLAIN
+from servetwin.engine.models.operators import Operators
 from servetwin.engine.native.compiler import load_compiled
 
 _SOURCE = Path(__file__).with_name("operators.c")
@@ -20,7 +20,7 @@ _ARGUMENTS = {
 }
 
 
-class NativeOperators:
+class NativeOperators(Operators):
     """``Operators`` of ``operators.c``; other number formats are left to torch."""
 
     def __init__(self, library: CDLL) -> None:
@@ -29,7 +29,7 @@ class NativeOperators:
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Return the norm of the last axis, by one row of weights or by one for each head."""
         if x.dtype != torch.float32:
-            return PLAIN.rms_norm(x, weight, eps)
+            return super().rms_norm(x, weight, eps)
         x, width = x.contiguous(), x.shape[-1]
         out = torch.empty_like(x)
         sizes = (x.numel() // width, width, weight.numel() // width)
@@ -44,7 +44,7 @@ class NativeOperators:
         if delta is None:
             return x, self.rms_norm(x, weight, eps)
         if x.dtype != torch.float32:
-            return PLAIN.add_norm(x, delta, weight, eps)
+            return super().add_norm(x, delta, weight, eps)
         x, delta = x.contiguous(), delta.contiguous()
         total, out = torch.empty_like(x), torch.empty_like(x)
         tensors = (x, delta, weight, total, out)
@@ -55,7 +55,7 @@ class NativeOperators:
         """Return ``heads`` [rows, heads, width] turned by their positions."""
         rows, count, width = heads.shape
         if heads.dtype != torch.float32 or cos.shape != (rows, 1, width):
-            return PLAIN.rotate(heads, cos, sin)
+            return super().rotate(heads, cos, sin)
         if heads.stride()[1:] != (width, 1):
             heads = heads.contiguous()
         out = heads.new_empty(heads.shape)
@@ -67,7 +67,7 @@ class NativeOperators:
     def swiglu(self, gate_up: Tensor) -> Tensor:
         """Return ``silu(gate) * up`` for [rows, gate and up]."""
         if gate_up.dtype != torch.float32:
-            return PLAIN.swiglu(gate_up)
+            return super().swiglu(gate_up)
         gate_up, width = gate_up.contiguous(), gate_up.shape[1] // 2
         out = gate_up.new_empty((len(gate_up), width))
         self._library.swiglu(gate_up.data_ptr(), out.data_ptr(), len(gate_up), width)

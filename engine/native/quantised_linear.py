@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight
+from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight, QuantisedProduct
 from servetwin.engine.native.compiler import load_compiled
 
 _SOURCE = Path(__file__).with_name("quantised_linear.c")
@@ -24,17 +24,17 @@ def can_multiply(weight: Int8Weight | Int4Weight) -> bool:
     return fits and weight.codes.device.type == "cpu" and _library() is not None
 
 
-class NativeInt8Product:
+class NativeInt8Product(QuantisedProduct):
     """int8 weights, widened inside the product."""
 
-    __slots__ = ("_outputs", "_packed", "_scales", "backend", "bytes")
+    backend = "native"
 
     def __init__(self, weight: Int8Weight) -> None:
+        super().__init__(weight)
         lanes = _loaded().lanes()
         self._outputs = len(weight.codes)
         self._packed = pack(weight.codes, lanes, 1)
         self._scales = F.pad(weight.scales, (0, -self._outputs % lanes))
-        self.backend, self.bytes = "native", weight.bytes
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, input size] to [rows, output size]."""
@@ -45,19 +45,19 @@ class NativeInt8Product:
         return y.to(x.dtype)
 
 
-class NativeInt4Product:
+class NativeInt4Product(QuantisedProduct):
     """int4 weights, widened inside the product."""
 
-    __slots__ = ("_grid", "_group", "_outputs", "_packed", "backend", "bytes")
+    backend = "native"
 
     def __init__(self, weight: Int4Weight) -> None:
+        super().__init__(weight)
         lanes = _loaded().lanes()
         self._outputs, self._group = len(weight.codes), weight.group
         even, odd = weight.codes[:, ::2], weight.codes[:, 1::2]
         self._packed = pack(even | odd << 4, lanes, 1)
         grid = torch.stack((weight.scales, weight.middles), 2).flatten(1)
         self._grid = pack(grid, lanes, 1)
-        self.backend, self.bytes = "native", weight.bytes
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, input size] to [rows, output size]."""
@@ -68,12 +68,13 @@ class NativeInt4Product:
         return y.to(x.dtype)
 
 
-class NativeIntegerProduct:
+class NativeIntegerProduct(QuantisedProduct):
     """int8 weights and activations: rows are rounded, then multiplied in exact integers."""
 
-    __slots__ = ("_outputs", "_packed", "_scales", "_sums", "_width", "backend", "bytes")
+    backend = "native"
 
     def __init__(self, weight: Int8Weight) -> None:
+        super().__init__(weight)
         lanes = _loaded().lanes()
         self._outputs, inputs = weight.codes.shape
         padding = -self._outputs % lanes
@@ -82,7 +83,6 @@ class NativeIntegerProduct:
         self._scales = F.pad(weight.scales, (0, padding))
         sums = weight.codes.sum(1, dtype=torch.int32) * 128  # codes of rows are 128 too high
         self._sums = F.pad(sums, (0, padding))
-        self.backend, self.bytes = "native", weight.bytes
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, input size] to [rows, output size]."""

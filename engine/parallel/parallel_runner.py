@@ -11,7 +11,7 @@ from servetwin.engine.core.step_isolation import ExecutorLost
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.parallel.followers import Followers, MakeRunner
-from servetwin.engine.parallel.shard_config import shard_config
+from servetwin.engine.parallel.shards import shard_config
 from servetwin.engine.parallel.tensor_rank import TensorRank
 
 

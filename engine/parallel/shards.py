@@ -12,13 +12,41 @@ import torch
 from torch import Tensor
 
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.engine.models.weights import (
-    AttentionWeights,
-    FeedForwardWeights,
-    LayerWeights,
-    Weights,
-)
+from servetwin.engine.models.weights import LayerWeights, Weights
 from servetwin.workloads.errors import EngineError
+
+
+def shard_config(config: ModelConfig, ways: int) -> ModelConfig:
+    """Return the shape of one of ``ways`` slices.
+
+    Raises ``EngineError`` where the model cannot be divided so.
+    """
+    for what, has in (("latent attention is", config.latent), ("experts are", config.experts)):
+        if has:
+            raise EngineError(f"tensor_parallel: {what} not divided; use 1 rank")
+    divided = {"heads": config.heads, "ffn_size": config.ffn_size, "vocab_size": config.vocab_size}
+    for name, size in divided.items():
+        if size % ways:
+            raise EngineError(
+                f"tensor_parallel: {ways} ranks do not divide the {name} {size} of model "
+                f"{config.name}; use a divisor of it"
+            )
+    if config.kv_sharing > 1:
+        raise EngineError(
+            f"tensor_parallel: layers of model {config.name} share keys and values, which are not "
+            "divided; use 1 rank"
+        )
+    if config.kv_heads % ways and ways % config.kv_heads:
+        raise EngineError(
+            f"tensor_parallel: {ways} ranks neither divide the {config.kv_heads} kv_heads of model "
+            f"{config.name}, nor are they a multiple of them"
+        )
+    return replace(
+        config,
+        heads=config.heads // ways,
+        kv_heads=max(1, config.kv_heads // ways),
+        ffn_size=config.ffn_size // ways,
+    )
 
 
 def shard_weights(weights: Weights, config: ModelConfig, rank: int, ways: int) -> Weights:
@@ -33,51 +61,25 @@ def shard_weights(weights: Weights, config: ModelConfig, rank: int, ways: int) -
 
 def _layers(weights: Weights, config: ModelConfig, rank: int, ways: int) -> Iterator[LayerWeights]:
     for layer in weights.layers:
-        if not isinstance(layer.attention, AttentionWeights):
-            raise EngineError("tensor_parallel: latent attention is not divided; use 1 rank")
-        if not isinstance(layer.ffn, FeedForwardWeights):
-            raise EngineError("tensor_parallel: experts are not divided; use 1 rank")
-        yield replace(
-            layer,
-            attention=_attention(layer.attention, config, rank, ways),
-            ffn=_feed_forward(layer.ffn, rank, ways),
-        )
+        yield {name: _slice(name, tensor, config, rank, ways) for name, tensor in layer.items()}
 
 
-def _attention(
-    weights: AttentionWeights, config: ModelConfig, rank: int, ways: int
-) -> AttentionWeights:
-    def own_heads(rows: Tensor) -> Tensor:
-        """Return the rows of the rank's query, key and value heads."""
-        heads = rows.view(-1, config.head_dim, *rows.shape[1:])
-        queries, keys, values = heads.split_with_sizes(
-            [config.heads, config.kv_heads, config.kv_heads]
-        )
-        copies = max(1, ways // config.kv_heads)
-        own = (
-            queries.chunk(ways)[rank],
-            *(shared.chunk(ways // copies)[rank // copies] for shared in (keys, values)),
-        )
-        return torch.cat(own).flatten(0, 1)
-
-    bias = weights.qkv_bias
-    return replace(
-        weights,
-        qkv=own_heads(weights.qkv),
-        out=weights.out.chunk(ways, 1)[rank].clone(),
-        qkv_bias=None if bias is None else own_heads(bias),
-    )
+def _slice(name: str, weight: Tensor, config: ModelConfig, rank: int, ways: int) -> Tensor:
+    """Return the rank's part of a weight; norms, and biases after a sum, are whole."""
+    match name:
+        case "qkv" | "qkv_bias":
+            return _heads(weight, config, rank, ways)
+        case "gate_up" | "gate_up_bias":  # rows of the gate, then those of the up projection
+            return torch.cat([half.chunk(ways)[rank] for half in weight.chunk(2)])
+        case "attention_out" | "down":
+            return weight.chunk(ways, 1)[rank].clone()
+    return weight
 
 
-def _feed_forward(weights: FeedForwardWeights, rank: int, ways: int) -> FeedForwardWeights:
-    def own_width(rows: Tensor) -> Tensor:
-        """Return the rank's rows of the gate, then those of the up projection."""
-        return torch.cat([half.chunk(ways)[rank] for half in rows.chunk(2)])
-
-    bias = weights.gate_up_bias
-    return replace(
-        weights,
-        gate_up=own_width(weights.gate_up),
-        down=weights.down.chunk(ways, 1)[rank].clone(),
-        gate_up_bias=None if bias is None else own_width(bias),
-    )
+def _heads(rows: Tensor, config: ModelConfig, rank: int, ways: int) -> Tensor:
+    """Return the rows of the rank's query, key and value heads."""
+    heads = rows.view(-1, config.head_dim, *rows.shape[1:])
+    queries, *shared = heads.split_with_sizes([config.heads, config.kv_heads, config.kv_heads])
+    copies = max(1, ways // config.kv_heads)
+    own = [part.chunk(ways // copies)[rank // copies] for part in shared]
+    return torch.cat([queries.chunk(ways)[rank], *own]).flatten(0, 1)

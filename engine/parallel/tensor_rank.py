@@ -14,8 +14,7 @@ from torch import Tensor
 from servetwin.engine.models.linear import LinearMap, MakeLinear
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.weights import LoadWeights, Weights
-from servetwin.engine.parallel.shard_config import shard_config
-from servetwin.engine.parallel.shards import shard_weights
+from servetwin.engine.parallel.shards import shard_config, shard_weights
 
 MEETING_S = 120.0
 """How long ranks wait for each other: at the start, and for a sum."""

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from servetwin.engine.models.device import floats_to_device, to_device
-from servetwin.engine.sampling.sampled_row import SampledRow
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import SampledRow
 
 
 def adjust(logits: Tensor, rows: Sequence[SampledRow]) -> None:

@@ -1,27 +1,27 @@
-"""Logarithms of probabilities, of the logits as the model gave them (vLLM's ``raw_logprobs``)."""
+"""A new token, and logarithms of probabilities at its place. Free of torch."""
 
-from collections.abc import Sequence
-
-from torch import Tensor
-
-from servetwin.engine.models.device import to_device
-from servetwin.engine.sampling.new_token import TokenLogprobs
+from typing import NamedTuple
 
 
-def token_logprobs(
-    logits: Tensor, token_ids: Sequence[int], tops: Sequence[int]
-) -> list[TokenLogprobs]:
-    """Return, per row of ``logits``, the logprob of its token and of its ``tops`` likeliest ones.
+class TokenLogprobs(NamedTuple):
+    """Logarithms of probabilities at the place of one token.
 
-    The likeliest token comes first; ``tops`` may differ from row to row.
+    They are of the logits as the model gave them (vLLM's ``raw_logprobs``).
     """
-    scores = logits.log_softmax(-1)
-    chosen = scores.gather(1, to_device(list(token_ids), logits.device)[:, None])
-    best = scores.topk(min(max(tops), logits.shape[1]))
-    rows = zip(
-        chosen[:, 0].tolist(), best.indices.tolist(), best.values.tolist(), tops, strict=True
-    )
-    return [
-        TokenLogprobs(own, tuple(zip(ids[:top], values[:top], strict=True)))
-        for own, ids, values, top in rows
-    ]
+
+    chosen: float
+    """Of the token itself."""
+    top: tuple[tuple[int, float], ...] = ()
+    """(token, logprob) of the likeliest ones, the likeliest first."""
+
+
+class NewToken(NamedTuple):
+    """A token that was sampled, or drafted and accepted."""
+
+    token_id: int
+    drafted: int = 0
+    """Tokens that were drafted for the pass of which this is the first token."""
+    logprobs: TokenLogprobs | None = None
+    """Where the request wants them."""
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+    """Of the tokens of the prompt, with the first token where the request wants them."""

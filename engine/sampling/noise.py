@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from servetwin.engine.models.device import to_device
+from servetwin.engine.sampling.sampling_params import WORD
 
 _GOLDEN = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio: multiples of it spread evenly."""
-_WORD = (1 << 64) - 1
 
 
 def row_bits(seeds: Sequence[int], positions: Sequence[int], stream: int = 0) -> NDArray[np.uint64]:
     """Return 64 random bits per row; ``stream`` numbers the uses that one position has of them."""
-    seeded = _mixed(np.array([seed & _WORD for seed in seeds], np.uint64))
+    seeded = _mixed(np.array([seed & WORD for seed in seeds], np.uint64))
     places = np.array(positions, np.uint64) * np.uint64(_GOLDEN)
     return _mixed(_mixed(seeded + places) + _times(stream))
 
@@ -57,7 +57,7 @@ def _token_words(vocabulary: int, device: torch.device) -> Tensor:
 
 
 def _times(number: int) -> np.uint64:
-    return np.uint64(number * _GOLDEN & _WORD)
+    return np.uint64(number * _GOLDEN & WORD)
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from servetwin.engine.models.device import to_device
 from servetwin.engine.sampling.distribution import adjust, argmax, distribution
-from servetwin.engine.sampling.logprobs import token_logprobs
-from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.sampling.logprobs import NewToken, TokenLogprobs
 from servetwin.engine.sampling.noise import exponentials, row_bits
-from servetwin.engine.sampling.sampled_row import SampledRow
+from servetwin.engine.sampling.token_state import SampledRow
 
 
 def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
@@ -75,3 +74,22 @@ def draw(weights: Tensor, rows: Sequence[SampledRow], stream: int = 0) -> Tensor
     bits = row_bits([row.seed for row in rows], [row.generated_tokens for row in rows], stream)
     waits = exponentials(bits, weights.shape[1], weights.device)
     return argmax(weights / waits.neg_())
+
+
+def token_logprobs(
+    logits: Tensor, token_ids: Sequence[int], tops: Sequence[int]
+) -> list[TokenLogprobs]:
+    """Return, per row of ``logits``, the logprob of its token and of its ``tops`` likeliest ones.
+
+    The likeliest token comes first; ``tops`` may differ from row to row.
+    """
+    scores = logits.log_softmax(-1)
+    chosen = scores.gather(1, to_device(list(token_ids), logits.device)[:, None])
+    best = scores.topk(min(max(tops), logits.shape[1]))
+    rows = zip(
+        chosen[:, 0].tolist(), best.indices.tolist(), best.values.tolist(), tops, strict=True
+    )
+    return [
+        TokenLogprobs(own, tuple(zip(ids[:top], values[:top], strict=True)))
+        for own, ids, values, top in rows
+    ]

@@ -1,12 +1,15 @@
 """How one request wants its tokens. Free of torch, so that the HTTP process can name it."""
 
 import math
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, replace
 
 from servetwin.workloads.errors import EngineError
 
 EOS_ID = 256
 """End of sequence of the seeded presets, the first id after the 256 bytes."""
+WORD = (1 << 64) - 1
+"""All bits of a seed."""
 MIN_TEMPERATURE = 1e-5
 """The lowest that is not 0: below, the division of logits says nothing that greedy does not."""
 
@@ -90,6 +93,12 @@ class SamplingParams:
         ends = token_id in self.eos_ids and not self.ignore_eos
         return ends or token_id in self.stop_token_ids
 
+    def of_sample(self, sample: int) -> "SamplingParams":
+        """Return the parameters of one of the ``n`` answers, with a seed of its own."""
+        if self.seed is None or not sample:
+            return self
+        return replace(self, seed=sample_seed(self.seed, sample))
+
     @property
     def has_penalties(self) -> bool:
         """Whether what was seen so far changes the next token."""
@@ -110,3 +119,18 @@ class SamplingParams:
 def _check(name: str, holds: bool, rule: str, value: float) -> None:
     if not holds:
         raise EngineError(f"{name} must {rule} (got {value:g})")
+
+
+def new_seed() -> int:
+    """Return a seed from the operating system."""
+    return secrets.randbits(64)
+
+
+def sample_seed(seed: int, sample: int) -> int:
+    """Return the seed of one of several samples of a request; the first has the request's own."""
+    if not sample:
+        return seed
+    word = (seed + sample * 0x9E3779B97F4A7C15) & WORD
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & WORD
+    word = (word ^ word >> 27) * 0x94D049BB133111EB & WORD
+    return word ^ word >> 31

@@ -22,8 +22,8 @@ def write(folder: Path, preset: str) -> None:
     import torch
     from safetensors.torch import save_file
 
-    from servetwin.engine.checkpoint.tensor_layout import ExpertNames, all_parts
     from servetwin.engine.models.model_config import model_preset
+    from servetwin.engine.models.tensor_layout import all_parts
 
     model = model_preset(preset)
     config = {
@@ -42,7 +42,7 @@ def write(folder: Path, preset: str) -> None:
     }
     (folder / "config.json").write_text(json.dumps(config))
     shards: dict[str, str] = {}
-    parts = [*all_parts(model, ExpertNames())]
+    parts = [*all_parts(model)]
     for start in range(0, len(parts), 64):
         of_shard = parts[start : start + 64]
         name = f"model-{start // 64:05}.safetensors"
@@ -58,8 +58,9 @@ def load(folder: str, dtype: str, prepack: bool) -> None:
 
     from servetwin.engine.checkpoint.find_model import find_model
     from servetwin.engine.models.computation import Computation
-    from servetwin.engine.models.linear import linear_maker
+    from servetwin.engine.models.linear import Products
     from servetwin.engine.models.model import Decoder
+    from servetwin.engine.models.tensor_layout import parameters
 
     torch.set_num_threads(1)
     found = find_model(folder)
@@ -76,11 +77,11 @@ def load(folder: str, dtype: str, prepack: bool) -> None:
     watcher.start()
     begin_s = time.perf_counter()
     weights = read(getattr(torch, dtype), torch.device("cpu"))
-    decoder = Decoder(found.config, weights, linear_maker(Computation(prepack=prepack)))
+    decoder = Decoder(found.config, weights, Products(Computation(prepack=prepack)))
     taken_s = time.perf_counter() - begin_s
     done.set()
     watcher.join()
-    size = found.config.parameters * getattr(torch, dtype).itemsize
+    size = parameters(found.config) * getattr(torch, dtype).itemsize
     kind = "prepacked" if prepack else "plain"
     own, all_ = ((value - before) / size for value in peak)
     sys.stdout.write(

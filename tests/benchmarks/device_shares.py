@@ -16,12 +16,13 @@ from statistics import median
 
 import torch
 
-from servetwin.engine.core.build import token_state
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.kernels.cuda_graphs import cuda_graphs
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig, model_preset
+from servetwin.engine.models.tensor_layout import parameters
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import token_state
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.sequence import Sequence as Served
 
@@ -99,14 +100,14 @@ def measure_rates(device: torch.device, dtype: torch.dtype, wait: Callable[[], N
 def read_bytes(config: ModelConfig, rows: int, context: int, dtype_bytes: int) -> int:
     """Return what a decode step has to read: every weight once, and the keys and values."""
     embedding = 0 if config.tie_embeddings else config.vocab_size * config.hidden_size
-    weights = (config.parameters - embedding) * dtype_bytes
+    weights = (parameters(config) - embedding) * dtype_bytes
     return weights + rows * context * config.kv_bytes_per_token(dtype_bytes)
 
 
 def prefill_flops(config: ModelConfig, tokens: int) -> int:
     """Return the multiplications and additions of a prompt whose last token samples."""
     embeddings = config.vocab_size * config.hidden_size * (1 if config.tie_embeddings else 2)
-    products = 2 * tokens * (config.parameters - embeddings)
+    products = 2 * tokens * (parameters(config) - embeddings)
     head = 2 * config.vocab_size * config.hidden_size
     pairs = tokens * (tokens + 1) // 2
     return products + head + 4 * pairs * config.layers * config.heads * config.head_dim

@@ -30,6 +30,7 @@ from servetwin.engine.core.build import build_core
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.models.model import Decoder
 from servetwin.engine.models.model_config import ModelConfig, model_preset
+from servetwin.engine.models.tensor_layout import parameters
 from servetwin.engine.sampling.distribution import argmax
 from servetwin.engine.sampling.sampler import new_tokens
 from servetwin.engine.sampling.sampling_params import SamplingParams
@@ -201,7 +202,7 @@ def measure(model: str, rounds: int) -> None:
         ratio = median(a / b for a, b in zip(steps, found["ours", batch], strict=True))
         lines.append(f"| {batch} | {name} | {1e3 * min(steps):.1f} | {ratio:.2f} |")
     context = PROMPT_TOKENS + NEW_TOKENS / 2
-    needed = 4 * config.parameters + context * config.kv_bytes_per_token(4)
+    needed = 4 * parameters(config) + context * config.kv_bytes_per_token(4)
     share = median(needed / s / r for s, r in zip(found["ours", 1], rates, strict=True))
     lines.append(
         f"\nread of memory {max(rates) / 1e9:.1f} GB/s; our step at batch 1: {share:.0%} of it"

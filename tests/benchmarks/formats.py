@@ -16,10 +16,11 @@ from statistics import quantiles
 
 import torch
 
-from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.core.runner import Runner
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import model_preset
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.sequence import Sequence
 from tests.benchmarks.engine_speed import read_bytes_per_s

@@ -14,10 +14,10 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from servetwin.engine.sampling.sampled_row import SampledRow
 from servetwin.engine.sampling.sampler import sample
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.sampling.seen_tokens import SeenTokens
+from servetwin.engine.sampling.token_state import SampledRow
 
 _DRAWN = SamplingParams(1, temperature=0.8, seed=1)
 KINDS = {

@@ -14,9 +14,9 @@ from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.verdict.effects.prediction import ChangedStepTime
 from servetwin.app.verdict.effects.roofline_fit import fit_calibration
 from servetwin.app.verdict.effects.sides import Sides, measured_hardware, sides_of
-from servetwin.engine.core.build import token_state
-from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.core.runner import Runner
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import TokenState, token_state
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.batch import Batch, BatchShape, ScheduledSequence
 from servetwin.policies.config import PolicyConfig

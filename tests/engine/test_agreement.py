@@ -19,7 +19,6 @@ from tests.support.timed_requests import TimedRequest, run_requests
 
 pytest.importorskip("torch")
 
-from servetwin.engine.core.build import token_state
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.models.model_config import model_preset
@@ -120,7 +119,7 @@ def test_recorded_times_replayed_give_the_identical_decisions(
         block_tokens=memory.block_tokens,
     )
     log = MemoryStepLog()
-    core = EngineCore(scheduler, runner, token_state, prefix_cache=config.prefix_cache, log=log)
+    core = EngineCore(scheduler, runner, prefix_cache=config.prefix_cache, log=log)
     requests = bursty_requests(seed=POLICIES.index(config), samples=samples)
     events = run_requests(core, requests)
     assert len(events) == sum(params.max_tokens * params.n for _, _, _, params in requests)
@@ -151,7 +150,7 @@ def test_a_different_policy_does_not_reproduce_the_log() -> None:
     scheduler = build_scheduler(config)
     runner = Runner(model_preset("tiny"), layout="paged", kv_tokens=192, block_tokens=8)
     log = MemoryStepLog()
-    core = EngineCore(scheduler, runner, token_state, log=log)
+    core = EngineCore(scheduler, runner, log=log)
     run_requests(core, bursty_requests(seed=3))
     assert not check_decisions(
         log.arrivals, replace(config, token_budget=20), log.records

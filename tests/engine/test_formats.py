@@ -8,16 +8,13 @@ import torch
 
 from servetwin.engine.core.build import build_core
 from servetwin.engine.core.messages import TokenEvent
-from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.core.runner import Runner
 from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight
 from servetwin.engine.models.computation import Computation
-from servetwin.engine.models.weights import (
-    AttentionWeights,
-    FeedForwardWeights,
-    LayerWeights,
-    Weights,
-)
+from servetwin.engine.models.tensor_layout import parameters
+from servetwin.engine.models.weights import LayerWeights, Weights
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import TokenState
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.config import PolicyConfig
@@ -103,13 +100,7 @@ def restored(weights: Weights, name: str) -> Weights:
         return rounded.restored()
 
     def layer(of: LayerWeights) -> LayerWeights:
-        assert isinstance(of.attention, AttentionWeights)
-        assert isinstance(of.ffn, FeedForwardWeights)
-        attention = replace(
-            of.attention, qkv=matrix(of.attention.qkv), out=matrix(of.attention.out)
-        )
-        ffn = replace(of.ffn, gate_up=matrix(of.ffn.gate_up), down=matrix(of.ffn.down))
-        return replace(of, attention=attention, ffn=ffn)
+        return {name: matrix(one) if one.dim() == 2 else one for name, one in of.items()}
 
     return replace(weights, layers=[layer(of) for of in weights.layers], head=matrix(weights.head))
 
@@ -195,7 +186,7 @@ def test_prompts_share_rounded_keys_and_values(oracle: Oracle) -> None:
 @pytest.mark.parametrize(("name", "weight_bytes"), [("int8", 1.0), ("int4", 0.5 + 4 / GROUP)])
 def test_the_runner_says_what_is_stored_and_how_large_it_is(name: str, weight_bytes: float) -> None:
     facts = runner(weight_format=name, kv_format="int8").describe()
-    matrices = CONFIG.parameters - CONFIG.hidden_size * (CONFIG.vocab_size + 2 * CONFIG.layers + 1)
+    matrices = parameters(CONFIG) - CONFIG.hidden_size * (CONFIG.vocab_size + 2 * CONFIG.layers + 1)
     outputs = CONFIG.vocab_size + CONFIG.layers * (2 * CONFIG.hidden_size + 2 * CONFIG.ffn_size)
     outputs += CONFIG.layers * CONFIG.head_dim * (CONFIG.heads + 2 * CONFIG.kv_heads)
     scale_bytes = 4 * outputs if name == "int8" else 0

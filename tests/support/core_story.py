@@ -14,14 +14,14 @@ from servetwin.engine.core.messages import (
     TokenEvent,
     Update,
 )  # fmt: skip
-from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 from servetwin.engine.text.text_stream import OutputText
 from servetwin.policies.batch import Batch
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from tests.support.fake_engine import FakeState, sampled_outputs
+from tests.support.fake_engine import sampled_outputs
 from tests.support.memory_step_log import MemoryStepLog
 
 STEP_S = 1.0
@@ -105,7 +105,6 @@ class Story:
         self.core = EngineCore(
             build_scheduler(config),
             executor(clock, choose),
-            FakeState,
             prefix_cache=config.prefix_cache,
             clock=clock,
             log=self.log,

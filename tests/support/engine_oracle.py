@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from servetwin.engine.models.model_config import ModelConfig, model_preset
-from servetwin.engine.models.random_weights import random_weights
-from servetwin.engine.models.weights import Weights
+from servetwin.engine.models.weights import Weights, random_weights
 from tests.support.effort import FULL
 from tests.support.transformers_models import transformers_model
 

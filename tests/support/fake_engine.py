@@ -2,15 +2,14 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from servetwin.engine.core.clock import CoreClock
-from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.core_process import BuildCore
-from servetwin.engine.sampling.new_token import NewToken, TokenLogprobs
-from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
+from servetwin.engine.sampling.logprobs import NewToken, TokenLogprobs
+from servetwin.engine.sampling.sampling_params import EOS_ID
+from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import Batch
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
@@ -25,14 +24,6 @@ STUMBLE = 899
 def sampled_outputs(batch: Batch) -> list[str]:
     """Return the names of the answers that get a token."""
     return [name for entry in batch.entries if entry.samples for name in entry.seq.output_ids()]
-
-
-@dataclass
-class FakeState:
-    """What the executor keeps of a sequence."""
-
-    token_ids: list[int]
-    params: SamplingParams
 
 
 class FakeExecutor:
@@ -54,7 +45,7 @@ class FakeExecutor:
         """There is nothing to copy."""
 
 
-def _new_token(state: FakeState) -> NewToken:
+def _new_token(state: TokenState) -> NewToken:
     """The next token; its logprob is -0.5, and those after it are likely too."""
     token_id, top = _next(state.token_ids[-1]), state.params.logprobs
     if top is None:
@@ -78,7 +69,6 @@ def fake_core(
     return EngineCore(
         build_scheduler(config),
         FakeExecutor(step_s),
-        FakeState,
         prefix_cache=config.prefix_cache,
         clock=clock or CoreClock(),
     )

@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
-from servetwin.engine.models.expert_config import ExpertConfig
-from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.layer_config import (
+    ExpertConfig,
+    LatentConfig,
+    RopeScaling,
+    yarn_magnitude,
+)
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.engine.models.rope_scaling import RopeScaling, yarn_magnitude
 from tests.support.engine_oracle import CONFIG
 
 WINDOW = 24

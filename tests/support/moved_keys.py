@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from servetwin.engine.core.build import token_state
 from servetwin.engine.core.core import EngineCore
 from servetwin.engine.core.core_process import CoreLoop
 from servetwin.engine.core.messages import Add, Message, RequestFailed, Stop, TokenEvent, Update
@@ -19,7 +18,7 @@ from servetwin.engine.kv.kv_mover import KVMover
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig, model_preset
-from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.policies.batch import Batch
 from servetwin.policies.build import build_scheduler
@@ -70,13 +69,6 @@ class ClockedRunner:
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         self._runner.copy_blocks(copies)
-
-
-class TokensOf:
-    """A sequence's tokens, for a step that samples nothing."""
-
-    def __init__(self, token_ids: list[int]) -> None:
-        self.token_ids = token_ids
 
 
 class CountingRunner(Runner):
@@ -163,7 +155,6 @@ def serve(
     core = EngineCore(
         scheduler,
         ClockedRunner(runner, clock),
-        token_state,
         prefix_cache=config.prefix_cache,
         clock=clock,
         log=log,

@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from servetwin.engine.core.build import token_state
 from servetwin.engine.core.core import EngineCore
 from servetwin.engine.core.messages import CoreStats, TokenEvent
-from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.core.runner import Runner
 from servetwin.engine.kv.forgetting import kept_tokens
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.weights import LoadWeights
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import Batch
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
@@ -82,7 +82,7 @@ def run_greedy(
         kept=kept_tokens(config, policies, computation),
     )
     log = MemoryStepLog()
-    core = EngineCore(scheduler, runner, token_state, prefix_cache=policies.prefix_cache, log=log)
+    core = EngineCore(scheduler, runner, prefix_cache=policies.prefix_cache, log=log)
     params = SamplingParams(new_tokens, ignore_eos=True, n=answers)
     waiting = dict(enumerate(joins or [0] * len(prompts)))
     tokens: dict[str, list[int]] = defaultdict(list)

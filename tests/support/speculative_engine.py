@@ -6,15 +6,13 @@ from functools import partial
 
 import torch
 
-from servetwin.engine.core.build import token_state
 from servetwin.engine.core.core import EngineCore
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.drafting.speculative_runner import SpeculativeRunner
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig, model_preset
-from servetwin.engine.models.random_weights import random_weights
-from servetwin.engine.models.weights import AttentionWeights, FeedForwardWeights, Weights
+from servetwin.engine.models.weights import Weights, random_weights
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVLayout
@@ -89,7 +87,7 @@ def engine_core(
         kv_format=kv_format,
     )
     cached = policies.prefix_cache
-    return EngineCore(scheduler, runner, token_state, prefix_cache=cached, log=MemoryStepLog())
+    return EngineCore(scheduler, runner, prefix_cache=cached, log=MemoryStepLog())
 
 
 def speculative(drafts: Drafts, policies: PolicyConfig = POLICIES) -> PolicyConfig:
@@ -135,8 +133,6 @@ def _draft_weights(
     if seed == NOISY:
         noise = torch.Generator().manual_seed(1)
         for layer in layers:
-            assert isinstance(layer.attention, AttentionWeights)
-            assert isinstance(layer.ffn, FeedForwardWeights)
-            for matrix in (layer.attention.qkv, layer.ffn.gate_up, layer.ffn.down):
+            for matrix in (layer["qkv"], layer["gate_up"], layer["down"]):
                 matrix.add_(torch.randn(matrix.shape, generator=noise), alpha=std / 4)
     return replace(weights, layers=layers)

@@ -10,10 +10,11 @@ from typing import NamedTuple
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
-from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.core.runner import Runner
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import model_preset
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.sequence import Sequence

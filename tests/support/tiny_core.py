@@ -9,7 +9,6 @@ from servetwin.policies.config import PolicyConfig
 
 def tiny_core(config: PolicyConfig) -> EngineCore:
     """The core of ``tiny`` with an untied head and large weights, under ``config``."""
-    from servetwin.engine.core.build import token_state
     from servetwin.engine.core.runner import Runner
     from servetwin.engine.models.model_config import model_preset
 
@@ -22,4 +21,4 @@ def tiny_core(config: PolicyConfig) -> EngineCore:
         block_tokens=memory.block_tokens,
         weight_std=0.06,
     )
-    return EngineCore(scheduler, runner, token_state, prefix_cache=config.prefix_cache)
+    return EngineCore(scheduler, runner, prefix_cache=config.prefix_cache)

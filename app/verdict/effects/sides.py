@@ -24,7 +24,7 @@ def measured_hardware(threads: int = 1, ways: int = 1) -> Hardware:
 
     Where ``ways`` processes share a model, their messages are measured too. It takes some seconds.
     """
-    from servetwin.engine.core.machine_rates import machine_rates
+    from servetwin.engine.machine_rates import machine_rates
 
     rates = machine_rates(threads)
     return Hardware.model_validate(
@@ -45,7 +45,7 @@ def measured_hardware(threads: int = 1, ways: int = 1) -> Hardware:
 
 def _link() -> dict[str, float]:
     """Return what joins processes of tensor parallelism."""
-    from servetwin.engine.parallel.link_rates import link_rates
+    from servetwin.engine.machine_rates import link_rates
 
     link = link_rates()
     return {"link_latency_s": link.latency_s, "link_bytes_per_s": link.bytes_per_s}

@@ -27,7 +27,7 @@ def engine(policies: PolicyOptions | None = None, **server: Any) -> SimulatedEng
 def test_the_core_process_needs_no_torch() -> None:
     pickled = pickle.dumps(engine(profiles=["base-cpu"]).build)
     code = (
-        "import pickle, sys; from servetwin.engine.core.clock import CoreClock;"
+        "import pickle, sys; from servetwin.engine.core.core import CoreClock;"
         "core, facts = pickle.load(sys.stdin.buffer)(CoreClock());"
         "print(facts['model'], facts['vocab_size'], 'torch' in sys.modules)"
     )

@@ -50,7 +50,7 @@ NOISE = np.linspace(0.7, 1.3, 31)
 class TickingClock(FakeClock):
     """Every reading takes a little while, and every sleep is a little too long.
 
-    It ticks as ``engine.core.clock.CoreClock`` does, so that sums of its times are exact.
+    It ticks as ``engine.core.core.CoreClock`` does, so that sums of its times are exact.
     """
 
     def __call__(self) -> float:

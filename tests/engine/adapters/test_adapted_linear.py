@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from servetwin.engine.adapters.adapter_folder import targets
-from servetwin.engine.core.build import build_core, token_state
+from servetwin.engine.core.build import build_core
 from servetwin.engine.core.core import EngineCore
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import model_preset
-from servetwin.engine.models.random_weights import random_weights
-from servetwin.engine.models.weights import AttentionWeights, FeedForwardWeights, Weights
+from servetwin.engine.models.weights import Weights, random_weights
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.build import build_scheduler
@@ -39,24 +37,16 @@ def merged(name: str, dtype: torch.dtype, device: torch.device) -> Weights:
     """The weights of the model with an adapter added to them."""
     weights = random_weights(MODEL, dtype, device, seed=0, std=0.06)
     for number, layer in enumerate(weights.layers):
-        assert isinstance(layer.attention, AttentionWeights)
-        assert isinstance(layer.ffn, FeedForwardWeights)
-        parts: dict[str, Tensor] = {
-            "qkv": layer.attention.qkv,
-            "attention_out": layer.attention.out,
-            "gate_up": layer.ffn.gate_up,
-            "down": layer.ffn.down,
-        }
         for module, target in targets(MODEL).items():
             if (down := ADAPTERS[name].get(tensor_name(number, module, "A"))) is not None:
                 up = ADAPTERS[name][tensor_name(number, module, "B")]
-                rows = parts[target.product].narrow(0, target.start, target.outputs)
+                rows = layer[target.product].narrow(0, target.start, target.outputs)
                 rows += (ALPHA / RANK) * (up @ down)
     return weights
 
 
 def core_over(runner: Runner) -> EngineCore:
-    return EngineCore(build_scheduler(POLICIES), runner, token_state, prefix_cache=True)
+    return EngineCore(build_scheduler(POLICIES), runner, prefix_cache=True)
 
 
 def make_runner(load: object = None, computation: Computation | None = None) -> Runner:

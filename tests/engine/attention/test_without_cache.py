@@ -7,18 +7,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servetwin.engine.attention.without_cache import WithoutCache, from_the_beginning
-from servetwin.engine.core.build import token_state
+from servetwin.engine.attention.without_cache import WithoutCache
 from servetwin.engine.core.messages import Add
 from servetwin.engine.core.runner import Runner
-from servetwin.engine.core.step_input import StepInput
+from servetwin.engine.core.step_input import StepInput, from_the_beginning
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import TokenState, token_state
 from servetwin.policies.batch import Batch, BatchShape, ScheduledSequence
 from servetwin.policies.sequence import Sequence
 from tests.support.effort import examples
 from tests.support.engine_oracle import CONFIG, NEW_TOKENS, PROMPTS, ask_transformers, draw_weights
-from tests.support.moved_keys import SMALL, TokensOf, plain_tokens, random_requests, serve
+from tests.support.moved_keys import SMALL, plain_tokens, random_requests, serve
 
 UNCACHED = Computation(kv_cache=False)
 SCHEDULERS = ["static", "insertion", "continuous", "chunked", "prefill-first", "unified"]
@@ -73,7 +73,7 @@ def test_a_step_computes_the_rows_that_the_simulator_foresees() -> None:
         ScheduledSequence(b, 2, 3, True, padding=2),
         ScheduledSequence(c, 7, 0, False, padding=1),
     ]
-    states = {name: TokensOf(list(range(12))) for name in "abc"}
+    states = {name: TokenState(list(range(12)), SamplingParams(1)) for name in "abc"}
     step = StepInput.of(Batch(entries), states, kv_cache=False)
     assert [(e.start, e.tokens, e.padding) for e in step.entries] == [
         (0, 7, 0),

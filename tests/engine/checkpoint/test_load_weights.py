@@ -18,6 +18,7 @@ from servetwin.workloads.errors import EngineError
 from tests.support.checkpoints import LLAMA, edit_tensors, write_checkpoint
 from tests.support.engine_oracle import PROMPTS, draw_weights
 from tests.support.model_matrix import MODELS
+from tests.support.nested_tensors import tensors_of
 from tests.support.recorded_core import run_greedy
 
 CPU = torch.device("cpu")
@@ -32,25 +33,8 @@ def loaded(folder: Path, dtype: torch.dtype = torch.float32) -> Weights:
     return load(dtype, CPU)
 
 
-def flat(part: Any) -> list[torch.Tensor]:
-    """All tensors below a part of the weights, in a fixed order."""
-    if part is None:
-        return []
-    if isinstance(part, torch.Tensor):
-        return [part]
-    if (
-        hasattr(part, "__slots__")
-        and hasattr(part, "__dataclass_fields__")
-        and (not hasattr(part, "__iter__"))
-    ):
-        return [
-            tensor for name in part.__dataclass_fields__ for tensor in flat(getattr(part, name))
-        ]
-    return [tensor for one in part for tensor in flat(one)]
-
-
 def assert_same(found: Weights, expected: Weights, dtype: torch.dtype) -> None:
-    pairs = list(zip(flat(found), flat(expected), strict=True))
+    pairs = list(zip(tensors_of(found), tensors_of(expected), strict=True))
     assert len(pairs) > 10
     for read, drawn in pairs:
         assert read.dtype == dtype
@@ -73,11 +57,11 @@ def test_shards_ties_and_number_formats(tied: bool, stored: torch.dtype, tmp_pat
     folder = write_checkpoint(tmp_path, config, sharded=True, dtype=stored)
     assert len(list(folder.glob("model-*.safetensors"))) > 1
     expected = draw_weights(config=config)
-    rounded = [tensor.to(stored) for tensor in flat(expected)]
+    rounded = [tensor.to(stored) for tensor in tensors_of(expected)]
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         found = loaded(folder, dtype)
         assert (found.head is found.embedding) == tied
-        for read, drawn in zip(flat(found), rounded, strict=True):
+        for read, drawn in zip(tensors_of(found), rounded, strict=True):
             assert torch.equal(read, drawn.to(dtype))
 
 
@@ -86,7 +70,7 @@ def test_a_layer_is_gone_when_the_next_one_is_read(tmp_path: Path) -> None:
     weights = loaded(write_checkpoint(tmp_path, config))
     seen = []
     for layer in weights.layers:
-        seen.append(weakref.ref(layer.attention.out))
+        seen.append(weakref.ref(layer["attention_out"]))
         del layer
         gc.collect()
         assert not any(ref() is not None for ref in seen[:-1])
@@ -100,9 +84,9 @@ def test_weights_beyond_float16_are_refused_by_name(tmp_path: Path) -> None:
         tensors["model.layers.1.mlp.down_proj.weight"][3, 5] = 1e5
 
     edit_tensors(folder / "model.safetensors", enlarge)
-    assert flat(loaded(folder, torch.bfloat16))
+    assert tensors_of(loaded(folder, torch.bfloat16))
     with pytest.raises(EngineError, match=r"down_proj\.weight does not fit float16: use bfloat16"):
-        flat(loaded(folder, torch.float16))
+        tensors_of(loaded(folder, torch.float16))
 
 
 @torch.inference_mode()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from servetwin.engine.checkpoint.find_model import find_model
+from servetwin.engine.models.tensor_layout import parameters
 from servetwin.workloads.errors import EngineError
 from tests.engine.checkpoint.test_architectures import (
     BASIS,
@@ -108,7 +109,7 @@ def read_both(folder: Path, values: dict[str, Any]) -> EngineError | None:
     except EngineError as error:
         return error
     found.policies()
-    assert found.config.parameters > 0
+    assert parameters(found.config) > 0
     with pytest.raises(EngineError, match=r"no such file|safetensors"):
         found.stored(found.config)
     return None

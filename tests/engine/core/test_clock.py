@@ -6,7 +6,7 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.engine.core.clock import CoreClock
+from servetwin.engine.core.core import CoreClock
 
 
 @given(st.lists(st.integers(0, 10**15), min_size=2, max_size=20))

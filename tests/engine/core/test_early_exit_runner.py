@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from servetwin.engine.core.build import token_state
 from servetwin.engine.core.core import EngineCore
 from servetwin.engine.core.early_exit_runner import EarlyExitRunner
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.engine.models.random_weights import random_weights
-from servetwin.engine.models.weights import Weights
+from servetwin.engine.models.weights import Weights, random_weights
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import token_state
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
@@ -54,7 +53,7 @@ def requests() -> list[TimedRequest]:
 def core_of(exits: tuple[tuple[float, float], ...], **policies: object) -> EngineCore:
     config = PolicyConfig(kv_tokens=1024, max_model_len=96, token_budget=64, max_seqs=4)
     config = replace(config, **policies)  # type: ignore[arg-type]
-    return EngineCore(build_scheduler(config), runner_of(exits), token_state)
+    return EngineCore(build_scheduler(config), runner_of(exits))
 
 
 def test_decodes_that_all_leave_half_way_say_what_half_of_the_model_says() -> None:
@@ -90,8 +89,8 @@ def test_skipped_layers_get_the_keys_and_values_of_the_state_at_the_exit() -> No
         weights = random_weights(CONFIG, dtype=dtype, device=device, seed=0, std=STD)
         layers = list(weights.layers)
         for layer in layers[2:]:
-            layer.attention.out.zero_()
-            layer.ffn.down.zero_()  # type: ignore[union-attr]
+            layer["attention_out"].zero_()
+            layer["down"].zero_()
         return replace(weights, layers=layers)
 
     expected = runner_of((), load_weights=silent)

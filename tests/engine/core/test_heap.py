@@ -9,7 +9,7 @@ import pytest
 FREED = """
 import os, sys
 from pathlib import Path
-from servetwin.engine.core.heap import keep_freed_memory
+from servetwin.engine.core.core_process import keep_freed_memory
 def resident_mib():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
 kept = sys.argv[1] == "kept" and keep_freed_memory()

@@ -6,7 +6,7 @@ import pytest
 
 from servetwin.engine.core.core import EngineCore
 from servetwin.engine.core.messages import TokenEvent
-from servetwin.engine.sampling.new_token import TokenLogprobs
+from servetwin.engine.sampling.logprobs import TokenLogprobs
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.build import build_scheduler
@@ -17,10 +17,10 @@ pytest.importorskip("torch")
 
 import torch
 
-from servetwin.engine.core.build import token_state
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.sampling.token_state import token_state
 from tests.support.speculative_engine import DRAFTS, POLICIES, engine_core, speculative
 
 PROMPT = list(range(300, 317))
@@ -63,9 +63,7 @@ def exact() -> list[torch.Tensor]:
 @pytest.mark.parametrize("mode", MODES)
 def test_every_token_of_a_prompt_has_the_log_softmax_before_it(mode: str) -> None:
     config = MODES[mode]
-    core = EngineCore(
-        build_scheduler(config), runner_of(config), token_state, prefix_cache=config.prefix_cache
-    )
+    core = EngineCore(build_scheduler(config), runner_of(config), prefix_cache=config.prefix_cache)
     plain = replace(PARAMS, logprobs=None, prompt_logprobs=None)
     wants = {"before": plain, "r": PARAMS, "n": replace(PARAMS, n=2, temperature=1.0, seed=1)}
     events: list[TokenEvent] = []

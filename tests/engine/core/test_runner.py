@@ -6,11 +6,13 @@ from itertools import count, product
 import pytest
 import torch
 
-from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.core.runner import Runner
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.linear import PREPACKED
-from servetwin.engine.sampling.new_token import NewToken
+from servetwin.engine.models.tensor_layout import parameters
+from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
+from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.protocols import KVLayout
 from servetwin.policies.sequence import Sequence
@@ -262,10 +264,10 @@ def test_describe_names_the_resolved_choices() -> None:
     assert description.pop("linear") in ("native", PREPACKED, "plain")
     assert description == {
         "model": "tiny",
-        "parameters": CONFIG.parameters,
+        "parameters": parameters(CONFIG),
         "dtype": "float32",
         "weight_format": "as-dtype",
-        "weight_bytes": 4 * (CONFIG.parameters - CONFIG.hidden_size * (CONFIG.vocab_size + 5)),
+        "weight_bytes": 4 * (parameters(CONFIG) - CONFIG.hidden_size * (CONFIG.vocab_size + 5)),
         "threads": 1,
         "attention": "padded",
         "graph_rows": 0,

@@ -7,12 +7,11 @@ import pytest
 
 from servetwin.engine.core.core import EngineCore
 from servetwin.engine.core.messages import RequestFailed, TokenEvent
-from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
-from servetwin.engine.sampling.seeds import sample_seed
+from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams, sample_seed
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import SCHEDULERS
-from tests.support.fake_engine import FakeExecutor, FakeState
+from tests.support.fake_engine import FakeExecutor
 from tests.support.filled_memory import FilledMemory
 from tests.support.tiny_core import tiny_core
 
@@ -57,9 +56,7 @@ def answers(events: Iterable[TokenEvent | RequestFailed]) -> dict[tuple[str, int
 )
 def test_samples_attend_to_their_own_tokens_and_all_have_their_length(config: PolicyConfig) -> None:
     executor = FilledMemory(config.block_tokens)
-    core = EngineCore(
-        build_scheduler(config), executor, FakeState, prefix_cache=config.prefix_cache
-    )
+    core = EngineCore(build_scheduler(config), executor, prefix_cache=config.prefix_cache)
     params = [SamplingParams(1 + 5 * n, n=n, ignore_eos=True) for n in (1, 2, 3, 4)]
     requests = [
         (f"r{n}", prompt, own) for n, (prompt, own) in enumerate(zip(PROMPTS, params, strict=True))
@@ -82,7 +79,7 @@ def test_blocks_are_shared_and_only_the_last_one_is_copied(max_tokens: int) -> N
 
     for prompt, copies in ((PROMPTS[1], 0), (PROMPTS[2], 3)):  # 8 tokens fill two blocks
         executor = Counting()
-        core = EngineCore(build_scheduler(replace(SMALL, kv_tokens=256)), executor, FakeState)
+        core = EngineCore(build_scheduler(replace(SMALL, kv_tokens=256)), executor)
         run(core, [("r", prompt, SamplingParams(max_tokens, n=4))])
         assert executor.copied == (copies if max_tokens > 1 else 0)
 
@@ -101,7 +98,7 @@ def test_a_sample_ends_at_its_own_stop_and_the_others_go_on() -> None:
                 for name, own in tokens.items()
             }
 
-    core = EngineCore(build_scheduler(SMALL), Ending(), FakeState)
+    core = EngineCore(build_scheduler(SMALL), Ending())
     events = run(core, [("r", PROMPTS[0], SamplingParams(6, n=3))])
     found = answers(events)
     assert {key[1]: len(tokens) for key, tokens in found.items()} == {0: 6, 1: 1, 2: 2}
@@ -117,7 +114,7 @@ def test_a_sample_ends_at_its_own_stop_and_the_others_go_on() -> None:
 @pytest.mark.parametrize("steps", [0, 1, 2, 4])
 def test_an_abort_takes_all_samples_and_leaves_the_others_alone(batching: str, steps: int) -> None:
     config = replace(SMALL, batching=batching)
-    core = EngineCore(build_scheduler(config), FilledMemory(4), FakeState)
+    core = EngineCore(build_scheduler(config), FilledMemory(4))
     assert core.add("gone", PROMPTS[2], SamplingParams(9, n=3, ignore_eos=True), 0.0) is None
     assert core.add("kept", PROMPTS[1], SamplingParams(9, n=2, ignore_eos=True), 0.0) is None
     kept: list[TokenEvent | RequestFailed] = []
@@ -141,9 +138,7 @@ def test_a_sample_that_fails_fails_its_request_once(batching: str) -> None:
     def raises(batch) -> bool:  # type: ignore[no-untyped-def]
         return any(entry.seq.output_id == "bad#1" for entry in batch.entries if entry.start > 14)
 
-    core = EngineCore(
-        build_scheduler(replace(SMALL, batching=batching)), FilledMemory(4, raises), FakeState
-    )
+    core = EngineCore(build_scheduler(replace(SMALL, batching=batching)), FilledMemory(4, raises))
     requests = [
         (name, PROMPTS[2], SamplingParams(5, n=2, ignore_eos=True)) for name in ("bad", "good")
     ]
@@ -156,7 +151,7 @@ def test_a_sample_that_fails_fails_its_request_once(batching: str) -> None:
 
 def test_a_queue_that_takes_some_samples_of_a_request_takes_none() -> None:
     config = replace(SMALL, batching="static", max_model_len=12)
-    core = EngineCore(build_scheduler(config), FakeExecutor(), FakeState)
+    core = EngineCore(build_scheduler(config), FakeExecutor())
     refusal = core.add("r", PROMPTS[2], SamplingParams(5, n=2), 0.0)
     assert refusal is not None
     assert refusal.kind == "too_long"

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from servetwin.engine.core.messages import Add
 from servetwin.engine.core.step_input import StepInput
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.sequence import Sequence
 from tests.support.effort import examples
-from tests.support.moved_keys import SMALL, TokensOf, plain_tokens, random_requests, serve
+from tests.support.moved_keys import SMALL, plain_tokens, random_requests, serve
 
 SCHEDULERS = ["continuous", "chunked", "prefill-first"]
 VIDUR = replace(SMALL, kv_tokens=64, recompute="computed", one_row_chunk="prefill")
@@ -36,7 +37,7 @@ def names(step: StepInput) -> list[str]:
 
 
 def test_one_row_of_a_prompt_is_a_decode_or_a_chunk_as_the_batch_says() -> None:
-    states = {name: TokensOf(list(range(10, 20))) for name in "abc"}
+    states = {name: TokenState(list(range(10, 20)), SamplingParams(1)) for name in "abc"}
     batch = one_row_batch()
     step = StepInput.of(batch, states)
     assert (names(step), step.decodes) == (["a", "b", "c"], 2)

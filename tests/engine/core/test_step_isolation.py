@@ -15,7 +15,7 @@ from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import CheckedMemory
 from tests.support.core_story import FakeClock, Script, ScriptedInbox, policy
-from tests.support.fake_engine import POISON, FakeState
+from tests.support.fake_engine import POISON
 from tests.support.filled_memory import FilledMemory
 from tests.support.memory_step_log import MemoryStepLog
 
@@ -33,7 +33,7 @@ class PoisonedStory:
         scheduler = build_scheduler(config)
         self.executor = FilledMemory(scheduler.memory.block_tokens, raises)
         self.core = EngineCore(
-            scheduler, self.executor, FakeState, prefix_cache=config.prefix_cache, clock=clock,
+            scheduler, self.executor, prefix_cache=config.prefix_cache, clock=clock,
             log=self.log,
         )  # fmt: skip
         self.updates: list[Update] = []

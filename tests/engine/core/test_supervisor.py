@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.engine.core.clock import CoreClock
-from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.core_client import CoreClient
 from servetwin.engine.core.supervisor import Supervisor
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer

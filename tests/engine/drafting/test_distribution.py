@@ -12,11 +12,11 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from servetwin.engine.core.build import token_state
-from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.core.runner import Runner
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.sampling.sampler import probabilities
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import TokenState, token_state
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.drafted_decodes import IntArray
 from servetwin.policies.sequence import Sequence

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from servetwin.engine.core.build import token_state
 from servetwin.engine.core.core_process import CoreLoop
 from servetwin.engine.core.messages import Abort, Message, TokenEvent, Update
 from servetwin.engine.drafting.drafts import Drafts
-from servetwin.engine.sampling.logprobs import token_logprobs
+from servetwin.engine.sampling.sampler import token_logprobs
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import token_state
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.sequence import Sequence

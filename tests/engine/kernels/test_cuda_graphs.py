@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from servetwin.engine.core.runner import TokenState
 from servetwin.engine.kernels import cuda_graphs as module
 from servetwin.engine.kernels.cuda_graphs import CudaGraphs, cuda_graphs
 from servetwin.engine.models.computation import Computation
-from servetwin.engine.models.expert_config import ExpertConfig
+from servetwin.engine.models.layer_config import ExpertConfig
+from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.protocols import KVLayout
 from tests.engine.core.test_runner import (

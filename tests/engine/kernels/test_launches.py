@@ -12,11 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from servetwin.engine.attention.block_tables import SEES_ALL, BlockTables, StoredHeads, Visibility
 from servetwin.engine.attention.table_attention import TableAttention
-from servetwin.engine.core.runner import Runner, TokenState
+from servetwin.engine.core.runner import Runner
 from servetwin.engine.kernels.graph_buckets import Replay
 from servetwin.engine.models import model
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.operators import PLAIN
+from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.sequence import Sequence
 from tests.engine.core.test_runner import GREEDY

@@ -8,7 +8,7 @@ import torch
 
 from servetwin.engine.kv.int8_store import Int8KVStore, kv_store
 from servetwin.engine.kv.kv_store import KVStore
-from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.layer_config import LatentConfig
 from servetwin.engine.models.model_config import ModelConfig, model_preset
 from servetwin.policies.protocols import KVLayout
 from servetwin.policies.sequence import Sequence

@@ -7,28 +7,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from servetwin.engine.models.expert_config import ExpertConfig
 from servetwin.engine.models.experts import Experts
+from servetwin.engine.models.layer_config import ExpertConfig
 from servetwin.engine.models.linear import Linear, LinearMap
-from servetwin.engine.models.weights import ExpertWeights, FeedForwardWeights
 
 HIDDEN = 16
 
 
-def network(width: int, generator: torch.Generator) -> FeedForwardWeights:
-    return FeedForwardWeights(
-        torch.randn(2 * width, HIDDEN, generator=generator) / 4,
-        torch.randn(HIDDEN, width, generator=generator) / 4,
-    )
+def network(prefix: str, width: int, generator: torch.Generator) -> dict[str, Tensor]:
+    return {
+        f"{prefix}gate_up": torch.randn(2 * width, HIDDEN, generator=generator) / 4,
+        f"{prefix}down": torch.randn(HIDDEN, width, generator=generator) / 4,
+    }
 
 
-def drawn(config: ExpertConfig) -> ExpertWeights:
+def drawn(config: ExpertConfig) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(3)
-    return ExpertWeights(
-        torch.randn(config.experts, HIDDEN, generator=generator),
-        [network(config.ffn_size, generator) for _ in range(config.experts)],
-        shared=network(config.shared_size, generator) if config.shared_size else None,
-    )
+    weights = {"router": torch.randn(config.experts, HIDDEN, generator=generator)}
+    for index in range(config.experts):
+        weights |= network(f"experts.{index}.", config.ffn_size, generator)
+    if config.shared_size:
+        weights |= network("shared.", config.shared_size, generator)
+    return weights
 
 
 @dataclass
@@ -52,17 +52,18 @@ class _Counted(Linear):
         return super().__call__(x)
 
 
-def swiglu(x: Tensor, weights: FeedForwardWeights) -> Tensor:
-    gate, up = (weights.gate_up @ x).chunk(2)
-    return weights.down @ (F.silu(gate) * up)
+def swiglu(x: Tensor, weights: dict[str, Tensor], prefix: str) -> Tensor:
+    gate, up = (weights[f"{prefix}gate_up"] @ x).chunk(2)
+    return weights[f"{prefix}down"] @ (F.silu(gate) * up)
 
 
-def by_definition(x: Tensor, weights: ExpertWeights, top_k: int) -> Tensor:
-    chances = (weights.router @ x).softmax(0)
+def by_definition(x: Tensor, weights: dict[str, Tensor], top_k: int) -> Tensor:
+    chances = (weights["router"] @ x).softmax(0)
     best = chances.topk(top_k)
     parts = zip(best.values / best.values.sum(), best.indices.tolist(), strict=True)
-    mixed = sum((share * swiglu(x, weights.experts[i]) for share, i in parts), torch.zeros(HIDDEN))
-    return mixed if weights.shared is None else mixed + swiglu(x, weights.shared)
+    outputs = [share * swiglu(x, weights, f"experts.{i}.") for share, i in parts]
+    mixed = torch.stack(outputs).sum(0)
+    return mixed + swiglu(x, weights, "shared.") if "shared.down" in weights else mixed
 
 
 @pytest.mark.parametrize("rows", [1, 2, 40])

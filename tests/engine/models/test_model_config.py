@@ -4,10 +4,11 @@ import json
 from dataclasses import asdict, replace
 
 import pytest
+from pydantic import TypeAdapter
 
-from servetwin.engine.models.latent_config import LatentConfig
+from servetwin.engine.models.layer_config import LatentConfig, RopeScaling
 from servetwin.engine.models.model_config import PRESETS, ModelConfig, model_preset
-from servetwin.engine.models.rope_scaling import RopeScaling
+from servetwin.engine.models.tensor_layout import parameters as count
 from servetwin.workloads.errors import EngineError
 from tests.support.model_matrix import ALL_MODELS
 
@@ -24,7 +25,7 @@ from tests.support.model_matrix import ALL_MODELS
 def test_presets_have_the_published_sizes(
     name: str, parameters: int, kv_bytes_per_token: int
 ) -> None:
-    assert model_preset(name).parameters == parameters
+    assert count(model_preset(name)) == parameters
     assert model_preset(name).kv_bytes_per_token(dtype_bytes=2) == kv_bytes_per_token
 
 
@@ -42,7 +43,7 @@ TINY = model_preset("tiny")
 
 @pytest.mark.parametrize("config", [TINY, *ALL_MODELS.values()], ids=["plain", *ALL_MODELS])
 def test_a_model_survives_json(config: ModelConfig) -> None:
-    assert ModelConfig.from_values(json.loads(json.dumps(asdict(config)))) == config
+    assert TypeAdapter(ModelConfig).validate_json(json.dumps(asdict(config))) == config
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from servetwin.engine.models.model_config import ModelConfig, model_preset
-from servetwin.engine.models.random_weights import random_weights
-from servetwin.engine.models.weights import Weights
+from servetwin.engine.models.tensor_layout import parameters
+from servetwin.engine.models.weights import Weights, random_weights
 from tests.support.model_matrix import ALL_MODELS
 from tests.support.nested_tensors import tensors_of
 
@@ -21,22 +21,21 @@ def tiny_weights(seed: int = 0, dtype: torch.dtype = torch.float32) -> Weights:
     return random_weights(TINY, dtype, CPU, seed=seed, std=0.06)
 
 
-def tensors(weights: Weights) -> list[torch.Tensor]:
-    return list(tensors_of(weights))
-
-
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("config", [TINY, *ALL_MODELS.values()], ids=["plain", *ALL_MODELS])
 def test_weights_are_as_many_as_the_config_says(config: ModelConfig, tied: bool) -> None:
     config = replace(config, tie_embeddings=tied)
     weights = random_weights(config, torch.float32, CPU, seed=0, std=0.02)
-    distinct = {tensor.data_ptr(): tensor.numel() for tensor in tensors(weights)}
-    assert sum(distinct.values()) == config.parameters
+    distinct = {tensor.data_ptr(): tensor.numel() for tensor in tensors_of(weights)}
+    assert sum(distinct.values()) == parameters(config)
 
 
 def test_a_seed_gives_the_same_weights_and_another_seed_others() -> None:
     for first, again, other in zip(
-        tensors(tiny_weights(1)), tensors(tiny_weights(1)), tensors(tiny_weights(2)), strict=True
+        tensors_of(tiny_weights(1)),
+        tensors_of(tiny_weights(1)),
+        tensors_of(tiny_weights(2)),
+        strict=True,
     ):
         assert torch.equal(first, again)
         assert not torch.equal(first, other)
@@ -44,7 +43,7 @@ def test_a_seed_gives_the_same_weights_and_another_seed_others() -> None:
 
 def test_bfloat16_weights_are_the_rounded_float32_weights() -> None:
     for exact, rounded in zip(
-        tensors(tiny_weights()), tensors(tiny_weights(dtype=torch.bfloat16)), strict=True
+        tensors_of(tiny_weights()), tensors_of(tiny_weights(dtype=torch.bfloat16)), strict=True
     ):
         assert torch.equal(exact.bfloat16(), rounded)
 

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from servetwin.engine.models.expert_config import ExpertConfig
 from servetwin.engine.models.experts import Router
+from servetwin.engine.models.layer_config import ExpertConfig
 from servetwin.engine.models.linear import Linear, LinearMap
-from servetwin.engine.models.weights import ExpertWeights
 
 CONFIG = ExpertConfig(experts=4, top_k=2, ffn_size=1)
 CHANCES = torch.tensor([0.1, 0.2, 0.3, 0.4])
@@ -22,7 +21,7 @@ def plain(name: str, weight: Tensor) -> LinearMap:
 
 def route(config: ExpertConfig, logits: Tensor, bias: Tensor | None = None) -> dict[int, float]:
     """Weight by chosen expert for one row with such logits."""
-    weights = ExpertWeights(torch.diag(logits), [], bias)
+    weights = {"router": torch.diag(logits)} | ({} if bias is None else {"choice_bias": bias})
     chosen, shares = Router(config, weights, plain)(torch.ones(1, len(logits)))
     return dict(zip(chosen[0].tolist(), shares[0].tolist(), strict=True))
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.engine.models.computation import Computation
-from servetwin.engine.models.linear import PREPACKED, linear_maker
+from servetwin.engine.models.linear import PREPACKED, Products
 from servetwin.engine.native.linear import NativeLinear, pack
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
@@ -55,7 +55,7 @@ def test_packing_keeps_every_weight_once() -> None:
 
 
 def test_what_it_cannot_multiply_is_left_to_torch() -> None:
-    make, weight = linear_maker(Computation()), torch.randn(8, 8)
+    make, weight = Products(Computation()), torch.randn(8, 8)
     assert make("head", weight).backend == NativeLinear.backend
     assert make("head", weight.bfloat16()).backend in (PREPACKED, "plain")
-    assert linear_maker(Computation(prepack=False))("head", weight).backend == "plain"
+    assert Products(Computation(prepack=False))("head", weight).backend == "plain"

@@ -7,10 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight
+from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight, QuantisedProduct
 from servetwin.engine.formats.weight_formats import (
     IntegerProduct,
-    QuantisedProduct,
     RestoredProduct,
 )
 from servetwin.engine.native.quantised_linear import (

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from servetwin.engine.parallel.link_rates import link_rates
+from servetwin.engine.machine_rates import link_rates
 
 
 def test_a_sum_takes_time_and_a_large_one_more() -> None:

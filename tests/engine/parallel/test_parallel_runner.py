@@ -72,7 +72,7 @@ def test_answers_to_one_prompt_are_copied_on_every_rank(two: Any) -> None:
 
 
 def test_logits_differ_by_rounding_alone(two: Any) -> None:
-    from servetwin.engine.core.build import token_state
+    from servetwin.engine.sampling.token_state import token_state
     from servetwin.policies.batch import Batch, ScheduledSequence
     from servetwin.policies.sequence import Sequence
 

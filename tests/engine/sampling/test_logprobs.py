@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from servetwin.engine.sampling.logprobs import token_logprobs
-from servetwin.engine.sampling.sampled_row import SampledRow
-from servetwin.engine.sampling.sampler import new_tokens
+from servetwin.engine.sampling.sampler import new_tokens, token_logprobs
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import SampledRow
 
 
 def reference(logits: torch.Tensor) -> torch.Tensor:

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from servetwin.engine.sampling.sampled_row import SampledRow
 from servetwin.engine.sampling.sampler import draw, probabilities, sample
 from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
 from servetwin.engine.sampling.seen_tokens import SeenTokens
+from servetwin.engine.sampling.token_state import SampledRow
 from tests.support.sampling_reference import reference_probabilities
 
 VOCABULARY = 300

@@ -1,6 +1,6 @@
 """Seeds of sequences."""
 
-from servetwin.engine.sampling.seeds import new_seed, sample_seed
+from servetwin.engine.sampling.sampling_params import new_seed, sample_seed
 
 
 def test_the_first_sample_has_the_seed_and_the_others_seeds_of_their_own() -> None:

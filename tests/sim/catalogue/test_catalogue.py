@@ -3,6 +3,7 @@
 import pytest
 
 from servetwin.engine.models.model_config import PRESETS
+from servetwin.engine.models.tensor_layout import parameters
 from servetwin.sim.catalogue import find_hardware, find_model, shipped_hardware, shipped_models
 
 BYTES = 2  # per element, in all tables
@@ -31,6 +32,6 @@ def test_a_device_loads_under_its_name_with_a_source_and_possible_figures(name: 
 def test_presets_of_the_engine_are_shipped_as_they_are(name: str) -> None:
     model, preset = find_model(name), PRESETS[name]
     norms = preset.hidden_size * (2 * preset.layers + 1)
-    assert model.params() == preset.parameters - norms
+    assert model.params() == parameters(preset) - norms
     assert BYTES * model.kv_elements_per_token() == preset.kv_bytes_per_token(BYTES)
     assert model.max_model_len == preset.max_model_len

@@ -7,7 +7,7 @@ from servetwin.sim.catalogue.hardware import Hardware
 
 
 def test_the_rates_that_were_measured_are_the_peaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch_rates = pytest.importorskip("servetwin.engine.core.machine_rates")
+    torch_rates = pytest.importorskip("servetwin.engine.machine_rates")
     found = torch_rates.MachineRates({"fp32": 3e10, "bf16": 9e10}, 2e10, 3e-6)
     monkeypatch.setattr(torch_rates, "machine_rates", lambda threads: found)
     hardware = machine.measured_hardware(2)
@@ -20,8 +20,8 @@ def test_the_rates_that_were_measured_are_the_peaks(monkeypatch: pytest.MonkeyPa
 def test_processes_that_share_a_model_have_the_link_that_was_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    torch_rates = pytest.importorskip("servetwin.engine.core.machine_rates")
-    link_rates = pytest.importorskip("servetwin.engine.parallel.link_rates")
+    torch_rates = pytest.importorskip("servetwin.engine.machine_rates")
+    link_rates = pytest.importorskip("servetwin.engine.machine_rates")
     found = torch_rates.MachineRates({"fp32": 3e10, "bf16": 9e10}, 2e10, 3e-6)
     monkeypatch.setattr(torch_rates, "machine_rates", lambda threads: found)
     monkeypatch.setattr(link_rates, "link_rates", lambda: link_rates.LinkRates(4e-4, 1e9))
