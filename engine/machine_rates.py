@@ -9,10 +9,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from servetwin.engine.core.samples import BlockCopies
 from servetwin.engine.core.step_input import StepInput
+from servetwin.engine.core.step_isolation import BlockCopies
 from servetwin.engine.formats.weight_formats import quantised_product
-from servetwin.engine.parallel.followers import Followers
+from servetwin.engine.parallel.parallel_runner import Followers
 from servetwin.engine.parallel.tensor_rank import TensorRank
 
 _BYTES = 1 << 28

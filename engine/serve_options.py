@@ -65,5 +65,9 @@ class ServeOptions:
         return cls(**values)
 
 
-_NESTED = {"computation": Computation, "shape": ModelConfig | None, "step_log": Path | None}
+_NESTED: dict[str, Any] = {
+    "computation": Computation,
+    "shape": ModelConfig | None,
+    "step_log": Path | None,
+}
 """Fields that JSON has as plain values."""

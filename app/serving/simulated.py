@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servetwin.engine.core.core import CoreClock, EngineCore
-from servetwin.engine.core.facts import core_facts
-from servetwin.engine.core.step_log import StepLogFile
+from servetwin.engine.core.step_log import StepLogFile, core_facts
 from servetwin.engine.models.model_config import PRESETS
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
@@ -23,8 +22,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
+from servetwin.engine.core.core import StepLog
 from servetwin.engine.core.messages import RequestFailed, TokenEvent
-from servetwin.engine.core.step_log import StepLog
 from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.text.byte_tokenizer import FIRST_WORD_ID

@@ -1,20 +1,20 @@
-"""Which attention a computation takes."""
+"""Which attention a computation takes, and those that are torch alone."""
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from servetwin.engine.attention.chunk_kernels import additive_mask
 from servetwin.engine.attention.native import NativeAttention, native_kernel
 from servetwin.engine.attention.step_attention import (
+    Attend,
     AttentionBackend,
     DecodeStep,
     Windows,
+    additive_mask,
     first_seen,
 )
 from servetwin.engine.attention.table_attention import TableAttention
-from servetwin.engine.attention.without_cache import WithoutCache
 from servetwin.engine.kernels.choose_operators import has_triton, require_triton
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.device import to_device
@@ -75,6 +75,20 @@ class PaddedAttention(AttentionBackend):
             return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 
         return attend
+
+
+class WithoutCache(AttentionBackend):
+    """Prompts as long as the contexts: nothing is stored, and nothing is read."""
+
+    name = "without-cache"
+
+    def plan(self, entries: list[ScheduledSequence], decodes: int | None = 0) -> Attend:
+        """Prepare ``entries`` that all begin at position 0; none may be a decode."""
+        return self.plan_prompts(entries)
+
+    def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
+        """Raise: a decode would read what is not stored."""
+        raise AssertionError("there are no decodes without a KV cache")
 
 
 _NAMES = ("native", PerSequenceAttention.name, PaddedAttention.name, TableAttention.name)

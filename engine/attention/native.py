@@ -11,13 +11,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from servetwin.engine.attention.block_tables import NO_WINDOW, SpanTables
-from servetwin.engine.attention.sinks import SinkTurn
 from servetwin.engine.attention.step_attention import AttentionBackend, DecodeStep, Windows
+from servetwin.engine.attention.table_attention import NO_WINDOW, SpanTables
 from servetwin.engine.kv.kv_store import KVStore
-from servetwin.engine.native.compiler import load_compiled
+from servetwin.engine.native.compiler import load_functions
 from servetwin.policies.batch import ScheduledSequence
 
+SinkTurn = tuple[Tensor, Tensor]
+"""Cosines and sines [rows, 1, head dim] for ``rotate``: they turn queries back."""
 Kernel = Callable[..., None]
 """``decode_attention`` of the C file."""
 
@@ -52,37 +53,30 @@ class NativeAttention(AttentionBackend):
         window: int | None,
         sinks: int,
         angles: tuple[Tensor, ...],
-    ) -> "_Decodes":
+    ) -> DecodeStep:
+        table = torch.from_numpy(self._tables.of(entries))
         contexts = torch.tensor([start + tokens for _, start, tokens, _, _ in entries])
-        places = (torch.from_numpy(self._tables.of(entries)), contexts, *angles)
-        return _Decodes(self.store, self._kernel, places, window or NO_WINDOW, sinks)
-
-
-class _Decodes:
-    """The attention of the decodes of one step; it keeps the numbers that the kernel reads.
-
-    ``places`` are the table, the contexts and, with ``sinks``, the cosines and sines of each row.
-    """
-
-    def __init__(
-        self, store: KVStore, kernel: Kernel, places: tuple[Tensor, ...], window: int, sinks: int
-    ) -> None:
-        self._store, self._kernel, self._places = store, kernel, places
-        table, contexts, *angles = places
+        store, kernel = self.store, self._kernel
         scale, threads = store.keys.shape[-1] ** -0.5, torch.get_num_threads()
-        turn: list[int | None] = [factor.data_ptr() for factor in angles]
-        sizes = (window, sinks, store.span_tokens, len(contexts), scale, threads)
-        where = table.data_ptr(), table.shape[1], contexts.data_ptr()
-        self._arguments = (*where, *(turn or [None, None]), *sizes)
+        turn = [factor.data_ptr() for factor in angles] or [None, None]
+        sizes = (window or NO_WINDOW, sinks, store.span_tokens, len(entries), scale, threads)
+        arguments = (table.data_ptr(), table.shape[1], contexts.data_ptr(), *turn, *sizes)
 
-    def __call__(self, layer: int, queries: Tensor) -> Tensor:
-        keys, values = self._store.layers[layer]
-        queries = queries.contiguous()
-        output = torch.empty_like(queries)
-        scales = [scale.data_ptr() for scale in self._store.scales(layer)] or (None, None)
-        stored = keys.data_ptr(), values.data_ptr(), *scales
-        self._kernel(queries.data_ptr(), *stored, output.data_ptr(), *self._arguments)
-        return output
+        def attend(
+            layer: int,
+            queries: Tensor,
+            read: tuple[Tensor, ...] = (table, contexts, *angles),  # kept as long as the step
+        ) -> Tensor:
+            del read
+            keys, values = store.layers[layer]
+            queries = queries.contiguous()
+            output = torch.empty_like(queries)
+            scales = [each.data_ptr() for each in store.scales(layer)] or (None, None)
+            stored = keys.data_ptr(), values.data_ptr(), *scales
+            kernel(queries.data_ptr(), *stored, output.data_ptr(), *arguments)
+            return output
+
+        return attend
 
 
 def native_kernel(store: KVStore, group: int) -> Kernel | None:
@@ -103,18 +97,6 @@ def native_kernel(store: KVStore, group: int) -> Kernel | None:
 
 @cache
 def _compiled(defines: tuple[tuple[str, int], ...]) -> Kernel | None:
-    library = load_compiled(_SOURCE, dict(defines))
-    if library is None:
-        return None
-    library.decode_attention.argtypes = [
-        *[c_void_p] * 7,
-        c_int64,
-        *[c_void_p] * 3,
-        *[c_int64] * 3,
-        c_int,
-        c_float,
-        c_int,
-    ]
-    library.decode_attention.restype = None
-    kernel: Kernel = library.decode_attention
-    return kernel
+    types = [*[c_void_p] * 7, c_int64, *[c_void_p] * 3, *[c_int64] * 3, c_int, c_float, c_int]
+    library = load_functions(_SOURCE, {"decode_attention": types}, dict(defines))
+    return None if library is None else library.decode_attention

@@ -1,7 +1,9 @@
 """Attention over a KV memory that forgets: a sliding window, with sinks or without.
 
 A query sees the positions that are kept when its own has been stored. Positions are absolute in a
-window (Mistral 7B, 2023); ``engine.attention.sinks`` says where a query meets sinks.
+window (Mistral 7B, 2023). Sinks are the first tokens, which a query meets right before its window:
+positions are those within the cache (StreamingLLM, Xiao 2023, section 3.2), so distances within the
+window stay as they are, and for the sinks alone a query is turned back to where it stands there.
 """
 
 from dataclasses import dataclass
@@ -12,13 +14,18 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from servetwin.engine.attention.chunk_kernels import additive_mask
-from servetwin.engine.attention.native import NativeAttention
-from servetwin.engine.attention.sinks import SinkTurn, sink_turn, with_sink_columns
-from servetwin.engine.attention.step_attention import Attend, AttentionBackend, DecodeStep, Write
+from servetwin.engine.attention.native import NativeAttention, SinkTurn
+from servetwin.engine.attention.step_attention import (
+    Attend,
+    AttentionBackend,
+    DecodeStep,
+    Write,
+    additive_mask,
+)
 from servetwin.engine.kv.forgetting import KeptTokens
 from servetwin.engine.kv.kv_store import KVStore, heads_first
 from servetwin.engine.models.device import to_device
+from servetwin.engine.models.rotary import rotate
 from servetwin.policies.batch import ScheduledSequence
 
 LEAST_PART_ROWS = 64
@@ -208,3 +215,41 @@ class _RollingStep:
             own = self.store.as_read(keys[chunk.rows], values[chunk.rows])
             outputs.append(chunk(grouped[chunk.rows], context, own))
         return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).flatten(1)
+
+
+def sink_turn(
+    positions: NDArray[np.int64], kept: KeptTokens, frequencies: Tensor, dtype: torch.dtype
+) -> SinkTurn:
+    """Return what turns queries at ``positions`` back to their places in the cache.
+
+    ``frequencies`` are the angles of the rotary positions.
+    """
+    shift = np.maximum(0, positions + 1 - kept.total)
+    angles = torch.outer(to_device(shift, frequencies.device).float(), frequencies)
+    cos, sin = angles.cos(), angles.sin()
+    factors = torch.cat((cos, cos), dim=1), torch.cat((sin, -sin), dim=1)
+    turned_cos, turned_sin = (factor.unsqueeze(1).to(dtype) for factor in factors)
+    return turned_cos, turned_sin
+
+
+def with_sink_columns(
+    queries: Tensor, keys: Tensor, values: Tensor, sinks: int, turn: SinkTurn
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values whose product has the scores of turned queries at the sinks.
+
+    Queries are [rows, kv heads, group, head dim], keys and values [keys, kv heads, head dim], of
+    which the first ``sinks`` are of sinks. The scores at the sinks are computed here, each in two
+    columns behind the query, and a sink's key has a one in these columns alone: so one kernel call
+    serves all keys. The second column is what rounding took from the first. Values get columns of
+    zeros, since fused kernels want one width.
+    """
+    heads, width = keys.shape[1:]
+    turned = rotate(queries.flatten(1, 2), *turn).view_as(queries)
+    scores = torch.einsum("qhgd,khd->qhgk", turned.float(), keys[:sinks].float())
+    rounded = scores.to(queries.dtype)
+    rest = (scores - rounded.float()).to(queries.dtype)
+    wide = keys.new_zeros((len(keys), heads, width + 2 * sinks))
+    wide[sinks:, :, :width] = keys[sinks:]
+    which = torch.eye(sinks, dtype=keys.dtype, device=keys.device)
+    wide[:sinks, :, width:] = which.repeat(1, 2).unsqueeze(1)
+    return torch.cat((queries, rounded, rest), dim=-1), wide, F.pad(values, (0, 2 * sinks))

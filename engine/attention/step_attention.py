@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from servetwin.engine.attention.chunk_kernels import ChunkKernel, additive_mask, chunk_kernel
 from servetwin.engine.kv.kv_store import KVStore, ReadContext, heads_first
 from servetwin.engine.models.device import to_device
 from servetwin.policies.batch import ScheduledSequence
@@ -44,7 +43,7 @@ class AttentionBackend(ABC):
         self.store = store
         self.tree: Tensor | None = None
         """Which rows of a tree of drafts each of them sees [rows, rows]; None: all before it."""
-        self._chunks = chunk_kernel(store.keys.device)
+        self._fused = takes_fused(store.keys.device)
         self._windows = windows or (None,) * len(store.layers)
         self._sees_all = not any(self._windows)
 
@@ -85,7 +84,7 @@ class AttentionBackend(ABC):
     ) -> "_Reads":
         ends = list(accumulate((entry.rows for entry in chunks), initial=len(decodes)))
         plans = [
-            _Chunk.plan(self.store, entry, slice(first, end), window, self.tree, self._chunks)
+            _Chunk.plan(self.store, entry, slice(first, end), window, self.tree, self._fused)
             for entry, first, end in zip(chunks, ends, ends[1:], strict=False)
         ]
         attend_decodes = self.plan_decodes(decodes, window) if decodes else None
@@ -190,7 +189,7 @@ class _Chunk:
     """None: the chunk starts its sequence, so its own rows are the whole context."""
     mask: Tensor | None
     """None: causal, and nothing is stored before the chunk."""
-    kernel: ChunkKernel
+    fused: bool
 
     @classmethod
     def plan(
@@ -200,24 +199,24 @@ class _Chunk:
         rows: slice,
         window: int | None,
         tree: Tensor | None,
-        kernel: ChunkKernel,
+        fused: bool,
     ) -> "_Chunk":
         start, stop = entry.start, entry.start + entry.tokens
         first = first_seen(start, window)
         context = store.context(entry.seq, stop, first) if start else None
         if context is None and (window is None or entry.rows <= window):
-            return cls(rows, entry.tokens, entry.padding, None, None, kernel)
+            return cls(rows, entry.tokens, entry.padding, None, None, fused)
         root = entry.seq.total_tokens - 1
         drafted = tree is not None and stop - 1 > root
         if window is None and not drafted:
-            mask = kernel.causal(entry.rows, start, store.dtype)
-            return cls(rows, entry.tokens, entry.padding, context, mask, kernel)
+            mask = causal_mask(entry.rows, start, store.dtype, fused=fused)
+            return cls(rows, entry.tokens, entry.padding, context, mask, fused)
         hidden = _hidden(entry.rows, start - first, window, store.keys.device)
         if tree is not None and drafted:
             shown = tree[start - root : stop - root, : stop - root]
             hidden[:, root - first :] = shown.logical_not()
         mask = additive_mask(hidden, store.dtype)
-        return cls(rows, entry.tokens, entry.padding, context, mask, kernel)
+        return cls(rows, entry.tokens, entry.padding, context, mask, fused)
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Attend: queries [rows, kv heads, group, head dim], keys and values [rows, kv heads, head
@@ -226,8 +225,8 @@ class _Chunk:
         all_keys, all_values = self._context(layer, heads_first(keys), heads_first(values))
         output = F.scaled_dot_product_attention(
             queries.permute(1, 2, 0, 3),
-            self.kernel.repeat(all_keys, queries.shape[2]),
-            self.kernel.repeat(all_values, queries.shape[2]),
+            repeat_heads(all_keys, queries.shape[2], fused=self.fused),
+            repeat_heads(all_values, queries.shape[2], fused=self.fused),
             attn_mask=self.mask,
             is_causal=self.mask is None,
         )
@@ -250,3 +249,36 @@ def _hidden(rows: int, before: int, window: int | None, device: torch.device) ->
     every = torch.ones(rows, before + rows, dtype=torch.bool, device=device)
     later = every.triu(before + 1)
     return later if window is None else later.logical_or_(every.tril(before - window))
+
+
+def takes_fused(device: torch.device) -> bool:
+    """Return whether chunks attend by CUDA's fused kernels.
+
+    They know a causal mask that ends at the last key, and read heads that are contiguous; numbers
+    to add would be read from memory, and keep them from the fastest one.
+    """
+    return device.type == "cuda"
+
+
+def causal_mask(rows: int, before: int, dtype: torch.dtype, *, fused: bool) -> Tensor:
+    """Return the mask of rows that see ``before`` keys and those up to their own."""
+    if not fused:
+        hidden = torch.ones(rows, before + rows, dtype=torch.bool).triu(before + 1)
+        return additive_mask(hidden, dtype)
+    from torch.nn.attention.bias import causal_lower_right  # brings torch's compiler: seconds
+
+    mask: Tensor = causal_lower_right(rows, before + rows)
+    return mask
+
+
+def repeat_heads(heads: Tensor, group: int, *, fused: bool) -> Tensor:
+    """Return [kv heads, 1, keys, width] for each of the ``group`` query heads of a key head."""
+    repeated = heads.expand(-1, group, -1, -1)
+    return repeated.contiguous() if fused else repeated
+
+
+def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a boolean mask (True: hidden) as numbers to add to the scores."""
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(
+        hidden, -torch.inf
+    )

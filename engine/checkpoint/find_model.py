@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 from servetwin.engine.checkpoint.architectures import CONFIG_FILE, read_model_config
 from servetwin.engine.checkpoint.json_file import JsonObject, shortened
-from servetwin.engine.checkpoint.tensor_check import check_tensors, has_same_tensors
-from servetwin.engine.checkpoint.tensor_files import StoredTensor, stored_tensors
+from servetwin.engine.checkpoint.tensor_files import (
+    StoredTensor,
+    check_tensors,
+    has_same_tensors,
+    stored_tensors,
+)
 from servetwin.engine.models.model_config import PRESETS, ModelConfig, model_preset
 from servetwin.engine.sampling.sampling_params import EOS_ID
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer

@@ -1,15 +1,18 @@
-"""The safetensors files of a checkpoint: which tensor lies where, and whether all are whole.
+"""The safetensors files of a checkpoint: where tensors lie, whether all are whole, and no others.
 
 The headers are read without torch, so that a wrong checkpoint is refused before a process starts.
 """
 
 import json
+import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from servetwin.engine.checkpoint.json_file import JsonObject
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.tensor_layout import HEAD, Part, all_parts, expert_names
 from servetwin.workloads.errors import EngineError
 
 SINGLE_FILE = "model.safetensors"
@@ -37,15 +40,15 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     if not index.is_file():
         return tensors_of_file(_single_file(folder))
     shards = _shards(index)
-    found: dict[str, StoredTensor] = {}
+    stored: dict[str, StoredTensor] = {}
     for shard in sorted(set(shards.values())):
         if not (folder / shard).is_file():
             raise EngineError(f"{index}: weight_map names {shard}, and there is no such file")
-        found |= tensors_of_file(folder / shard)
+        stored |= tensors_of_file(folder / shard)
     for name, shard in shards.items():
-        if name not in found or found[name].file.name != shard:
+        if name not in stored or stored[name].file.name != shard:
             raise EngineError(f"{folder / shard}: has no {name}, which {index.name} says it has")
-    return found
+    return stored
 
 
 def _single_file(folder: Path) -> Path:
@@ -94,3 +97,63 @@ def _tensors(path: Path, header: bytes, data_bytes: int) -> dict[str, StoredTens
     if data_bytes < end:
         raise EngineError(f"{path}: is truncated: {data_bytes} of {end} bytes of tensors are there")
     return found
+
+
+_HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias)$")
+"""Tensors of old files that are computed, and not learned."""
+_NAMED_AT_MOST = 3
+
+
+def check_tensors(model: ModelConfig, stored: Mapping[str, StoredTensor], where: str) -> None:
+    """Raise ``EngineError`` that names a tensor which is missing, misshapen, of a number format
+    that is not read, or not of this model. ``where`` names the folder.
+    """
+    expected = {part.name: part for part in all_parts(model, expert_names(stored))}
+    missing = [name for name in expected if name not in stored]
+    extra = [name for name in stored if name not in expected and not _is_harmless(model, name)]
+    if missing:
+        has = f"; it has {extra[0]}, which the model has not" if extra else ""
+        raise EngineError(f"{where}: {_named(missing)} missing{_tied(missing)}{has}")
+    if extra:
+        raise EngineError(
+            f"{where}: {_named(extra)} not of the model that config.json describes, and would be "
+            "left out"
+        )
+    for part in expected.values():
+        _check(part, stored[part.name])
+
+
+def has_same_tensors(model: ModelConfig, other: ModelConfig) -> bool:
+    """Return whether the weights of one model are as many and as large as those of the other."""
+    return [*all_parts(model)] == [*all_parts(other)]
+
+
+def _check(part: Part, stored: StoredTensor) -> None:
+    if stored.shape != part.shape:
+        raise EngineError(
+            f"{stored.file}: tensor {part.name} is {list(stored.shape)}, and config.json makes it "
+            f"{list(part.shape)}"
+        )
+    if stored.dtype not in DTYPE_BYTES:
+        raise EngineError(
+            f"{stored.file}: tensor {part.name} is of {stored.dtype}; the engine reads "
+            f"{', '.join(DTYPE_BYTES)}"
+        )
+
+
+def _is_harmless(model: ModelConfig, name: str) -> bool:
+    return bool(_HARMLESS.search(name)) or (name == HEAD and model.tie_embeddings)
+
+
+def _named(names: list[str]) -> str:
+    """Return a beginning of a sentence on some tensors, up to its verb."""
+    if len(names) == 1:
+        return f"tensor {names[0]} is"
+    more = len(names) - _NAMED_AT_MOST
+    return (
+        f"tensors {', '.join(names[:_NAMED_AT_MOST])}{f' and {more} more' if more > 0 else ''} are"
+    )
+
+
+def _tied(missing: list[str]) -> str:
+    return " (and tie_word_embeddings is not true)" if missing == [HEAD] else ""

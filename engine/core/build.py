@@ -2,20 +2,19 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from servetwin.engine.checkpoint.find_model import find_model
 from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.early_exit_runner import EarlyExitRunner
-from servetwin.engine.core.facts import core_facts
 from servetwin.engine.core.runner import Runner
-from servetwin.engine.core.step_log import StepLogFile
+from servetwin.engine.core.step_log import StepLogFile, core_facts
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.drafting.speculative_runner import SpeculativeRunner
 from servetwin.engine.fit import require_fit
-from servetwin.engine.kernels.cuda_graphs import cuda_graphs
+from servetwin.engine.kernels.graphs import cuda_graphs
 from servetwin.engine.kv.forgetting import kept_tokens
 from servetwin.engine.kv.host_memory import kv_movers
 from servetwin.engine.models.device import use_huge_pages
@@ -30,22 +29,6 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVMemory
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import EngineError
-
-
-class DeviceMemory(Protocol):
-    """What is known of the memory of a device."""
-
-    def total_bytes(self) -> int:
-        """Return its size."""
-
-    def foreign_bytes(self) -> int:
-        """Return what others hold: other processes, and CUDA itself."""
-
-    def forget_peak(self) -> None:
-        """Measure the peak from now on."""
-
-    def peak_bytes(self) -> int:
-        """Return the most that tensors have held at once."""
 
 
 class CudaMemory:
@@ -94,22 +77,22 @@ class LargestStep:
         blocks = -(-self.prompt_tokens // runner.store.block_tokens)
         prompt = _sequence("prompt", 0, list(range(blocks)))
         decodes = [_sequence(str(row), row, [row]) for row in range(self.sequences)]
-        names = ["prompt", *(seq.request_id for seq in decodes)]
-        states = {name: TokenState([0] * self.prompt_tokens, params) for name in names}
+        tokens = [0] * self.prompt_tokens
+        states = {seq.request_id: TokenState(tokens, params) for seq in (prompt, *decodes)}
         whole = ScheduledSequence(prompt, 0, self.prompt_tokens, samples=True)
-        runner.execute(Batch([whole]), states)
         rows = [ScheduledSequence(seq, 0, 1, samples=True) for seq in decodes]
-        runner.execute(Batch(rows), states)
+        for entries in ([whole], rows):
+            runner.execute(Batch(entries), states)
 
 
-def _sequence(name: str, region_start: int, blocks: list[int]) -> Sequence:
-    seq = Sequence(name, 0.0, 1, max_tokens=1)
+def _sequence(name: str, region_start: int, blocks: list[int], prompt_tokens: int = 1) -> Sequence:
+    seq = Sequence(name, 0.0, prompt_tokens, max_tokens=2)
     seq.region_start, seq.blocks = region_start, blocks
     return seq
 
 
 def kv_tokens_that_fit(
-    runner: Runner, policies: PolicyConfig, share: float, memory: DeviceMemory
+    runner: Runner, policies: PolicyConfig, share: float, memory: CudaMemory
 ) -> int:
     """Return how many tokens of KV memory fit into ``share`` of the device, after a trial of the
     largest steps on ``runner``, whose own KV memory may be of any size and is free again.
@@ -240,9 +223,8 @@ def _warm_up(runner: Runner, memory: KVMemory, decode_rows: int) -> None:
     prompt_tokens = min(8, memory.capacity_tokens - decode_rows)
     if prompt_tokens < 1:
         return
-    seq = Sequence("warm-up", 0.0, prompt_tokens, max_tokens=2)
-    seq.region_start = 0
-    seq.blocks = list(range(-(-(prompt_tokens + decode_rows) // memory.block_tokens)))
+    blocks = -(-(prompt_tokens + decode_rows) // memory.block_tokens)
+    seq = _sequence("warm-up", 0, list(range(blocks)), prompt_tokens)
     states = {"warm-up": token_state([0] * (prompt_tokens + 1), SamplingParams(max_tokens=2))}
     for start, tokens in ((0, prompt_tokens), (prompt_tokens, decode_rows)):
         runner.execute(Batch([ScheduledSequence(seq, start, tokens, samples=True)]), states)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Listed
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from servetwin.engine.core.messages import (
     CoreStats,
@@ -19,10 +19,13 @@ from servetwin.engine.core.messages import (
     TokenEvent,
     one_line,
 )
-from servetwin.engine.core.samples import BlockCopies, Forks, forks_samples
-from servetwin.engine.core.step_isolation import Executor, StepIsolation, StepResult
-from servetwin.engine.core.step_log import StepLog
-from servetwin.engine.kv.kv_mover import KVMover
+from servetwin.engine.core.step_isolation import (
+    BlockCopies,
+    Executor,
+    KVMover,
+    StepIsolation,
+    StepResult,
+)
 from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.sampling.token_state import token_state
@@ -33,8 +36,11 @@ from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.block_keys import token_keys
 from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.protocols import Refusal, Scheduler
-from servetwin.policies.sequence import Sequence, output_id
-from servetwin.policies.step_record import record_step
+from servetwin.policies.schedulers.beam import BeamSearch
+from servetwin.policies.schedulers.iteration_level import IterationBatching
+from servetwin.policies.schedulers.speculative import SpeculativeBatching
+from servetwin.policies.sequence import SampleGroup, Sequence, output_id
+from servetwin.policies.step_record import StepRecord, record_step
 
 _TICKS_PER_S = 1 << 30
 
@@ -59,6 +65,22 @@ class CoreClock:
         """Return the seconds since the creation of the clock."""
         ticks = (time.monotonic_ns() - self._zero_ns) * _TICKS_PER_S // 1_000_000_000
         return ticks / _TICKS_PER_S
+
+
+class StepLog(Protocol):
+    """Records what the scheduler receives and what it decides."""
+
+    def arrival(self, seq: Sequence) -> None:
+        """Record a sequence just before the scheduler receives it."""
+
+    def step(self, record: StepRecord) -> None:
+        """Record a step that has run."""
+
+    def failure(self, step: int, request_id: str, reason: str) -> None:
+        """Record that a sequence raised in a step and was ended after it."""
+
+    def flush(self) -> None:
+        """Write out what is buffered; the engine calls this when it is idle."""
 
 
 class _Output(NamedTuple):
@@ -329,3 +351,49 @@ def _say_gains(batch: Batch, events: list[TokenEvent | RequestFailed]) -> None:
 def _is_admission(entry: ScheduledSequence) -> bool:
     seq = entry.seq
     return entry.start == seq.cached_tokens and not seq.generated_tokens and not seq.preemptions
+
+
+def forks_samples(scheduler: Scheduler) -> bool:
+    """Return whether a scheduler makes one sequence into several once its prompt is computed.
+
+    With any other, each sample is a request of its own: static batching has one row for each, a
+    beam is no sample, and drafts are made for single sequences.
+    """
+    alone = isinstance(scheduler, BeamSearch | SpeculativeBatching)
+    return isinstance(scheduler, IterationBatching) and not alone
+
+
+class Forks:
+    """The prompts that a step completes and of which several samples begin after it."""
+
+    def __init__(self, batch: Batch) -> None:
+        """Keep the block tables of the prompts; a sequence that ends with the step loses its own.
+
+        To be called before the scheduler completes the step.
+        """
+        self._parents = [
+            (entry.seq, list(entry.seq.blocks))
+            for entry in batch.chunks
+            if entry.samples and entry.seq.begins_samples
+        ]
+
+    def copies(self, scheduler: Scheduler) -> BlockCopies:
+        """Return which blocks the new samples have as copies, once the step is completed.
+
+        All sources are to be read before a target is written.
+        """
+        tables: dict[SampleGroup, list[int]] = {
+            seq.group: blocks for seq, blocks in self._parents if seq.group is not None
+        }
+        if not tables:
+            return []
+        copies: BlockCopies = []
+        for child in scheduler.holders():
+            if child.group in tables and child is not child.group.first:
+                copies += _copied(tables[child.group], child, scheduler)
+        return copies
+
+
+def _copied(blocks: list[int], child: Sequence, scheduler: Scheduler) -> BlockCopies:
+    scheduler.memory.table(child, child.computed_tokens)
+    return [pair for pair in zip(blocks, child.blocks, strict=False) if pair[0] != pair[1]]

@@ -10,20 +10,21 @@ from torch import Tensor
 
 from servetwin.engine.adapters.adapted_linear import AdapterRows, adapted_maker
 from servetwin.engine.adapters.adapter_folder import read_adapter
-from servetwin.engine.attention.block_tables import SpanTables
-from servetwin.engine.attention.choose import attention_backend
-from servetwin.engine.attention.decode_rows import DecodeRows, pack_rows
+from servetwin.engine.attention.choose import WithoutCache, attention_backend
 from servetwin.engine.attention.rolling import RollingAttention
 from servetwin.engine.attention.step_attention import AttentionBackend
-from servetwin.engine.attention.table_attention import TableAttention
-from servetwin.engine.attention.without_cache import WithoutCache
+from servetwin.engine.attention.table_attention import (
+    DecodeRows,
+    SpanTables,
+    TableAttention,
+    pack_rows,
+)
 from servetwin.engine.core.prompt_logprobs import add_prompt_logprobs, keep_prompt_logprobs
 from servetwin.engine.core.step_input import StepInput
 from servetwin.engine.core.step_isolation import ExecutorLost
-from servetwin.engine.kernels.graph_buckets import GraphBackend, GraphBuckets
+from servetwin.engine.kernels.graphs import GraphBackend, GraphBuckets
 from servetwin.engine.kv.forgetting import KeptTokens
-from servetwin.engine.kv.int8_store import kv_store
-from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.kv.kv_store import KVStore, store_type
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.device import choose_device, choose_dtype, device_name, to_device
 from servetwin.engine.models.linear import MakeLinear, Products
@@ -98,10 +99,9 @@ class Runner:
         group, windows = config.heads // config.kv_heads, () if kept else config.windows
 
         def make_attention(slots: int) -> AttentionBackend:
-            store = kv_store(
-                computation.kv_format, config, slots, layout, block_tokens,
-                dtype=self._dtype, device=self._device,
-            )  # fmt: skip
+            store = store_type(computation.kv_format)(
+                config, slots, layout, block_tokens, dtype=self._dtype, device=self._device
+            )
             backend = attention_backend(attention, store, group, windows)
             if kept is None or not self._kv_cache:
                 return backend
@@ -131,7 +131,7 @@ class Runner:
         # Each is computed for the longest context, so the table of rotary positions grows no more.
         def compute(rows: DecodeRows) -> Tensor:
             plan, own = attention.plan_matrix(rows), every_row[: len(rows.matrix)]
-            return self._model.forward(rows.token_ids, rows.positions, most_tokens, plan, own)
+            return self._model.forward(*rows.inputs, most_tokens, plan, own)
 
         self._graphs = GraphBuckets(
             backend, compute, self.store, most_rows=most_rows, most_tokens=most_tokens

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from traceback import clear_frames, format_exception
 from typing import Any, Protocol
 
-from servetwin.engine.kv.kv_mover import KVMover
 from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.protocols import CachingMemory, KVMemory, Scheduler
@@ -41,6 +40,10 @@ _LOG = logging.getLogger(__name__)
 NO_ROOM = EngineError("memory ran out in its step, even for one row of it alone")
 
 
+BlockCopies = list[tuple[int, int]]
+"""(block, the block that gets its keys and values)."""
+
+
 class ExecutorLost(Exception):
     """The executor can run no step any more, for no sequence; its process has to start again."""
 
@@ -51,8 +54,18 @@ class Executor(Protocol):
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
         """Return the new tokens of every entry that samples, by output id."""
 
-    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+    def copy_blocks(self, copies: BlockCopies) -> None:
         """Copy keys and values from block to block, all at once, before the next step."""
+
+
+class KVMover(Protocol):
+    """Moves keys and values between the device and host memory, as the policies have decided."""
+
+    def before(self, batch: Batch) -> dict[str, Exception]:
+        """Move what the step needs or overwrites; return the sequences that cannot run, and why."""
+
+    def after(self, batch: Batch, failed: dict[str, Exception]) -> None:
+        """Copy what the step has computed, but for the sequences that failed in it."""
 
 
 @dataclass(slots=True)
@@ -74,21 +87,27 @@ class StepIsolation:
         """Blocks of the running step that a failed sequence should have filled."""
         self._one_row_prefills = False
         """Whether one row of a prompt is a chunk in the running step."""
+        self._states: Mapping[str, Any] = {}
+        """Those of the sequences of the running step."""
+        self._result = StepResult()
+        """What has come of the running step so far."""
         self._failed: list[Sequence] = []
         """Failed sequences that left such blocks, until they have released them."""
 
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> StepResult:
         """Run a step. Raises ``ExecutorLost`` only."""
-        self._one_row_prefills = batch.one_row_prefills
-        if not self._movers:
-            return self._compute(batch, states)
+        self._one_row_prefills, self._states = batch.one_row_prefills, states
+        self._result = StepResult()
         stuck: dict[str, Exception] = {}
         for mover in self._movers:
             stuck |= mover.before(batch)
-        result = self._compute_but(stuck, batch, states) if stuck else self._compute(batch, states)
+        if stuck:
+            self._compute_but(stuck, batch.entries)
+        else:
+            self._compute(batch)
         for mover in self._movers:
-            mover.after(batch, result.failures)
-        return result
+            mover.after(batch, self._result.failures)
+        return self._result
 
     def forget_unfilled(self, scheduler: Scheduler) -> None:
         """Forget prefixes that were never computed, once no sequence holds them."""
@@ -100,52 +119,41 @@ class StepIsolation:
             self._failed = [seq for seq in self._failed if seq.request_id in holders]
             _forget_idle(scheduler.memory)
 
-    def _compute(self, batch: Batch, states: Mapping[str, Any]) -> StepResult:
+    def _compute(self, batch: Batch) -> None:
         try:
-            return StepResult(self._executor.execute(batch, states))
+            self._result.tokens = self._executor.execute(batch, self._states)
         except ExecutorLost:
             raise
         except Exception as error:
-            result = StepResult()
             self._unfilled.clear()
-            self._split(batch.entries, states, error, result)
-            return result
+            self._split(batch.entries, error)
 
     def _compute_but(
-        self, stuck: Mapping[str, Exception], batch: Batch, states: Mapping[str, Any]
-    ) -> StepResult:
-        """Run a step without the sequences whose keys and values could not be moved."""
-        result = StepResult(failures=dict(stuck))
-        self._unfilled.clear()
-        for entry in batch.entries:
-            if entry.seq.request_id in stuck:
-                self._fail(entry, stuck[entry.seq.request_id], result)
-        others = [entry for entry in batch.entries if entry.seq.request_id not in stuck]
-        if others:
-            self._run(others, states, result)
-        return result
-
-    def _run(
-        self, entries: list[ScheduledSequence], states: Mapping[str, Any], result: StepResult
+        self, stuck: Mapping[str, Exception], entries: list[ScheduledSequence]
     ) -> None:
+        """Run a step without the sequences whose keys and values could not be moved."""
+        self._unfilled.clear()
+        for entry in entries:
+            if entry.seq.request_id in stuck:
+                self._fail(entry, stuck[entry.seq.request_id])
+        self._result.failures |= stuck
+        others = [entry for entry in entries if entry.seq.request_id not in stuck]
+        if others:
+            self._run(others)
+
+    def _run(self, entries: list[ScheduledSequence]) -> None:
         filling = [self._with_unfilled(entry) for entry in entries]
         try:
-            result.tokens |= self._executor.execute(self._batch(filling), states)
+            self._result.tokens |= self._executor.execute(self._batch(filling), self._states)
         except ExecutorLost:
             raise
         except Exception as error:
-            self._split(entries, states, error, result)
+            self._split(entries, error)
         else:
             for entry in filling:
                 self._unfilled.difference_update(self._blocks(entry))
 
-    def _split(
-        self,
-        entries: list[ScheduledSequence],
-        states: Mapping[str, Any],
-        error: Exception,
-        result: StepResult,
-    ) -> None:
+    def _split(self, entries: list[ScheduledSequence], error: Exception) -> None:
         """Run entries that failed together in halves, in order; fail one that is alone.
 
         One that is too large for the memory is run in two parts, as a prompt in chunks.
@@ -155,23 +163,23 @@ class StepIsolation:
             let_go(error)
         if len(entries) > 1:
             middle = len(entries) // 2
-            self._run(entries[:middle], states, result)
-            self._run(entries[middle:], states, result)
+            self._run(entries[:middle])
+            self._run(entries[middle:])
             return
         (entry,) = entries
         if not entry.tokens:  # the padding of a member that has ended
             return
         if has_no_room and entry.rows > 1:
             for part in _parts(entry):
-                if entry.seq.request_id not in result.failures:
-                    self._run([part], states, result)
+                if entry.seq.request_id not in self._result.failures:
+                    self._run([part])
             return
-        self._fail(entry, NO_ROOM if has_no_room else error, result)
+        self._fail(entry, NO_ROOM if has_no_room else error)
 
-    def _fail(self, entry: ScheduledSequence, error: Exception, result: StepResult) -> None:
+    def _fail(self, entry: ScheduledSequence, error: Exception) -> None:
         trace = "".join(format_exception(error, chain=False)).rstrip()
         _LOG.warning("request %s failed\n%s", entry.seq.request_id, trace)
-        result.failures[entry.seq.request_id] = error
+        self._result.failures[entry.seq.request_id] = error
         self._unfilled.update(self._blocks(entry))
         self._failed.append(entry.seq)
 

@@ -10,12 +10,18 @@ a simulator can be given exactly what the engine was given.
 """
 
 import json
+import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence as Listed
 from dataclasses import fields
 from os import SEEK_END
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from servetwin.engine.core.core import CoreClock
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import KVMemory
 from servetwin.policies.sequence import Sequence
 from servetwin.policies.step_record import OPTIONAL_FIELDS, StepRecord
 from servetwin.workloads.errors import EngineError
@@ -24,22 +30,6 @@ _FLUSH_EVERY_S = 1.0
 _LONGEST_HEADER_BYTES = 1 << 20
 ARRIVAL_FIELDS = ("request_id", "arrival_s", "prompt_tokens", "max_tokens", "block_keys")
 _STEP_FIELDS = tuple(f.name for f in fields(StepRecord) if f.name not in OPTIONAL_FIELDS)
-
-
-class StepLog(Protocol):
-    """Records what the scheduler receives and what it decides."""
-
-    def arrival(self, seq: Sequence) -> None:
-        """Record a sequence just before the scheduler receives it."""
-
-    def step(self, record: StepRecord) -> None:
-        """Record a step that has run."""
-
-    def failure(self, step: int, request_id: str, reason: str) -> None:
-        """Record that a sequence raised in a step and was ended after it."""
-
-    def flush(self) -> None:
-        """Write out what is buffered; the engine calls this when it is idle."""
 
 
 class StepLogFile:
@@ -174,3 +164,31 @@ def _columns(where: str, row: Mapping[str, Any], names: Iterable[str]) -> dict[s
 def _arrival_row(seq: Sequence) -> dict[str, Any]:
     row = {name: getattr(seq, name) for name in ARRIVAL_FIELDS}
     return row | {"samples": seq.samples} if seq.samples > 1 else row
+
+
+def core_facts(
+    model: str,
+    vocab_size: int,
+    policies: PolicyConfig,
+    memory: KVMemory,
+    runner: Mapping[str, Any],
+    clock: CoreClock,
+    step_log: Path | None,
+    adapters: Listed[str] = (),
+) -> dict[str, Any]:
+    """Return the facts about a core; call it in the core's process. ``runner`` describes the
+    executor; ``adapters`` are names that requests may give instead of ``model``.
+    """
+    return {
+        "model": model,
+        "vocab_size": vocab_size,
+        "adapters": list(adapters),
+        "max_model_len": policies.max_model_len,
+        "kv_tokens": memory.capacity_tokens,
+        "policies": policies.as_dict(),
+        "runner": dict(runner),
+        "step_log": step_log and str(step_log.resolve()),
+        "process_id": os.getpid(),
+        "clock_zero_s": clock.zero_s,
+        "started_at_unix_s": time.time() - clock(),
+    }

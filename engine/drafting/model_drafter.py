@@ -13,7 +13,6 @@ from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.drafting.proposals import NOTHING, Pass, Proposals, all_greedy, propose
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.model import Decoder
-from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import ScheduledSequence
 
 _TOKEN_BYTES = 4
@@ -30,9 +29,7 @@ class NGramDrafter:
         self._vocab_size = vocab_size
         self._device = device
 
-    def draft(
-        self, passes: list[Pass], prompts: list[tuple[ScheduledSequence, TokenState]]
-    ) -> Proposals:
+    def draft(self, passes: list[Pass], prompts: list[Share]) -> Proposals:
         """Look up each pass; prompts need nothing."""
         del prompts
         tokens = [continuation(one.state.token_ids, self._drafts, self._longest) for one in passes]
@@ -93,14 +90,12 @@ class ModelDrafter:
         self._first_rows = 2 if own else 1
         self.store: KVStore | None = network.attention.store if own else None
 
-    def draft(
-        self, passes: list[Pass], prompts: list[tuple[ScheduledSequence, TokenState]]
-    ) -> Proposals:
+    def draft(self, passes: list[Pass], prompts: list[Share]) -> Proposals:
         """Draft a tree for each pass."""
         drawing = _Drawing(passes, self._drafts)
         shares = [share for one in passes for share in self._first(one)]
         if self.store is not None:
-            shares += [_unsampled(Share.of(entry, state)) for entry, state in prompts]
+            shares += [replace(share, sampled=range(0), prompt_logprobs=0) for share in prompts]
         if shares:
             logits = self._network.logits(shares)
         for level in range(len(self._tree.widths)):
@@ -194,8 +189,3 @@ class _Drawing:
         self.going_on = [
             place for place, goes_on in zip(self.going_on, sure.tolist(), strict=True) if goes_on
         ]
-
-
-def _unsampled(share: Share) -> Share:
-    """Return the rows of a prompt, whose logits nobody wants."""
-    return replace(share, sampled=range(0), prompt_logprobs=0)

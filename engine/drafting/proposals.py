@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from servetwin.engine.core.step_input import Share
 from servetwin.engine.drafting.draft_tree import DraftTree
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.device import to_device
 from servetwin.engine.sampling.noise import exponentials, row_bits, uniforms
 from servetwin.engine.sampling.sampler import probabilities
 from servetwin.engine.sampling.token_state import SampledRow, TokenState
-from servetwin.policies.batch import ScheduledSequence
 from servetwin.policies.sequence import Sequence
 
 
@@ -130,9 +130,7 @@ class Drafter(Protocol):
     store: KVStore | None
     """Keys and values of its own model, where it has one."""
 
-    def draft(
-        self, passes: list[Pass], prompts: list[tuple[ScheduledSequence, TokenState]]
-    ) -> Proposals:
+    def draft(self, passes: list[Pass], prompts: list[Share]) -> Proposals:
         """Draft for each pass; ``prompts`` are what else the step computes."""
 
 

@@ -26,8 +26,7 @@ from servetwin.engine.drafting.proposals import (
     greedy_walk,
     walk,
 )
-from servetwin.engine.kv.int8_store import kv_store
-from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.kv.kv_store import KVStore, store_type
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.linear import Products
 from servetwin.engine.models.model import Decoder
@@ -84,21 +83,24 @@ class SpeculativeRunner(Runner):
         return super().describe() | facts
 
     def _tokens(self, batch: Batch, states: Mapping[str, TokenState]) -> dict[str, list[NewToken]]:
-        entries = [(entry, states[entry.seq.output_id]) for entry in batch.entries]
-        passes = [Pass(e.seq, s) for e, s in entries if e.start + e.tokens > len(s.token_ids)]
-        prompts = [(e, s) for e, s in entries if e.start + e.tokens <= len(s.token_ids)]
+        passes, prompts = list[Pass](), list[Share]()
+        for entry in batch.entries:
+            state = states[entry.seq.output_id]
+            if entry.start + entry.tokens > len(state.token_ids):
+                passes.append(Pass(entry.seq, state))
+            else:
+                prompts.append(Share.of(entry, state))
         proposals = self._drafter.draft(passes, prompts)
         shares = [
             share
             for one, tokens in zip(passes, proposals.tokens, strict=True)
             for share in self._verified(one, tokens)
         ]
-        of_prompts = [Share.of(entry, state) for entry, state in prompts]
-        logits = self.compute(StepInput.of_shares([*shares, *of_prompts]))
+        logits = self.compute(StepInput.of_shares([*shares, *prompts]))
         verified, first = logits.tensor_split([len(passes) * self._tree.rows])
         tokens = self._verify(passes, proposals, verified) if passes else {}
-        first = keep_prompt_logprobs(first, of_prompts, states)
-        ended = [entry.seq for entry, _ in prompts if entry.samples]
+        first = keep_prompt_logprobs(first, prompts, states)
+        ended = [share.entry.seq for share in prompts if share.entry.samples]
         return tokens | sampled_tokens(first, ended, states)
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
@@ -205,15 +207,8 @@ class SpeculativeRunner(Runner):
         model = Decoder(small, load(self._dtype, self._device), products)
         self._draft_weight_bytes = products.weight_bytes + model.absorbed_bytes
         own = self.store
-        store = kv_store(
-            computation.kv_format,
-            small,
-            own.tokens,
-            own.layout,
-            own.block_tokens,
-            dtype=self._dtype,
-            device=self._device,
-        )
+        sizes = small, own.tokens, own.layout, own.block_tokens
+        store = store_type(computation.kv_format)(*sizes, dtype=self._dtype, device=self._device)
         group = small.heads // small.kv_heads
         attention = attention_backend(computation.attention, store, group, small.windows)
         if not self._tree.is_chain:

@@ -14,8 +14,12 @@ from multiprocessing.process import BaseProcess
 
 from servetwin.engine.http.api_errors import ApiError
 from servetwin.engine.http.body_reader import LARGE_BODY_BYTES
-from servetwin.engine.http.generation_request import GenerationRequest, ModelLimits, read_request
-from servetwin.engine.http.protocol import GenerationBody
+from servetwin.engine.http.protocol import (
+    GenerationBody,
+    GenerationRequest,
+    ModelLimits,
+    read_request,
+)
 
 _NICENESS = 5
 """So that parsing gives way to the event loop and the core."""

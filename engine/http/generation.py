@@ -16,8 +16,7 @@ from servetwin.engine.http.answers import DONE, Answer, Dialect, error_chunk, us
 from servetwin.engine.http.api_errors import ApiError
 from servetwin.engine.http.body_parser import BodyParser
 from servetwin.engine.http.body_reader import BodyReader
-from servetwin.engine.http.generation_request import GenerationRequest, ModelLimits
-from servetwin.engine.http.protocol import GenerationBody
+from servetwin.engine.http.protocol import GenerationBody, GenerationRequest, ModelLimits
 
 _RETRY = {"retry-after": "1"}
 

@@ -5,7 +5,12 @@ import math
 import torch
 from torch import Tensor
 
-from servetwin.engine.attention.block_tables import SEES_ALL, BlockTables, StoredHeads, Visibility
+from servetwin.engine.attention.table_attention import (
+    SEES_ALL,
+    BlockTables,
+    StoredHeads,
+    Visibility,
+)
 from servetwin.engine.kernels.programs.decode import attend_share, merge_shares
 
 _TILE_ELEMENTS = 64 * 128
@@ -54,22 +59,22 @@ def attend_decodes(
     )  # fmt: skip
     merge_shares[rows, heads * group](
         outputs, logs, merged, shares,
-        GROUP=group, VALUE=value_width, TILE_VALUE=_power_of_two(value_width),
-        TILE_SHARES=_power_of_two(shares),
+        GROUP=group, VALUE=value_width, TILE_VALUE=power_of_two(value_width),
+        TILE_SHARES=power_of_two(shares),
     )  # fmt: skip
     return merged
 
 
 def tiles(group: int, width: int, value_width: int) -> dict[str, int]:
     """Return the sizes that the first stage is compiled for: those of the heads, and its tiles'."""
-    tile_key, tile_value = _power_of_two(width), _power_of_two(value_width)
+    tile_key, tile_value = power_of_two(width), power_of_two(value_width)
     return {
         "GROUP": group, "KEY": width, "VALUE": value_width,
-        "TILE_GROUP": _power_of_two(group), "TILE_KEY": tile_key, "TILE_VALUE": tile_value,
+        "TILE_GROUP": power_of_two(group), "TILE_KEY": tile_key, "TILE_VALUE": tile_value,
         "TILE": max(16, min(64, _TILE_ELEMENTS // max(tile_key, tile_value))),
     }  # fmt: skip
 
 
-def _power_of_two(width: int) -> int:
+def power_of_two(width: int) -> int:
     """Return the side of a tile that holds ``width``: a power of two, at least 16."""
     return max(16, 1 << (width - 1).bit_length())

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from servetwin.engine.kernels.decode_attention import power_of_two
 from servetwin.engine.kernels.programs.operators import gate_rows, norm_rows, rotate_heads
 from servetwin.engine.models.operators import Operators
 
@@ -28,7 +29,7 @@ class TritonOperators(Operators):
         if rows:
             rotate_heads[rows, -(-count // _HEADS_OF_A_PROGRAM)](
                 heads, cos, sin, rotated, heads.stride(0), heads.stride(1), count,
-                HALF=width // 2, TILE_HALF=_power_of_two(width // 2),
+                HALF=width // 2, TILE_HALF=power_of_two(width // 2),
                 TILE_HEADS=_HEADS_OF_A_PROGRAM,
             )  # fmt: skip
         return rotated
@@ -53,10 +54,6 @@ def _norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[
         norm_rows[(x.shape[0] * heads,)](
             x, delta, weight, total, normed, x.stride(0), x.stride(1) if heads > 1 else 0,
             0 if delta is None else delta.stride(0), heads, weight.numel() // width, eps,
-            ADDED=delta is not None, WIDTH=width, TILE=_power_of_two(width),
+            ADDED=delta is not None, WIDTH=width, TILE=power_of_two(width),
         )  # fmt: skip
     return total, normed
-
-
-def _power_of_two(width: int) -> int:
-    return max(16, 1 << (width - 1).bit_length())

@@ -5,7 +5,6 @@ from collections.abc import Sequence as Listed
 import torch
 from torch import Tensor
 
-from servetwin.engine.kv.kv_mover import KVMover
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.kv.room import require_room
 from servetwin.policies.batch import Batch, SwappedOut
@@ -137,12 +136,14 @@ class SwapSpace:
         self._store.put(slots[shared:], [kept[:, shared:] for kept in rows])
 
 
-def kv_movers(policies: PolicyConfig, memory: KVMemory, stores: Listed[KVStore]) -> list[KVMover]:
+def kv_movers(
+    policies: PolicyConfig, memory: KVMemory, stores: Listed[KVStore]
+) -> list[PrefixTier | SwapSpace]:
     """Return what copies keys and values between ``stores`` and host memory, as policies decide.
 
     The first store is the model's; a draft model has no prefixes on the host.
     """
-    movers: list[KVMover] = []
+    movers: list[PrefixTier | SwapSpace] = []
     token_bytes = sum(store.bytes // store.tokens for store in stores)
     swapped = policies.host_kv_tokens if policies.preemption == "swap" else 0
     tokens = swapped + policies.host_cache_tokens

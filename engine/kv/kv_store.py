@@ -1,18 +1,21 @@
 """The tensors that hold keys and values, and where in them a sequence's positions are."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from servetwin.engine.formats.rounded_weights import round_rows
 from servetwin.engine.kv.room import no_room, require_room
 from servetwin.engine.models.device import to_device, to_host
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.policies.batch import ScheduledSequence
 from servetwin.policies.protocols import KVLayout
 from servetwin.policies.sequence import Sequence
+from servetwin.workloads.errors import EngineError
 
 ReadContext = Callable[[int], tuple[Tensor, Tensor]]
 """Layer to keys and values of one sequence, each [kv heads, 1, context, head dim]."""
@@ -50,6 +53,10 @@ class KVStore:
             self.values = self.keys if self._one_tensor else torch.empty_like(self.keys)
         except RuntimeError:
             raise no_room("KV tokens", kv_tokens, token_bytes, device) from None
+        self.tensors: tuple[Tensor, ...] = (
+            (self.keys,) if self._one_tensor else (self.keys, self.values)
+        )
+        """All that is stored, [layers, slots, ...] each."""
         self._layers_per_store = config.kv_sharing
         self.layers = self._by_layer(self.keys, self.values)
         self.layout, self.block_tokens = layout, block_tokens
@@ -58,14 +65,8 @@ class KVStore:
 
     @property
     def bytes(self) -> int:
-        """Size of all keys and values."""
-        slot_bytes = self.keys[:, 0].nbytes * (1 if self._one_tensor else 2)
-        return slot_bytes * self.tokens
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """All that is stored, [layers, slots, ...] each."""
-        return (self.keys,) if self._one_tensor else (self.keys, self.values)
+        """Size of all that is stored."""
+        return sum(stored[:, 0].nbytes for stored in self.tensors) * self.tokens
 
     def slots(self, seq: Sequence, start: int, stop: int) -> NDArray[np.int64]:
         """Return the slots of positions ``start .. stop - 1``."""
@@ -159,7 +160,7 @@ class KVStore:
         return keys, values
 
     def scales(self, layer: int) -> tuple[Tensor, ...]:
-        """Return what multiplies the stored keys and the stored values; nothing as a rule."""
+        """Return the scales [slots, kv heads] of stored keys and stored values, or none."""
         del layer
         return ()
 
@@ -180,6 +181,69 @@ class KVStore:
             return first, first if values is keys else heads_first(values)
 
         return gather
+
+
+class Int8KVStore(KVStore):
+    """A ``KVStore`` that rounds rows as they are written and widens them as they are read.
+
+    A head of d elements takes d + 4 bytes (its scale is a float32). Scales lie in slots as the
+    codes do, so that blocks are shared, moved and taken to the host with them.
+    """
+
+    def __init__(self, *sizes: Any, dtype: torch.dtype, device: torch.device) -> None:
+        """Take the arguments of ``KVStore``; ``dtype`` is that of the rows."""
+        super().__init__(*sizes, dtype=torch.int8, device=device)
+        self.dtype = dtype
+        scales = [torch.empty(stored.shape[:3], device=device) for stored in self.tensors]
+        self.key_scales, self.value_scales = scales[0], scales[-1]
+        self.tensors += (*scales,)
+
+    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Round rows [rows, kv heads, head dim] and store them in ``slots``."""
+        if self._one_tensor:
+            codes, scales = _rounded(keys)
+            self.key_scales[layer].index_copy_(0, slots, scales)
+            super().write(layer, slots, codes, codes)
+            return
+        both, scales = _rounded(torch.stack((keys, values)))
+        self.key_scales[layer].index_copy_(0, slots, scales[0])
+        self.value_scales[layer].index_copy_(0, slots, scales[1])
+        super().write(layer, slots, both[0], both[1])
+
+    def read(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Return rows [slots, kv heads, head dim], widened."""
+        codes, value_codes = super().read(layer, slots)
+        keys = _widened(codes, self.key_scales[layer].index_select(0, slots), self.dtype)
+        if self._one_tensor:
+            return keys, keys
+        scales = self.value_scales[layer].index_select(0, slots)
+        return keys, _widened(value_codes, scales, self.dtype)
+
+    def as_read(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return rows as they would come back: a prompt sees the same keys whole and in chunks."""
+        rounded = _widened(*_rounded(keys), self.dtype)
+        return rounded, rounded if values is keys else _widened(*_rounded(values), self.dtype)
+
+    def scales(self, layer: int) -> tuple[Tensor, ...]:
+        """Return the scales [slots, kv heads] of the stored keys and of the stored values."""
+        return self.key_scales[layer], self.value_scales[layer]
+
+
+def _rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
+    codes, scales = round_rows(rows)
+    return codes.to(torch.int8), scales.squeeze(-1)
+
+
+def _widened(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
+    return (codes * scales.unsqueeze(-1)).to(dtype)
+
+
+def store_type(kv_format: str) -> type[KVStore]:
+    """Return the store of the format called ``kv_format``; raise ``EngineError`` for no such."""
+    stores = {"as-dtype": KVStore, "int8": Int8KVStore}
+    if kv_format not in stores:
+        raise EngineError(f"unknown kv_format {kv_format!r}: use {' or '.join(stores)}")
+    return stores[kv_format]
 
 
 def heads_first(rows: Tensor) -> Tensor:

@@ -51,17 +51,17 @@ def device_name(device: torch.device) -> str:
 
 def to_device(values: NDArray[np.int64] | list[int], device: torch.device) -> torch.Tensor:
     """Return an int64 tensor of ``values``; on CUDA the copy does not block the host."""
-    tensor = torch.from_numpy(np.asarray(values, dtype=np.int64))
-    if device.type != "cuda":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
+    return _copied(torch.from_numpy(np.asarray(values, dtype=np.int64)), device)
 
 
 def floats_to_device(
     values: list[float] | NDArray[np.float32], device: torch.device
 ) -> torch.Tensor:
     """Return a float32 tensor of ``values``; on CUDA the copy does not block the host."""
-    tensor = torch.tensor(values, dtype=torch.float32)
+    return _copied(torch.tensor(values, dtype=torch.float32), device)
+
+
+def _copied(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     if device.type != "cuda":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)

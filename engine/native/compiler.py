@@ -11,8 +11,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 FLAGS = (
     "-O3", "-march=native", "-shared", "-fPIC",
@@ -35,6 +36,18 @@ def load_compiled(source: Path, defines: Mapping[str, int]) -> ctypes.CDLL | Non
     if found is None and _compile(compiler, source, given, library):
         found = _load(library)
     return found
+
+
+def load_functions(
+    source: Path, arguments: Mapping[str, Sequence[Any]], defines: Mapping[str, int] | None = None
+) -> ctypes.CDLL | None:
+    """Return the library of ``source`` with the types of its functions, none of which returns."""
+    library = load_compiled(source, defines or {})
+    if library is not None:
+        for name, types in arguments.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = list(types), None
+    return library
 
 
 def cache_folder() -> Path:

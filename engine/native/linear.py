@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from servetwin.engine.native.compiler import load_compiled
+from servetwin.engine.native.compiler import load_functions
 
 _SOURCE = Path(__file__).with_name("linear.c")
 
@@ -73,8 +73,4 @@ def pack(weight: Tensor, lanes: int) -> Tensor:
 
 @cache
 def _library() -> CDLL | None:
-    library = load_compiled(_SOURCE, {})
-    if library is not None:
-        library.linear.argtypes = [c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_int]
-        library.linear.restype = None
-    return library
+    return load_functions(_SOURCE, {"linear": [*[c_void_p] * 3, *[c_int64] * 3, c_int]})

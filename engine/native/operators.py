@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from servetwin.engine.models.operators import Operators
-from servetwin.engine.native.compiler import load_compiled
+from servetwin.engine.native.compiler import load_functions
 
 _SOURCE = Path(__file__).with_name("operators.c")
 _POINTER, _SIZE, _FLOAT = c_void_p, c_int64, c_float
@@ -77,10 +77,5 @@ class NativeOperators(Operators):
 @cache
 def native_operators() -> NativeOperators | None:
     """Return the operators; None where nothing here compiles them."""
-    library = load_compiled(_SOURCE, {})
-    if library is None:
-        return None
-    for name, arguments in _ARGUMENTS.items():
-        function = getattr(library, name)
-        function.argtypes, function.restype = arguments, None
-    return NativeOperators(library)
+    library = load_functions(_SOURCE, _ARGUMENTS)
+    return None if library is None else NativeOperators(library)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight, QuantisedProduct
-from servetwin.engine.native.compiler import load_compiled
+from servetwin.engine.native.compiler import load_functions
 
 _SOURCE = Path(__file__).with_name("quantised_linear.c")
 
@@ -117,10 +117,9 @@ def _loaded() -> CDLL:
 
 @cache
 def _library() -> CDLL | None:
-    library = load_compiled(_SOURCE, {})
-    if library is not None:
-        for kernel, pointers, sizes in (("int8", 4, 3), ("int4", 4, 4), ("w8a8", 7, 3)):
-            function = getattr(library, kernel)
-            function.argtypes = [*[c_void_p] * pointers, *[c_int64] * sizes, c_int]
-            function.restype = None
-    return library
+    kernels = {"int8": (4, 3), "int4": (4, 4), "w8a8": (7, 3)}
+    arguments = {
+        name: [*[c_void_p] * pointers, *[c_int64] * sizes, c_int]
+        for name, (pointers, sizes) in kernels.items()
+    }
+    return load_functions(_SOURCE, arguments)

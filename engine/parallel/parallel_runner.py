@@ -1,18 +1,121 @@
-"""A runner whose steps are computed by several ranks together."""
+"""A runner whose steps are computed by several ranks together, and the processes of the others."""
 
-from typing import Any
+import contextlib
+import multiprocessing
+import shutil
+import signal
+import sys
+import tempfile
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Protocol
 
+import torch.distributed as dist
 from torch import Tensor
 
 from servetwin.engine.core.runner import Runner
-from servetwin.engine.core.samples import BlockCopies
 from servetwin.engine.core.step_input import StepInput
-from servetwin.engine.core.step_isolation import ExecutorLost
+from servetwin.engine.core.step_isolation import BlockCopies, ExecutorLost
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.engine.parallel.followers import Followers, MakeRunner
 from servetwin.engine.parallel.shards import shard_config
 from servetwin.engine.parallel.tensor_rank import TensorRank
+from servetwin.policies.batch import ScheduledSequence
+from servetwin.policies.sequence import Sequence
+
+_END_S = 5.0
+"""How long a rank may take to end."""
+
+
+class Computes(Protocol):
+    """The runner of one rank."""
+
+    def compute(self, step: StepInput) -> Tensor:
+        """Return the logits of a step."""
+
+    def copy_blocks(self, copies: BlockCopies) -> None:
+        """Copy keys and values from block to block."""
+
+
+class MakeRunner(Protocol):
+    """Makes the runner of a rank in its process; it must be picklable."""
+
+    def __call__(self, *, rank: TensorRank) -> Computes:
+        """Return the runner."""
+
+
+class Followers:
+    """The processes of ranks 1, 2, ...; they end with this one."""
+
+    def __init__(self, make: MakeRunner, ways: int, device: str) -> None:
+        """Start the processes and meet them."""
+        self.ways = ways
+        context = multiprocessing.get_context("spawn")
+        self._connections: list[Connection] = []
+        self._processes: list[multiprocessing.process.BaseProcess] = []
+        # A late rank reads the addresses of the others there after this one has met it.
+        self._folder = Path(tempfile.mkdtemp(prefix="servetwin-ranks-"))
+        meeting = self._folder / "meeting"
+        for number in range(1, ways):
+            ours, theirs = context.Pipe(duplex=False)
+            arguments = (ours, make, TensorRank(number, ways), meeting, device)
+            process = context.Process(target=_follow, args=arguments, daemon=True)
+            process.start()
+            ours.close()
+            self._connections.append(theirs)
+            self._processes.append(process)
+        TensorRank(0, ways).meet(meeting, device)
+
+    def send(self, message: StepInput | BlockCopies) -> None:
+        """Let every rank compute a step, or copy blocks."""
+        if isinstance(message, StepInput):
+            message = _bare(message)
+        for connection in self._connections:
+            connection.send(message)
+
+    def close(self) -> None:
+        """End the processes, and this one's place among them."""
+        for connection in self._connections:
+            connection.close()
+        for process in self._processes:
+            process.join(_END_S)
+            process.kill()
+        dist.destroy_process_group()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _follow(
+    connection: Connection, make: MakeRunner, rank: TensorRank, meeting: Path, device: str
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    rank.meet(meeting, rank.device(device))
+    runner = make(rank=rank)
+    with contextlib.suppress(EOFError):
+        while True:
+            message = connection.recv()
+            if isinstance(message, StepInput):
+                runner.compute(message)
+            else:
+                runner.copy_blocks(message)
+    sys.exit(0)
+
+
+def _bare(step: StepInput) -> StepInput:
+    """Return the step with sequences that have their blocks, and nothing of the scheduler's."""
+    return StepInput(
+        [_entry(entry) for entry in step.entries],
+        step.token_ids,
+        step.positions,
+        step.sampled_rows,
+        step.decodes,
+    )
+
+
+def _entry(entry: ScheduledSequence) -> ScheduledSequence:
+    seq = Sequence(entry.seq.request_id, 0.0, entry.seq.prompt_tokens, entry.seq.max_tokens)
+    seq.blocks, seq.region_start = entry.seq.blocks, entry.seq.region_start
+    return entry._replace(seq=seq)
 
 
 class ParallelRunner(Runner):

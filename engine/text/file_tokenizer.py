@@ -1,11 +1,11 @@
 """The tokenizer of a checkpoint: ``tokenizer.json``, and the chat template beside it."""
 
-import json
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from servetwin.engine.checkpoint.json_file import JsonObject
 from servetwin.engine.text.chat_template import ChatTemplate, plain_chat
 from servetwin.engine.text.tokenizer import Chat
 from servetwin.workloads.errors import EngineError
@@ -164,18 +164,19 @@ def _special_ids(tokenizer: Any) -> tuple[frozenset[int], frozenset[int]]:
 
 def _read_templates(folder: Path) -> _Templates | None:
     """Return the templates of ``chat_template.jinja``, else of ``tokenizer_config.json``."""
-    config = _read_config(folder / CONFIG_FILE)
+    path = folder / CONFIG_FILE
+    config = JsonObject.read(path).values if path.is_file() else {}
     tokens = {name: text for name in _SPECIAL_TOKENS if (text := _token_text(config.get(name)))}
     file = folder / TEMPLATE_FILE
     if file.is_file():
-        found, where = {"default": file.read_text("utf-8")}, str(file)
+        templates, where = {"default": file.read_text("utf-8")}, str(file)
     else:
-        where = f"{folder / CONFIG_FILE}: chat_template"
-        found = _named(config.get("chat_template"), where)
-    if not found:
+        where = f"{path}: chat_template"
+        templates = _named(config.get("chat_template"), where)
+    if not templates:
         return None
-    plain = ChatTemplate(found.get("default") or next(iter(found.values())), tokens, where)
-    tools = found.get("tool_use")
+    plain = ChatTemplate(templates.get("default") or next(iter(templates.values())), tokens, where)
+    tools = templates.get("tool_use")
     return _Templates(plain, ChatTemplate(tools, tokens, where) if tools else plain)
 
 
@@ -195,15 +196,3 @@ def _token_text(token: object) -> str | None:
     """Return the text of a special token, which is a text or an object with ``content``."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        config = json.loads(path.read_text("utf-8"))
-    except (ValueError, OSError) as error:
-        raise EngineError(f"{path}: is no JSON ({error})") from None
-    if not isinstance(config, dict):
-        raise EngineError(f"{path}: must be a JSON object")
-    return config

@@ -17,7 +17,7 @@ from statistics import median
 import torch
 
 from servetwin.engine.core.runner import Runner
-from servetwin.engine.kernels.cuda_graphs import cuda_graphs
+from servetwin.engine.kernels.graphs import cuda_graphs
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig, model_preset
 from servetwin.engine.models.tensor_layout import parameters

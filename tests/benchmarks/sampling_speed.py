@@ -16,8 +16,7 @@ from torch import Tensor
 
 from servetwin.engine.sampling.sampler import sample
 from servetwin.engine.sampling.sampling_params import SamplingParams
-from servetwin.engine.sampling.seen_tokens import SeenTokens
-from servetwin.engine.sampling.token_state import SampledRow
+from servetwin.engine.sampling.token_state import SampledRow, SeenTokens
 
 _DRAWN = SamplingParams(1, temperature=0.8, seed=1)
 KINDS = {

@@ -12,9 +12,9 @@ from servetwin.engine.core.core_process import CoreLoop
 from servetwin.engine.core.messages import Add, Message, RequestFailed, Stop, TokenEvent, Update
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.core.step_input import StepInput
+from servetwin.engine.core.step_isolation import KVMover
 from servetwin.engine.kv.forgetting import kept_tokens
 from servetwin.engine.kv.host_memory import kv_movers
-from servetwin.engine.kv.kv_mover import KVMover
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig, model_preset

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from servetwin.engine.kernels.graph_buckets import Replay
+from servetwin.engine.kernels.graphs import Replay
 
 WAITS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default}
 """Operators whose result the host waits for."""

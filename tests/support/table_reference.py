@@ -7,7 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from servetwin.engine.attention.block_tables import SEES_ALL, BlockTables, StoredHeads, Visibility
+from servetwin.engine.attention.table_attention import (
+    SEES_ALL,
+    BlockTables,
+    StoredHeads,
+    Visibility,
+)
 
 
 def attend_by_table(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.engine.attention.block_tables import SpanTables
+from servetwin.engine.attention.table_attention import SpanTables
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.policies.batch import ScheduledSequence
 from servetwin.policies.sequence import Sequence

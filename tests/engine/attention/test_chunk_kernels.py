@@ -7,12 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from servetwin.engine.attention import step_attention
-from servetwin.engine.attention.chunk_kernels import (
-    ChunkKernel,
-    DeviceChunks,
-    HostChunks,
-    chunk_kernel,
-)
+from servetwin.engine.attention.step_attention import causal_mask, repeat_heads, takes_fused
 from tests.engine.core.test_runner import (
     MAX_LOGIT_ERROR,
     Driver,
@@ -29,30 +24,30 @@ def oracle() -> Oracle:
     return ask_transformers(draw_weights())
 
 
-def attend(kernel: ChunkKernel, rows: int, before: int) -> torch.Tensor:
+def attend(rows: int, before: int, *, fused: bool) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     queries = torch.randn(2, 3, rows, 16, generator=generator)
     keys = torch.randn(2, 1, before + rows, 16, generator=generator)
-    mask = kernel.causal(rows, before, torch.float32)
-    repeated = kernel.repeat(keys, 3)
+    mask = causal_mask(rows, before, torch.float32, fused=fused)
+    repeated = repeat_heads(keys, 3, fused=fused)
     return F.scaled_dot_product_attention(queries, repeated, repeated, attn_mask=mask)
 
 
 @pytest.mark.parametrize(("rows", "before"), [(1, 0), (5, 0), (5, 1), (3, 40)])
 def test_a_row_sees_what_is_before_it_and_itself(rows: int, before: int) -> None:
-    expected = attend(HostChunks(), rows, before)
-    torch.testing.assert_close(attend(DeviceChunks(), rows, before), expected)
+    expected = attend(rows, before, fused=False)
+    torch.testing.assert_close(attend(rows, before, fused=True), expected)
 
 
 def test_the_device_of_the_store_decides() -> None:
-    assert isinstance(chunk_kernel(torch.device("cpu")), HostChunks)
-    assert isinstance(chunk_kernel(torch.device("cuda")), DeviceChunks)
+    assert not takes_fused(torch.device("cpu"))
+    assert takes_fused(torch.device("cuda"))
 
 
 def test_prompts_in_chunks_as_cuda_has_them_say_what_transformers_says(
     oracle: Oracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_attention, "chunk_kernel", lambda device: DeviceChunks())
+    monkeypatch.setattr(step_attention, "takes_fused", lambda device: True)
     runner = RecordingRunner(attention="per-sequence")
     for padding, run in product([0, 3], [run_alone, run_together]):
         tokens, logits = run(Driver(runner, 7, padding))
@@ -68,9 +63,9 @@ def test_a_gpu_attends_like_a_cpu(rows: int, before: int) -> None:
     queries = torch.randn(8, 4, rows, 128, generator=generator)
     keys = torch.randn(8, 1, before + rows, 128, generator=generator)
     found = []
-    for kernel, device in ((HostChunks(), "cpu"), (DeviceChunks(), "cuda")):
+    for fused, device in ((False, "cpu"), (True, "cuda")):
         q, k = queries.to(device, torch.bfloat16), keys.to(device, torch.bfloat16)
-        mask = kernel.causal(rows, before, torch.bfloat16)
-        k = kernel.repeat(k, 4)
+        mask = causal_mask(rows, before, torch.bfloat16, fused=fused)
+        k = repeat_heads(k, 4, fused=fused)
         found.append(F.scaled_dot_product_attention(q, k, k, attn_mask=mask).float().cpu())
     assert (found[0] - found[1]).abs().max() <= 3e-2

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from servetwin.engine.attention.choose import attention_backend
 from servetwin.engine.attention.native import NativeAttention
-from servetwin.engine.kv.int8_store import kv_store
-from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.kv.kv_store import KVStore, store_type
 from servetwin.engine.models.model_config import model_preset
 from servetwin.policies.batch import ScheduledSequence
 from servetwin.policies.protocols import KVLayout
@@ -117,7 +116,7 @@ def test_a_window_reads_the_last_tokens_only(
 @pytest.mark.parametrize("layout", ["paged", "contiguous"])
 def test_int8_is_read_with_its_scales(layout: KVLayout, dtype: torch.dtype) -> None:
     config, device = replace(TINY, kv_heads=2, head_dim=32), torch.device("cpu")
-    store = kv_store("int8", config, SLOTS, layout, 16, dtype=dtype, device=device)
+    store = store_type("int8")(config, SLOTS, layout, 16, dtype=dtype, device=device)
     entries = decodes(filled_store(2, 32, 16, layout, dtype), [40, 3, 77])
     for entry in entries:
         slots = torch.from_numpy(store.slots(entry.seq, 0, entry.start + 1))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from servetwin.engine.attention.sinks import sink_turn, with_sink_columns
+from servetwin.engine.attention.rolling import sink_turn, with_sink_columns
 from servetwin.engine.kv.forgetting import KeptTokens
 from servetwin.engine.models.model_config import model_preset
 from servetwin.engine.models.rotary import RotaryTable, rotary_frequencies

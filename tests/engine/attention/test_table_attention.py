@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from servetwin.engine.attention.block_tables import DecodeKernel
 from servetwin.engine.attention.choose import attention_backend
-from servetwin.engine.attention.table_attention import TableAttention
+from servetwin.engine.attention.table_attention import DecodeKernel, TableAttention
 from servetwin.engine.kernels import choose_operators as triton_here
 from servetwin.policies.protocols import KVLayout
 from servetwin.workloads.errors import EngineError

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servetwin.engine.attention.without_cache import WithoutCache
+from servetwin.engine.attention.choose import WithoutCache
 from servetwin.engine.core.messages import Add
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.core.step_input import StepInput, from_the_beginning

@@ -82,8 +82,8 @@ def cut(file: str, size: int) -> Break:
         ),
         (
             lambda folder: edit_json(folder / "config.json", num_hidden_layers=3),
-            ": tensors model.layers.2.input_layernorm.weight, model.layers.2.post_attention_layer"
-            "norm.weight, model.layers.2.self_attn.q_proj.weight and 6 more are missing",
+            ": tensors model.layers.2.input_layernorm.weight, model.layers.2.self_attn.q_proj"
+            ".weight, model.layers.2.self_attn.k_proj.weight and 6 more are missing",
         ),
         (
             lambda folder: (folder / SINGLE_FILE).unlink(),

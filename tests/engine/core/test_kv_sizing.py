@@ -23,7 +23,7 @@ WEIGHTS, STEP, OTHERS = 900_000, 100_000, 50_000
 
 
 @dataclass
-class KnownMemory:
+class KnownMemory(CudaMemory):
     """Weights, steps and other programs of known sizes; the store is what the runner has."""
 
     runner: Runner

@@ -15,8 +15,13 @@ from servetwin.engine.http import body_parser
 from servetwin.engine.http.api_errors import ApiError
 from servetwin.engine.http.body_parser import SMALL_BODY_BYTES, BodyParser
 from servetwin.engine.http.body_reader import LARGE_BODY_BYTES
-from servetwin.engine.http.generation_request import GenerationRequest, ModelLimits
-from servetwin.engine.http.protocol import ChatBody, CompletionBody, GenerationBody
+from servetwin.engine.http.protocol import (
+    ChatBody,
+    CompletionBody,
+    GenerationBody,
+    GenerationRequest,
+    ModelLimits,
+)
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 
 LIMITS = ModelLimits("fake", 1000, 300_000)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from servetwin.engine.kernels import cuda_graphs as module
-from servetwin.engine.kernels.cuda_graphs import CudaGraphs, cuda_graphs
+from servetwin.engine.kernels.graphs import CudaGraphs, cuda_graphs
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.layer_config import ExpertConfig
 from servetwin.engine.sampling.token_state import TokenState

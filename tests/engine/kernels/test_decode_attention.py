@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servetwin.engine.attention.block_tables import (
+from servetwin.engine.attention.table_attention import (
     NO_WINDOW,
     SEES_ALL,
     BlockTables,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servetwin.engine.attention.table_attention import TableAttention
-from servetwin.engine.kernels.graph_buckets import GraphBuckets, bucket_sizes
+from servetwin.engine.kernels.graphs import GraphBuckets, bucket_sizes
 from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.protocols import KVLayout

@@ -10,10 +10,15 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from servetwin.engine.attention.block_tables import SEES_ALL, BlockTables, StoredHeads, Visibility
-from servetwin.engine.attention.table_attention import TableAttention
+from servetwin.engine.attention.table_attention import (
+    SEES_ALL,
+    BlockTables,
+    StoredHeads,
+    TableAttention,
+    Visibility,
+)
 from servetwin.engine.core.runner import Runner
-from servetwin.engine.kernels.graph_buckets import Replay
+from servetwin.engine.kernels.graphs import Replay
 from servetwin.engine.models import model
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.operators import PLAIN

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from servetwin.engine.kv.int8_store import Int8KVStore, kv_store
-from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.kv.kv_store import Int8KVStore, KVStore, store_type
 from servetwin.engine.models.layer_config import LatentConfig
 from servetwin.engine.models.model_config import ModelConfig, model_preset
 from servetwin.policies.protocols import KVLayout
@@ -21,7 +20,7 @@ WITH_LATENT = replace(TINY, latent=LatentConfig(48, 16, 32), head_dim=48, kv_hea
 
 
 def store(layout: KVLayout = "paged", config: ModelConfig = TINY) -> KVStore:
-    return kv_store("int8", config, 64, layout, 4, dtype=torch.float32, device=CPU)
+    return store_type("int8")(config, 64, layout, 4, dtype=torch.float32, device=CPU)
 
 
 def holder() -> Sequence:
@@ -97,7 +96,7 @@ def test_what_is_no_number_is_not_lost() -> None:
 
 
 def test_the_store_is_chosen_by_name() -> None:
-    plain = kv_store("as-dtype", TINY, 64, "paged", 4, dtype=torch.float32, device=CPU)
+    plain = store_type("as-dtype")(TINY, 64, "paged", 4, dtype=torch.float32, device=CPU)
     assert (type(plain), type(store())) == (KVStore, Int8KVStore)
     with pytest.raises(EngineError, match="unknown kv_format 'fp8': use as-dtype or int8"):
-        kv_store("fp8", TINY, 64, "paged", 4, dtype=torch.float32, device=CPU)
+        store_type("fp8")(TINY, 64, "paged", 4, dtype=torch.float32, device=CPU)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from servetwin.engine.sampling.distribution import adjust
 from servetwin.engine.sampling.sampling_params import SamplingParams
-from servetwin.engine.sampling.seen_tokens import SeenTokens
-from servetwin.engine.sampling.token_state import SampledRow
+from servetwin.engine.sampling.token_state import SampledRow, SeenTokens
 from tests.support.sampling_reference import reference_logits
 
 PROMPT, OUTPUT = [1, 2, 2, 5], [2, 3, 3, 3]

@@ -3,8 +3,7 @@ import torch
 
 from servetwin.engine.sampling.sampler import draw, probabilities, sample
 from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
-from servetwin.engine.sampling.seen_tokens import SeenTokens
-from servetwin.engine.sampling.token_state import SampledRow
+from servetwin.engine.sampling.token_state import SampledRow, SeenTokens
 from tests.support.sampling_reference import reference_probabilities
 
 VOCABULARY = 300

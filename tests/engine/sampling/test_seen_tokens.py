@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.engine.sampling.seen_tokens import SeenTokens
+from servetwin.engine.sampling.token_state import SeenTokens
 
 
 def marks(seen: SeenTokens, drafted: Iterable[int] = ()) -> dict[int, int]:

@@ -9,12 +9,21 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from servetwin.engine.attention.decode_rows import COLUMNS, DecodeRows, idle_rows
+from servetwin.engine.attention.table_attention import (
+    COLUMNS,
+    DecodeRows,
+    TableAttention,
+    idle_rows,
+)
+from servetwin.engine.kernels.choose_operators import has_triton
 from servetwin.engine.kv.kv_store import KVStore
+from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.device import to_device
+from servetwin.engine.models.model_config import ModelConfig
 
 Compute = Callable[[DecodeRows], Tensor]
 """The logits of every row, from tensors alone."""
@@ -78,3 +87,44 @@ class GraphBuckets:
         padded = np.concatenate((matrix, idle_rows(self._store, size - rows, columns)))
         self._inputs[:size, :columns].copy_(to_device(padded, self._inputs.device))
         return self._graphs[size]()[:rows]
+
+
+class CudaGraphs:
+    """Captures graphs that share one pool of memory, for they never run at the same time."""
+
+    def __init__(self) -> None:
+        self._first: torch.cuda.CUDAGraph | None = None
+
+    def capture(self, compute: Callable[[], Tensor]) -> Replay:
+        """Run ``compute`` once, so that kernels are compiled and chosen; then capture it."""
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch has no types there
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            compute()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._first.pool() if self._first else None):
+            output = compute()
+        self._first = self._first or graph
+
+        def replay() -> Tensor:
+            graph.replay()
+            return output
+
+        return replay
+
+
+def cuda_graphs(
+    computation: Computation, config: ModelConfig, device: torch.device
+) -> CudaGraphs | None:
+    """Return what captures the decodes of ``computation``; None where nothing can.
+
+    The host has a part in steps with experts (it counts their rows), adapters, drafts, early
+    exit and several processes.
+    """
+    reads_tables = computation.attention in ("auto", TableAttention.name) and has_triton()
+    drafts = computation.drafts.drafter != "none"
+    host_steps = config.experts or computation.adapters or drafts or computation.exits
+    one_device = computation.tensor_parallel == 1
+    captured = reads_tables and computation.kv_cache and one_device and not host_steps
+    return CudaGraphs() if device.type == "cuda" and computation.graphs and captured else None
