@@ -54,10 +54,7 @@ class LLM:
 
         found = find_model(model)
         options = ServeOptions(
-            model,
-            policies or found.policies(),
-            computation=Computation(**computation),
-            seed=seed,
+            model, policies or found.policies(), computation=Computation(**computation), seed=seed
         )
         self._core, self.facts = build_core(options)
         self._tokenizer = found.tokenizer()

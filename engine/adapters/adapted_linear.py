@@ -46,10 +46,7 @@ class AdaptedLinear:
     """A product, and the updates of each adapter for its own rows."""
 
     def __init__(
-        self,
-        product: LinearMap,
-        updates: Mapping[str, Sequence[LowRankUpdate]],
-        rows: AdapterRows,
+        self, product: LinearMap, updates: Mapping[str, Sequence[LowRankUpdate]], rows: AdapterRows
     ) -> None:
         self._product, self._updates, self._rows = product, updates, rows
         self.backend = product.backend

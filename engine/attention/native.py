@@ -58,7 +58,7 @@ class NativeAttention(AttentionBackend):
         contexts = torch.tensor([start + tokens for _, start, tokens, _, _ in entries])
         store, kernel = self.store, self._kernel
         scale, threads = store.keys.shape[-1] ** -0.5, torch.get_num_threads()
-        turn = [factor.data_ptr() for factor in angles] or [None, None]
+        turn: list[int | None] = [factor.data_ptr() for factor in angles] or [None, None]
         sizes = (window or NO_WINDOW, sinks, store.span_tokens, len(entries), scale, threads)
         arguments = (table.data_ptr(), table.shape[1], contexts.data_ptr(), *turn, *sizes)
 

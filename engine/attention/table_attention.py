@@ -58,9 +58,9 @@ class Visibility:
 
 
 SEES_ALL = Visibility()
-DecodeKernel = Callable[[Tensor, StoredHeads, BlockTables, Visibility], Tensor]
-"""Attention of one row per sequence over block tables: queries [rows, kv heads, group, width] to
-[rows, kv heads, group, value width].
+DecodeKernel = Callable[..., Tensor]
+"""Attention of one row per sequence: (queries [rows, kv heads, group, width], ``StoredHeads``,
+``BlockTables``, ``Visibility``) to [rows, kv heads, group, value width].
 """
 COLUMNS = 4
 """Of a row: token id, position, slot to write, tokens of context; starts of spans follow."""

@@ -19,6 +19,7 @@ from servetwin.engine.core.messages import (
     TokenEvent,
     one_line,
 )
+from servetwin.engine.core.samples import Forks, forks_samples
 from servetwin.engine.core.step_isolation import (
     BlockCopies,
     Executor,
@@ -36,10 +37,7 @@ from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.block_keys import token_keys
 from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.protocols import Refusal, Scheduler
-from servetwin.policies.schedulers.beam import BeamSearch
-from servetwin.policies.schedulers.iteration_level import IterationBatching
-from servetwin.policies.schedulers.speculative import SpeculativeBatching
-from servetwin.policies.sequence import SampleGroup, Sequence, output_id
+from servetwin.policies.sequence import Sequence, output_id
 from servetwin.policies.step_record import StepRecord, record_step
 
 _TICKS_PER_S = 1 << 30
@@ -142,6 +140,7 @@ class EngineCore:
         """
         names = [output_id(request_id, sample) for sample in range(params.n)]
         samples = [params.of_sample(sample) for sample in range(params.n)]
+        states = [self.new_state(list(token_ids), own) for own in samples]
         forked = params.n if self._forks_samples else 1
         block_tokens = self.scheduler.memory.block_tokens
         salt = params.adapter or ""
@@ -156,7 +155,7 @@ class EngineCore:
             return refusal
         self._sequences[request_id] = [seq.request_id for seq in seqs]
         for sample, (name, own) in enumerate(zip(names, samples, strict=True)):
-            self._states[name] = self.new_state(list(token_ids), own)
+            self._states[name] = states[sample]
             text = TextStream(self.tokenizer.decoder(), own.stop) if own.stop else None
             self._outputs[name] = _Output(request_id, sample, own, text)
         return None
@@ -351,49 +350,3 @@ def _say_gains(batch: Batch, events: list[TokenEvent | RequestFailed]) -> None:
 def _is_admission(entry: ScheduledSequence) -> bool:
     seq = entry.seq
     return entry.start == seq.cached_tokens and not seq.generated_tokens and not seq.preemptions
-
-
-def forks_samples(scheduler: Scheduler) -> bool:
-    """Return whether a scheduler makes one sequence into several once its prompt is computed.
-
-    With any other, each sample is a request of its own: static batching has one row for each, a
-    beam is no sample, and drafts are made for single sequences.
-    """
-    alone = isinstance(scheduler, BeamSearch | SpeculativeBatching)
-    return isinstance(scheduler, IterationBatching) and not alone
-
-
-class Forks:
-    """The prompts that a step completes and of which several samples begin after it."""
-
-    def __init__(self, batch: Batch) -> None:
-        """Keep the block tables of the prompts; a sequence that ends with the step loses its own.
-
-        To be called before the scheduler completes the step.
-        """
-        self._parents = [
-            (entry.seq, list(entry.seq.blocks))
-            for entry in batch.chunks
-            if entry.samples and entry.seq.begins_samples
-        ]
-
-    def copies(self, scheduler: Scheduler) -> BlockCopies:
-        """Return which blocks the new samples have as copies, once the step is completed.
-
-        All sources are to be read before a target is written.
-        """
-        tables: dict[SampleGroup, list[int]] = {
-            seq.group: blocks for seq, blocks in self._parents if seq.group is not None
-        }
-        if not tables:
-            return []
-        copies: BlockCopies = []
-        for child in scheduler.holders():
-            if child.group in tables and child is not child.group.first:
-                copies += _copied(tables[child.group], child, scheduler)
-        return copies
-
-
-def _copied(blocks: list[int], child: Sequence, scheduler: Scheduler) -> BlockCopies:
-    scheduler.memory.table(child, child.computed_tokens)
-    return [pair for pair in zip(blocks, child.blocks, strict=False) if pair[0] != pair[1]]

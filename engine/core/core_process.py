@@ -5,19 +5,19 @@ step raises. Signals are the parent's business.
 """
 
 import ctypes
-import multiprocessing
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from servetwin.engine.adapters.adapter_folder import read_adapter
 from servetwin.engine.checkpoint.find_model import find_model
+from servetwin.engine.child import start_child
 from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.messages import (
     Abort,
@@ -115,8 +115,6 @@ BuildCore = Callable[[CoreClock], tuple[EngineCore, dict[str, Any]]]
 A core that is started again gets the clock of the first, so that its step log goes on.
 """
 
-CoreProcess = multiprocessing.process.BaseProcess
-
 
 def bundled(options: ServeOptions) -> BuildCore:
     """Return a function that builds the core of the bundled engine.
@@ -134,20 +132,14 @@ def bundled(options: ServeOptions) -> BuildCore:
 class StartedCore(NamedTuple):
     """A core process that runs, the pipe to it, and its clock."""
 
-    process: CoreProcess
+    process: BaseProcess
     connection: Connection
     clock: CoreClock
 
     @classmethod
     def start(cls, build: BuildCore, clock: CoreClock) -> "StartedCore":
         """Start a core; its first message is ``Ready``, or ``Failed`` with the reason."""
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe(duplex=True)
-        arguments = theirs, build, clock
-        process = context.Process(target=run_core, args=arguments, name="servetwin-core")
-        process.start()
-        theirs.close()
-        return cls(process, ours, clock)
+        return cls(*start_child(run_core, build, clock, name="servetwin-core"), clock)
 
 
 @contextmanager
@@ -167,8 +159,6 @@ def started_core(build: BuildCore) -> Iterator[StartedCore]:
 
 def run_core(connection: Connection, build: BuildCore, clock: CoreClock) -> None:
     """Run the core process: build the core, report its facts, serve until a ``Stop`` message."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     keep_freed_memory()
     try:
         core, facts = build(clock)

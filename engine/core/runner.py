@@ -34,6 +34,7 @@ from servetwin.engine.models.rotary import rotary_frequencies
 from servetwin.engine.models.row_padding import choose_paddings
 from servetwin.engine.models.tensor_layout import parameters
 from servetwin.engine.models.weights import LoadWeights, Weights, random_weights
+from servetwin.engine.parallel.shards import shard_config
 from servetwin.engine.sampling.distribution import argmax
 from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampler import new_tokens
@@ -89,10 +90,12 @@ class Runner:
             make_linear = adapted_maker(
                 make_linear, self._adapters, self._adapter_rows, self._dtype, self._device
             )
+        weights = load(self._dtype, self._device)
         if rank is not None:
-            load, make_linear = rank.loader(load, config), rank.maker(make_linear)
-            config = rank.config(config)
-        self._model = type(self).make_decoder(config, load(self._dtype, self._device), make_linear)
+            weights, make_linear = rank.weights(weights, config), rank.maker(make_linear)
+            config = shard_config(config, rank.ways)
+        self._model = type(self).make_decoder(config, weights, make_linear)
+        del weights  # what products have packed is free
         choose_paddings(self._products.prepacked, self._dtype)
         self._kv_cache = computation.kv_cache
         attention = computation.attention if self._kv_cache else WithoutCache.name

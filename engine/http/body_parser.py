@@ -5,13 +5,12 @@ is parsed in. What comes back is small: a prompt that fits the model, or an erro
 """
 
 import asyncio
-import multiprocessing
 import os
-import signal
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
+from servetwin.engine.child import start_child
 from servetwin.engine.http.api_errors import ApiError
 from servetwin.engine.http.body_reader import LARGE_BODY_BYTES
 from servetwin.engine.http.protocol import (
@@ -68,7 +67,7 @@ class BodyParser:
     ) -> "GenerationRequest | _ErrorFields":
         """Let the process parse; runs in the one thread that talks to it."""
         if self._process is None:
-            self._start()
+            self._process, self._connection = start_child(_serve, name="servetwin-parser")
         assert self._connection is not None
         try:
             self._connection.send((kind, limits))
@@ -81,13 +80,6 @@ class BodyParser:
             reason = "could not be parsed: its process has died"
         self._end()
         return 400, f"the body {reason}", None, "invalid_json"
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe(duplex=True)
-        self._process = context.Process(target=_serve, args=(theirs,), name="servetwin-parser")
-        self._process.start()
-        theirs.close()
 
     def _end(self) -> None:
         if self._process is not None and self._connection is not None:
@@ -103,8 +95,6 @@ _ErrorFields = tuple[int, str, str | None, str | None]
 
 def _serve(connection: Connection) -> None:
     """Parse what comes through the pipe until it closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(_NICENESS)
     while True:
         try:

@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from servetwin.engine.http.answers import Echo
 from servetwin.engine.http.api_errors import ApiError, unknown_model
 from servetwin.engine.http.sampling_fields import (
-    EXPECTED,
+    FIELDS,
     MAX_LOGPROBS,
     JsonObject,
     SamplingFields,
@@ -26,14 +26,6 @@ from servetwin.engine.http.sampling_fields import (
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 from servetwin.engine.text.tokenizer import Chat, ChatError, Tokenizer, decoded
-
-_EXPECTED = {
-    "prompt": "must be a string, a list of token ids, or a list of either",
-    **EXPECTED,
-    "stream_options": 'must be an object, such as {"include_usage": true}',
-    "tools": "must be a list of objects",
-    "messages": "must be a non-empty list of {role, content} with a known role and text content",
-}
 
 COMPLETION_DEFAULT_MAX_TOKENS = 16
 
@@ -202,7 +194,7 @@ def parse_body(kind: type[BodyT], raw: bytes | bytearray) -> BodyT:
         first = error.errors(include_url=False)[0]
         param = str(first["loc"][0])
         reason = "is required" if first["type"] == "missing" and len(first["loc"]) == 1 else None
-        message = reason or _EXPECTED.get(param) or first["msg"]
+        message = reason or FIELDS["expected"].get(param) or first["msg"]
         raise ApiError(400, f"{param}: {message}", param=param) from None
 
 

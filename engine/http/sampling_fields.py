@@ -11,19 +11,20 @@ from pydantic import BaseModel, ConfigDict, Field
 from servetwin.engine.http.api_errors import ApiError
 from servetwin.engine.sampling.sampling_params import SamplingParams, temperature_problem
 
-_FILE = resources.files("servetwin.engine").joinpath("http/unsupported_fields.json")
-_UNSUPPORTED: dict[str, Any] = json.loads(_FILE.read_text("utf-8"))
-"""``neutral``: the values of a field that change nothing; the first one is proposed. ``never``:
-fields without such a value, but null.
+_FILE = resources.files("servetwin.engine").joinpath("http/fields.json")
+FIELDS: dict[str, Any] = json.loads(_FILE.read_text("utf-8"))
+"""``expected``: what is right, by field, where the validator's own words say less. ``neutral``: the
+values of an unsupported field that change nothing; the first one is proposed. ``never``: fields
+without such a value, but null.
 """
 
 
 def check_supported(fields: Mapping[str, Any]) -> None:
     """Raise ``ApiError`` (400) that names the first field that would have to change the answer."""
     for name, value in fields.items():
-        if name in _UNSUPPORTED["never"]:
+        if name in FIELDS["never"]:
             raise _unsupported(name, "is not supported by this server")
-        neutral = _UNSUPPORTED["neutral"].get(name)
+        neutral = FIELDS["neutral"].get(name)
         if neutral is not None and value not in neutral:
             raise _unsupported(name, f"this server supports only {neutral[0]!r}")
 
@@ -43,24 +44,6 @@ MAX_LOGPROBS = 20
 
 MAX_SAMPLES = 128
 """Answers to one prompt (OpenAI's limit)."""
-
-EXPECTED = {
-    "n": f"must lie in 1 .. {MAX_SAMPLES}",
-    "stop": "must be a non-empty string or a list of at most 4 of them",
-    "top_p": "must be above 0 and at most 1",
-    "top_k": "must be at least 1, or 0 or -1 for all tokens",
-    "min_p": "must lie in 0 .. 1",
-    "presence_penalty": "must lie in -2 .. 2",
-    "frequency_penalty": "must lie in -2 .. 2",
-    "repetition_penalty": "must be above 0 and at most 2",
-    "logit_bias": f"must be an object of at most {MAX_BIASES} token ids, each with -100 .. 100",
-    "stop_token_ids": f"must be a list of at most {MAX_BIASES} token ids",
-    "echo": "must be true or false; a chat cannot echo",
-    "logprobs": f"must lie in 0 .. {MAX_LOGPROBS}; in a chat it is true or false",
-    "top_logprobs": f"must lie in 0 .. {MAX_LOGPROBS}",
-    "allowed_token_ids": f"must be a list of 1 to {MAX_BIASES} token ids",
-}
-"""What is right, by field, where the validator's own words say less."""
 
 
 class JsonObject(BaseModel):

@@ -6,10 +6,7 @@ import torch
 
 from servetwin.workloads.errors import EngineError
 
-_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Of a container, in version 2 and 1 of control groups."""
 
 

@@ -24,74 +24,79 @@ def can_multiply(weight: Int8Weight | Int4Weight) -> bool:
     return fits and weight.codes.device.type == "cpu" and _library() is not None
 
 
-class NativeInt8Product(QuantisedProduct):
+class _NativeProduct(QuantisedProduct):
+    """A product by one of the kernels."""
+
+    backend = "native"
+    kernel: str
+
+    def __init__(self, weight: Int8Weight | Int4Weight, *packed: Tensor, group: int = 0) -> None:
+        """Keep the ``packed`` tensors that the kernel reads; int4 has a ``group`` besides."""
+        super().__init__(weight)
+        self._packed = packed
+        self._sizes = (len(weight.codes), group) if group else (len(weight.codes),)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map [rows, input size] to [rows, output size]."""
+        wide = x.float().contiguous()
+        y = wide.new_empty((len(x), self._sizes[0]))
+        tensors = (wide, *self._packed, y, *self.scratch(len(x)))
+        multiply, threads = getattr(_loaded(), self.kernel), torch.get_num_threads()
+        multiply(*map(Tensor.data_ptr, tensors), *x.shape, *self._sizes, threads)
+        return y.to(x.dtype)
+
+    def scratch(self, rows: int) -> tuple[Tensor, ...]:
+        """Return further memory that the kernel writes to."""
+        del rows
+        return ()
+
+
+class NativeInt8Product(_NativeProduct):
     """int8 weights, widened inside the product."""
 
-    backend = "native"
+    kernel = "int8"
 
     def __init__(self, weight: Int8Weight) -> None:
-        super().__init__(weight)
         lanes = _loaded().lanes()
-        self._outputs = len(weight.codes)
-        self._packed = pack(weight.codes, lanes, 1)
-        self._scales = F.pad(weight.scales, (0, -self._outputs % lanes))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map [rows, input size] to [rows, output size]."""
-        wide = x.float().contiguous()
-        y = wide.new_empty((len(x), self._outputs))
-        tensors = (wide, self._packed, self._scales, y)
-        _loaded().int8(*map(Tensor.data_ptr, tensors), *x.shape, self._outputs, _threads())
-        return y.to(x.dtype)
+        super().__init__(weight, pack(weight.codes, lanes, 1), _padded(weight.scales, lanes))
 
 
-class NativeInt4Product(QuantisedProduct):
+class NativeInt4Product(_NativeProduct):
     """int4 weights, widened inside the product."""
 
-    backend = "native"
+    kernel = "int4"
 
     def __init__(self, weight: Int4Weight) -> None:
-        super().__init__(weight)
-        lanes = _loaded().lanes()
-        self._outputs, self._group = len(weight.codes), weight.group
-        even, odd = weight.codes[:, ::2], weight.codes[:, 1::2]
-        self._packed = pack(even | odd << 4, lanes, 1)
+        lanes, codes = _loaded().lanes(), weight.codes
         grid = torch.stack((weight.scales, weight.middles), 2).flatten(1)
-        self._grid = pack(grid, lanes, 1)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map [rows, input size] to [rows, output size]."""
-        wide = x.float().contiguous()
-        y = wide.new_empty((len(x), self._outputs))
-        tensors = map(Tensor.data_ptr, (wide, self._packed, self._grid, y))
-        _loaded().int4(*tensors, *x.shape, self._outputs, self._group, _threads())
-        return y.to(x.dtype)
+        packed = pack(codes[:, ::2] | codes[:, 1::2] << 4, lanes, 1), pack(grid, lanes, 1)
+        super().__init__(weight, *packed, group=weight.group)
 
 
-class NativeIntegerProduct(QuantisedProduct):
+class NativeIntegerProduct(_NativeProduct):
     """int8 weights and activations: rows are rounded, then multiplied in exact integers."""
 
-    backend = "native"
+    kernel = "w8a8"
 
     def __init__(self, weight: Int8Weight) -> None:
-        super().__init__(weight)
-        lanes = _loaded().lanes()
-        self._outputs, inputs = weight.codes.shape
-        padding = -self._outputs % lanes
+        lanes, inputs = _loaded().lanes(), weight.codes.shape[1]
         self._width = -(-inputs // 4) * 4
-        self._packed = pack(F.pad(weight.codes, (0, self._width - inputs)), lanes, 4)
-        self._scales = F.pad(weight.scales, (0, padding))
         sums = weight.codes.sum(1, dtype=torch.int32) * 128  # codes of rows are 128 too high
-        self._sums = F.pad(sums, (0, padding))
+        super().__init__(
+            weight,
+            pack(F.pad(weight.codes, (0, self._width - inputs)), lanes, 4),
+            _padded(weight.scales, lanes),
+            _padded(sums, lanes),
+        )
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map [rows, input size] to [rows, output size]."""
-        wide = x.float().contiguous()
-        y = wide.new_empty((len(x), self._outputs))
-        codes = torch.empty(len(x) * self._width, dtype=torch.uint8)
-        tensors = (wide, self._packed, self._scales, self._sums, y, codes, wide.new_empty(len(x)))
-        _loaded().w8a8(*map(Tensor.data_ptr, tensors), *x.shape, self._outputs, _threads())
-        return y.to(x.dtype)
+    def scratch(self, rows: int) -> tuple[Tensor, ...]:
+        """Return room for the codes and the scales of the rows."""
+        return torch.empty(rows * self._width, dtype=torch.uint8), torch.empty(rows)
+
+
+def _padded(outputs: Tensor, lanes: int) -> Tensor:
+    """Return a number for each output, with zeros up to whole panels."""
+    return F.pad(outputs, (0, -len(outputs) % lanes))
 
 
 def pack(rows: Tensor, lanes: int, together: int) -> Tensor:
@@ -103,10 +108,6 @@ def pack(rows: Tensor, lanes: int, together: int) -> Tensor:
     padded[:outputs] = rows
     panels = padded.view(-1, lanes, inputs // together, together)
     return panels.transpose(1, 2).contiguous()
-
-
-def _threads() -> int:
-    return torch.get_num_threads()
 
 
 def _loaded() -> CDLL:

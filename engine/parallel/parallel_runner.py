@@ -1,9 +1,7 @@
 """A runner whose steps are computed by several ranks together, and the processes of the others."""
 
 import contextlib
-import multiprocessing
 import shutil
-import signal
 import sys
 import tempfile
 from multiprocessing.connection import Connection
@@ -13,6 +11,7 @@ from typing import Any, Protocol
 import torch.distributed as dist
 from torch import Tensor
 
+from servetwin.engine.child import Child, start_child
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.core.step_input import StepInput
 from servetwin.engine.core.step_isolation import BlockCopies, ExecutorLost
@@ -50,34 +49,28 @@ class Followers:
     def __init__(self, make: MakeRunner, ways: int, device: str) -> None:
         """Start the processes and meet them."""
         self.ways = ways
-        context = multiprocessing.get_context("spawn")
-        self._connections: list[Connection] = []
-        self._processes: list[multiprocessing.process.BaseProcess] = []
+        self._children: list[Child] = []
         # A late rank reads the addresses of the others there after this one has met it.
         self._folder = Path(tempfile.mkdtemp(prefix="servetwin-ranks-"))
         meeting = self._folder / "meeting"
         for number in range(1, ways):
-            ours, theirs = context.Pipe(duplex=False)
-            arguments = (ours, make, TensorRank(number, ways), meeting, device)
-            process = context.Process(target=_follow, args=arguments, daemon=True)
-            process.start()
-            ours.close()
-            self._connections.append(theirs)
-            self._processes.append(process)
+            arguments = make, TensorRank(number, ways), meeting, device
+            name = f"servetwin-rank-{number}"
+            self._children.append(start_child(_follow, *arguments, name=name, daemon=True))
         TensorRank(0, ways).meet(meeting, device)
 
     def send(self, message: StepInput | BlockCopies) -> None:
         """Let every rank compute a step, or copy blocks."""
         if isinstance(message, StepInput):
             message = _bare(message)
-        for connection in self._connections:
+        for _, connection in self._children:
             connection.send(message)
 
     def close(self) -> None:
         """End the processes, and this one's place among them."""
-        for connection in self._connections:
+        for _, connection in self._children:
             connection.close()
-        for process in self._processes:
+        for process, _ in self._children:
             process.join(_END_S)
             process.kill()
         dist.destroy_process_group()
@@ -87,11 +80,9 @@ class Followers:
 def _follow(
     connection: Connection, make: MakeRunner, rank: TensorRank, meeting: Path, device: str
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     rank.meet(meeting, rank.device(device))
     runner = make(rank=rank)
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError, OSError):
         while True:
             message = connection.recv()
             if isinstance(message, StepInput):

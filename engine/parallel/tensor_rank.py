@@ -13,8 +13,8 @@ from torch import Tensor
 
 from servetwin.engine.models.linear import LinearMap, MakeLinear
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.engine.models.weights import LoadWeights, Weights
-from servetwin.engine.parallel.shards import shard_config, shard_weights
+from servetwin.engine.models.weights import Weights
+from servetwin.engine.parallel.shards import shard_weights
 
 MEETING_S = 120.0
 """How long ranks wait for each other: at the start, and for a sum."""
@@ -42,17 +42,9 @@ class TensorRank:
             timeout=timedelta(seconds=MEETING_S),
         )
 
-    def config(self, config: ModelConfig) -> ModelConfig:
-        """Return the shape of the rank's slice."""
-        return shard_config(config, self.ways)
-
-    def loader(self, load: LoadWeights, config: ModelConfig) -> LoadWeights:
-        """Return what loads the rank's slice of the weights."""
-
-        def load_slice(dtype: torch.dtype, device: torch.device) -> Weights:
-            return shard_weights(load(dtype, device), config, self.rank, self.ways)
-
-        return load_slice
+    def weights(self, weights: Weights, config: ModelConfig) -> Weights:
+        """Return the slice of the rank; ``config`` is the shape of the whole model."""
+        return shard_weights(weights, config, self.rank, self.ways)
 
     def maker(self, make: MakeLinear) -> MakeLinear:
         """Return what makes products of the slice, each with its sum over the ranks."""

@@ -23,14 +23,13 @@ def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
     """
     if not all(row.params.is_argmax for row in rows):
         adjust(logits, rows)
-    drawn = [place for place, row in enumerate(rows) if row.params.temperature > 0]
+    drawn, chances = _chances(logits, rows)
     if len(drawn) == len(rows):
-        return draw(distribution(logits, [row.params for row in rows]), rows)
+        return draw(chances, rows)
     tokens = argmax(logits)
     if drawn:
-        index, own = to_device(drawn, logits.device), [rows[place] for place in drawn]
-        chances = distribution(logits.index_select(0, index), [row.params for row in own])
-        tokens.index_copy_(0, index, draw(chances, own))
+        index = to_device(drawn, logits.device)
+        tokens.index_copy_(0, index, draw(chances, [rows[place] for place in drawn]))
     return tokens
 
 
@@ -51,18 +50,23 @@ def new_tokens(logits: Tensor, rows: Sequence[SampledRow]) -> list[NewToken]:
 def probabilities(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
     """Return the distribution [rows, vocabulary] that ``sample`` draws each row's token from.
 
-    Of a greedy row all of it is on the likeliest token. ``logits`` may be overwritten.
+    That of a greedy row is 1 at its likeliest token. ``logits`` may be overwritten.
     """
     adjust(logits, rows)
-    drawn = [place for place, row in enumerate(rows) if row.params.temperature > 0]
+    drawn, chances = _chances(logits, rows)
     if len(drawn) == len(rows):
-        return distribution(logits, [row.params for row in rows])
-    chances = torch.zeros_like(logits).scatter_(1, argmax(logits)[:, None], 1.0)
-    if drawn:
-        index = to_device(drawn, logits.device)
-        own = distribution(logits.index_select(0, index), [rows[place].params for place in drawn])
-        chances.index_copy_(0, index, own)
-    return chances
+        return chances
+    every = torch.zeros_like(logits).scatter_(1, argmax(logits)[:, None], 1.0)
+    return every.index_copy_(0, to_device(drawn, logits.device), chances) if drawn else every
+
+
+def _chances(logits: Tensor, rows: Sequence[SampledRow]) -> tuple[list[int], Tensor]:
+    """Return the rows that draw their token, and the distributions of these."""
+    drawn = [place for place, row in enumerate(rows) if row.params.temperature > 0]
+    if drawn and len(drawn) < len(rows):
+        logits = logits.index_select(0, to_device(drawn, logits.device))
+    params = [rows[place].params for place in drawn]
+    return drawn, distribution(logits, params) if drawn else logits[:0]
 
 
 def draw(weights: Tensor, rows: Sequence[SampledRow], stream: int = 0) -> Tensor:

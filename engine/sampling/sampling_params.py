@@ -68,15 +68,11 @@ class SamplingParams:
     """The same for the tokens of the prompt, which is then computed whole, without cached parts."""
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise EngineError(f"max_tokens must be at least 1 (got {self.max_tokens})")
-        if self.n < 1:
-            raise EngineError(f"n must be at least 1 (got {self.n})")
-        if not 0 <= self.min_tokens <= self.max_tokens:
-            raise EngineError(
-                f"min_tokens must lie in 0 .. max_tokens = {self.max_tokens} "
-                f"(got {self.min_tokens})"
-            )
+        _check("max_tokens", self.max_tokens >= 1, "be at least 1", self.max_tokens)
+        _check("n", self.n >= 1, "be at least 1", self.n)
+        most = self.max_tokens
+        least = self.min_tokens
+        _check("min_tokens", 0 <= least <= most, f"lie in 0 .. max_tokens = {most}", least)
         if problem := temperature_problem(self.temperature):
             raise EngineError(f"temperature {problem}")
         _check("top_p", 0 < self.top_p <= 1, "be above 0 and at most 1", self.top_p)
@@ -118,7 +114,7 @@ class SamplingParams:
 
 def _check(name: str, holds: bool, rule: str, value: float) -> None:
     if not holds:
-        raise EngineError(f"{name} must {rule} (got {value:g})")
+        raise EngineError(f"{name} must {rule} (got {value:.12g})")
 
 
 def new_seed() -> int:

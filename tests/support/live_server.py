@@ -5,6 +5,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
@@ -13,7 +14,7 @@ import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from servetwin.engine.core.core_client import CoreClient
-from servetwin.engine.core.core_process import BuildCore, CoreProcess
+from servetwin.engine.core.core_process import BuildCore
 from servetwin.engine.core.supervisor import Supervisor
 from servetwin.engine.http.api import create_app
 from servetwin.engine.http.guarded_protocol import GuardedProtocol
@@ -73,7 +74,7 @@ class LiveServer:
         return self
 
     @property
-    def process(self) -> CoreProcess:
+    def process(self) -> BaseProcess:
         """The process of the present core."""
         assert self._supervisor.link is not None
         return self._supervisor.link.process

@@ -132,6 +132,7 @@ def test_int8_is_read_with_its_scales(layout: KVLayout, dtype: torch.dtype) -> N
 
 
 def test_scores_of_any_size_do_not_overflow() -> None:
+    torch.manual_seed(0)  # of some numbers, two scores are almost equal, and rounding decides
     store = filled_store(2, 32, 16, "paged", torch.float32)
     entries = decodes(store, [50])
     queries = torch.randn(1, 2, 2, 32) * 1e4

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from servetwin.engine.kernels import cuda_graphs as module
+from servetwin.engine.kernels import graphs as module
 from servetwin.engine.kernels.graphs import CudaGraphs, cuda_graphs
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.layer_config import ExpertConfig

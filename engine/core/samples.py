@@ -1,0 +1,55 @@
+"""Several answers to one prompt: the scheduler forks them, and shared blocks are copied once."""
+
+from servetwin.engine.core.step_isolation import BlockCopies
+from servetwin.policies.batch import Batch
+from servetwin.policies.protocols import Scheduler
+from servetwin.policies.schedulers.beam import BeamSearch
+from servetwin.policies.schedulers.iteration_level import IterationBatching
+from servetwin.policies.schedulers.speculative import SpeculativeBatching
+from servetwin.policies.sequence import SampleGroup, Sequence
+
+
+def forks_samples(scheduler: Scheduler) -> bool:
+    """Return whether a scheduler makes one sequence into several once its prompt is computed.
+
+    With any other, each sample is a request of its own: static batching has one row for each, a
+    beam is no sample, and drafts are made for single sequences.
+    """
+    alone = isinstance(scheduler, BeamSearch | SpeculativeBatching)
+    return isinstance(scheduler, IterationBatching) and not alone
+
+
+class Forks:
+    """The prompts that a step completes and of which several samples begin after it."""
+
+    def __init__(self, batch: Batch) -> None:
+        """Keep the block tables of the prompts; a sequence that ends with the step loses its own.
+
+        To be called before the scheduler completes the step.
+        """
+        self._parents = [
+            (entry.seq, list(entry.seq.blocks))
+            for entry in batch.chunks
+            if entry.samples and entry.seq.begins_samples
+        ]
+
+    def copies(self, scheduler: Scheduler) -> BlockCopies:
+        """Return which blocks the new samples have as copies, once the step is completed.
+
+        All sources are to be read before a target is written.
+        """
+        tables: dict[SampleGroup, list[int]] = {
+            seq.group: blocks for seq, blocks in self._parents if seq.group is not None
+        }
+        if not tables:
+            return []
+        copies: BlockCopies = []
+        for child in scheduler.holders():
+            if child.group in tables and child is not child.group.first:
+                copies += _copied(tables[child.group], child, scheduler)
+        return copies
+
+
+def _copied(blocks: list[int], child: Sequence, scheduler: Scheduler) -> BlockCopies:
+    scheduler.memory.table(child, child.computed_tokens)
+    return [pair for pair in zip(blocks, child.blocks, strict=False) if pair[0] != pair[1]]
