@@ -17,10 +17,7 @@ import pandas as pd
 from servetwin.app.calibration.recorded import FEWEST
 from servetwin.app.verdict.measured_facts import MeasuredFacts
 from servetwin.loadtest.recorded import engine_stamps
-from servetwin.sim.experiments.measured_parts import (
-    MeasuredParts,
-    simulate_measured,
-)
+from servetwin.sim.experiments.measured_parts import MeasuredParts, simulate_measured
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.experiments.stamp_fit import REQUEST_S, fit_stamps
 from servetwin.sim.records.metrics import LATENCIES, derive
