@@ -74,12 +74,17 @@ def _seconds(work: Callable[[], object]) -> float:
 _SMALL, _LARGE = 512, 1 << 18
 """Floats of a message."""
 _WIDTH = 512
-_ROUNDS, _SUMS = 8, 25
+_TURNS, _SUMS = 8, 25
+_LEAST_S = 1e-5
+"""No sum of ``_LARGE`` between processes is shorter."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRates:
-    """Of a sum over two processes: seconds of the smallest one, and bytes/s beyond it."""
+    """Seconds of the smallest sum over two processes, and bytes/s beyond it.
+
+    The seconds are a median: a sum waits for the later process each time, and a step pays for that.
+    """
 
     latency_s: float
     bytes_per_s: float
@@ -89,11 +94,18 @@ def link_rates() -> LinkRates:
     """Measure sums between products, as a model has them; starts a process for some seconds."""
     followers = Followers(_Summing, 2, "cpu")
     try:
-        small_s, large_s = (_sum_s(followers, floats) for floats in (_SMALL, _LARGE))
+        turns = [[_sum_s(followers, floats) for floats in (_SMALL, _LARGE)] for _ in range(_TURNS)]
     finally:
         followers.close()
-    bytes_per_s = 4 * (_LARGE - _SMALL) / max(large_s - small_s, 1e-9)
-    return LinkRates(small_s, bytes_per_s)
+    small_s, large_s = (sorted(times) for times in zip(*turns, strict=True))
+    return LinkRates(max(median(small_s), 0.0), _bytes_per_s(small_s[0], large_s[0]))
+
+
+def _bytes_per_s(small_s: float, large_s: float) -> float:
+    """Return the rate by the shortest sums, or the least it can be where those say nothing."""
+    if 0 < small_s < large_s:
+        return 4 * (_LARGE - _SMALL) / (large_s - small_s)
+    return 4 * _LARGE / max(large_s, small_s, _LEAST_S)
 
 
 class _Summing:
@@ -113,15 +125,9 @@ class _Summing:
 
 
 def _sum_s(followers: Followers, floats: int) -> float:
-    """Return the seconds of one sum, without the product before it: the median of some times.
-
-    Not the shortest: a sum waits for the later process each time, and a step pays for that.
-    """
-    times = []
-    for _ in range(_ROUNDS):
-        followers.send(StepInput([], [], [], [], floats))
-        times.append(_sums(floats) - _products())
-    return max(median(times), 0.0) / _SUMS
+    """Return the seconds of one sum, without the product before it."""
+    followers.send(StepInput([], [], [], [], floats))
+    return (_sums(floats) - _products()) / _SUMS
 
 
 def _sums(floats: int) -> float:

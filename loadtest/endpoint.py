@@ -28,6 +28,7 @@ Prompt = Literal["ids", "text"]
 ASSUMED_VOCAB_SIZE = 1_000
 """For prompts of token ids where the vocabulary is unknown: servers refuse ids beyond it."""
 
+LARGEST_PORT = 65_535
 _LISTED = 10
 
 
@@ -152,9 +153,9 @@ def client_settings(base_url: str, *, insecure: bool = False) -> dict[str, Any]:
     """Return the settings of an httpx client: key and headers, and no proxy on the loopback.
 
     ``insecure`` verifies no certificate. Plain HTTP without a proxy has none, so no authorities
-    are loaded for it.
+    are loaded for it. Raises ``LoadTestError`` for what is no http URL.
     """
-    url = httpx.URL(base_url)
+    url = server_url(base_url)
     headers = {"Accept-Encoding": "identity", **sent_headers()}
     may_have_proxy = not _is_loopback(url.host)
     has_tls = may_have_proxy or url.scheme == "https"
@@ -166,16 +167,30 @@ def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _base_url(url: str) -> str:
+def server_url(text: str) -> httpx.URL:
+    """Return the URL of a server; the scheme defaults to http.
+
+    Raises ``LoadTestError`` for what is no http URL, or has a host or a port that cannot exist.
+    """
     try:
-        parsed = httpx.URL(url if "://" in url else f"http://{url}")
+        url = httpx.URL(text if "://" in text else f"http://{text}")
     except httpx.InvalidURL as error:
-        raise LoadTestError(f"{url!r} is not a URL ({error}); {TRY}") from error
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise LoadTestError(f"{url!r} is not an http URL; {TRY}")
-    if parsed.userinfo:
+        raise LoadTestError(f"{text!r} is not a URL ({error}); {TRY}") from error
+    if url.userinfo:
         raise LoadTestError(f"the URL must not hold a password; put the key into {KEY_VARIABLE}")
-    base = str(parsed.copy_with(query=None, fragment=None)).rstrip("/")
+    if url.scheme not in ("http", "https") or not url.host:
+        raise LoadTestError(f"{text!r} is not an http URL; {TRY}")
+    if url.port is not None and not 0 < url.port <= LARGEST_PORT:
+        raise LoadTestError(f"{text!r}: a port is from 1 to {LARGEST_PORT}")
+    try:
+        url.raw_host.decode("ascii").encode("idna")
+    except UnicodeError:
+        raise LoadTestError(f"{text!r}: each part of a host has from 1 to 63 characters") from None
+    return url
+
+
+def _base_url(text: str) -> str:
+    base = str(server_url(text).copy_with(query=None, fragment=None)).rstrip("/")
     return base if base.endswith("/v1") else f"{base}/v1"
 
 

@@ -13,7 +13,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
 from threading import get_ident, main_thread
@@ -181,35 +181,6 @@ def guard_class(
     return source.run(": the class", limit_s, metaclass, cls.__name__, (cls,), namespace)
 
 
-_TEMPLATE = """
-def guard(method, source, call, limit_s, returned_as_is, checked):
-    def guarded(self{parameters}):
-        if timer.is_set:
-            try:  # as ``source.run``, which would be a call more
-                result = method(self{arguments})
-            except (ServetwinError, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                raise source.failure(call, error, limit_s) from error
-        else:
-            result = source.run(call, limit_s, method, self{arguments})
-        if type(result) in returned_as_is:
-            return result
-        return checked(result{arguments})
-    return guarded
-"""
-"""A call that passes its arguments on by name takes half as long as one with ``*args``."""
-
-
-@cache
-def _guard(parameters: str, arguments: str) -> Callable[..., FunctionType]:
-    """Return what guards a method of these parameters."""
-    namespace: dict[str, Any] = {"timer": _TIMER, "ServetwinError": ServetwinError}
-    exec(_TEMPLATE.format(parameters=parameters, arguments=arguments), namespace)
-    guard: Callable[..., FunctionType] = namespace["guard"]
-    return guard
-
-
 def _guarded(
     method: Callable[..., Any],
     source: PluginSource,
@@ -219,8 +190,21 @@ def _guarded(
 ) -> Callable[..., Any]:
     call, line = f".{method.__name__}()", _line_in(source, method)
     types = _types(hints_of(wanted).get("return", Any))
+    returned_as_is = {kind for hint in types for kind in _PLAIN.get(hint, (hint,)) if not check}
 
-    def checked(result: Any, *args: Any, **kwargs: Any) -> Any:
+    @wraps(method)
+    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _TIMER.is_set:
+            try:  # as ``source.run``, which would be a call more
+                result = method(self, *args, **kwargs)
+            except (ServetwinError, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                raise source.failure(call, error, limit_s) from error
+        else:
+            result = source.run(call, limit_s, method, self, *args, **kwargs)
+        if type(result) in returned_as_is:
+            return result
         if types and not isinstance(result, types):
             kinds = " or ".join(sorted(_NAMES.get(kind, kind.__name__) for kind in types))
             raise source.error(f"{call} returned {_short(result)}, not {kinds}", line)
@@ -228,27 +212,8 @@ def _guarded(
             raise source.error(f"{call} returned {problem}", line)
         return _plain(result)
 
-    returned_as_is = {kind for hint in types for kind in _PLAIN.get(hint, (hint,)) if not check}
-    parameters = _parameters(wanted)
-    if parameters is None or _parameters(method) != parameters:
-        parameters = (", *args, **kwargs", ", *args, **kwargs")
-    guard = _guard(*parameters)
-    guarded = guard(method, source, call, limit_s, returned_as_is, checked)
     _TIMED.add(guarded.__code__)
-    return wraps(method)(guarded)
-
-
-def _parameters(method: Callable[..., Any]) -> tuple[str, str] | None:
-    """Return the parameters of a method as written, and as passed on; None for unusual ones."""
-    try:
-        _, *parameters = inspect.signature(method).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    for p in parameters:
-        if p.kind is not p.POSITIONAL_OR_KEYWORD or p.default not in (p.empty, None, 0, 1):
-            return None
-    written = [p.name if p.default is p.empty else f"{p.name}={p.default}" for p in parameters]
-    return "".join(f", {text}" for text in written), "".join(f", {p.name}" for p in parameters)
+    return guarded
 
 
 def _line_in(source: PluginSource, method: Callable[..., Any]) -> int | None:

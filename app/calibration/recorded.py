@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from servetwin.loadtest.recorded import engine_stamps
+from servetwin.loadtest.recorded.formats import is_inside_engine
 from servetwin.loadtest.recorded.recorded_run import RecordedRun
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
@@ -120,7 +120,7 @@ def calibrate_recorded(
         config,
         fitted,
         prior=prior,
-        with_api=not engine_stamps.stamped(recorded.run),
+        with_api=not is_inside_engine(recorded.run),
         seed=seed,
         on_simulation=on_simulation,
     )

@@ -3,12 +3,7 @@
 import textwrap
 from collections.abc import Iterable
 
-from servetwin.app.verdict.claims import (
-    CAPACITY,
-    Comparison,
-    MetricComparison,
-    RequestDifferences,
-)
+from servetwin.app.verdict.claims import CAPACITY, Comparison, MetricComparison, RequestDifferences
 from servetwin.app.verdict.gate import MORE_IS_BETTER, Gate, MetricChange
 from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.sim.records.metrics import LATENCIES, describe, duration_unit

@@ -10,12 +10,7 @@ import numpy as np
 import pandas as pd
 
 from servetwin.app.reports.run_words import measured_noun, trial_words
-from servetwin.app.verdict.claims import (
-    Comparison,
-    MetricComparison,
-    compare,
-    compare_steady,
-)
+from servetwin.app.verdict.claims import Comparison, MetricComparison, compare, compare_steady
 from servetwin.app.verdict.forecast import level_folder
 from servetwin.app.verdict.why import Waterfall, read_waterfall
 from servetwin.loadtest.report.server_metrics import load_server_metrics

@@ -34,10 +34,7 @@ class Table:
 
 
 def table_lines(
-    heads: Sequence[Content],
-    rows: Iterable[Sequence[Content]],
-    align: str = "<>",
-    indent: str = "",
+    heads: Sequence[Content], rows: Iterable[Sequence[Content]], align: str = "<>", indent: str = ""
 ) -> list[str]:
     """Return heads and rows in columns that are as wide as they need.
 

@@ -95,10 +95,7 @@ def _saturation_lines(saturation: Saturation | None) -> list[str]:
 def _level_lines(level: Level, verification: Verification) -> list[str]:
     return [
         "",
-        *textwrap.wrap(
-            f"at {_share(level)} of {_offered(level, verification.saturation)}",
-            WIDTH,
-        ),
+        *textwrap.wrap(f"at {_share(level)} of {_offered(level, verification.saturation)}", WIDTH),
         comparison_table(level.comparison),
         *_steady_lines(level),
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",

@@ -30,11 +30,7 @@ from servetwin.app.verdict.claims import (
     too_few,
     verdict,
 )
-from servetwin.app.verdict.intervals import (
-    RelativeVariance,
-    ratio_interval,
-    variance_within,
-)
+from servetwin.app.verdict.intervals import RelativeVariance, ratio_interval, variance_within
 from servetwin.app.verdict.same_load import broke_off, endpoint_differences, require_same_load
 from servetwin.sim.records.metrics import figure, measured
 from servetwin.sim.records.run import Run, RunKind

@@ -6,13 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from servetwin.app.verdict.claims import (
-    DEFAULT_LIMITS,
-    METRICS,
-    Comparison,
-    Outcome,
-    compare,
-)
+from servetwin.app.verdict.claims import DEFAULT_LIMITS, METRICS, Comparison, Outcome, compare
 from servetwin.app.verdict.intervals import MIN_REQUESTS
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.verification import VERDICT

@@ -9,12 +9,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from servetwin.app.verdict.claims import (
-    Comparison,
-    RequestDifferences,
-    compare,
-    compare_requests,
-)
+from servetwin.app.verdict.claims import Comparison, RequestDifferences, compare, compare_requests
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.recorded_scenario import recorded_scenario
 from servetwin.sim.records.metrics import derive

@@ -6,21 +6,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from servetwin.app.verdict.capacity import (
-    SATURATION,
-    Saturation,
-)
-from servetwin.app.verdict.claims import (
-    DEFAULT_LIMITS,
-    Comparison,
-    Outcome,
-    compare_steady,
-    worst,
-)
-from servetwin.app.verdict.forecast import (
-    Forecast,
-    LevelForecast,
-)
+from servetwin.app.verdict.capacity import SATURATION, Saturation
+from servetwin.app.verdict.claims import DEFAULT_LIMITS, Comparison, Outcome, compare_steady, worst
+from servetwin.app.verdict.forecast import Forecast, LevelForecast
 from servetwin.app.verdict.power import Refutable
 from servetwin.app.verdict.why import WHY, Waterfall
 from servetwin.policies.config import PolicyConfig

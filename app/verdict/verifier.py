@@ -21,11 +21,7 @@ from servetwin.app.verdict.capacity import (
     require_admitting_all,
     require_saturation,
 )
-from servetwin.app.verdict.claims import (
-    Comparison,
-    compare,
-    judgeable,
-)
+from servetwin.app.verdict.claims import Comparison, compare, judgeable
 from servetwin.app.verdict.forecast import (
     FORECAST,
     Forecast,

@@ -16,11 +16,8 @@ import pandas as pd
 
 from servetwin.app.calibration.recorded import FEWEST
 from servetwin.app.verdict.measured_facts import MeasuredFacts
-from servetwin.loadtest.recorded import engine_stamps
-from servetwin.sim.experiments.measured_parts import (
-    MeasuredParts,
-    simulate_measured,
-)
+from servetwin.loadtest.recorded.formats import is_inside_engine
+from servetwin.sim.experiments.measured_parts import MeasuredParts, simulate_measured
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.experiments.stamp_fit import REQUEST_S, fit_stamps
 from servetwin.sim.records.metrics import LATENCIES, derive
@@ -146,7 +143,7 @@ class _Replacing:
             for name in LATENCIES
             if self.facts.answered[name].notna().any()
         }
-        self._is_inside = engine_stamps.stamped(self.facts.run)
+        self._is_inside = is_inside_engine(self.facts.run)
 
     def errors_of(self, means_s: Mapping[str, float]) -> Errors:
         """Return the relative errors of mean latencies."""

@@ -5,19 +5,36 @@ from typing import Any
 
 from servetwin.workloads.fields import MAX_COUNT, stamp_ns
 from servetwin.workloads.rows import RowError
+from servetwin.workloads.tables import mapping
 
-UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+UNITS_S = {**mapping.UNITS_S, "sec": 1.0, "seconds": 1.0}
 """Seconds of each unit of time."""
 MOST = 1e19
 """Of any number: nanoseconds since 1970 until the year 2286."""
 
 
-def within(record: Mapping[str, Any], *keys: str) -> Any:
-    """Return the value at nested keys; None where one is missing."""
-    found: Any = record
-    for key in keys:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found
+def within(record: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a path; None where a key is missing.
+
+    Raises ``RowError`` where a part of the path is no object.
+    """
+    value: Any = record
+    keys = path.split("/")
+    for depth, key in enumerate(keys):
+        value = fields_of(".".join(keys[:depth]), value).get(key)
+    return value
+
+
+def has(record: Mapping[str, Any], path: str) -> bool:
+    """Return whether there is something at a path, which may lead through lists."""
+    value: Any = record
+    for key in path.split("/"):
+        if isinstance(value, list):
+            value = {str(at): item for at, item in enumerate(value[:1])}
+        if not isinstance(value, Mapping) or key not in value:
+            return False
+        value = value[key]
+    return True
 
 
 def number(name: str, value: Any) -> float:
@@ -56,11 +73,6 @@ def numbers(name: str, value: Any) -> tuple[float, ...]:
     if not isinstance(value, list):
         raise RowError(name, "not a list of numbers", value)
     return tuple(number(name, one) for one in value)
-
-
-def optional(name: str, value: Any) -> float | None:
-    """Return a number; None where there is none."""
-    return None if value is None else number(name, value)
 
 
 def count(name: str, value: Any) -> int:

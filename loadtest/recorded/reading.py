@@ -1,39 +1,16 @@
 """Reading a recorded run in any known format, with errors that name the place in the file."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from servetwin.loadtest.recorded import engine_stamps, mapped, otel_spans
-from servetwin.loadtest.recorded import load_testers as testers
+from servetwin.loadtest.recorded import mapped
+from servetwin.loadtest.recorded.formats import FORMATS
 from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording, records_of
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.files import open_text
 from servetwin.workloads.readers import table
 from servetwin.workloads.rows import RowError
-
-
-class Format(NamedTuple):
-    """A file format of recorded runs.
-
-    ``recognises`` says whether the first record of a file is in this format, ``read`` returns the
-    requests in file order, failed ones included.
-    """
-
-    recognises: Callable[[Mapping[str, Any]], bool]
-    read: Callable[[Sequence[Record]], Recording]
-
-
-FORMATS = {
-    "engine_stamps": Format(engine_stamps.recognises, engine_stamps.read),
-    "bench_serving": Format(testers.is_bench_serving, testers.read_bench_serving),
-    "aiperf": Format(testers.is_aiperf, testers.read_aiperf),
-    "guidellm": Format(testers.is_guidellm, testers.read_guidellm),
-    "inference_perf": Format(testers.is_inference_perf, testers.read_inference_perf),
-    "otel_spans": Format(otel_spans.recognises, otel_spans.read),
-}
-"""In the order in which they are shown the first record of a file."""
 
 _KNOWN = (
     "vLLM's and SGLang's bench results, AIPerf's profile_export.jsonl, GuideLLM's and "

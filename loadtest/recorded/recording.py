@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 from servetwin.workloads import fields
 from servetwin.workloads.rows import RowError
 
+NO_ARRIVALS = "the file has none"
+"""Why arrivals are missing, where nothing more is known."""
+
 
 class Record(NamedTuple):
     """A JSON object, or a row of a CSV file, and the place where it stands."""
@@ -78,7 +81,7 @@ class Recording:
     tool: str
     requests: Sequence[RecordedRequest]
     notes: tuple[str, ...] = ()
-    no_arrivals: str = "the file has none"
+    no_arrivals: str = NO_ARRIVALS
 
 
 def records_of(text: str) -> list[Record]:

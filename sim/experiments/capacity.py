@@ -144,9 +144,9 @@ def find_capacity(
     tried = search.in_order()
     drawn: list[tuple[float, float]] = []
     if bracket.holds_per_s:
-        start = _Start(bracket.holds_per_s, _slope(tried, bracket.holds_per_s), ceiling_per_s)
         draws = Draws(Resampling(trace), seed, is_outside(at_once))
-        job = _DrawnCapacity(draws, scenario, target, start)
+        slope = _slope(tried, bracket.holds_per_s)
+        job = _DrawnSearch(draws, scenario, target, bracket.holds_per_s, slope, ceiling_per_s)
         drawn = map_replications(_draw_capacity, job, replications, processes, on_replication)
     saturation_per_s = containing(ceiling_per_s, [ceiling for _, ceiling in drawn])
     rate_per_s = containing(bracket.holds_per_s, [capacity for capacity, _ in drawn])
@@ -243,15 +243,6 @@ def saturation_interval(
 
 
 @dataclass(frozen=True, slots=True)
-class _Start:
-    """Result of the search on the fitted coefficients, at which replications start."""
-
-    guess_per_s: float
-    slope: float
-    ceiling_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Draws:
     """Other traffic of a kind and another engine for each replication, from 1 on, of a seed."""
 
@@ -297,23 +288,24 @@ def map_replications(
 
 
 @dataclass(frozen=True, slots=True)
-class _DrawnCapacity:
-    """The search that every replication repeats."""
+class _DrawnSearch:
+    """The search that every replication repeats, from the results on the fitted coefficients."""
 
     draws: Draws
     scenario: Scenario
     target: SLOTarget
-    start: _Start
+    guess_per_s: float
+    slope: float
+    ceiling_per_s: float
 
 
-def _draw_capacity(job: _DrawnCapacity, number: int) -> tuple[float, float]:
+def _draw_capacity(job: _DrawnSearch, number: int) -> tuple[float, float]:
     """Return the capacity and the saturation rate of one replication.
 
     Where nothing of the engine is drawn, its saturation rate is known.
     """
-    start, draws = job.start, job.draws
+    draws, ceiling_per_s = job.draws, job.ceiling_per_s
     seed, trace = draws.workload_seed(number), draws.trace(number)
-    ceiling_per_s = start.ceiling_per_s
     if not job.scenario.is_repeatable():
         at_once = draws.run(number, all_at_once(trace), admitting_all(job.scenario))
         ceiling_per_s = completions_per_s(at_once, trace.source)
@@ -322,7 +314,7 @@ def _draw_capacity(job: _DrawnCapacity, number: int) -> tuple[float, float]:
         scaled = at_rate(trace, rate_per_s, seed)
         return job.target.excess(draws.run(number, scaled, job.scenario))
 
-    rate_per_s = crossing_rate(excess, start.guess_per_s, start.slope, ceiling_per_s)
+    rate_per_s = crossing_rate(excess, job.guess_per_s, job.slope, ceiling_per_s)
     return rate_per_s, ceiling_per_s
 
 

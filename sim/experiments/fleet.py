@@ -4,17 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Protocol
+from typing import ClassVar
 
 import pandas as pd
 
 from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.core.clients import form_a_loop
-from servetwin.sim.experiments.capacity import (
-    admitting_all,
-    all_at_once,
-    completions_per_s,
-)
+from servetwin.sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile
@@ -28,42 +24,10 @@ from servetwin.workloads.trace import Trace
 
 Simulate = Callable[[Trace, Scenario], Run]
 
-
 _IDLE = 0.05
-
-
 """Share of the users that may not have begun, or may have ended, while requests are judged."""
-
-
-class ScaledScenario(Protocol):
-    """A trace and a scenario, of which something is counted."""
-
-    @property
-    def trace(self) -> Trace:
-        """The requests; other traffic of the same kind takes their place."""
-
-    @property
-    def scenario(self) -> Scenario:
-        """The servers at a count of 1."""
-
-    @property
-    def more_holds(self) -> bool:
-        """Whether a target that holds at a count holds at larger ones, else at smaller ones."""
-
-    def with_trace(self, trace: Trace) -> "ScaledScenario":
-        """Return the same with other requests."""
-
-    def at(self, count: int) -> tuple[Trace, Scenario]:
-        """Return what is simulated at a count."""
-
-    def judged(self, run: Run, trace: Trace) -> pd.DataFrame:
-        """Return the requests of a run of ``trace`` by which a target is judged."""
-
-    def load(self, simulate: Simulate) -> float | None:
-        """Return the load at a count of 1: requests that arrive per request that is completed.
-
-        None where it cannot stay above 1: clients wait for the server.
-        """
+UNKNOWN = "server"
+"""The device of a server that does not say what it runs on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +36,8 @@ class Replicas:
 
     trace: Trace
     scenario: Scenario
-
-    @property
-    def more_holds(self) -> bool:
-        """Return True."""
-        return True
-
-    def with_trace(self, trace: Trace) -> "Replicas":
-        """Return the same with other requests."""
-        return replace(self, trace=trace)
+    more_holds: ClassVar[bool] = True
+    """Whether a target that holds at a count holds at larger ones, else at smaller ones."""
 
     def at(self, count: int) -> tuple[Trace, Scenario]:
         """Return the trace, and ``count`` times the servers."""
@@ -91,10 +48,11 @@ class Replicas:
         return run.requests
 
     def load(self, simulate: Simulate) -> float | None:
-        """Return the rate of the trace over the rate at which one of the servers is saturated.
+        """Return the load at a count of 1: requests that arrive per request that is completed.
 
-        None where requests wait for answers, or all arrive at once. Raises ``TraceError`` for a
-        trace without times.
+        That is the rate of the trace over the rate at which one of the servers is saturated; None
+        where requests wait for answers, or all arrive at once. Raises ``TraceError`` for a trace
+        without times.
         """
         if not self.trace.timed:
             raise TraceError(f"{self.trace.source}: no arrival times; give a rate, --rate R")
@@ -116,15 +74,7 @@ class Users:
     scenario: Scenario
     think: PauseDistribution | None = None
     seed: int = 0
-
-    @property
-    def more_holds(self) -> bool:
-        """Return False."""
-        return False
-
-    def with_trace(self, trace: Trace) -> "Users":
-        """Return the same with other requests."""
-        return replace(self, trace=trace)
+    more_holds: ClassVar[bool] = False
 
     def at(self, count: int) -> tuple[Trace, Scenario]:
         """Return the requests of ``count`` users, and the servers."""
@@ -145,7 +95,11 @@ class Users:
         return rows[rows["scheduled_s"].between(start_s, end_s) | (rows["status"] != "finished")]
 
     def load(self, simulate: Simulate) -> None:
-        """Return None."""
+        """Return None: clients wait for the server, so that the load cannot stay above 1."""
+
+
+ScaledScenario = Replicas | Users
+"""A trace and a scenario, of which replicas or users are counted."""
 
 
 def times(scenario: Scenario, count: int) -> Scenario:
@@ -159,12 +113,6 @@ def times(scenario: Scenario, count: int) -> Scenario:
     prefill, decode = count * cluster.prefill_replicas, count * cluster.decode_replicas
     split = replace(cluster, prefill_replicas=prefill, decode_replicas=decode)
     return replace(scenario, cluster=split)
-
-
-UNKNOWN = "server"
-
-
-"""The device of a server that does not say what it runs on."""
 
 
 def devices(scenario: Scenario) -> Mapping[str, int]:

@@ -18,11 +18,7 @@ from math import ceil, exp, inf, isfinite
 
 import numpy as np
 
-from servetwin.sim.experiments.capacity import (
-    Draws,
-    SLOTarget,
-    map_replications,
-)
+from servetwin.sim.experiments.capacity import Draws, SLOTarget, map_replications
 from servetwin.sim.experiments.fleet import ScaledScenario, Simulate
 from servetwin.sim.experiments.predict import is_outside, run_once
 from servetwin.sim.experiments.scenario import Scenario
@@ -196,7 +192,7 @@ def search_drawn(job: DrawnSearch, number: int) -> CountSearch:
     """Search in replication ``number``, from 1 on: with traffic and an engine of its own."""
     counted, question, first = job.counted, job.question, job.first
     draws = Draws(Resampling(counted.trace), question.seed, first.is_outside)
-    drawn = counted.with_trace(draws.trace(number))
+    drawn = replace(counted, trace=draws.trace(number))
     tries = _Tries(drawn, question, partial(draws.run, number))
     for one in (first.held, first.missed):
         if one is not None:

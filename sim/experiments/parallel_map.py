@@ -9,7 +9,7 @@ own (``LostItems``).
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -86,62 +86,50 @@ def map_on_processes(
     while waiting:
         together = {place: waiting[place] for place in waiting if deaths[place] < TRIES - 1}
         group = together or dict(islice(waiting.items(), 1))
-        for place, result in (pool := _Pool(function, shared, group, workers)).results():
+        under_way: dict[Future[Any], int] = {}
+        for place, result in _computed(function, shared, group, workers, under_way):
             del waiting[place]
             yield place, result
-        deaths.update(pool.under_way.values())
+        deaths.update(under_way.values())
         lost += [place for place in waiting if deaths[place] == TRIES]
         waiting = {place: item for place, item in waiting.items() if deaths[place] < TRIES}
     if lost:
         raise LostItems(lost, called)
 
 
-class _Pool:
-    """Processes that compute items by their places until one of them is killed.
+def _computed(
+    function: Call[Any, Any, Any],
+    shared: Any,
+    items: Mapping[int, Any],
+    workers: int,
+    under_way: "dict[Future[Any], int]",
+) -> Iterator[tuple[int, Any]]:
+    """Yield place and result of each item that ends, until a process is killed.
 
-    ``under_way`` has the places that were being computed then; it is empty if all have ended.
+    ``under_way`` then has the places that were being computed; it is empty if all have ended.
+    Raises ``ServetwinError`` where no process has begun, as in a script without a guard.
     """
-
-    def __init__(
-        self, function: Call[Any, Any, Any], shared: Any, items: Mapping[int, Any], workers: int
-    ) -> None:
-        self._workers = min(workers, len(items))
-        context = get_context("spawn")
-        self._has_begun = context.RawValue("b", 0)
-        begin = (function, shared, self._has_begun)
-        self._pool = ProcessPoolExecutor(self._workers, context, _begin, begin)
-        self._waiting = iter(items.items())
-        self.under_way: dict[Future[Any], int] = {}
-
-    def results(self) -> Generator[tuple[int, Any]]:
-        """Yield place and result of each item that ends.
-
-        Raises ``ServetwinError`` where no process has begun, as in a script without a guard.
-        """
-        try:
-            while self._fill():
-                done, _ = wait(self.under_way, return_when=FIRST_COMPLETED)
-                ended = [one for one in done if not _is_killed(one)]
-                for future in ended:
-                    yield self.under_way.pop(future), future.result()
-                if len(ended) < len(done) and self._has_begun.value:
-                    return
-                if len(ended) < len(done):
+    context, rest = get_context("spawn"), iter(items.items())
+    workers = min(workers, len(items))
+    has_begun = context.RawValue("b", 0)
+    pool = ProcessPoolExecutor(workers, context, _begin, (function, shared, has_begun))
+    try:
+        while True:
+            with suppress(BrokenProcessPool):  # What is under way says so as well.
+                for place, item in islice(rest, _UNDER_WAY * workers - len(under_way)):
+                    under_way[pool.submit(_call, item)] = place
+            if not under_way:
+                return
+            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+            ended = [one for one in done if not isinstance(one.exception(), BrokenProcessPool)]
+            for future in ended:
+                yield under_way.pop(future), future.result()
+            if len(ended) < len(done):
+                if not has_begun.value:
                     raise ServetwinError(_NO_GUARD)
-        finally:
-            self._pool.shutdown(cancel_futures=True)
-
-    def _fill(self) -> bool:
-        """Begin as many items as may be under way; return whether any is."""
-        free = _UNDER_WAY * self._workers - len(self.under_way)
-        with suppress(BrokenProcessPool):  # What is under way says so as well.
-            for place, item in islice(self._waiting, free):
-                self.under_way[self._pool.submit(_call, item)] = place
-        return bool(self.under_way)
-
-
-def _is_killed(future: "Future[Any]") -> bool:
-    return isinstance(future.exception(), BrokenProcessPool)
+                return
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def end_with_parent() -> None:

@@ -52,7 +52,8 @@ STEADY_MEANINGS = MEANINGS["steady"]
 """The keys of ``steady`` in a summary."""
 PERCENTILES = (50, 90, 95, 99)
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
-_SUMMARIZED = (*LATENCIES, "last_token_s", "prompt_tokens", "output_tokens", "cached_tokens")
+SUMMED = ("prompt_tokens", "output_tokens", "cached_tokens")
+_SUMMARIZED = (*LATENCIES, "last_token_s", *SUMMED)
 STATUSES = ("finished", "refused", "cancelled", "failed")
 
 
@@ -108,24 +109,48 @@ def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
     """
     steady = steady_figures(requests, steady_part(requests))
     requests = measured(requests)
-    finished, counts = _finished(requests), _counts(requests)
+    finished = _finished(requests)
     makespan_s = _makespan_s(requests, finished)
-    output_tokens = int(finished["output_tokens"].sum())
-    prompt_tokens = int(finished["prompt_tokens"].sum())
-    cached_tokens = int(finished["cached_tokens"].sum())
+    sums = {name: int(finished[name].sum()) for name in SUMMED}
+    sums["preemptions"] = int(requests["preemptions"].sum())
     return {
-        "requests": counts,
-        **_latencies(finished),
-        "output_throughput_tokens_per_s": _ratio(output_tokens, makespan_s),
-        "request_throughput_per_s": _ratio(counts["finished"], makespan_s),
-        "makespan_s": makespan_s,
-        "prompt_tokens": prompt_tokens,
-        "output_tokens": output_tokens,
-        "prefix_hit_rate_tokens": _ratio(cached_tokens, prompt_tokens),
-        "preemptions": int(requests["preemptions"].sum()),
+        **totals(Counter(requests["status"]), _latencies(finished), sums, makespan_s),
         **(_attainment(requests, slo, makespan_s) if slo else {}),
         "steady": steady,
     }
+
+
+def totals(
+    statuses: Mapping[str, int],
+    latencies: Mapping[str, Any],
+    sums: Mapping[str, int],
+    makespan_s: float,
+) -> dict[str, Any]:
+    """Return the figures of a whole run.
+
+    ``statuses`` counts the requests, ``latencies`` are described, ``sums`` are of ``SUMMED`` over
+    the finished requests and of ``preemptions`` over all.
+    """
+    finished = statuses.get("finished", 0)
+    return {
+        "requests": {
+            "total": sum(statuses.values()),
+            **{name: statuses.get(name, 0) for name in STATUSES},
+        },
+        **latencies,
+        "output_throughput_tokens_per_s": ratio(sums["output_tokens"], makespan_s),
+        "request_throughput_per_s": ratio(finished, makespan_s),
+        "makespan_s": makespan_s,
+        "prompt_tokens": sums["prompt_tokens"],
+        "output_tokens": sums["output_tokens"],
+        "prefix_hit_rate_tokens": ratio(sums["cached_tokens"], sums["prompt_tokens"]),
+        "preemptions": sums["preemptions"],
+    }
+
+
+def attainment(good: int, requests: int, makespan_s: float) -> dict[str, float | None]:
+    """Return goodput and attainment of the requests that met an SLO, of all that count."""
+    return {"goodput_per_s": ratio(good, makespan_s), "slo_attainment": ratio(good, requests)}
 
 
 def steady_figures(requests: pd.DataFrame, steady: SteadyPart) -> dict[str, Any]:
@@ -148,8 +173,8 @@ def steady_figures(requests: pd.DataFrame, steady: SteadyPart) -> dict[str, Any]
     tokens = int(finished["output_tokens"][inside].sum())
     return {
         **figures,
-        "output_throughput_tokens_per_s": _ratio(tokens, end_s - start_s),
-        "request_throughput_per_s": _ratio(int(inside.sum()), end_s - start_s),
+        "output_throughput_tokens_per_s": ratio(tokens, end_s - start_s),
+        "request_throughput_per_s": ratio(int(inside.sum()), end_s - start_s),
     }
 
 
@@ -183,19 +208,17 @@ def _finished(requests: pd.DataFrame) -> Arrays:
 
 
 def _latencies(finished: Arrays) -> dict[str, Any]:
+    return {name: describe(values) for name, values in with_rates(finished).items()}
+
+
+def with_rates(finished: Mapping[str, AnyArray]) -> Arrays:
+    """Return ``LATENCIES`` of finished requests, and decode TPS and request TPS."""
     with np.errstate(divide="ignore", invalid="ignore"):  # describe leaves out what is undefined
-        decode_tps = 1 / finished["tpot_s"]
-        request_tps = finished["output_tokens"] / finished["e2e_s"]
-    return {
-        **{name: describe(finished[name]) for name in LATENCIES},
-        "decode_tps": describe(decode_tps),
-        "request_tps": describe(request_tps),
-    }
-
-
-def _counts(requests: pd.DataFrame) -> dict[str, int]:
-    counts = Counter(requests["status"])
-    return {"total": len(requests), **{name: counts[name] for name in STATUSES}}
+        return {
+            **{name: finished[name] for name in LATENCIES},
+            "decode_tps": 1 / finished["tpot_s"],
+            "request_tps": finished["output_tokens"] / finished["e2e_s"],
+        }
 
 
 def _makespan_s(requests: pd.DataFrame, finished: Arrays) -> float:
@@ -207,12 +230,11 @@ def _makespan_s(requests: pd.DataFrame, finished: Arrays) -> float:
 def _attainment(requests: pd.DataFrame, slo: SLO, makespan_s: float) -> dict[str, float | None]:
     if "error" in requests:
         requests = requests[requests["error"] != CANCELLED_BY_TEST]
-    good = int(slo.met(requests).sum())
-    attained = _ratio(good, len(requests))
-    return {"goodput_per_s": _ratio(good, makespan_s), "slo_attainment": attained}
+    return attainment(int(slo.met(requests).sum()), len(requests), makespan_s)
 
 
-def _ratio(part: float, whole: float) -> float | None:
+def ratio(part: float, whole: float) -> float | None:
+    """Return part / whole; None where there is no whole."""
     return part / whole if whole > 0 else None
 
 

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -104,16 +104,16 @@ def claimed_run(
     try:
         _require_no_run_above(folder)
         with locked(folder / CLAIM, folder) as claim_file:
-            claim = _read(claim_file, folder)
+            run_files, others = _files_left(claim_file, folder)
             if not resume:
-                claim.require_replaceable(folder, overwrite)
-            claim.write(claim_file, os.getpid())
+                _require_replaceable(folder, run_files, others, overwrite)
+            _note(claim_file, os.getpid(), files=sorted(run_files), others=sorted(others))
             try:
-                yield RunClaim(folder, frozenset() if resume else claim.run_files)
+                yield RunClaim(folder, frozenset() if resume else run_files)
             finally:
-                run_files = files_in(folder) - claim.others
-                _Claim(run_files, claim.others).write(claim_file, None)
-                if not run_files:
+                written = sorted(files_in(folder) - others)
+                _note(claim_file, None, files=written, others=sorted(others))
+                if not written:
                     (folder / CLAIM).unlink(missing_ok=True)
     finally:
         _remove_empty(made)
@@ -139,27 +139,17 @@ def claimed_new_run(stem: Path) -> Iterator[RunClaim]:
         _remove_empty([folder])
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """The files of a folder that belong to its run, and those that do not, as paths in it."""
-
-    run_files: frozenset[str]
-    others: frozenset[str]
-
-    def require_replaceable(self, folder: Path, overwrite: bool) -> None:
-        """Raise ``ClaimError`` unless a new run may take the place of the old one, if any."""
-        if self.run_files and not overwrite:
-            raise ClaimError(f"--out {folder}: has a run; --overwrite replaces it")
-        if taken := sorted(self.others & RUN_FILES):
-            raise ClaimError(
-                f"--out {folder}: {taken[0]} is there, and no run has written it; move it, or name "
-                "another folder"
-            )
-
-    def write(self, claim_file: FileIO, process_id: int | None) -> None:
-        """Write the claim: of a run in progress with the number of its process."""
-        files = {"files": sorted(self.run_files), "others": sorted(self.others)}
-        note(claim_file, {"pid": process_id, **files})
+def _require_replaceable(
+    folder: Path, run_files: frozenset[str], others: frozenset[str], overwrite: bool
+) -> None:
+    """Raise ``ClaimError`` unless a new run may take the place of the old one, if any."""
+    if run_files and not overwrite:
+        raise ClaimError(f"--out {folder}: has a run; --overwrite replaces it")
+    if taken := sorted(others & RUN_FILES):
+        raise ClaimError(
+            f"--out {folder}: {taken[0]} is there, and no run has written it; move it, or name "
+            "another folder"
+        )
 
 
 def _make(folder: Path, resume: bool) -> list[Path]:
@@ -189,8 +179,11 @@ def _require_no_run_above(folder: Path) -> None:
                 pass
 
 
-def _read(claim_file: FileIO, folder: Path) -> _Claim:
-    """Return what the last run left; the files of one that died are known by their names."""
+def _files_left(claim_file: FileIO, folder: Path) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the files of the last run, and the others, as paths in the folder.
+
+    The files of a run that died are known by their names.
+    """
     there, named = files_in(folder), named_as_runs(folder)
     try:
         left = json.load(claim_file)
@@ -198,7 +191,7 @@ def _read(claim_file: FileIO, folder: Path) -> _Claim:
         run_files = listed if left["pid"] is None else listed | (named - others)
     except (ValueError, KeyError, TypeError):
         run_files = named
-    return _Claim(run_files & there, there - run_files)
+    return run_files & there, there - run_files
 
 
 def _remove(folder: Path, files: frozenset[str]) -> None:
@@ -234,7 +227,11 @@ def locked(path: Path, place: Path, *, shared: bool = False) -> Iterator[FileIO]
     """
     is_new = not path.exists()
     while True:
-        with _opened(path, place) as opened:
+        try:
+            opened = FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
+        except OSError as error:
+            raise unmade(place, error) from error
+        with opened:
             try:
                 fcntl.flock(opened, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except OSError:
@@ -252,25 +249,21 @@ def locked(path: Path, place: Path, *, shared: bool = False) -> Iterator[FileIO]
             return
 
 
-def note(opened: FileIO, record: Mapping[str, Any]) -> None:
-    """Write a record to a locked file; on a full disk the lock holds without it."""
+def _note(opened: FileIO, process_id: int | None, **record: Any) -> None:
+    """Write a record to a locked file: of what is in progress with the number of its process.
+
+    On a full disk the lock holds without it.
+    """
     moment = time.strftime("%Y-%m-%d %H:%M:%S %z")
     with suppress(OSError):
         opened.truncate(0)
         opened.seek(0)
-        opened.write(json.dumps({"time": moment, **record}, indent=1).encode())
+        opened.write(json.dumps({"time": moment, "pid": process_id, **record}, indent=1).encode())
 
 
 def unmade(place: Path, error: OSError) -> ClaimError:
     """Return the error for a place that cannot be made."""
     return ClaimError(f"--out {place}: cannot be made ({error.strerror})")
-
-
-def _opened(path: Path, place: Path) -> FileIO:
-    try:
-        return FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
-    except OSError as error:
-        raise unmade(place, error) from error
 
 
 def _is_open_at(opened: FileIO, path: Path) -> bool:
@@ -302,7 +295,7 @@ def claimed_file(path: Path) -> Iterator[Path]:
         raise ClaimError(f"--out {path}: a folder; name a file")
     claim = path.with_name(f".{path.name}.claim")
     with locked(claim, path) as opened:
-        note(opened, {"pid": os.getpid()})
+        _note(opened, os.getpid())
         try:
             yield path
         finally:

@@ -16,7 +16,7 @@ from pathlib import Path
 import typer
 
 from servetwin.app.calibration.recorded import RecordedCalibration, calibrate_recorded
-from servetwin.loadtest.recorded import engine_stamps
+from servetwin.loadtest.recorded.formats import ENGINE_STAMPS
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
 from servetwin.policies.build import build_scheduler
@@ -68,7 +68,7 @@ def logged(trace: Trace, table: StepTime) -> RecordedRun:
     """The log of the server under ``BASE``: its stamps, as a recorded run."""
     run = simulate(trace, build_scheduler(BASE), table)
     run.kind = "loadtest"
-    run.scenario = {"trace": trace.source, "recorded_by": engine_stamps.TOOL}
+    run.scenario = {"trace": trace.source, "recorded_by": ENGINE_STAMPS}
     return RecordedRun(run, trace)
 
 

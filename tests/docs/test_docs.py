@@ -27,13 +27,13 @@ from servetwin.sim.explain.spans import CLIENT_STAGES
 from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS
 from servetwin.sim.step_times.profile import shipped_profiles
 from servetwin.sim.step_times.step_time import LinearStepTime
-from servetwin.sim.theory.queues import mg1_wait_s, mm1_wait_relative_error
 from servetwin.workloads.generators.processes import ARRIVALS
 from servetwin.workloads.plugins import Registry
 from servetwin.workloads.readers.registry import READERS
 from servetwin.workloads.request import Request
 from tests.support.paths import DOCS
 from tests.support.queue_cases.judge import CASES
+from tests.support.theory.queues import mg1_wait_s, mm1_wait_relative_error
 
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text() for path in DOCS.rglob("*.md")}
 ALL = "\n".join(PAGES.values())

@@ -145,11 +145,14 @@ def run_page(path: Path, workplace: Path, *, as_written: bool = False) -> int:
     return ran
 
 
+QUICK = ("README.md", "docs/explain.md", "docs/guides/own-trace.md", "docs/index.md")
+"""The pages that run within two seconds."""
+
+
 def with_examples() -> list[Any]:
     found = re.compile(r"^```(bash|python)$", re.MULTILINE)
     pages = [page for page, path in PAGES.items() if found.search(path.read_text())]
-    slow = {"docs/tutorial.md": pytest.mark.slow}
-    return [pytest.param(page, marks=slow.get(page, ())) for page in pages]
+    return [pytest.param(page, marks=() if page in QUICK else pytest.mark.slow) for page in pages]
 
 
 @pytest.mark.parametrize("page", with_examples())

@@ -1,12 +1,12 @@
 """The computed figures of serving in the evidence are those of the code."""
 
 from servetwin.sim.techniques.setup import with_eager_kernels
-from servetwin.sim.theory.batches import exponential_slot_efficiency
-from servetwin.sim.theory.serving import copy_on_write
 from tests.support.evidence import number, rows
 from tests.support.formulas.techniques import chunk_passes, kv_tokens_read, shared_prefix_hit_rate
 from tests.support.published.frameworks import SERVERS
 from tests.support.serving_techniques import equal_kernels, gain_over_static
+from tests.support.theory.batches import exponential_slot_efficiency
+from tests.support.theory.serving import copy_on_write
 
 
 def figures(name: str) -> list[list[float]]:

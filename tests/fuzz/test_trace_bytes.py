@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.loadtest.recorded.reading import FORMATS
+from servetwin.loadtest.recorded.formats import FORMATS
 from servetwin.loadtest.recorded.recording import records_of
 from servetwin.workloads.files import open_text
 from servetwin.workloads.readers.registry import READERS

@@ -85,7 +85,7 @@ RECORDED: Mapping[str, tuple[str, ...]] = {
     "otel_spans": (files.otel_spans(),),
     "mapped": (files.csv(),),
 }
-"""By the formats of ``loadtest.recorded.reading``."""
+"""By the formats of ``loadtest.recorded.formats``."""
 
 
 def parquet() -> bytes:

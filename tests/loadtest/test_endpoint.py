@@ -233,6 +233,7 @@ def test_what_prompts_are_made_of(asked: dict[str, Any], prompt: str) -> None:
         assert probe(server.url, **asked).prompt == prompt
 
 
+LONG = f"http://{'a' * 64}.example"
 TRY = "give the URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
 ASKED = "GET http://h/v1/models"
 PROBES: dict[str, tuple[int, Any, dict[str, Any], str]] = {
@@ -283,12 +284,17 @@ def test_probe_says_what_is_wrong(
             "http://user:sk-very-secret@h",
             "the URL must not hold a password; put the key into OPENAI_API_KEY",
         ),
+        ("http://h:74016", "'http://h:74016': a port is from 1 to 65535"),
+        ("http://h:0", "'http://h:0': a port is from 1 to 65535"),
+        ("a..b", "'a..b': each part of a host has from 1 to 63 characters"),
+        (LONG, f"{LONG!r}: each part of a host has from 1 to 63 characters"),
     ],
 )
 def test_bad_urls(url: str, message: str) -> None:
-    with pytest.raises(LoadTestError) as caught:
-        probe(url)
-    assert str(caught.value) == message
+    for check in (probe, client_settings):
+        with pytest.raises(LoadTestError) as caught:
+            check(url)
+        assert str(caught.value) == message
 
 
 def test_nobody_listens() -> None:

@@ -17,7 +17,7 @@ SOME = ("--limit", 5)
 USUAL: dict[str, tuple[object, ...]] = {
     "replay": (SAMPLE, *SOME, "--replications", 0),
     "replay compare": ("static", "vllm-v1", SAMPLE, *SOME, "--replications", 0),
-    "replay stream": (SAMPLE, *SOME),
+    "replay stream": (SAMPLE,),  # all of it: five requests would be read of a file that is cut
     "capacity": (SAMPLE, *SOME, "--slo", "ttft=1s", "--replications", 0),
     "sweep": (SAMPLE, *SOME, "--slo", "ttft=1s", "--processes", 1),
     "workload stats": (SAMPLE,),

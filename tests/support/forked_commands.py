@@ -36,7 +36,7 @@ IMPORTS = (
     "servetwin.app.verdict.verification", "servetwin.app.calibration.recorded",
     "servetwin.app.reports.verdict", "servetwin.app.reports.report_folders",
     "servetwin.app.scenario.files.sweep_file", "servetwin.app.reports.html.picture_file",
-    "servetwin.workloads.plugin_guard", "servetwin.workloads.readers.columns",
+    "servetwin.workloads.plugin_guard", "servetwin.workloads.readers.published_csv",
     "servetwin.workloads.reading", "pyarrow.pandas_compat",
 )  # fmt: skip
 """What most commands import when they need it."""

@@ -47,7 +47,7 @@ def test_a_technique_is_registered_by_its_own_name(name: str) -> None:
 
 
 def test_registered_readers_are_modules_and_are_built_as_they_are() -> None:
-    assert isinstance(READERS.build("azure"), ModuleType)
+    assert isinstance(READERS.build("mooncake"), ModuleType)
 
 
 @pytest.mark.parametrize(

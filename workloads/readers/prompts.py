@@ -16,7 +16,6 @@ from servetwin.workloads.readers.prompt_records import (
 )
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows, utf8
-from servetwin.workloads.tables.mapping import ARRIVAL
 from servetwin.workloads.tables.names import meanings
 from servetwin.workloads.tables.table import csv_cells
 from servetwin.workloads.trace import Trace
@@ -31,7 +30,7 @@ def recognises(row: str) -> bool:
     names = check.keys(row) if row.startswith("{") else set(_header(row))
     if names.isdisjoint(FIELDS) or not names.isdisjoint(_OF_TRACES):
         return False
-    return not any(ARRIVAL in meanings(name) for name in names)
+    return not any("arrival" in meanings(name) for name in names)
 
 
 def read(rows: Rows) -> Trace:

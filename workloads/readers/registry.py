@@ -1,4 +1,4 @@
-"""The registered trace readers, each a module of this package."""
+"""The registered trace readers, each a module or a class of this package."""
 
 from typing import Protocol
 
@@ -28,9 +28,9 @@ READERS: Registry[Reader] = Registry(
         "sharegpt": "servetwin.workloads.readers.sharegpt",
         "chat": "servetwin.workloads.readers.chat",
         "prompts": "servetwin.workloads.readers.prompts",
-        "azure": "servetwin.workloads.readers.azure",
-        "burstgpt": "servetwin.workloads.readers.burstgpt",
-        "vidur": "servetwin.workloads.readers.vidur",
+        "azure": "servetwin.workloads.readers.published_csv:Azure",
+        "burstgpt": "servetwin.workloads.readers.published_csv:BurstGPT",
+        "vidur": "servetwin.workloads.readers.published_csv:Vidur",
         "weka": "servetwin.workloads.readers.weka",
         "tracelab": "servetwin.workloads.readers.tracelab",
         "bailian": "servetwin.workloads.readers.bailian",

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import numpy as np
+import pandas as pd
 
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.arrivals import check_positive
 from servetwin.workloads.reading import tie_notes
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted
-from servetwin.workloads.streams.request_block import Floats, RequestBlock, Stamp
+from servetwin.workloads.streams.request_block import Floats, Stamp, requests_in
 from servetwin.workloads.streams.trace_file import OpenTrace, TraceFile
 from servetwin.workloads.transform import limit_note, window_note
 
@@ -85,15 +86,15 @@ class Chosen:
     def _end_s(self) -> float:
         return float("inf") if self.end_s is None else self.end_s
 
-    def of(self, block: RequestBlock, origin: Stamp) -> tuple[RequestBlock, Floats, bool]:
+    def of(self, block: pd.DataFrame, origin: Stamp) -> tuple[pd.DataFrame, Floats, bool]:
         """Return the requests in the window, their arrivals in it, and whether it is over."""
-        answered = block.answered
-        since = answered.stamps - origin
+        answered = block[~block["failed"]] if block["failed"].any() else block
+        since = answered["stamp"].to_numpy() - origin
         arrivals_s = np.asarray(since / 1e9 if since.dtype == np.int64 else since, np.float64)
         over = bool(len(arrivals_s) and arrivals_s[-1] >= self._end_s)
         if self.start_s is not None or over:
             inside = (arrivals_s >= (self.start_s or 0.0)) & (arrivals_s < self._end_s)
-            answered, arrivals_s = answered.where(inside), arrivals_s[inside]
+            answered, arrivals_s = answered[inside], arrivals_s[inside]
         return answered, arrivals_s - (self.start_s or 0.0), over
 
     @property
@@ -131,7 +132,7 @@ class Survey:
     quiet: QuietMoments = field(default_factory=QuietMoments)
     notes: tuple[str, ...] = ()
 
-    def add(self, block: RequestBlock, arrivals_s: Floats) -> None:
+    def add(self, block: pd.DataFrame, arrivals_s: Floats) -> None:
         """Add the chosen requests of the next block."""
         self.by_block.append(len(block))
         if not len(block):
@@ -142,12 +143,12 @@ class Survey:
             self.ties += 1
         self.ties += int((np.diff(arrivals_s) == 0).sum())
         self.requests += len(block)
+        tokens = block["prompt_tokens"] + block["output_tokens"]
         self.last_s = float(arrivals_s[-1])
-        self.longest_tokens = max(self.longest_tokens, int(block.total_tokens.max()))
-        delays = block.more.get("delay_s", ())
-        parents = block.more.get("parent_id", ())
-        pairs = zip(delays, parents, strict=False)
-        self.followers += sum(delay is not None and parent for delay, parent in pairs)
+        self.longest_tokens = max(self.longest_tokens, int(tokens.max()))
+        if "delay_s" in block and "parent_id" in block:
+            pairs = zip(block["delay_s"], block["parent_id"], strict=True)
+            self.followers += sum(delay is not None and bool(parent) for delay, parent in pairs)
         self.quiet.add(arrivals_s)
 
     def finished(self, reading: OpenTrace, chosen: Chosen) -> "Survey":
@@ -165,13 +166,13 @@ def survey(file: TraceFile, chosen: Chosen) -> Survey:
     found, begun = Survey(reading.format.source), not reading.format.begins_at_zero
     for block in reading.blocks():
         if not begun and len(block):
-            found.origin, begun = block.stamps[0].item(), True
-        found.failed += int(block.failed.sum())
+            found.origin, begun = block["stamp"].iloc[0].item(), True
+        found.failed += int(block["failed"].sum())
         kept, arrivals_s, over = chosen.of(block, found.origin)
         if chosen.limit is not None:
             left = chosen.limit - found.requests
             over = over or len(kept) >= left
-            kept, arrivals_s = kept.between(0, left), arrivals_s[:left]
+            kept, arrivals_s = kept.iloc[:left], arrivals_s[:left]
         found.add(kept, arrivals_s)
         if over:
             break
@@ -241,7 +242,7 @@ class StreamedTrace:
         for block in self.file.opened().blocks(skipped):
             kept, arrivals_s, _ = self.chosen.of(block, self.found.origin)
             part = slice(max(0, first - number), last - number)
-            yield from kept.between(part.start, part.stop).requests(self._scaled(arrivals_s[part]))
+            yield from requests_in(kept.iloc[part], self._scaled(arrivals_s[part]))
             number += len(kept)
             if number >= last:
                 return

@@ -4,13 +4,14 @@ The requests, the notes and the errors are the same as from ``workloads.reading.
 the formats whose rows say all about themselves. No more than a block is in memory.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json
@@ -21,17 +22,12 @@ from servetwin.workloads.fields import MAX_COUNT, MAX_SECONDS
 from servetwin.workloads.files import is_directory, open_text
 from servetwin.workloads.readers import mooncake
 from servetwin.workloads.readers.native import RecordReader
+from servetwin.workloads.readers.published_csv import FORMATS
 from servetwin.workloads.reading import find_reader
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import BadRows, RowError, Rows, utf8
-from servetwin.workloads.streams.csv_formats import LAYOUTS, CsvFormat, ParsedRow
-from servetwin.workloads.streams.request_block import (
-    LineBlock,
-    LineNames,
-    RequestBlock,
-    Stamp,
-    line_blocks,
-)
+from servetwin.workloads.streams.csv_formats import CsvFormat, ParsedRow
+from servetwin.workloads.streams.request_block import LineBlock, Stamp, block_of, line_blocks
 
 _REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
 _LEAST = {
@@ -65,35 +61,36 @@ class NativeFormat:
         """Return what the header and the rows that were read have to say."""
         return (*self._reader.header.get("notes", ()), *self._reader.notes)
 
-    def plain(self, block: LineBlock) -> RequestBlock | None:
+    def plain(self, block: LineBlock) -> pd.DataFrame | None:
         """Return the requests of a block of plain rows; None where a row may be wrong."""
         table = _table(block)
         if table is None or not _is_right(table):
             return None
-        numbered = range(block.first_line, block.first_line + block.lines)
-        more: dict[str, Sequence[Any]] = {
-            name: pc.fill_null(column, _DEFAULT[name]).to_pylist()
-            if name in _DEFAULT
-            else column.to_pylist()
+        lines = np.arange(block.first_line, block.first_line + block.lines)
+        columns: dict[str, Any] = {
+            name: pd.Series(_filled(column, _DEFAULT.get(name)), dtype=object)
             for name in (*_TEXTS, *_LEAST, "ttft_slo_s")
             if name not in _REQUIRED and (column := table[name]).null_count < len(column)
         }
-        if "request_id" not in more:
-            past = self._reader.first_line - 1
-            numbers = range(numbered.start - past, numbered.stop - past)
-            more["request_id"] = LineNames(self.source, numbers)
+        if "request_id" not in columns:
+            numbers = (lines + 1 - self._reader.first_line).tolist()
+            columns["request_id"] = [f"{self.source}:{number}" for number in numbers]
         if not self._reader.header:
-            more["source_line"] = numbered
+            columns["source_line"] = lines
         if block_tokens := self._reader.header.get("block_tokens"):
-            more["block_tokens"] = [block_tokens] * len(table)
+            columns["block_tokens"] = block_tokens
         arrivals_s, prompts, outputs = (table[name].to_numpy() for name in _REQUIRED)
-        lines = np.arange(numbered.start, numbered.stop)
-        return RequestBlock(arrivals_s, prompts, outputs, outputs == 0, more, lines=lines)
+        columns |= {"prompt_tokens": prompts, "output_tokens": outputs, "failed": outputs == 0}
+        return pd.DataFrame({"stamp": arrivals_s, "line": lines, "differs": False, **columns})
 
     def row(self, line: int, text: str) -> ParsedRow:
         """Parse a row. Raises ``RowError``."""
         _, request = self._reader.parse(line, text)
         return request.arrival_s, request, False
+
+
+def _filled(column: "pa.ChunkedArray", default: int | None) -> list[Any]:
+    return (column if default is None else pc.fill_null(column, default)).to_pylist()
 
 
 def _table(block: LineBlock) -> "pa.Table | None":
@@ -142,7 +139,7 @@ class MooncakeFormat:
         """Return nothing."""
         return ()
 
-    def plain(self, block: LineBlock) -> RequestBlock | None:
+    def plain(self, block: LineBlock) -> pd.DataFrame | None:
         """Return nothing: every row is parsed on its own."""
 
     def row(self, line: int, text: str) -> ParsedRow:
@@ -156,7 +153,7 @@ class MooncakeFormat:
         return request.arrival_s, request, False
 
 
-STREAMED = (*LAYOUTS, "mooncake", "native")
+STREAMED = (*FORMATS, "mooncake", "native")
 """The readers whose files can be read in blocks."""
 
 
@@ -172,7 +169,7 @@ class BlockFormat(Protocol):
     def notes(self, differing_totals: int) -> tuple[str, ...]:
         """Return what the rows that were read have to say."""
 
-    def plain(self, block: LineBlock) -> RequestBlock | None:
+    def plain(self, block: LineBlock) -> pd.DataFrame | None:
         """Return the requests of a block of plain rows; None where a row may be wrong."""
 
     def row(self, line: int, text: str) -> ParsedRow:
@@ -221,7 +218,7 @@ class OpenTrace:
         """The rows that were skipped."""
         return self._bad.notes
 
-    def blocks(self, skipped: int = 0) -> Iterator[RequestBlock]:
+    def blocks(self, skipped: int = 0) -> Iterator[pd.DataFrame]:
         """Yield the requests; the first ``skipped`` blocks are not parsed.
 
         Raises ``TraceError`` for bad rows, and for a row that is earlier than the one before it.
@@ -230,17 +227,19 @@ class OpenTrace:
         lines = dropwhile(lambda block: not block.data, self._behind(header))
         for place, block in enumerate(lines):
             if place >= skipped:
-                found = self.format.plain(block) or self._row_by_row(block)
-                self._require_order(found)
-                self._differing_totals += found.differing_totals
-                yield found
+                requests = self.format.plain(block)
+                if requests is None or requests.empty:
+                    requests = self._row_by_row(block)
+                self._require_order(requests)
+                self._differing_totals += int(requests["differs"].sum())
+                yield requests
 
     def _behind(self, header_line: int) -> Iterator[LineBlock]:
         for block in line_blocks(self._path):
             yield block if block.first_line > header_line else block.after(header_line)
 
-    def _row_by_row(self, block: LineBlock) -> RequestBlock:
-        parsed, differing = [], 0
+    def _row_by_row(self, block: LineBlock) -> pd.DataFrame:
+        parsed = []
         for line, text in block.texts():
             if not (stripped := text.strip()):
                 continue
@@ -249,23 +248,22 @@ class OpenTrace:
             except RowError as error:
                 self._bad.add(self._path, line, f"{self._path}:{line}: {error}")
                 continue
-            parsed.append((line, stamp, request))
-            differing += differs
+            parsed.append((line, stamp, request, differs))
         try:
-            return RequestBlock.of(parsed, differing)
+            return block_of(parsed)
         except OverflowError:
             where = f"{self._path}:{block.first_line}"
             raise TraceError(f"{where}: a stamp beyond the years 1678 to 2261") from None
 
-    def _require_order(self, block: RequestBlock) -> None:
+    def _require_order(self, block: pd.DataFrame) -> None:
         if not len(block):
             return
-        stamps = block.stamps
+        stamps = block["stamp"].to_numpy()
         late = (stamps[1:] < stamps[:-1]).nonzero()[0]
         if self._latest is not None and stamps[0] < self._latest:
-            line = block.lines[0]
+            line = block["line"].iloc[0]
         elif len(late):
-            line = block.lines[late[0] + 1]
+            line = block["line"].iloc[late[0] + 1]
         else:
             self._latest = stamps[-1].item()
             return
@@ -276,7 +274,7 @@ class OpenTrace:
 
 
 def _format(name: str, rows: Rows) -> BlockFormat:
-    if name in LAYOUTS:
+    if name in FORMATS:
         return CsvFormat(name, rows)
     return NativeFormat(rows) if name == "native" else MooncakeFormat(rows)
 

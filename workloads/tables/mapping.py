@@ -15,26 +15,21 @@ UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 DATE_ORDERS = ("dmy", "mdy")
 """Day or month first, as in 20/11/2026 09:00:00 and 11/20/2026 09:00:00."""
 
-ARRIVAL, PROMPT_TOKENS, OUTPUT_TOKENS = "arrival", "prompt_tokens", "output_tokens"
-PROMPT, ANSWER = "prompt", "answer"
-TTFT, E2E, QUEUE = "ttft", "e2e", "queue"
-FIRST_TOKEN, LAST_TOKEN = "first_token", "last_token"
-STATUS, ERROR = "status", "error"
-SESSION, PREFIX, PREFIX_TOKENS = "session_id", "prefix_id", "prefix_tokens"
 
-STAMPS = (ARRIVAL, FIRST_TOKEN, LAST_TOKEN)
-DURATIONS = (TTFT, E2E, QUEUE)
-COUNTS = (PROMPT_TOKENS, OUTPUT_TOKENS, "cached_tokens", PREFIX_TOKENS)
-TEXTS = (PROMPT, ANSWER, "request_id", SESSION, PREFIX, STATUS, ERROR, "model", "tenant")
-MEASURED = (TTFT, E2E, FIRST_TOKEN, LAST_TOKEN)
+STAMPS = ("arrival", "first_token", "last_token")
+DURATIONS = ("ttft", "e2e", "queue")
+COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "prefix_tokens")
+TEXTS = ("prompt", "answer", "request_id", "session_id", "prefix_id", "status", "error", "model",
+         "tenant")  # fmt: skip
+MEASURED = ("ttft", "e2e", "first_token", "last_token")
 """What a server that was measured did, of which step times can be fitted."""
 
-NEEDED = ((ARRIVAL,), (PROMPT_TOKENS, PROMPT), (OUTPUT_TOKENS, ANSWER))
+NEEDED = (("arrival",), ("prompt_tokens", "prompt"), ("output_tokens", "answer"))
 """One of each: when a request came, how long its prompt is, and how long its answer."""
 WORDS: Mapping[str, str] = {
-    ARRIVAL: "the arrival",
-    PROMPT_TOKENS: "the tokens or the text of the prompt",
-    OUTPUT_TOKENS: "the tokens or the text of the answer",
+    "arrival": "the arrival",
+    "prompt_tokens": "the tokens or the text of the prompt",
+    "output_tokens": "the tokens or the text of the answer",
 }
 """By the first quantity of each that is needed."""
 

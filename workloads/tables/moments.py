@@ -14,23 +14,14 @@ from itertools import pairwise
 from servetwin.workloads.fields import MAX_COUNT, MAX_SECONDS
 from servetwin.workloads.rows import RowError
 from servetwin.workloads.tables.mapping import DATE_ORDERS, UNITS_S
+from servetwin.workloads.tables.names import known_words
 
-_MISSING = frozenset(("", "nan", "null", "none", "na", "n/a", "nil", "-", "\\n", "<na>", "nat"))
+_MISSING, _NO_ERROR = known_words("missing"), known_words("no error")
+_ANSWERED, _FAILED = known_words("answered"), known_words("failed")
 _NUMBER = re.compile(r"(?a)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"(?a)[+-]?\d+,\d+")
 _GROUPED = re.compile(r"(?a)[+-]?\d{1,3}(?:[.,]\d{3})+")
 _WHOLE = re.compile(r"(?a)([+-]?\d{1,18})(?:[.,](?:0{1,2}|0{4,}))?")
-_WORKED = frozenset((
-    "ok", "success", "successful", "succeeded", "complete", "completed", "done", "finished",
-    "true", "yes", "stop", "length", "stopped", "eos", "end_turn", "max_tokens", "tool_calls",
-    "tool_use", "function_call", "stop_sequence", "content_filter",
-))  # fmt: skip
-_FAILED = frozenset((
-    "failed", "failure", "fail", "error", "err", "errored", "exception", "timeout", "timed_out",
-    "timedout", "cancelled", "canceled", "aborted", "abort", "rejected", "dropped",
-    "disconnected", "ratelimited", "rate_limited", "overloaded", "false", "no", "incomplete",
-))  # fmt: skip
-_NO_ERROR = frozenset(("0", "false", "no", "ok", "[]", "{}"))
 _CODE = re.compile(r"(?a)[1-5]\d\d(?:\.0)?")
 
 
@@ -96,7 +87,7 @@ def status_of(cell: str) -> bool | None:
     if _CODE.fullmatch(cell):
         return cell[0] == "2"
     word = cell.lower().replace("-", "_").replace(" ", "_")
-    return True if word in _WORKED else False if word in _FAILED else None
+    return True if word in _ANSWERED else False if word in _FAILED else None
 
 
 def error_of(cell: str) -> str | None:

@@ -4,126 +4,51 @@ A name is taken where *all* of its words are known: ``prompt_tokens``, ``Input T
 ``usage.prompt_tokens`` are the tokens of the prompt; ``prompt_tokens_price`` is nothing.
 """
 
+import json
 import re
 from functools import cache
-
-from servetwin.workloads.tables.mapping import (
-    ANSWER,
-    ARRIVAL,
-    E2E,
-    ERROR,
-    FIRST_TOKEN,
-    LAST_TOKEN,
-    OUTPUT_TOKENS,
-    PREFIX,
-    PREFIX_TOKENS,
-    PROMPT,
-    PROMPT_TOKENS,
-    QUEUE,
-    SESSION,
-    STATUS,
-    TTFT,
-)
+from importlib import resources
+from typing import Any
 
 _PIECE = re.compile(r"[A-Za-z0-9]+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
-_UNITS = {
-    "s": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s",
-    "ms": "ms", "msec": "ms", "millis": "ms", "millisecond": "ms", "milliseconds": "ms",
-    "us": "us", "usec": "us", "micros": "us", "microsecond": "us", "microseconds": "us",
-    "ns": "ns", "nsec": "ns", "nanos": "ns", "nanosecond": "ns", "nanoseconds": "ns",
-}  # fmt: skip
-_EMPTY = frozenset(["num", "n", "of", "the", "usage", "llm", "attributes", "body"])
-_TOKENS = frozenset(("tokens", "token", "tok", "toks"))
-_LENGTHS = frozenset(("length", "len", "lengths", "lens"))
-"""Of a request or a response it may be one in bytes, of a context the longest that a model has."""
-_COUNT = frozenset(("count", "counts"))
-_ASKED = frozenset(("prompt", "input", "prefill", "in"))
-_ASKED_IN_TOKENS = _ASKED | frozenset(("context", "request", "query", "question"))
-_ANSWERED = frozenset(["output", "completion", "generated", "generation", "gen", "out", "decode"])
-_ANSWERED_IN_TOKENS = _ANSWERED | frozenset(("response", "answer", "reply"))
-_COUNTED_ALONE = {
-    **dict.fromkeys(("prompt", "input", "in"), PROMPT_TOKENS),
-    **dict.fromkeys(("output", "out", "completion", "generated"), OUTPUT_TOKENS),
-}
-"""Words that may stand for a count of tokens without saying so."""
+_FILE = resources.files("servetwin.workloads").joinpath("tables/words.json")
+_KNOWN: dict[str, Any] = json.loads(_FILE.read_text("utf-8"))
 
-_PHRASES: dict[str, tuple[str, ...]] = {
-    PROMPT_TOKENS: ("isl", "input sequence length"),
-    OUTPUT_TOKENS: ("osl", "output sequence length"),
-    PROMPT: (
-        "prompt", "input", "question", "query", "prompt text", "input text", "request text",
-        "user prompt", "user message", "text",
-    ),
-    ANSWER: (
-        "answer", "completion", "response", "output", "reply", "output text", "completion text",
-        "response text", "answer text", "generated text", "generated output",
-    ),
-    TTFT: (
-        "ttft", "time to first token", "first token latency", "first token time",
-        "latency first token", "prefill latency",
-    ),
-    E2E: (
-        "e2e", "e2el", "latency", "e2e latency", "end to end latency", "total latency",
-        "request latency", "response latency", "duration", "request duration", "total duration",
-        "elapsed", "elapsed time", "response time", "total time", "request time", "processing time",
-        "e2e time", "end to end",
-    ),
-    QUEUE: ("queue", "queue time", "queueing time", "queuing time", "wait time", "waiting time"),
-    FIRST_TOKEN: ("first token at", "first token timestamp", "first token ts", "first token time"),
-    LAST_TOKEN: (
-        "last token at", "last token timestamp", "last token time", "end time", "ended at",
-        "finish time", "finished at", "completed at", "completion time", "end timestamp", "end",
-        "finish timestamp", "completion timestamp",
-    ),
-    STATUS: (
-        "status", "status code", "http status", "http status code", "code", "http code", "outcome",
-        "result", "success", "succeeded", "ok", "response code", "response status", "finish reason",
-        "request status", "response status code", "is success", "state",
-    ),
-    ERROR: ("error", "error message", "err", "error code", "exception", "error type", "failed"),
-    SESSION: (
-        "session", "session id", "conversation", "conversation id", "chat id", "chat", "thread",
-        "thread id", "dialog id", "dialogue id", "conv id",
-    ),
-    PREFIX: ("prefix", "prefix id", "prefix hash", "prefix group", "system prompt id"),
-    PREFIX_TOKENS: (
-        "prefix tokens", "shared prefix tokens", "prefix length", "prefix len",
-        "system prompt tokens",
-    ),
-    "cached_tokens": (
-        "cached tokens", "cached", "prompt cached tokens", "cached prompt tokens",
-        "cached input tokens", "input cached tokens", "cache hit tokens",
-        "prompt tokens details cached tokens",
-    ),
-    "request_id": ("request id", "req id", "id", "trace id", "span id", "uuid", "request uuid"),
-    "model": ("model", "model name", "model id"),
-    "tenant": ("tenant", "tenant id", "customer", "customer id", "organization", "org", "org id"),
-}  # fmt: skip
+
+def known_words(kind: str) -> frozenset[str]:
+    """Return the words of a kind: in the names of columns or, by themselves, in cells."""
+    return frozenset(_KNOWN["words"][kind])
+
+
+_UNITS = {word: unit for unit, words in _KNOWN["units"].items() for word in words}
+_LEFT_OUT = known_words("left out")
+_TOKENS, _COUNT = known_words("tokens"), known_words("count")
+_LENGTHS = known_words("lengths")
+"""Of a request or a response it may be one in bytes, of a context the longest that a model has."""
+_ASKED, _ANSWERED = known_words("prompt"), known_words("answer")
+_ASKED_IN_TOKENS = _ASKED | known_words("prompt in tokens")
+_ANSWERED_IN_TOKENS = _ANSWERED | known_words("answer in tokens")
+_COUNTED_ALONE = {word: name for name, words in _KNOWN["counts alone"].items() for word in words}
+"""Words that may stand for a count of tokens without saying so."""
+_ARRIVES, _BEGINS = known_words("arrives"), known_words("begins")
+_MOMENTS, _BESIDE = known_words("moments"), known_words("beside a moment")
 _BY_PHRASE: dict[tuple[str, ...], list[str]] = {}
-for _quantity, _phrases in _PHRASES.items():
+for _quantity, _phrases in _KNOWN["phrases"].items():
     for _phrase in _phrases:
         _BY_PHRASE.setdefault(tuple(_phrase.split()), []).append(_quantity)
-
-_ARRIVES = frozenset(("arrival", "arrive", "arrived", "arrivals"))
-_BEGINS = frozenset((
-    "timestamp", "timestamps", "ts", "start", "started", "begin", "begun", "created",
-    "received", "sent", "submitted", "submit", "datetime", "issued", "enqueued",
-))  # fmt: skip
-_MOMENTS = frozenset(["time", "times", "t", "at", "date", "stamp", "epoch"])
-_BESIDE = frozenset(["request", "requested", "utc", "gmt", "unix", "iso", "event", "on", "log"])
 
 
 @cache
 def meanings(name: str) -> tuple[str, ...]:
     """Return the quantities that a column of this name may hold, the likeliest first."""
-    words = tuple(word for word in _words(name) if word not in _EMPTY)
+    words = tuple(word for word in _words(name) if word not in _LEFT_OUT)
     bare = _without_unit(words)
     found = [*_BY_PHRASE.get(words, ()), *_BY_PHRASE.get(bare, ())]
     if counted := _tokens(words):
         found.insert(0, counted)
     if _is_arrival(bare):
-        found.append(ARRIVAL)
+        found.append("arrival")
     return tuple(dict.fromkeys(found))
 
 
@@ -169,7 +94,7 @@ def _tokens(words: tuple[str, ...]) -> str | None:
     kind = said - units
     if not said & units or not kind:
         return None
-    return PROMPT_TOKENS if kind <= asks else OUTPUT_TOKENS if kind <= answers else None
+    return "prompt_tokens" if kind <= asks else "output_tokens" if kind <= answers else None
 
 
 def _is_arrival(words: tuple[str, ...]) -> bool:

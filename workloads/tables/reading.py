@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from servetwin.workloads.errors import TraceError, did_you_mean
 from servetwin.workloads.rows import RowError, Rows, counted
 from servetwin.workloads.tables.mapping import (
-    ANSWER,
     OPTION,
-    OUTPUT_TOKENS,
-    PROMPT,
-    PROMPT_TOKENS,
     WORDS,
     Columns,
     mapping_text,
@@ -38,7 +34,7 @@ class TableReading:
     @property
     def estimates(self) -> bool:
         """Whether texts stand for counts of tokens."""
-        pairs = ((PROMPT, PROMPT_TOKENS), (ANSWER, OUTPUT_TOKENS))
+        pairs = (("prompt", "prompt_tokens"), ("answer", "output_tokens"))
         return any(text in self.columns and count not in self.columns for text, count in pairs)
 
 

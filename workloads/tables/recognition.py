@@ -6,23 +6,11 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from servetwin.workloads.tables.mapping import (
-    ANSWER,
-    ARRIVAL,
     COUNTS,
     DURATIONS,
-    E2E,
-    FIRST_TOKEN,
-    LAST_TOKEN,
     NEEDED,
     OPTION,
-    OUTPUT_TOKENS,
-    PREFIX,
-    PREFIX_TOKENS,
-    PROMPT,
-    PROMPT_TOKENS,
     STAMPS,
-    STATUS,
-    TTFT,
     UNITS_S,
     WORDS,
     form_of,
@@ -114,8 +102,8 @@ class _Recogniser:
 
     def found(self) -> Recognition:
         self._arrival()
-        self._lengths(PROMPT_TOKENS, PROMPT)
-        self._lengths(OUTPUT_TOKENS, ANSWER)
+        self._lengths("prompt_tokens", "prompt")
+        self._lengths("output_tokens", "answer")
         self._states()
         self._durations()
         self._stamps()
@@ -130,56 +118,45 @@ class _Recogniser:
         )
 
     def _arrival(self) -> None:
-        named = self.candidates.get(ARRIVAL, [])
+        name, question = self._arrival_column()
+        if name is not None:
+            form, doubt = self._form_of_stamps(name)
+            question = question or doubt
+            known = self.guesses if question else self.columns
+            known[f"arrival_{form}" if form else "arrival"] = name
+        if question:
+            self.questions.append(question)
+
+    def _arrival_column(self) -> tuple[str | None, str]:
+        """Return the likeliest column, and what is in doubt of it."""
+        named = self.candidates.get("arrival", [])
         named = [name for name in named if says_arrival(name)] or named
         sure = [n for n in named if not (is_plain_time(n) and self.contents[n].are_numbers)]
-        if len(sure) == 1:
-            self._arrival_in(sure[0])
-        elif sure:
-            self.questions.append(f"when did a request arrive: {_either(sure)}?")
-            self._guess_arrival(sure[0])
-        elif named:
-            self.questions.append(f"{_either(named)}: an arrival or a duration, in s or ms?")
-            self._guess_arrival(named[0])
-        else:
-            self.questions.append("no column is clearly the arrival")
-            left = [n for n, c in self.contents.items() if not meanings(n)]
-            stamps = [n for n in left if self.contents[n].are_stamps]
-            numbers = [n for n in left if self.contents[n].are_numbers]
-            if stamps or numbers:
-                self._guess_arrival([*stamps, *numbers][0])
+        if sure:
+            doubt = f"when did a request arrive: {_either(sure)}?" if len(sure) > 1 else ""
+            return sure[0], doubt
+        if named:
+            return named[0], f"{_either(named)}: an arrival or a duration, in s or ms?"
+        left = {name: c for name, c in self.contents.items() if not meanings(name)}
+        stamps = [name for name, content in left.items() if content.are_stamps]
+        numbers = [name for name, content in left.items() if content.are_numbers]
+        return next(iter([*stamps, *numbers]), None), "no column is clearly the arrival"
 
-    def _arrival_in(self, name: str) -> None:
-        content, said = self.contents[name], unit_in(name)
+    def _form_of_stamps(self, name: str) -> tuple[str, str]:
+        """Return the likeliest unit or order of dates, and what is in doubt of it."""
+        content, unit = self.contents[name], unit_in(name)
         if content.is_iso:
-            self.columns[ARRIVAL] = name
-        elif content.is_dated and len(content.orders) == 1:
-            self.columns[f"{ARRIVAL}_{content.orders[0]}"] = name
-        elif content.is_dated:
-            doubt = "day or month first" if content.orders else "a date in no order that all have"
-            self.questions.append(f"{_shown(name)}: {doubt}, as in {content.cells[0]!r}?")
-            self._guess_arrival(name)
-        elif content.epoch and said in (None, content.epoch):
-            self.columns[f"{ARRIVAL}_{content.epoch}"] = name
-        elif content.epoch:
-            self.questions.append(f"{_shown(name)}: {content.cells[0]} are no {said} since 1970")
-            self._guess_arrival(name)
-        elif said:
-            self.columns[f"{ARRIVAL}_{said}"] = name
-        else:
-            self.questions.append(f"{_shown(name)}: in s or ms?")
-            self._guess_arrival(name)
-
-    def _guess_arrival(self, name: str) -> None:
-        content = self.contents[name]
-        if content.is_iso:
-            self.guesses[ARRIVAL] = name
-            return
+            return "", ""
         if content.is_dated:
-            form = content.orders[0] if content.orders else "dmy"
-        else:
-            form = content.epoch or unit_in(name) or _likely_unit(content.numbers)
-        self.guesses[f"{ARRIVAL}_{form}"] = name
+            doubt = "day or month first" if content.orders else "a date in no order that all have"
+            question = f"{_shown(name)}: {doubt}, as in {content.cells[0]!r}?"
+            return next(iter(content.orders), "dmy"), "" if len(content.orders) == 1 else question
+        if content.epoch:
+            wrong = f"{_shown(name)}: {content.cells[0]} are no {unit} since 1970"
+            return content.epoch, "" if unit in (None, content.epoch) else wrong
+        return (
+            (unit, "") if unit else (_likely_unit(content.numbers), f"{_shown(name)}: in s or ms?")
+        )
 
     def _lengths(self, tokens: str, text: str) -> None:
         counted, said = self.candidates.get(tokens, []), self.candidates.get(text, [])
@@ -202,12 +179,12 @@ class _Recogniser:
                 self.guesses[tokens] = unknown[0]
 
     def _states(self) -> None:
-        named = self.candidates.get(STATUS, [])
+        named = self.candidates.get("status", [])
         sure = [n for n in named if n.lower() not in _UNSURE_STATES]
         clear = [n for n in named if not self.contents[n].unclear_states]
         chosen = [n for n in sure if n in clear] or clear
         if chosen:
-            self.columns[STATUS] = chosen[0]
+            self.columns["status"] = chosen[0]
         elif sure:
             states = ", ".join(map(repr, self.contents[sure[0]].unclear_states[:_SHOWN_STATES]))
             self.questions.append(f"{_shown(sure[0])}: is {states} a failure?")
@@ -220,7 +197,7 @@ class _Recogniser:
             failures = [cell for cell in content.cells if status_of(cell) is False]
             if content.are_codes and failures and not meanings(name):
                 self.questions.append(f"{_shown(name)}: are {failures[0]} and 200 states of HTTP?")
-                self.guesses[STATUS] = name
+                self.guesses["status"] = name
                 return
 
     def _durations(self) -> None:
@@ -236,24 +213,24 @@ class _Recogniser:
 
     def _drop_impossible(self) -> None:
         """Leave durations out whose first token comes after the last: a unit must be wrong."""
-        keys = {q: k for k in self.columns for q in (TTFT, E2E) if k.startswith(f"{q}_")}
+        keys = {q: k for k in self.columns for q in ("ttft", "e2e") if k.startswith(f"{q}_")}
         if len(keys) < 2:
             return
         first, last = (
             (self.contents[self.columns[keys[q]]].numbers, UNITS_S[form_of(keys[q])])
-            for q in (TTFT, E2E)
+            for q in ("ttft", "e2e")
         )
         if fmean(first[0]) * first[1] > fmean(last[0]) * last[1]:
-            both = [self.columns.pop(keys[q]) for q in (TTFT, E2E)]
+            both = [self.columns.pop(keys[q]) for q in ("ttft", "e2e")]
             self.asides.append(f"{_either(both)}: first tokens after the last ones")
 
     def _stamps(self) -> None:
-        arrival = next((n for k, n in self.columns.items() if k.startswith(ARRIVAL)), None)
-        if arrival is None:
+        key = next((k for k in self.columns if k.startswith("arrival")), None)
+        if key is None:
             return
-        key = next(k for k in self.columns if k.startswith(ARRIVAL))
-        form = key.removeprefix(ARRIVAL)
-        for quantity, duration in ((FIRST_TOKEN, TTFT), (LAST_TOKEN, E2E)):
+        arrival = self.columns[key]
+        form = key.removeprefix("arrival")
+        for quantity, duration in (("first_token", "ttft"), ("last_token", "e2e")):
             named = [n for n in self.candidates.get(quantity, []) if n != arrival]
             measured = any(k.startswith(f"{duration}_") for k in self.columns)
             if len(named) == 1 and not measured:
@@ -269,13 +246,13 @@ class _Recogniser:
             self.columns[quantity] = named[0]
 
     def _prefix(self) -> None:
-        self._only(PREFIX)
-        self._only(PREFIX_TOKENS)
-        if PREFIX in self.columns and PREFIX_TOKENS not in self.columns:
-            name = self.columns.pop(PREFIX)
+        self._only("prefix_id")
+        self._only("prefix_tokens")
+        if "prefix_id" in self.columns and "prefix_tokens" not in self.columns:
+            name = self.columns.pop("prefix_id")
             self.asides.append(f"{_shown(name)}: how many tokens are shared, prefix_tokens=COLUMN?")
-        elif PREFIX_TOKENS in self.columns and PREFIX not in self.columns:
-            del self.columns[PREFIX_TOKENS]
+        elif "prefix_tokens" in self.columns and "prefix_id" not in self.columns:
+            del self.columns["prefix_tokens"]
 
 
 def _fits(quantity: str, name: str, content: Content) -> bool:
@@ -284,13 +261,13 @@ def _fits(quantity: str, name: str, content: Content) -> bool:
         return False
     if quantity in COUNTS:
         return content.are_whole if says_tokens(name) else content.are_counts
-    if quantity == ARRIVAL:
+    if quantity == "arrival":
         return content.are_stamps or content.are_numbers
     if quantity in STAMPS:
         return content.are_stamps
     if quantity in DURATIONS:
-        return content.are_numbers and ARRIVAL not in meanings(name)
-    if quantity in (PROMPT, ANSWER):
+        return content.are_numbers and "arrival" not in meanings(name)
+    if quantity in ("prompt", "answer"):
         return content.are_texts
     return True
 

@@ -5,15 +5,6 @@ from collections.abc import Mapping, Sequence
 from servetwin.workloads.generators.parents import ROOT, Chaining
 from servetwin.workloads.prompt_fields import estimated_tokens
 from servetwin.workloads.request import Request
-from servetwin.workloads.tables.mapping import (
-    ANSWER,
-    OUTPUT_TOKENS,
-    PREFIX,
-    PREFIX_TOKENS,
-    PROMPT,
-    PROMPT_TOKENS,
-    SESSION,
-)
 from servetwin.workloads.tables.table import TableRow
 
 BLOCK_TOKENS = 16
@@ -42,8 +33,8 @@ class _Requests:
     def of(self, row: TableRow) -> Request:
         """Return the request of a row."""
         counts, texts = row.counts, row.texts
-        prompt, answer = texts.get(PROMPT), texts.get(ANSWER)
-        prompt_tokens, output_tokens = counts.get(PROMPT_TOKENS), counts.get(OUTPUT_TOKENS)
+        prompt, answer = texts.get("prompt"), texts.get("answer")
+        prompt_tokens, output_tokens = counts.get("prompt_tokens"), counts.get("output_tokens")
         if prompt_tokens is None:
             prompt_tokens = 0 if prompt is None else estimated_tokens([prompt])
         if output_tokens is None:
@@ -57,21 +48,21 @@ class _Requests:
             output_tokens=output_tokens,
             prefix_block_ids=block_ids,
             block_tokens=BLOCK_TOKENS if block_ids else None,
-            session_id=texts.get(SESSION),
+            session_id=texts.get("session_id"),
             parent_id=self._ids[before.line] if before else None,
             turn=turn,
             delay_s=_delay_s(before, row) if before else None,
-            shared_prefix_tokens=counts.get(PREFIX_TOKENS),
+            shared_prefix_tokens=counts.get("prefix_tokens"),
             model=texts.get("model"),
             tenant=texts.get("tenant"),
             status="ok" if row.failure is None else "failed",
             source_line=row.line,
             prompt=prompt,
-            answer=None if OUTPUT_TOKENS in counts else answer,
+            answer=None if "output_tokens" in counts else answer,
         )
 
     def _block_ids(self, row: TableRow, prompt_tokens: int) -> tuple[int, ...]:
-        name, shared_tokens = row.texts.get(PREFIX), row.counts.get(PREFIX_TOKENS)
+        name, shared_tokens = row.texts.get("prefix_id"), row.counts.get("prefix_tokens")
         if name is None or not shared_tokens:
             return ()
         native = self._prefixes.setdefault(name, len(self._prefixes))
@@ -99,7 +90,7 @@ def _before_in_session(
     latest: dict[str, tuple[TableRow, int]] = {}
     found: dict[int, tuple[TableRow | None, int]] = {}
     for row in sorted(rows, key=lambda row: row.arrival_ns):
-        if session := row.texts.get(SESSION):
+        if session := row.texts.get("session_id"):
             before, turn = latest.get(session, (None, -1))
             found[row.line] = before, turn + 1
             latest[session] = row, turn + 1

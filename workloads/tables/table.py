@@ -12,19 +12,10 @@ from typing import Any, NamedTuple
 from servetwin.workloads.fields import json_object
 from servetwin.workloads.rows import RowError, Rows, utf8
 from servetwin.workloads.tables.mapping import (
-    ANSWER,
-    ARRIVAL,
     COUNTS,
     DURATIONS,
-    ERROR,
-    FIRST_TOKEN,
-    LAST_TOKEN,
     MEASURED,
-    OUTPUT_TOKENS,
-    PROMPT,
-    PROMPT_TOKENS,
     STAMPS,
-    STATUS,
     TEXTS,
     UNITS_S,
     form_of,
@@ -239,7 +230,7 @@ class RowParser:
 
     def parse(self, line: int, cells: Cells) -> TableRow:
         """Return a row of its cells. Raises ``RowError``."""
-        name, moments = self._stamps[ARRIVAL]
+        name, moments = self._stamps["arrival"]
         arrival_ns = moments.ns(cells.get(name, ""))
         if arrival_ns is None:
             raise RowError(name, "missing: when did this request arrive?", cells.get(name, ""))
@@ -250,26 +241,26 @@ class RowParser:
         if failure is not None:
             return TableRow(line, arrival_ns, self._known_counts(cells), texts, failure)
         counts = {q: self._count(q, cells) for q in self._counts}
-        if counts.get(OUTPUT_TOKENS) == 0 or self._says_nothing(counts, texts):
+        if counts.get("output_tokens") == 0 or self._says_nothing(counts, texts):
             return TableRow(line, arrival_ns, counts, texts, NO_OUTPUT)
         self._require_prompt(counts, texts)
         ttft_s, e2e_s, queue_s = (self._duration_s(q, cells) for q in DURATIONS)
         first_s, last_s = (
             self._after(q, cells, arrival_ns) if q in self._stamps else None
-            for q in (FIRST_TOKEN, LAST_TOKEN)
+            for q in ("first_token", "last_token")
         )
         ttft_s, e2e_s = _first(ttft_s, first_s), _first(e2e_s, last_s)
         if ttft_s is not None and e2e_s is not None and e2e_s < ttft_s:
-            where = self._durations.get("ttft") or self._stamps[FIRST_TOKEN]
+            where = self._durations.get("ttft") or self._stamps["first_token"]
             raise RowError(where[0], "the first token comes after the last one", ttft_s)
         return TableRow(line, arrival_ns, counts, texts, None, ttft_s, e2e_s, queue_s)
 
     def _failure(self, cells: Cells) -> str | None:
-        if ERROR in self._texts and (error := error_of(cells.get(self._texts[ERROR], ""))):
+        if "error" in self._texts and (error := error_of(cells.get(self._texts["error"], ""))):
             return error
-        if STATUS not in self._texts:
+        if "status" not in self._texts:
             return None
-        name = self._texts[STATUS]
+        name = self._texts["status"]
         cell = cells.get(name, "")
         worked = status_of(cell)
         if worked is None:
@@ -280,9 +271,9 @@ class RowParser:
     def _count(self, quantity: str, cells: Cells) -> int | None:
         name = self._counts[quantity]
         cell = cells.get(name, "")
-        if quantity not in (PROMPT_TOKENS, OUTPUT_TOKENS) and is_missing(cell):
+        if quantity not in ("prompt_tokens", "output_tokens") and is_missing(cell):
             return None
-        return cell_count(name, cell, 1 if quantity == PROMPT_TOKENS else 0)
+        return cell_count(name, cell, 1 if quantity == "prompt_tokens" else 0)
 
     def _known_counts(self, cells: Cells) -> dict[str, int | None]:
         """Return what a failed request has of its counts."""
@@ -293,11 +284,11 @@ class RowParser:
         return found
 
     def _says_nothing(self, counts: Mapping[str, int | None], texts: Mapping[str, str]) -> bool:
-        return OUTPUT_TOKENS not in counts and ANSWER not in texts
+        return "output_tokens" not in counts and "answer" not in texts
 
     def _require_prompt(self, counts: Mapping[str, int | None], texts: Mapping[str, str]) -> None:
-        if PROMPT_TOKENS not in counts and PROMPT not in texts:
-            raise RowError(self._texts[PROMPT], "missing: the prompt has no text", "")
+        if "prompt_tokens" not in counts and "prompt" not in texts:
+            raise RowError(self._texts["prompt"], "missing: the prompt has no text", "")
 
     def _duration_s(self, quantity: str, cells: Cells) -> float | None:
         if quantity not in self._durations:

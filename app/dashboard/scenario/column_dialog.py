@@ -9,19 +9,7 @@ from servetwin.app.dashboard.scenario.own_table import SHOWN_ROWS, OwnTable
 from servetwin.app.dashboard.scenario.uploads import add_table, asked_table, forget_asked_table
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.tables.mapping import (
-    ANSWER,
-    ARRIVAL,
-    E2E,
-    ERROR,
     OPTION,
-    OUTPUT_TOKENS,
-    PREFIX,
-    PREFIX_TOKENS,
-    PROMPT,
-    PROMPT_TOKENS,
-    SESSION,
-    STATUS,
-    TTFT,
     UNITS_S,
     WORDS,
     form_of,
@@ -36,20 +24,20 @@ _FORMS = {
     "mdy": "dates, month first",
 }  # fmt: skip
 _NEEDED = (
-    (ARRIVAL, "Arrival"),
-    (PROMPT_TOKENS, "Prompt: tokens or text"),
-    (OUTPUT_TOKENS, "Answer: tokens or text"),
+    ("arrival", "Arrival"),
+    ("prompt_tokens", "Prompt: tokens or text"),
+    ("output_tokens", "Answer: tokens or text"),
 )
 _MORE = (
-    (STATUS, "Success or failure"),
-    (ERROR, "Error message"),
-    (TTFT, "Measured time to first token"),
-    (E2E, "Measured latency"),
-    (SESSION, "Session"),
-    (PREFIX, "Shared prefix"),
-    (PREFIX_TOKENS, "Tokens of the shared prefix"),
+    ("status", "Success or failure"),
+    ("error", "Error message"),
+    ("ttft", "Measured time to first token"),
+    ("e2e", "Measured latency"),
+    ("session_id", "Session"),
+    ("prefix_id", "Shared prefix"),
+    ("prefix_tokens", "Tokens of the shared prefix"),
 )
-_TEXT_OF = {PROMPT_TOKENS: PROMPT, OUTPUT_TOKENS: ANSWER}
+_TEXT_OF = {"prompt_tokens": "prompt", "output_tokens": "answer"}
 _PROBLEM = "column_dialog_problem"
 
 
@@ -112,8 +100,8 @@ def _choice(
     )
     if name is None:
         return {}
-    if quantity == ARRIVAL or quantity in (TTFT, E2E):
-        forms = [form for form in _FORMS if form in UNITS_S or quantity == ARRIVAL]
+    if quantity == "arrival" or quantity in ("ttft", "e2e"):
+        forms = [form for form in _FORMS if form in UNITS_S or quantity == "arrival"]
         form = st.selectbox(
             f"{label} in", forms, forms.index(form_of(key)) if key else 0,
             format_func=_FORMS.__getitem__, key=f"form_{quantity}",

@@ -62,11 +62,7 @@ class Screen:
 
 
 def judged_screen(
-    trials: Sequence[Trial],
-    runs: Sequence[NamedRun],
-    slo: SLO | None,
-    looks: Looks,
-    charts: Charts,
+    trials: Sequence[Trial], runs: Sequence[NamedRun], slo: SLO | None, looks: Looks, charts: Charts
 ) -> Screen:
     """Return the verdict on predictions, predicted and measured figures, and a chart of both."""
     first = sorted(trials, key=lambda trial: -_SEVERITY.index(_outcome(trial)))

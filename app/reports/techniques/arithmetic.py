@@ -110,11 +110,7 @@ def _sizes(model: ModelShape, options: MemoryOptions) -> MemorySizes:
     step = LargestStep(options.step_rows, logit_rows, options.context)
     peak = StepBuffers(element_bytes, fused=not options.eager).peak(model, step)
     return memory_sizes(
-        model,
-        options.context,
-        form.weight_bytes,
-        kv_element_bytes(options.kv_format),
-        peak,
+        model, options.context, form.weight_bytes, kv_element_bytes(options.kv_format), peak
     )
 
 

@@ -108,11 +108,7 @@ class MetricEffect:
     def as_dict(self) -> dict[str, Any]:
         """Return the effect for JSON."""
         more = {"sign_right": self.sign_right, "inside": self.is_inside}
-        return {
-            **asdict(self.comparison),
-            "measured_interval": self.measured_interval,
-            **more,
-        }
+        return {**asdict(self.comparison), "measured_interval": self.measured_interval, **more}
 
 
 def _direction(ratio: float) -> int:

@@ -29,6 +29,9 @@ SMALL = PolicyConfig(kv_tokens=4_096, max_model_len=640, max_seqs=8)
 REQUESTS = 40
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module", params=["static+contiguous", "continuous+paged+prefix"])
 def found(request: pytest.FixtureRequest) -> Verification:
     said: list[str] = []

@@ -21,6 +21,7 @@ from tests.support.command import refused, servetwin
 pytest.importorskip("uvicorn")
 
 
+@pytest.mark.slow
 def test_verify_takes_any_endpoint_and_judges(black_box_url: str, tmp_path: Path) -> None:
     trace = tmp_path / "t.jsonl"
     requests = [Request(str(i), 0.05 * i, 10 + i, 4) for i in range(30)]

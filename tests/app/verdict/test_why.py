@@ -10,7 +10,7 @@ from servetwin.app.calibration.calibrator import ServerLog
 from servetwin.app.reports.verdict import waterfall_lines, waterfall_sentences
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.why import WHY, Cause, Waterfall, explain_error, read_waterfall
-from servetwin.loadtest.recorded import engine_stamps
+from servetwin.loadtest.recorded.formats import ENGINE_STAMPS
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.sequence import Sequence
@@ -131,7 +131,7 @@ def test_the_part_that_is_wrong_is_named_and_nothing_is_left(
 
 def stamped(run: Run) -> Run:
     """The run as its server's stamps show it: inside the engine, without a step."""
-    run.scenario["recorded_by"] = engine_stamps.TOOL
+    run.scenario["recorded_by"] = ENGINE_STAMPS
     return run
 
 

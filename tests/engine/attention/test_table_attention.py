@@ -42,6 +42,7 @@ class TableRunner(RecordingRunner):
         self._attention = TableAttention(self.store, kernel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["paged", "contiguous"])
 def test_greedy_tokens_are_those_of_transformers(oracle: Oracle, layout: KVLayout) -> None:
     runner = TableRunner(attend_by_table, layout=layout)

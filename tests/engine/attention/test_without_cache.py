@@ -40,6 +40,7 @@ def test_no_scheduler_gives_other_tokens_without_a_cache(batching: str) -> None:
     assert store.keys.isnan().all(), "nothing is stored"
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(30), deadline=None)
 @given(
     seed=st.integers(0, 10_000),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,6 +72,7 @@ def test_a_prompt_preempted_in_its_middle_goes_on_with_its_own_tokens() -> None:
     assert served.replayed(config).identical
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 10_000), batching=st.sampled_from(SCHEDULERS), admit=st.booleans())
 def test_the_rules_of_another_simulator_change_no_token(

@@ -98,7 +98,12 @@ def exact(params: SamplingParams) -> FloatArray:
 OFTEN_DRAWN = ("draft = target", "another model", "a tree")
 
 
-@pytest.mark.parametrize("name", CASES)
+SLOW = ("a tree of few tokens", "penalties")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES]
+)
 def test_the_first_two_tokens_are_distributed_as_without_drafts(name: str) -> None:
     drafts, params = CASES[name]
     draws = MOST_DRAWS if name in OFTEN_DRAWN else DRAWS

@@ -17,6 +17,7 @@ from tests.support.adapter_folders import adapter_tensors, write_adapter
 TINY = model_preset("tiny")
 
 
+@pytest.mark.slow
 def test_a_request_names_an_adapter_as_its_model(tmp_path: Path) -> None:
     folder = write_adapter(tmp_path, adapter_tensors(TINY, ["v_proj", "down_proj"], 1))
     options = ServeOptions(

@@ -140,6 +140,7 @@ def test_what_the_model_cannot_take_is_a_400(
     assert message in answer.json()["error"]["message"]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_not_whole_is_no_server(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "cut")
     weights = folder / "model.safetensors"

@@ -53,6 +53,7 @@ def post(url: str, body: dict[str, Any]) -> httpx.Response:
         return client.post(url, json=body)
 
 
+@pytest.mark.slow
 def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(tmp_path: Path) -> None:
     # A busy machine takes longer than the usual time for what runs.
     options = replace(TINY, step_log=tmp_path / "steps.jsonl", drain_s=60.0)
@@ -82,6 +83,7 @@ def wait_for_503(url: str) -> None:
         wait_until(lambda: client.get(url).status_code == 503)
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_streams_with_an_error() -> None:
     with EngineServer(TINY) as server, long_stream(server.url) as events:
         server.process.send_signal(signal.SIGINT)
@@ -93,6 +95,7 @@ def test_a_second_signal_ends_streams_with_an_error() -> None:
         assert server.last_error() == "the engine ended with code 0"  # nothing on stderr
 
 
+@pytest.mark.slow
 def test_a_second_signal_cuts_off_a_client_that_does_not_read() -> None:
     with EngineServer(TINY) as server:
         url = httpx.URL(server.url)
@@ -108,6 +111,7 @@ def test_a_second_signal_cuts_off_a_client_that_does_not_read() -> None:
         assert server.last_error() == "the engine ended with code 0"
 
 
+@pytest.mark.slow
 def test_a_killed_core_is_started_again_and_its_log_goes_on(tmp_path: Path) -> None:
     options = replace(TINY, max_restarts=1, step_log=tmp_path / "steps.jsonl")
     with EngineServer(options) as server:
@@ -138,6 +142,7 @@ def test_a_killed_core_is_started_again_and_its_log_goes_on(tmp_path: Path) -> N
     assert records[-1].entries[0][0].startswith("cmpl-2")
 
 
+@pytest.mark.slow
 def test_a_core_that_hangs_is_stalled_until_it_moves() -> None:
     with EngineServer(replace(TINY, step_limit_s=0.5)) as server:
         with long_stream(server.url) as events:
@@ -157,6 +162,7 @@ def test_a_core_that_hangs_is_stalled_until_it_moves() -> None:
         )
 
 
+@pytest.mark.slow
 def test_as_many_connections_as_the_system_allows() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
@@ -173,6 +179,7 @@ def core_pid(url: str) -> int:
     return int(get(f"{url}/servetwin/engine").json()["process_id"])
 
 
+@pytest.mark.slow
 def test_grace_is_limited() -> None:
     with EngineServer(replace(TINY, drain_s=0.0)) as server, long_stream(server.url) as events:
         server.process.send_signal(signal.SIGTERM)
@@ -203,6 +210,7 @@ def test_a_killed_server_takes_its_core_along() -> None:
         assert not is_alive(pid)
 
 
+@pytest.mark.slow
 def test_a_server_ends_when_its_parent_is_gone() -> None:
     with EngineServer(TINY) as server:
         assert server.process.stdin is not None

@@ -38,6 +38,7 @@ def graph_runner(most_rows: int = 4, **options: Any) -> tuple[RecordingRunner, R
     return runner, graphs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["paged", "contiguous"])
 def test_graphs_change_no_token(layout: KVLayout) -> None:
     eager = RecordingRunner(prepack=False, layout=layout, attention="per-sequence")

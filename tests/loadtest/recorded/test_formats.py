@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from servetwin.loadtest.recorded import engine_stamps
+from servetwin.loadtest.recorded.formats import FORMATS as KNOWN
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recorded_run import as_recorded_run
 from servetwin.loadtest.recorded.recording import records_of
@@ -61,7 +61,7 @@ def test_every_format_has_the_same_requests(name: str, tmp_path: Path) -> None:
 
 
 def test_stamps_of_the_engine_have_the_queue() -> None:
-    found = engine_stamps.read(records_of(files.engine_stamps()))
+    found = KNOWN["engine_stamps"].read(records_of(files.engine_stamps()))
     assert [one.queue_s for one in found.requests] == [0.0625] * 3
 
 
@@ -106,7 +106,11 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
             "field 'request 1.last token stamp': 0.25 s before the first token",
         ),
         (changed(lambda r: r.update(output_tokens=0)), None, "0 in a request without an error"),
-        (changed(lambda r: r.update(prompt_tokens="x")), None, "'prompt_tokens': not a number"),
+        (
+            changed(lambda r: r.update(prompt_tokens="x")),
+            None,
+            "'line 2.prompt_tokens': not a number",
+        ),
         (changed(lambda r: r.pop("arrival_s")), None, "1 of 3 requests have no arrival time"),
         (
             files.csv().replace(",in,", ",x,"),
@@ -145,8 +149,8 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
         ('{"metadata": {"request_start_ns": 1}, "metrics": [1]}', None, "metrics': not a JSON"),
         (vllm_bench(errors=7), None, "'errors': not a list"),
         (vllm_bench(start_times="now"), None, "'start_times': not a list"),
-        (changed(lambda r: r.update(arrival_s=10**400)), None, "'arrival_s': not a number"),
-        (changed(lambda r: r.update(arrival_s="nan")), None, "'arrival_s': not a number"),
+        (changed(lambda r: r.update(arrival_s=10**400)), None, "'line 2.arrival_s': not a number"),
+        (changed(lambda r: r.update(arrival_s="nan")), None, "'line 2.arrival_s': not a number"),
         (changed(lambda r: r.update(request_id="\ud800")), None, "half of a surrogate pair"),
     ],
 )

@@ -14,13 +14,13 @@ from servetwin.sim.core.pools import Pool
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import ApiLatency, FloatArray, LinearStepTime
-from servetwin.sim.theory.queues import closed_loop
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.generate import ClosedLoopSpec, generate_closed_loop
 from servetwin.workloads.generators.lengths import IntArray
 from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
 from tests.support.effort import REDUCTION, WIDENING
+from tests.support.theory.queues import closed_loop
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
 REPLICATIONS = 12

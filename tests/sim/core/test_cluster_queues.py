@@ -8,9 +8,9 @@ from servetwin.policies.routers.replica_loads import RouterConfig
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.step_times.step_time import LinearStepTime
-from servetwin.sim.theory.queues import md1_wait_s, tandem_sojourn_s
 from tests.support.checked import request
 from tests.support.effort import REDUCTION, WIDENING
+from tests.support.theory.queues import md1_wait_s, tandem_sojourn_s
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
 T_99_9 = 3.85

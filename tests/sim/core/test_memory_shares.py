@@ -18,15 +18,15 @@ from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig, Reservation, Waste
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import LinearStepTime
-from servetwin.sim.theory.serving import (
+from servetwin.workloads.request import Request
+from tests.support.effort import FULL, WIDENING
+from tests.support.queue_cases.judge import half_width
+from tests.support.theory.serving import (
     RegionUse,
     mean_paged_waste_tokens,
     region_use,
     sampled_region_use,
 )
-from servetwin.workloads.request import Request
-from tests.support.effort import FULL, WIDENING
-from tests.support.queue_cases.judge import half_width
 
 pytestmark = pytest.mark.slow
 

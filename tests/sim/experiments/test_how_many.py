@@ -32,13 +32,13 @@ from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.experiments.search import TurningPoint
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.step_times.profile import Profile, load_profile
-from servetwin.sim.theory.queues import mmc_wait_quantile_s
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
 from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.effort import REDUCTION, examples
+from tests.support.theory.queues import mmc_wait_quantile_s
 
 STEP_S = 0.01
 STEPS = 100

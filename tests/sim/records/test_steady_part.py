@@ -16,8 +16,8 @@ from servetwin.sim.records.steady_part import (
     number_found,
     steady_part,
 )
-from servetwin.sim.theory.queues import mg1_wait_s
 from tests.support.figure_frames import requests_frame
+from tests.support.theory.queues import mg1_wait_s
 
 WHOLE = st.lists(st.integers(-1000, 1000).map(lambda n: 5 * n), min_size=50, max_size=200)
 """Series whose batch means are whole, so that sums of them are exact."""

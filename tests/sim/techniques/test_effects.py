@@ -257,7 +257,7 @@ def test_what_is_on_already_and_what_cannot_hit_is_said(tmp_path: Path) -> None:
     done = servetwin("techniques", "--scenario", path, *only, "--replications", 2)
     said = " ".join(done.out.split())
     assert "already enabled here, so the row is its effect: fp8, kv-cache " in said
-    assert "prefix-cache cannot hit on this load: no two prompts begin alike" in said
+    assert "prefix-cache cannot hit on this load: no two prompts share a prefix" in said
     assert (
         "not applicable: awq: techniques fp8 and awq exclude each other: both choose the for"
         in said

@@ -32,12 +32,12 @@ from servetwin.sim.techniques.serving import (
 )
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Experiment, Technique
-from servetwin.sim.theory.batches import exponential_slot_efficiency
 from servetwin.workloads.errors import PolicyError
 from tests.support.checked import CheckedScheduler, request
 from tests.support.formulas.phases import Phases
 from tests.support.formulas.techniques import chunk_passes, kv_tokens_read
 from tests.support.serving_techniques import A100, LLAMA, ONE_SECOND, REAL, by_name, pair, simulated
+from tests.support.theory.batches import exponential_slot_efficiency
 
 pytestmark = pytest.mark.slow
 

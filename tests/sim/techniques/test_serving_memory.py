@@ -18,11 +18,11 @@ from servetwin.sim.techniques.serving import (
 )
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Experiment
-from servetwin.sim.theory.serving import copy_on_write
 from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
 from tests.support.formulas.techniques import shared_prefix_hit_rate, token_passes
 from tests.support.serving_techniques import ONE_SECOND, REAL, pair, simulated
+from tests.support.theory.serving import copy_on_write
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import poisson
 
-from servetwin.sim.theory.batches import (
+from tests.support.markov import FEW, LOADS, TIMES, FloatArray, stationary
+from tests.support.theory.batches import (
     batch_service,
     batch_service_bounds_s,
     bounded_batch_service,
@@ -24,8 +25,7 @@ from servetwin.sim.theory.batches import (
     uniform_slot_efficiency,
     uniform_slot_efficiency_limit,
 )
-from servetwin.sim.theory.queues import md1_wait_s
-from tests.support.markov import FEW, LOADS, TIMES, FloatArray, stationary
+from tests.support.theory.queues import md1_wait_s
 
 SHARES = st.floats(0.0, 0.99)
 

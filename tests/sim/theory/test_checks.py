@@ -5,14 +5,15 @@ from math import inf, nan
 
 import pytest
 
-from servetwin.sim.theory.batches import (
+from servetwin.workloads.errors import ServetwinError
+from tests.support.theory.batches import (
     batch_service,
     bounded_batch_service,
     geometric_slot_efficiency,
     mean_longest,
     sampled_slot_efficiency,
 )
-from servetwin.sim.theory.queues import (
+from tests.support.theory.queues import (
     PriorityClass,
     TheoryError,
     closed_loop,
@@ -28,8 +29,7 @@ from servetwin.sim.theory.queues import (
     priority_waits_s,
     sjf_waits_s,
 )
-from servetwin.sim.theory.serving import copy_on_write, region_use, sampled_region_use
-from servetwin.workloads.errors import ServetwinError
+from tests.support.theory.serving import copy_on_write, region_use, sampled_region_use
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.theory.serving import (
+from tests.support.markov import FEW
+from tests.support.theory.serving import (
     goodput_per_device_per_s,
     kv_transfer_s,
     pipeline_bubble,
@@ -20,7 +21,6 @@ from servetwin.sim.theory.serving import (
     prefill_ttft_s,
     tensor_parallel_prefill_ttft_s,
 )
-from tests.support.markov import FEW
 
 
 @given(FEW, FEW)

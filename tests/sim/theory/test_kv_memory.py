@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from servetwin.policies.config import PolicyConfig, Reservation
 from servetwin.policies.kv.contiguous import ContiguousKV
 from servetwin.policies.sequence import Sequence
-from servetwin.sim.theory.serving import (
+from tests.support.markov import FEW
+from tests.support.theory.serving import (
     ForkedBlocks,
     copy_on_write,
     mean_paged_waste_tokens,
@@ -18,7 +19,6 @@ from servetwin.sim.theory.serving import (
     sampled_paged_waste_tokens,
     sampled_region_use,
 )
-from tests.support.markov import FEW
 
 PROMPTS, OUTPUTS = [100, 30, 7, 400], [50, 200, 9, 100]
 

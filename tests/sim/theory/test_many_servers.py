@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import gamma
 
-from servetwin.sim.theory.queues import (
+from tests.support.markov import FEW, LOADS, TIMES, Moves, State, steady_state
+from tests.support.theory.queues import (
     erlang_b,
     erlang_c,
     kaufman_roberts,
@@ -19,7 +20,6 @@ from servetwin.sim.theory.queues import (
     mmc_wait_quantile_s,
     mmc_wait_s,
 )
-from tests.support.markov import FEW, LOADS, TIMES, Moves, State, steady_state
 
 
 @pytest.mark.parametrize(

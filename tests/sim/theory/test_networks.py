@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.theory.queues import (
+from tests.support.markov import Moves, State, steady_state
+from tests.support.theory.queues import (
     closed_loop,
     closed_loop_throughput_bound_per_s,
     littles_law_gap,
     number_integral_s,
     tandem_sojourn_s,
 )
-from tests.support.markov import Moves, State, steady_state
 
 
 def test_tandem() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.theory.queues import PriorityClass, mg1_wait_s, priority_waits_s, sjf_waits_s
 from tests.support.markov import TIMES, Moves, State, steady_state
+from tests.support.theory.queues import PriorityClass, mg1_wait_s, priority_waits_s, sjf_waits_s
 
 SJF_RATE = 0.7 / 1.8
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from scipy.stats import gamma, poisson
 
-from servetwin.sim.theory.queues import (
+from tests.support.markov import LOADS, TIMES, Moves, State, stationary, steady_state
+from tests.support.theory.queues import (
     md1_wait_s,
     mg1_wait_s,
     mm1_sojourn_quantile_s,
@@ -16,7 +17,6 @@ from servetwin.sim.theory.queues import (
     mm1_wait_relative_error,
     processor_sharing_sojourn_s,
 )
-from tests.support.markov import LOADS, TIMES, Moves, State, stationary, steady_state
 
 
 @pytest.mark.parametrize(("load", "wait"), [(0.5, 0.5), (0.8, 2.0), (0.9, 4.5)])

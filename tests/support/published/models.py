@@ -8,17 +8,6 @@ from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.step_times.roofline.decode_latency import RooflineEstimate, ideal_deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
-from servetwin.sim.theory.queues import md1_wait_s
-from servetwin.sim.theory.serving import (
-    copy_on_write,
-    goodput_per_device_per_s,
-    kv_transfer_s,
-    mean_paged_waste_tokens,
-    pipeline_bubble,
-    pipelined_prefill_ttft_s,
-    prefill_ttft_s,
-    tensor_parallel_prefill_ttft_s,
-)
 from tests.support.formulas.techniques import (
     chunk_passes,
     fetch_s_per_token,
@@ -28,6 +17,17 @@ from tests.support.formulas.techniques import (
     shared_prefix_hit_rate,
 )
 from tests.support.published.claim import Claim
+from tests.support.theory.queues import md1_wait_s
+from tests.support.theory.serving import (
+    copy_on_write,
+    goodput_per_device_per_s,
+    kv_transfer_s,
+    mean_paged_waste_tokens,
+    pipeline_bubble,
+    pipelined_prefill_ttft_s,
+    prefill_ttft_s,
+    tensor_parallel_prefill_ttft_s,
+)
 
 _DECODE = {"projections", "FFN", "head", "decode attention"}
 _PROMPT = {"projections", "FFN"}

@@ -4,7 +4,7 @@ import numpy as np
 
 import tests.support.queue_cases.case as case
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.theory.batches import (
+from tests.support.theory.batches import (
     BatchQueue,
     batch_service,
     bounded_batch_service,

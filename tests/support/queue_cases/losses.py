@@ -9,7 +9,7 @@ import numpy.typing as npt
 import tests.support.queue_cases.case as case
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.records.run import Run
-from servetwin.sim.theory.queues import erlang_b, kaufman_roberts
+from tests.support.theory.queues import erlang_b, kaufman_roberts
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -4,8 +4,8 @@ import numpy as np
 
 import tests.support.queue_cases.case as case
 from servetwin.sim.records.run import Run
-from servetwin.sim.theory.batches import gated_mean_in_system, gated_sojourn_s
-from servetwin.sim.theory.queues import (
+from tests.support.theory.batches import gated_mean_in_system, gated_sojourn_s
+from tests.support.theory.queues import (
     erlang_c,
     mg_infinity_probability,
     mmc_wait_s,

@@ -9,9 +9,9 @@ import tests.support.queue_cases.case as case
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.step_times.step_time import LinearStepTime
-from servetwin.sim.theory.queues import closed_loop, tandem_sojourn_s
-from servetwin.sim.theory.serving import pipeline_makespan_s, pipeline_token_interval_s
 from servetwin.workloads.request import Request
+from tests.support.theory.queues import closed_loop, tandem_sojourn_s
+from tests.support.theory.serving import pipeline_makespan_s, pipeline_token_interval_s
 
 RATE_PER_S, TANDEM_S = 0.5, (1.0, 1.25)
 CLIENTS, THINK_S, LOOP_S, TURNS = 8, 1.0, (0.2, 0.5), 500

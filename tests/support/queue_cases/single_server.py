@@ -4,7 +4,7 @@ import numpy as np
 
 import tests.support.queue_cases.case as case
 from servetwin.policies.config import QueueOrder
-from servetwin.sim.theory.queues import (
+from tests.support.theory.queues import (
     PriorityClass,
     md1_wait_s,
     mg1_wait_s,

@@ -127,6 +127,7 @@ def test_a_batch_limit_that_is_not_seen_again_is_not_identified() -> None:
     assert "31 of 32 requests ran at once, then 32" in black_box.limits.not_identified["max_seqs"]
 
 
+@pytest.mark.slow
 def test_a_load_like_that_of_the_forecast_follows_the_bursts() -> None:
     """Without it the shares of the load's batches that no burst had are extrapolated."""
     send, trace = SimulatedSender(BASE, TRUTH), sample_trace()
@@ -141,6 +142,7 @@ def test_a_load_like_that_of_the_forecast_follows_the_bursts() -> None:
     assert not any(answer.cached_tokens for answer in load)
 
 
+@pytest.mark.slow
 def test_what_is_learned_predicts_what_the_server_does() -> None:
     black_box, config = calibrated(rounds=2, batching="chunked")
     profile = black_box.profile("learned")

@@ -50,6 +50,7 @@ def test_a_failure_is_the_jobs_own() -> None:
     assert ended(Job(int, ["2"])).problem is None
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_in_every_try_ends_its_job_alone() -> None:
     other: Job[Any, Any] = Job(time.sleep, [0.01] * 200)
     job = ended(Job(os._exit, [1]))

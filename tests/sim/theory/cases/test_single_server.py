@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servetwin.sim.theory.queues import md1_wait_s, mg1_wait_s
 from tests.support.effort import REDUCTION, WIDENING, examples
 from tests.support.queue_cases.case import (
     ONE_SLOT,
@@ -18,6 +17,7 @@ from tests.support.queue_cases.case import (
 from tests.support.queue_cases.judge import (
     judge,
 )
+from tests.support.theory.queues import md1_wait_s, mg1_wait_s
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from servetwin.policies.config import Reservation
-from servetwin.sim.theory.queues import (
+from tests.support.theory.queues import (
     TheoryError,
     check_not_negative,
     check_positive,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.linalg import solve_banded
 from scipy.stats import poisson
 
-from servetwin.sim.theory.queues import (
+from tests.support.theory.queues import (
     TheoryError,
     check_not_negative,
     check_positive,

@@ -1,1 +1,0 @@
-"""Exact results for simple servers: what the simulator must meet where its settings degenerate."""

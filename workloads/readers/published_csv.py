@@ -1,0 +1,247 @@
+"""The published CSV formats: a request a row, its fields found by the names of the columns."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from servetwin.workloads.fields import cell_integer, cell_seconds, stamp_ns
+from servetwin.workloads.request import Request
+from servetwin.workloads.rows import RowError, Rows, counted
+from servetwin.workloads.tables.names import meanings
+from servetwin.workloads.trace import Trace
+
+Kind = Literal["count", "seconds", "stamp", "text"]
+Values = dict[str, Any]
+"""The values of a row by field; a stamp is in nanoseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name, what its cells are, the least of its counts; some cells may be empty."""
+
+    name: str
+    kind: Kind
+    least: int = 0
+    may_be_empty: bool = False
+
+    def value(self, cell: str, least: int) -> Any:
+        """Return the value of a cell. Raises ``RowError``."""
+        if self.may_be_empty and not cell:
+            return None
+        if self.kind == "count":
+            return cell_integer(self.name, cell, least)
+        if self.kind == "seconds":
+            return cell_seconds(self.name, cell)
+        return stamp_ns(self.name, cell) if self.kind == "stamp" else cell
+
+
+class Header:
+    """Takes the header of a file; raises TraceError where one of ``required`` is missing.
+
+    Cells hold no commas: none of the published formats quotes.
+    """
+
+    def __init__(self, rows: Rows, required: Sequence[str]) -> None:
+        line, header = rows.take()
+        self.names = split_cells(header)
+        for name in required:
+            if name not in self.names:
+                raise rows.failure(line, RowError(name, "missing column", header))
+
+    def cells(self, text: str) -> dict[str, str]:
+        """Return the cells of a row by column."""
+        cells = split_cells(text)
+        if len(cells) != len(self.names):
+            first_missing = [*self.names, "row"][min(len(cells), len(self.names))]
+            reason = f"the row has {len(cells)} cells where the header has {len(self.names)}"
+            raise RowError(first_missing, reason, text)
+        return dict(zip(self.names, cells, strict=True))
+
+
+def split_cells(text: str) -> list[str]:
+    """Return the cells of a row without quotes."""
+    return [cell.strip() for cell in text.split(",")]
+
+
+def has_columns(row: str, names: Sequence[str]) -> bool:
+    """Return whether a row is a header with all of these columns."""
+    return not row.startswith("{") and {*names} <= {*split_cells(row)}
+
+
+class CsvReader:
+    """Reads one format. ``columns`` are by field, in the order in which a row is checked."""
+
+    columns: ClassVar[Mapping[str, Column]]
+    required: ClassVar[Sequence[str]]
+    """The columns that every file has."""
+    begins_at_zero: ClassVar[bool] = True
+    """Whether the earliest request arrives at 0, whatever its stamp."""
+    failed_may_be_empty: ClassVar[bool] = False
+    """Whether the prompt of a request without an answer may have 0 tokens."""
+
+    @property
+    def time(self) -> Column:
+        """The column of arrivals."""
+        return self.columns["time"]
+
+    def recognises(self, row: str) -> bool:
+        """Return whether the first row of a file has this format."""
+        return has_columns(row, self.required)
+
+    def read(self, rows: Rows) -> Trace:
+        """Read the requests in file order; one without an answer has failed."""
+        header = Header(rows, self.required)
+        parsed = rows.parse(lambda line, text: self.parse(line, header.cells(text)))
+        origin = min((row["time"] for row in parsed), default=0) if self.begins_at_zero else 0
+        requests = tuple(self.requests(rows.source, parsed, origin))
+        notes = total_notes(sum(map(differs, parsed)))
+        return Trace(requests, rows.source, self.clock_s(parsed), notes)
+
+    def parse(self, line: int, cells: Mapping[str, str]) -> Values:
+        """Return the values of a row. Raises ``RowError``."""
+        values: Values = {"line": line, "time": 0.0}
+        for field, column in self.columns.items():
+            if column.name in cells:
+                may_be_empty = self.failed_may_be_empty and not values.get("output_tokens", 1)
+                least = 0 if may_be_empty and field == "prompt_tokens" else column.least
+                values[field] = column.value(cells[column.name], least)
+        return values
+
+    def requests(self, source: str, parsed: Sequence[Values], origin: float) -> Iterator[Request]:
+        """Yield the requests of all rows."""
+        return (as_request(source, row, arrival_s(row, origin)) for row in parsed)
+
+    def clock_s(self, parsed: Sequence[Values]) -> float | None:
+        """Return the resolution of the clock, where it is coarse."""
+        return None
+
+
+def arrival_s(row: Values, origin: float) -> float:
+    """Return the arrival of a row in a trace that begins at the stamp ``origin``."""
+    since: float = row["time"] - origin
+    return since / 1e9 if isinstance(row["time"], int) else since
+
+
+def as_request(source: str, row: Values, arrives_s: float, **more: Any) -> Request:
+    """Return a row as a request; ``more`` are other fields of it."""
+    return Request(
+        request_id=row_name(source, row),
+        arrival_s=arrives_s,
+        prompt_tokens=row["prompt_tokens"],
+        output_tokens=row["output_tokens"],
+        model=row.get("model"),
+        kind=row.get("kind"),
+        modal={"images": row["images"]} if "images" in row else None,
+        status="ok" if row["output_tokens"] else "failed",
+        source_line=row["line"],
+        **more,
+    )
+
+
+def row_name(source: str, row: Values) -> str:
+    """Return the id of the request of a row."""
+    return f"{source}:{row['line'] - 1}"
+
+
+def differs(row: Values) -> bool:
+    """Return whether the total of a row is not the sum of its tokens."""
+    return row.get("total_tokens") not in (None, row["prompt_tokens"] + row["output_tokens"])
+
+
+def total_notes(differing: int) -> tuple[str, ...]:
+    """Return a note where the total column of some rows differs from the sum of their tokens."""
+    return (f"{counted(differing, 'row')} whose total is not the sum",) if differing else ()
+
+
+class Azure(CsvReader):
+    """Azure LLM inference traces (Splitwise, ISCA 2024; DynamoLLM; ModServe): a stamp per request.
+
+    Only the multimodal trace has images.
+    """
+
+    required = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+    columns: ClassVar[Mapping[str, Column]] = {
+        "time": Column("TIMESTAMP", "stamp"),
+        "prompt_tokens": Column("ContextTokens", "count", 1),
+        "output_tokens": Column("GeneratedTokens", "count"),
+        "images": Column("NumImages", "count"),
+    }
+
+
+class BurstGPT(CsvReader):
+    """BurstGPT traces (Wang et al., KDD 2025): CSV of 6 columns, or of 8 with sessions.
+
+    A row follows the previous row of its session, ``delay_s`` after that one's elapsed time.
+    """
+
+    required = ("Timestamp", "Model", "Request tokens", "Response tokens", "Log Type")
+    columns: ClassVar[Mapping[str, Column]] = {
+        "output_tokens": Column("Response tokens", "count"),
+        "time": Column("Timestamp", "seconds"),
+        "prompt_tokens": Column("Request tokens", "count", 1),
+        "total_tokens": Column("Total tokens", "count", may_be_empty=True),
+        "model": Column("Model", "text"),
+        "kind": Column("Log Type", "text"),
+        "session_id": Column("Session ID", "text", may_be_empty=True),
+        "elapsed_s": Column("Elapsed time", "seconds", may_be_empty=True),
+    }
+    failed_may_be_empty = True
+
+    def clock_s(self, parsed: Sequence[Values]) -> float | None:
+        """Return 1 s where no stamp has a fraction."""
+        return 1.0 if all(row["time"].is_integer() for row in parsed) else None
+
+    def requests(self, source: str, parsed: Sequence[Values], origin: float) -> Iterator[Request]:
+        """Yield the requests of all rows, those of a session one after the other."""
+        latest: dict[str, tuple[Values, int]] = {}
+        for row in parsed:
+            more: Values = {}
+            if session_id := row.get("session_id"):
+                before, turn = latest.get(session_id, (None, 0))
+                more = {"session_id": session_id, "turn": turn}
+                if before:
+                    more |= {
+                        "parent_id": row_name(source, before),
+                        "delay_s": _delay_s(before, row),
+                    }
+                latest[session_id] = row, turn + 1
+            yield as_request(source, row, arrival_s(row, origin), **more)
+
+
+def _delay_s(before: Values, row: Values) -> float | None:
+    elapsed_s = before.get("elapsed_s")
+    return None if elapsed_s is None else max(0.0, row["time"] - before["time"] - elapsed_s)
+
+
+class Vidur(CsvReader):
+    """Vidur's processed traces (Agrawal et al., MLSys 2024): CSV of lengths, perhaps arrivals."""
+
+    required = ("num_prefill_tokens", "num_decode_tokens")
+    columns: ClassVar[Mapping[str, Column]] = {
+        "output_tokens": Column("num_decode_tokens", "count"),
+        "time": Column("arrived_at", "seconds"),
+        "prompt_tokens": Column("num_prefill_tokens", "count", 1),
+        "total_tokens": Column("num_total_tokens", "count", 1),
+    }
+    begins_at_zero = False
+
+    def recognises(self, row: str) -> bool:
+        """Return whether a header has the lengths, and no arrivals of another name."""
+        if not has_columns(row, self.required):
+            return False
+        if has_columns(row, (self.time.name,)):
+            return True
+        return not any("arrival" in meanings(name) for name in split_cells(row))
+
+    def read(self, rows: Rows) -> Trace:
+        """Read as the other formats, with a note where there are no arrivals."""
+        _, header = rows.peek()
+        trace = super().read(rows)
+        if self.time.name in split_cells(header):
+            return trace
+        untimed = "no arrival times in the file: every request arrives at 0"
+        return Trace(trace.requests, trace.source, notes=(untimed, *trace.notes))
+
+
+FORMATS: Mapping[str, type[CsvReader]] = {"azure": Azure, "burstgpt": BurstGPT, "vidur": Vidur}
+"""By the names of the registered readers."""
