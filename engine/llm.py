@@ -52,12 +52,12 @@ class LLM:
     ) -> None:
         from servetwin.engine.core.build import build_core  # torch is imported here
 
-        found = find_model(model)
+        source = find_model(model)
         options = ServeOptions(
-            model, policies or found.policies(), computation=Computation(**computation), seed=seed
+            model, policies or source.policies(), computation=Computation(**computation), seed=seed
         )
         self._core, self.facts = build_core(options)
-        self._tokenizer = found.tokenizer()
+        self._tokenizer = source.tokenizer()
 
     def generate(
         self,

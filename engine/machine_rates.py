@@ -35,7 +35,7 @@ class MachineRates:
 
 
 def machine_rates(threads: int = 1) -> MachineRates:
-    """Measure with so many threads of torch; takes some seconds."""
+    """Measure with ``threads`` threads of torch; takes some seconds."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -51,13 +51,13 @@ def machine_rates(threads: int = 1) -> MachineRates:
 
 def _matrix_rates() -> dict[str, float]:
     work = 2 * _SIDE**3
-    found = {}
+    rates = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         matrix = torch.ones(_SIDE, _SIDE, dtype=dtype)
-        found[name] = work / _seconds(lambda matrix=matrix: matrix @ matrix)  # type: ignore[misc]
+        rates[name] = work / _seconds(lambda matrix=matrix: matrix @ matrix)  # type: ignore[misc]
     rows = torch.ones(_SIDE, _SIDE)
     product = quantised_product("w8a8", rows, group=1, prepack=True)
-    return found | {"int8": work / _seconds(lambda: product(rows))}
+    return rates | {"int8": work / _seconds(lambda: product(rows))}
 
 
 def _seconds(work: Callable[[], object]) -> float:

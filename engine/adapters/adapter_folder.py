@@ -94,7 +94,7 @@ def targets(model: ModelConfig) -> dict[str, Target]:
 def _updates(
     file: Path, stored: Mapping[str, StoredTensor], rank: int, model: ModelConfig
 ) -> list[StoredUpdate]:
-    known, found = targets(model), dict[tuple[int, str], dict[str, str]]()
+    known, updates = targets(model), dict[tuple[int, str], dict[str, str]]()
     for tensor in stored:
         match = _NAME.fullmatch(tensor)
         if match is None or match[2] not in known:
@@ -107,12 +107,12 @@ def _updates(
             raise EngineError(
                 f"{file}: tensor {tensor}: model {model.name} has {model.layers} layers"
             )
-        found.setdefault((layer, match[2]), {})[match[3]] = tensor
-    if not found:
+        updates.setdefault((layer, match[2]), {})[match[3]] = tensor
+    if not updates:
         raise EngineError(f"{file}: has no tensor of an adapter")
     return [
         _update(file, stored, rank, layer, known[module], names)
-        for (layer, module), names in sorted(found.items())
+        for (layer, module), names in sorted(updates.items())
     ]
 
 

@@ -80,7 +80,7 @@ class NativeAttention(AttentionBackend):
 
 
 def native_kernel(store: KVStore, group: int) -> Kernel | None:
-    """Return the C function for a store and so many query heads to a key head.
+    """Return the C function for a store, with ``group`` query heads to a key head.
 
     None where no compiler is there, or where the kernel does not read such keys and values.
     """

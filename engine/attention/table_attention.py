@@ -63,7 +63,7 @@ DecodeKernel = Callable[..., Tensor]
 ``BlockTables``, ``Visibility``) to [rows, kv heads, group, value width].
 """
 COLUMNS = 4
-"""Of a row: token id, position, slot to write, tokens of context; starts of spans follow."""
+"""In a row: token id, position, slot to write, tokens of context; starts of spans follow."""
 
 
 @dataclass(frozen=True, slots=True)

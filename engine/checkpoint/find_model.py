@@ -94,8 +94,8 @@ def _eos_ids(folder: Path, config: ModelConfig) -> tuple[int, ...]:
     for name in (GENERATION_FILE, CONFIG_FILE):
         if not (folder / name).is_file():
             continue
-        found = JsonObject.read(folder / name)
-        eos = found.get("eos_token_id")
+        config_file = JsonObject.read(folder / name)
+        eos = config_file.get("eos_token_id")
         if eos is None:
             continue
         ids = eos if isinstance(eos, list) else [eos]
@@ -104,6 +104,6 @@ def _eos_ids(folder: Path, config: ModelConfig) -> tuple[int, ...]:
                 wrong = (
                     f"{shortened(json.dumps(token))} is no token of 0 .. {config.vocab_size - 1}"
                 )
-                raise found.error("eos_token_id", wrong)
+                raise config_file.error("eos_token_id", wrong)
         return tuple(ids)
     return ()

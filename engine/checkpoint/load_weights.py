@@ -33,7 +33,7 @@ class CheckpointWeights:
     stored: Mapping[str, StoredTensor]
 
     def __call__(self, dtype: torch.dtype, device: torch.device) -> Weights:
-        """Return the weights. Layers are read when they are asked for, and not kept."""
+        """Return the weights. Layers are read when they are needed, and not kept."""
         outside = _read(self.stored, model_stacks(self.model), dtype, device)
         embedding, head = outside["embedding"], outside.get("head", outside["embedding"])
         return Weights(embedding, _Layers(self, dtype, device), outside["final_norm"], head)

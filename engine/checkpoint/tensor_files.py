@@ -90,13 +90,13 @@ def _tensors(path: Path, header: bytes, data_bytes: int) -> dict[str, StoredTens
     """Return what a header describes, where its file has all the bytes."""
     try:
         entries = {k: v for k, v in json.loads(header).items() if k != "__metadata__"}
-        found = {k: StoredTensor(path, v["dtype"], tuple(v["shape"])) for k, v in entries.items()}
+        tensors = {k: StoredTensor(path, v["dtype"], tuple(v["shape"])) for k, v in entries.items()}
         end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
     except (ValueError, AttributeError, KeyError, TypeError, IndexError):
         raise EngineError(f"{path}: is no safetensors file: its header makes no sense") from None
     if data_bytes < end:
         raise EngineError(f"{path}: is truncated: {data_bytes} of {end} bytes of tensors are there")
-    return found
+    return tensors
 
 
 _HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias)$")

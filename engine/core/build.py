@@ -126,11 +126,11 @@ def build_core(
     does not fit.
     """
     use_huge_pages()
-    found, model, policies = find_model(options.model), options.model_config(), options.policies
+    source, model, policies = find_model(options.model), options.model_config(), options.policies
     scheduler = build_scheduler(policies)
     memory = scheduler.memory
     require_fit(model, policies, options.computation, memory)
-    runner = _runner(options, model, memory, found.load_weights(model))
+    runner = _runner(options, model, memory, source.load_weights(model))
     if options.computation.kv_memory_share:
         policies = _fitted(runner, policies, options.computation.kv_memory_share)
         scheduler = build_scheduler(policies)
@@ -158,7 +158,7 @@ def build_core(
         prefix_cache=policies.prefix_cache,
         clock=clock,
         log=log,
-        tokenizer=found.tokenizer(),
+        tokenizer=source.tokenizer(),
         movers=kv_movers(policies, memory, runner.stores),
     )
     return core, facts

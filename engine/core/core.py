@@ -209,7 +209,7 @@ class EngineCore:
         self._record(batch, now_s, self.clock() - now_s, drafts)
         events = self._read_tokens(batch, result)
         if batch.drafted:
-            _say_gains(batch, events)
+            _report_accepted(batch, events)
         failures = {
             self._outputs[name].request_id: error for name, error in result.failures.items()
         }
@@ -222,7 +222,7 @@ class EngineCore:
         return events
 
     def _read_dropped(self) -> set[str]:
-        """Refuse the requests of which the scheduler has given up a sequence; return their ids."""
+        """Refuse the requests whose sequences the scheduler has dropped; return their ids."""
         requests = set[str]()
         for seq, refusal in self.scheduler.dropped:
             request_id = self._outputs[seq.request_id].request_id
@@ -265,7 +265,7 @@ class EngineCore:
     def _read_tokens(self, batch: Batch, result: StepResult) -> list[TokenEvent | RequestFailed]:
         """Return the events of a step's tokens; one that cannot be read fails its sequence.
 
-        Of a prompt that was shortened (``recompute: computed``) the next tokens are known.
+        The next tokens of a prompt that was shortened (``recompute: computed``) are known.
         """
         events: list[TokenEvent | RequestFailed] = []
         for seq in batch.sampled:
@@ -303,11 +303,13 @@ class EngineCore:
             seq.ended_samples += (sample,)
         at_limit: FinishReason | None = "length" if generated >= params.max_tokens else None
         reason = "stop" if ends else at_limit
-        said = token.logprobs, token.prompt_logprobs
-        return TokenEvent(request_id, token.token_id, reason, seq.cached_tokens, "", sample, *said)
+        logprobs = token.logprobs, token.prompt_logprobs
+        return TokenEvent(
+            request_id, token.token_id, reason, seq.cached_tokens, "", sample, *logprobs
+        )
 
     def _fail(self, request_id: str, error: Exception) -> RequestFailed:
-        """End a request of which a step raised; it may have had its last step, as it seems."""
+        """End a request whose step raised, even if that was its last step."""
         self.abort(request_id)
         reason = one_line(error)
         if self.log:
@@ -330,11 +332,11 @@ class EngineCore:
 def _drafts(batch: Batch, result: StepResult) -> list[tuple[str, int, int]]:
     """Return (output id, drafted tokens, accepted ones) of the decodes that verified drafts."""
     verified = (entry.seq.output_id for entry in batch.entries[: batch.drafted])
-    found = ((name, result.tokens[name]) for name in verified if name in result.tokens)
-    return [(name, tokens[0].drafted, len(tokens) - 1) for name, tokens in found]
+    tokens = ((name, result.tokens[name]) for name in verified if name in result.tokens)
+    return [(name, new[0].drafted, len(new) - 1) for name, new in tokens]
 
 
-def _say_gains(batch: Batch, events: list[TokenEvent | RequestFailed]) -> None:
+def _report_accepted(batch: Batch, events: list[TokenEvent | RequestFailed]) -> None:
     """Tell the decodes that verified drafts how many tokens came out of their pass."""
     group = batch.lockstep
     assert isinstance(group, DraftedDecodes)

@@ -111,7 +111,7 @@ class CoreClient:
         self.died = asyncio.Event()
         self.why_died = ""
         self.messages = 0
-        """How many the core has sent; it grows while the core is alive and asked."""
+        """How many the core has sent: it grows while the core answers pings."""
         self.idle = asyncio.Event()
         """Set while no request is unfinished."""
         self.idle.set()
@@ -223,7 +223,7 @@ class CoreRequest:
 
     @property
     def over(self) -> bool:
-        """Whether the core has said its last word."""
+        """Whether the core has ended it."""
         return all(output.over for output in self.outputs)
 
     def __enter__(self) -> "CoreRequest":
@@ -247,7 +247,7 @@ class CoreOutput:
     def __init__(self, prompt_tokens: int, text: OutputText) -> None:
         self.timing = RequestTiming(prompt_tokens)
         self.over = False
-        """Whether the core has said its last word."""
+        """Whether the core has ended it."""
         self._text = text
         self._events: list[Event] = []
         self._arrived = asyncio.Event()

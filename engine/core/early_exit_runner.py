@@ -45,7 +45,7 @@ class Stage:
 
 
 class ExitingDecoder(Decoder):
-    """A decoder of which rows may leave early (CALM, Schuster et al., 2022).
+    """A decoder whose rows may leave early (CALM, Schuster et al., 2022).
 
     The layers that a row has skipped get its keys and values all the same, made of the state in
     which it left: later tokens attend to it in every layer.
@@ -137,11 +137,11 @@ class EarlyExitRunner(Runner):
         token_ids, positions = np.array(step.token_ids), np.array(step.positions)
         bits = row_bits(token_ids[starts].tolist(), positions[starts].tolist(), _STREAM)
         drawn = uniforms(bits)
-        found = self._until.searchsorted(drawn, side="right")
+        exits = self._until.searchsorted(drawn, side="right")
         last = self._config.layers
         return [
             self._layers[exit_] if _decodes(entry) else last
-            for entry, exit_ in zip(step.entries, found.tolist(), strict=True)
+            for entry, exit_ in zip(step.entries, exits.tolist(), strict=True)
         ]
 
     def _stages(self, step: StepInput, leaves: list[int]) -> tuple[list[int], dict[int, Stage]]:
@@ -149,35 +149,21 @@ class EarlyExitRunner(Runner):
 
         A row that leaves is the only one of its entry.
         """
-        starts = np.cumsum([0, *(entry.rows for entry in step.entries)]).tolist()
-        going, gone = list(range(len(step.entries))), list[int]()
-        stages: dict[int, Stage] = {}
+        entries, stages = step.entries, dict[int, Stage]()
+        owners = [at for at, entry in enumerate(entries) for _ in range(entry.rows)]
+        rows, gone = list(range(len(owners))), list[int]()
         for layer in sorted(set(leaves) - {self._config.layers}):
-            leaving = [at for at in going if leaves[at] == layer]
-            staying = [at for at in going if leaves[at] != layer]
-            stages[layer] = self._stage(step.entries, going, leaving, staying)
-            going, gone = staying, gone + leaving
-        ended = [row for at in going for row in range(starts[at], starts[at + 1])]
-        return ended + [starts[at] for at in gone], stages
-
-    def _stage(
-        self,
-        entries: list[ScheduledSequence],
-        going: list[int],
-        leaving: list[int],
-        staying: list[int],
-    ) -> Stage:
-        lengths = [entries[at].rows for at in going]
-        firsts = dict(zip(going, np.cumsum([0, *lengths]).tolist(), strict=False))
-        stay = [firsts[at] + row for at in staying for row in range(entries[at].rows)]
-        slots = [self.store.slot(entries[at].seq, entries[at].start) for at in leaving]
-        left = [firsts[at] for at in leaving]
-        staying_rows, leaving_rows, written = (
-            to_device(ints, self._device) for ints in (stay, left, slots)
-        )
-        own = [entries[at] for at in staying]
-        attend = self._attention.plan(own) if own else None
-        return Stage(staying_rows, leaving_rows, written, attend)
+            stay = [at for at, row in enumerate(rows) if leaves[owners[row]] != layer]
+            leave = [at for at, row in enumerate(rows) if leaves[owners[row]] == layer]
+            leaving = [entries[owners[rows[at]]] for at in leave]
+            slots = [self.store.slot(entry.seq, entry.start) for entry in leaving]
+            gone += [rows[at] for at in leave]
+            rows = [rows[at] for at in stay]
+            staying = [entries[at] for at in dict.fromkeys(owners[row] for row in rows)]
+            attend = self._attention.plan(staying) if staying else None
+            tensors = (to_device(ints, self._device) for ints in (stay, leave, slots))
+            stages[layer] = Stage(*tensors, attend)
+        return rows + gone, stages
 
 
 def _decodes(entry: ScheduledSequence) -> bool:

@@ -18,17 +18,17 @@ class Add(NamedTuple):
 
 
 class Abort(NamedTuple):
-    """Its client has gone away; nothing more is said about the request."""
+    """End a request whose client has gone away; no event follows."""
 
     request_id: str
 
 
 class Stop(NamedTuple):
-    """The core shall end, whatever it is doing."""
+    """End the core after its step."""
 
 
 class Ping(NamedTuple):
-    """The core shall say that it is alive; it does between two steps."""
+    """Ask for a ``Pong``, which the core sends between two steps."""
 
 
 Message = Add | Abort | Stop | Ping

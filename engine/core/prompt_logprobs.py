@@ -12,7 +12,7 @@ from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.sequence import Sequence
 
 _ROWS = 128
-"""Rows whose logprobs are computed at a time: so many copies of the vocabulary are in memory."""
+"""Rows whose logprobs are computed at a time: each is a copy of the vocabulary in memory."""
 
 
 def keep_prompt_logprobs(

@@ -188,7 +188,7 @@ class Runner:
     def logits(self, batch: Batch, states: Mapping[str, TokenState]) -> Tensor:
         """Compute the batch; float32 logits [entries that sample, vocabulary], in batch order.
 
-        Prompts of which logprobs are wanted get them on the way.
+        Prompts that want logprobs get them on the way.
         """
         step = StepInput.of(batch, states, self._kv_cache)
         if self._adapters:
@@ -274,8 +274,8 @@ def sampled_tokens(
 
 def _adapters_of_rows(step: StepInput, states: Mapping[str, TokenState]) -> list[str | None]:
     """Return the adapter of each row; padding has none that matters."""
-    found: list[str | None] = []
+    adapters: list[str | None] = []
     for entry in step.entries:
         state = states.get(entry.seq.request_id)
-        found += [state.params.adapter if state else None] * entry.rows
-    return found
+        adapters += [state.params.adapter if state else None] * entry.rows
+    return adapters

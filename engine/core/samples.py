@@ -20,7 +20,7 @@ def forks_samples(scheduler: Scheduler) -> bool:
 
 
 class Forks:
-    """The prompts that a step completes and of which several samples begin after it."""
+    """The prompts that a step completes and that several samples share from then on."""
 
     def __init__(self, batch: Batch) -> None:
         """Keep the block tables of the prompts; a sequence that ends with the step loses its own.

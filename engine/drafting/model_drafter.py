@@ -48,8 +48,8 @@ def continuation(token_ids: list[int], drafts: int, longest: int) -> list[int]:
     for length in range(min(longest, len(token_ids) - 1), 0, -1):
         place = _last_before(known, length)
         if place is not None:
-            found = token_ids[place + length : place + length + drafts]
-            return found + [NOTHING] * (drafts - len(found))
+            tokens = token_ids[place + length : place + length + drafts]
+            return tokens + [NOTHING] * (drafts - len(tokens))
     return [NOTHING] * drafts
 
 
@@ -182,7 +182,7 @@ class _Drawing:
         return [self._tokens[place][at - 1] for at in self._tree.paths[row][1:]]
 
     def _stop(self, chances: Tensor, picked: Tensor) -> None:
-        """End the chains behind a token of which the drafter is not sure enough."""
+        """End the chains behind a token that the drafter is not sure enough of."""
         sure = chances.gather(1, picked)[:, 0] >= self._drafts.least_confidence
         if self._drafts.most_entropy is not None:
             sure &= torch.special.entr(chances).sum(1) <= self._drafts.most_entropy

@@ -106,7 +106,7 @@ class Pass:
         return len(self.state.token_ids) - 1
 
     def row(self, depth: int, drafted: list[int]) -> SampledRow:
-        """Return how the token after so many ``drafted`` ones is chosen."""
+        """Return how the token after the ``drafted`` ones is chosen."""
         row = self.state.row(self.root + 1 - self.seq.prompt_tokens + depth)
         return replace(row, drafted=tuple(drafted)) if row.seen else row
 

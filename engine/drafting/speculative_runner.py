@@ -133,7 +133,7 @@ class SpeculativeRunner(Runner):
                 raw = logits.clone()
             ends, last = self._drawn(passes, proposals, proposals.chances, logits)
         self._keep_accepted(passes, ends)
-        found = {}
+        accepted_tokens = {}
         for place, (one, end) in enumerate(zip(passes, ends, strict=True)):
             path = self._tree.paths[end]
             accepted = [proposals.tokens[place][row - 1] for row in path[1:]]
@@ -143,8 +143,8 @@ class SpeculativeRunner(Runner):
             if top is not None:
                 rows = [place * self._tree.rows + row for row in path]
                 tokens = _with_logprobs(tokens, raw[rows], top)
-            found[one.seq.output_id] = tokens
-        return found
+            accepted_tokens[one.seq.output_id] = tokens
+        return accepted_tokens
 
     def _drawn(
         self, passes: list[Pass], proposals: Proposals, chances: Tensor, logits: Tensor
@@ -158,10 +158,10 @@ class SpeculativeRunner(Runner):
         ]
         target = probabilities(logits, rows).view(len(passes), tree.rows, -1)
         tokens = torch.tensor(proposals.tokens, device=device)
-        found = walk(tree, tokens, chances, target, decisions(passes, tree).to(device))
-        ends: list[int] = found.rows.tolist()
+        reached = walk(tree, tokens, chances, target, decisions(passes, tree).to(device))
+        ends: list[int] = reached.rows.tolist()
         last = draw(
-            found.wanted,
+            reached.wanted,
             [one.row(tree.depths[end], []) for one, end in zip(passes, ends, strict=True)],
         )
         return ends, last.tolist()
@@ -217,8 +217,8 @@ class SpeculativeRunner(Runner):
 
 
 def _with_logprobs(tokens: list[NewToken], logits: Tensor, top: int) -> list[NewToken]:
-    said = token_logprobs(logits, [token.token_id for token in tokens], [top] * len(tokens))
-    return [token._replace(logprobs=own) for token, own in zip(tokens, said, strict=True)]
+    logprobs = token_logprobs(logits, [token.token_id for token in tokens], [top] * len(tokens))
+    return [token._replace(logprobs=one) for token, one in zip(tokens, logprobs, strict=True)]
 
 
 def _require_fit(drafts: Drafts, config: ModelConfig) -> None:

@@ -65,7 +65,7 @@ class Answer:
         self._echo_left = echo is not None
         """Whether a stream has not shown the prompt yet."""
         self._offset = 0
-        """Length of the text whose logprobs have been told."""
+        """Length of the text whose logprobs have been sent."""
         self._with_token_ids = token_ids
         self._head = {"id": request_id, "created": int(time.time()), "model": model}
         self._chunk_head = f"data: {_dumps({'object': dialect.chunk_object, **self._head})[:-1]},"
@@ -176,7 +176,7 @@ def completion_logprobs(
     """Return the ``logprobs`` of a completion; ``offset`` is the length of the text before it.
 
     The likeliest tokens come with the chosen one where it is not among them. Of tokens with equal
-    texts, only the likeliest can be said.
+    texts, only the likeliest appears.
     """
     offsets = []
     for token_id, _ in tokens:
@@ -184,8 +184,10 @@ def completion_logprobs(
         offset += len(texts.of(token_id))
     return {
         "tokens": [texts.of(token_id) for token_id, _ in tokens],
-        "token_logprobs": [said and _number(said.chosen) for _, said in tokens],
-        "top_logprobs": [said and _by_text(token_id, said, texts) for token_id, said in tokens],
+        "token_logprobs": [logprobs and _number(logprobs.chosen) for _, logprobs in tokens],
+        "top_logprobs": [
+            logprobs and _by_text(token_id, logprobs, texts) for token_id, logprobs in tokens
+        ],
         "text_offset": offsets,
     }
 
@@ -193,17 +195,17 @@ def completion_logprobs(
 def chat_logprobs(tokens: Iterable[Token], texts: TokenTexts) -> dict[str, Any]:
     """Return the ``logprobs`` of a chat completion."""
     content = [
-        _chat_token(token_id, said.chosen, texts)
-        | {"top_logprobs": [_chat_token(*one, texts) for one in said.top]}
-        for token_id, said in tokens
-        if said
+        _chat_token(token_id, logprobs.chosen, texts)
+        | {"top_logprobs": [_chat_token(*one, texts) for one in logprobs.top]}
+        for token_id, logprobs in tokens
+        if logprobs
     ]
     return {"content": content, "refusal": None}
 
 
-def _by_text(token_id: int, said: TokenLogprobs, texts: TokenTexts) -> dict[str, float]:
+def _by_text(token_id: int, logprobs: TokenLogprobs, texts: TokenTexts) -> dict[str, float]:
     by_text: dict[str, float] = {}
-    for one, logprob in (*said.top, (token_id, said.chosen)):
+    for one, logprob in (*logprobs.top, (token_id, logprobs.chosen)):
         by_text.setdefault(texts.of(one), _number(logprob))
     return by_text
 

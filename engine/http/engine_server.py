@@ -67,5 +67,5 @@ class EngineServer:
     def last_error(self) -> str:
         """Return the last line of the server's stderr."""
         self._errors.seek(0)
-        said = [line.strip() for line in self._errors if line.strip()]
-        return said[-1] if said else f"the engine ended with code {self.process.returncode}"
+        lines = [line.strip() for line in self._errors if line.strip()]
+        return lines[-1] if lines else f"the engine ended with code {self.process.returncode}"

@@ -75,10 +75,10 @@ class CompletionBody(GenerationBody):
     def prompt_ids(self, tokenizer: Tokenizer, vocab_size: int) -> list[list[int]]:
         """Return the tokens of each prompt, or the given ids."""
         prompts = _each(self.prompt)
-        found = [tokenizer.encode(one) if isinstance(one, str) else one for one in prompts]
-        for ids in found:
+        token_ids = [tokenizer.encode(one) if isinstance(one, str) else one for one in prompts]
+        for ids in token_ids:
             _check_ids(ids, vocab_size)
-        return found
+        return token_ids
 
     def echoes(self, tokenizer: Tokenizer, prompts: list[list[int]]) -> list[Echo]:
         """Return each prompt with its text, as far as tokens have one."""

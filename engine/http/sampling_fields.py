@@ -40,7 +40,7 @@ MAX_BIASES = 1024
 """Tokens in ``logit_bias``, ``allowed_token_ids`` or ``stop_token_ids``."""
 
 MAX_LOGPROBS = 20
-"""Likeliest tokens of which logprobs are said (vLLM's default, OpenAI's limit for chats)."""
+"""Likeliest tokens that have logprobs (vLLM's default, OpenAI's limit for chats)."""
 
 MAX_SAMPLES = 128
 """Answers to one prompt (OpenAI's limit)."""
@@ -88,12 +88,12 @@ class SamplingFields(JsonObject, ABC):
     def asked_tokens(self) -> int | None:
         """Return the length that the body asks for; 0 is possible for an echo alone."""
         for name in ("max_completion_tokens", "max_tokens"):
-            asked: int | None = getattr(self, name)
-            if asked == 0 and not self.echo:
+            tokens: int | None = getattr(self, name)
+            if tokens == 0 and not self.echo:
                 message = f"{name}: Input should be greater than or equal to 1; 0 needs echo"
                 raise ApiError(400, message, param=name)
-            if asked is not None:
-                return asked
+            if tokens is not None:
+                return tokens
         return None
 
     def sampling(

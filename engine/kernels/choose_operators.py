@@ -16,7 +16,7 @@ def has_triton() -> bool:
 
 
 def interprets() -> bool:
-    """Return whether Triton is asked to run its kernels on the CPU, slowly, for tests."""
+    """Return whether Triton interprets its kernels on the CPU, slowly, for tests."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 

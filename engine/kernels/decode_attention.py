@@ -21,7 +21,7 @@ _PROGRAMS = 4 * 132
 
 
 def shares_for(programs: int) -> int:
-    """Return into how many shares contexts are split, for so many pairs of row and key head."""
+    """Return into how many shares contexts are split, by the pairs of row and key head."""
     wanted = -(-_PROGRAMS // max(programs, 1))
     return min(max(1 << (wanted - 1).bit_length(), _FEWEST_SHARES), _MOST_SHARES)
 

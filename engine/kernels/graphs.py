@@ -76,7 +76,7 @@ class GraphBuckets:
         return len(self._inputs)
 
     def fits(self, matrix: NDArray[np.int64]) -> bool:
-        """Return whether a graph takes so many rows with such tables."""
+        """Return whether a graph takes these rows with their tables."""
         rows, columns = self._inputs.shape
         return len(matrix) <= rows and matrix.shape[1] <= columns
 

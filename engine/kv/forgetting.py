@@ -13,7 +13,7 @@ from servetwin.workloads.errors import EngineError
 
 @dataclass(frozen=True, slots=True)
 class KeptTokens:
-    """The first ``sinks`` positions and the last ``window`` ones, of which each takes the place of
+    """The first ``sinks`` positions and the last ``window`` ones: each of these takes the place of
     the one that leaves the window.
     """
 
@@ -26,7 +26,7 @@ class KeptTokens:
         return self.sinks + self.window
 
     def positions(self, computed_tokens: int) -> NDArray[np.int64]:
-        """Return the positions that are kept of so many, in order."""
+        """Return the positions that are kept of ``computed_tokens``, in order."""
         first = max(self.sinks, computed_tokens - self.window)
         sinks = np.arange(min(self.sinks, computed_tokens))
         return np.concatenate([sinks, np.arange(first, computed_tokens)])
@@ -37,8 +37,8 @@ class KeptTokens:
         """Return where positions lie in the blocks of a sequence."""
         place = np.minimum(positions, self.sinks + (positions - self.sinks) % self.window)
         first_slots = np.array(blocks, dtype=np.int64) * block_tokens
-        found: NDArray[np.int64] = first_slots[place // block_tokens] + place % block_tokens
-        return found
+        slots: NDArray[np.int64] = first_slots[place // block_tokens] + place % block_tokens
+        return slots
 
     def slot(self, blocks: list[int], position: int, block_tokens: int) -> int:
         """Return where one position lies."""

@@ -75,7 +75,7 @@ class KVStore:
         return self._block_slots(seq.blocks, start, stop)
 
     def held(self, blocks: list[int], computed_tokens: int) -> NDArray[np.int64]:
-        """Return the slots in which a block table keeps so many positions (paged memory)."""
+        """Return the slots of the computed positions of a block table (paged memory)."""
         return self._block_slots(blocks, 0, computed_tokens)
 
     def _block_slots(self, table: list[int], start: int, stop: int) -> NDArray[np.int64]:

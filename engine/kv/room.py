@@ -7,7 +7,7 @@ import torch
 from servetwin.workloads.errors import EngineError
 
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Of a container, in version 2 and 1 of control groups."""
+"""Limits of a container, in version 2 and 1 of control groups."""
 
 
 def room_bytes(device: torch.device) -> int | None:
@@ -30,7 +30,7 @@ def room_bytes(device: torch.device) -> int | None:
 
 
 def require_room(name: str, tokens: int, token_bytes: int, device: torch.device) -> None:
-    """Raise ``EngineError`` with the tokens that would fit where so many never can."""
+    """Raise ``EngineError`` with the number of tokens that would fit, where ``tokens`` do not."""
     room = room_bytes(device)
     if room is not None and tokens * token_bytes > room:
         raise no_room(name, tokens, token_bytes, device)

@@ -36,8 +36,8 @@ class Computation:
     kv_cache: bool = True
     graphs: bool = True
     kv_memory_share: float = 0.0
-    """Share of a CUDA device's memory for weights, steps, and keys and values, of which so many are
-    kept as fit; 0: as many as the policies' ``kv_tokens``.
+    """Share of a CUDA device's memory for weights, steps, keys and values; the KV memory is what
+    remains. 0: it has the policies' ``kv_tokens``.
     """
     tensor_parallel: int = 1
     """Processes that share the model, each with a slice of every weight."""

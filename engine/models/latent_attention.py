@@ -17,7 +17,7 @@ class LatentAttention:
 
     The products that make keys and values of the latent are absorbed: queries are brought into
     the latent space and sums of latents out of it, so that keys and values of heads never exist.
-    What is stored serves as key and as value, of which the rotated part is thrown away.
+    What is stored serves as key and as value; the rotated part of a value is thrown away.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class LatentAttention:
         self._plain_rotated = (config.head_dim - latent.rope_dim, latent.rope_dim)
         self._stored = (latent.rank, latent.rope_dim)
         self._query_norm = weights.get("query_norm")
-        """Of a latent that queries are made of; None: they are made of the hidden state."""
+        """Of the latent that queries come from; None: they come from the hidden state."""
         if self._query_norm is not None:
             self._query_down = make_linear("query_down", weights["query_down"])
         self._query = make_linear("query", weights["query"])

@@ -86,7 +86,7 @@ class Linear:
         self.backend = PLAIN if packed is None else PREPACKED
         self.shape = weight.shape
         self.padding = 1 if packed is None else DEFAULT_PADDING
-        """Fewer rows are padded to so many."""
+        """Fewer rows than this are padded."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, input size] to [rows, output size]."""

@@ -10,7 +10,7 @@ from servetwin.engine.models.model_config import ModelConfig
 
 
 class Rotated(NamedTuple):
-    """Rows that come in groups (of a head each), of which the last turn with the position.
+    """Rows that come in groups, one for each head; the last ones turn with the position.
 
     In a checkpoint the two rows of a pair stand together, in the engine in two halves.
     """
@@ -99,7 +99,7 @@ def parameters(config: ModelConfig) -> int:
 def _stack(
     place: str, rows: Mapping[str, int], inputs: int | None = None, kind: str = "weight"
 ) -> Stack:
-    """Return tensors of so many rows each; vectors without ``inputs``."""
+    """Return tensors with the given ``rows``; vectors without ``inputs``."""
     tail = () if inputs is None else (inputs,)
     return tuple(Part(f"{place}.{name}.{kind}", (size, *tail)) for name, size in rows.items())
 

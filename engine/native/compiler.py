@@ -32,10 +32,10 @@ def load_compiled(source: Path, defines: Mapping[str, int]) -> ctypes.CDLL | Non
         return None
     given = [f"-D{name}={value}" for name, value in defines.items()]
     library = cache_folder() / f"{source.stem}-{_digest(source, compiler, given)}.so"
-    found = _load(library)
-    if found is None and _compile(compiler, source, given, library):
-        found = _load(library)
-    return found
+    loaded = _load(library)
+    if loaded is None and _compile(compiler, source, given, library):
+        loaded = _load(library)
+    return loaded
 
 
 def load_functions(

@@ -20,7 +20,7 @@ class NewToken(NamedTuple):
 
     token_id: int
     drafted: int = 0
-    """Tokens that were drafted for the pass of which this is the first token."""
+    """Tokens drafted for the pass that this token begins."""
     logprobs: TokenLogprobs | None = None
     """Where the request wants them."""
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None

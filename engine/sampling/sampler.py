@@ -19,7 +19,7 @@ from servetwin.engine.sampling.token_state import SampledRow
 def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
     """Return one token id per row of ``logits`` [rows, vocabulary]; ``logits`` may be overwritten.
 
-    A batch of which every row takes its likeliest token costs no more than that.
+    A batch whose rows all take their likeliest token costs no more than that.
     """
     if not all(row.params.is_argmax for row in rows):
         adjust(logits, rows)
@@ -41,8 +41,8 @@ def new_tokens(logits: Tensor, rows: Sequence[SampledRow]) -> list[NewToken]:
     untouched = logits.index_select(0, to_device(wanted, logits.device))
     tokens = [NewToken(token) for token in sample(logits, rows).tolist()]
     tops = [rows[place].params.logprobs or 0 for place in wanted]
-    said = token_logprobs(untouched, [tokens[place].token_id for place in wanted], tops)
-    for place, logprobs in zip(wanted, said, strict=True):
+    chosen = token_logprobs(untouched, [tokens[place].token_id for place in wanted], tops)
+    for place, logprobs in zip(wanted, chosen, strict=True):
         tokens[place] = tokens[place]._replace(logprobs=logprobs)
     return tokens
 

@@ -30,7 +30,7 @@ class SamplingParams:
 
     max_tokens: int
     min_tokens: int = 0
-    """Until so many tokens are out, nothing that the model says ends it."""
+    """Before this length, neither stop strings nor end tokens end the output."""
     temperature: float = 0.0
     """0 takes the likeliest token."""
     seed: int | None = None
@@ -45,7 +45,7 @@ class SamplingParams:
     top_p: float = 1.0
     """Draw from the likeliest tokens that have this share of the probability together."""
     top_k: int = 0
-    """Draw from so many of the likeliest tokens; 0 is all."""
+    """Draw from the ``top_k`` likeliest tokens; 0: from all."""
     min_p: float = 0.0
     """Draw from tokens with at least this share of the likeliest one's probability."""
     presence_penalty: float = 0.0
@@ -63,7 +63,7 @@ class SamplingParams:
     adapter: str | None = None
     """The LoRA adapter that changes the model for this output."""
     logprobs: int | None = None
-    """With each token its logprob and those of so many of the likeliest; None: nothing of this."""
+    """Return each token's logprob and those of the likeliest ``logprobs`` tokens; None: neither."""
     prompt_logprobs: int | None = None
     """The same for the tokens of the prompt, which is then computed whole, without cached parts."""
 

@@ -87,11 +87,11 @@ class TokenState:
         self.is_plain = params.is_argmax and not wants_more
 
     def wants_prompt_logprobs(self, prompt_tokens: int) -> bool:
-        """Return whether they are wanted and not told: a prompt may be computed anew later."""
+        """Return whether they are wanted and not sent: a prompt may be computed anew later."""
         return self.params.prompt_logprobs is not None and len(self.token_ids) <= prompt_tokens
 
     def row(self, generated_tokens: int) -> SampledRow:
-        """Return how the next token is chosen, after so many of the output."""
+        """Return how the token after ``generated_tokens`` of the output is chosen."""
         return SampledRow(self.params, generated_tokens, self.seed, self.seen)
 
 

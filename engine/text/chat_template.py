@@ -78,7 +78,7 @@ def _compiled(source: str, where: str) -> "Template":
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """``{% generation %}`` marks what an assistant has said, for training: its body stays."""
+        """``{% generation %}`` marks text of an assistant, for training: its body stays."""
 
         tags = {"generation"}  # noqa: RUF012, jinja2 wants a set of the class
 

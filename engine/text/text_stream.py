@@ -61,9 +61,9 @@ class TextStream:
         return text
 
     def _cut(self, text: str) -> tuple[str, bool]:
-        found = [place for stop in self._stop if (place := text.find(stop)) >= 0]
-        if found:
-            return text[: min(found)], True
+        places = [place for stop in self._stop if (place := text.find(stop)) >= 0]
+        if places:
+            return text[: min(places)], True
         held = max(_overlap(text, stop) for stop in self._stop)
         self._pending = text[len(text) - held :]
         return text[: len(text) - held], False
