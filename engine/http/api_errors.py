@@ -28,6 +28,11 @@ class ApiError(Exception):
         return {"error": fields}
 
 
+def wrong_field(name: str, what: str, code: str | None = None) -> ApiError:
+    """Return the answer to a body with a wrong field."""
+    return ApiError(400, f"{name}: {what}", name, code)
+
+
 def unknown_model(name: str, served: Sequence[str]) -> ApiError:
     """Return the answer to a request for a model that is not served here."""
     names = " and ".join(map(repr, served))

@@ -1,4 +1,5 @@
-"""Request bodies of the API: OpenAI's fields, and which of them the engine implements.
+"""Request bodies of the API: OpenAI's fields, which of them the engine implements, and what a body
+asks for, checked against the model.
 
 Unknown fields are ignored, as OpenAI-compatible servers do; a null means that the field is absent.
 Fields that would change the answer and are not implemented must have the value that changes
@@ -13,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from servetwin.engine.http.answers import Echo
-from servetwin.engine.http.api_errors import ApiError, unknown_model
+from servetwin.engine.http.api_errors import ApiError, unknown_model, wrong_field
 from servetwin.engine.http.sampling_fields import (
     FIELDS,
     MAX_LOGPROBS,
@@ -152,15 +153,14 @@ class ChatBody(GenerationBody):
         try:
             ids = tokenizer.chat_ids(Chat(messages, tools, self.chat_template_kwargs))
         except ChatError as error:
-            raise ApiError(400, f"messages: {error}", param="messages") from None
+            raise wrong_field("messages", str(error)) from None
         _check_ids(ids, vocab_size, "messages")
         return [ids]
 
     def logprob_count(self) -> int | None:
         """Return ``top_logprobs``, which ``logprobs`` turns on."""
         if self.top_logprobs and not self.logprobs:
-            message = 'top_logprobs: needs "logprobs": true'
-            raise ApiError(400, message, param="top_logprobs")
+            raise wrong_field("top_logprobs", 'needs "logprobs": true')
         return self.top_logprobs if self.logprobs else None
 
     def _check_plain(self) -> None:
@@ -168,9 +168,9 @@ class ChatBody(GenerationBody):
         fields = {"tools": self.tools, "chat_template_kwargs": self.chat_template_kwargs}
         for name, value in fields.items():
             if value:
-                only = f"{name}: this server supports only {type(value)()!r}"
+                only = f"this server supports only {type(value)()!r}"
                 message = f"{only}: its model has no chat template"
-                raise ApiError(400, message, param=name, code="unsupported_parameter")
+                raise wrong_field(name, message, "unsupported_parameter")
 
     def default_max_tokens(self, left: int) -> int:
         """Return all that would fit."""
@@ -195,7 +195,7 @@ def parse_body(kind: type[BodyT], raw: bytes | bytearray) -> BodyT:
         param = str(first["loc"][0])
         reason = "is required" if first["type"] == "missing" and len(first["loc"]) == 1 else None
         message = reason or FIELDS["expected"].get(param) or first["msg"]
-        raise ApiError(400, f"{param}: {message}", param=param) from None
+        raise wrong_field(param, message) from None
 
 
 def _fields(raw: bytes | bytearray) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _each(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str] | 
 
 def _check_ids(ids: list[int], vocab_size: int, field: str = "prompt") -> None:
     if not ids:
-        raise ApiError(400, f"{field}: is empty", param=field)
+        raise wrong_field(field, "is empty")
     check_tokens(field, ids, vocab_size)
 
 
@@ -270,13 +270,11 @@ def read_request(
     adapter = model if model != limits.model else None
     prompts = body.prompt_ids(limits.tokenizer, limits.vocab_size)
     if len(prompts) > MAX_PROMPTS:
-        message = f"prompt: {len(prompts)} prompts in one request; at most {MAX_PROMPTS} are taken"
-        raise ApiError(400, message, param="prompt")
+        message = f"{len(prompts)} prompts in one request; at most {MAX_PROMPTS} are taken"
+        raise wrong_field("prompt", message)
     if len(prompts) * body.n > MAX_CHOICES:
-        message = (
-            f"n: {len(prompts)} prompts with {body.n} answers each are more than {MAX_CHOICES}"
-        )
-        raise ApiError(400, message, param="n")
+        message = f"{len(prompts)} prompts with {body.n} answers each are more than {MAX_CHOICES}"
+        raise wrong_field("n", message)
     return GenerationRequest(
         [(ids, _params(body, len(ids), limits, adapter)) for ids in prompts],
         body.stream,
@@ -294,9 +292,8 @@ def _params(
     """Return the parameters of one output; the scheduler decides whether it fits in the end."""
     left = limits.longest_tokens - prompt_tokens
     if left < 0:
-        message = (
-            f"{prompt_tokens} prompt tokens are more than the {limits.longest_tokens} that fit"
-        )
+        most = limits.longest_tokens
+        message = f"{prompt_tokens} prompt tokens are more than the {most} that fit"
         raise ApiError(400, message, code="context_length_exceeded")
     longest = max(1, body.default_max_tokens(left))
     params = body.sampling(longest, limits.vocab_size, limits.tokenizer.eos_ids)

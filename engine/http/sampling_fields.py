@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from servetwin.engine.http.api_errors import ApiError
+from servetwin.engine.http.api_errors import wrong_field
 from servetwin.engine.sampling.sampling_params import SamplingParams, temperature_problem
 
 _FILE = resources.files("servetwin.engine").joinpath("http/fields.json")
@@ -19,18 +19,18 @@ without such a value, but null.
 """
 
 
+_UNSUPPORTED = "unsupported_parameter"
+
+
 def check_supported(fields: Mapping[str, Any]) -> None:
     """Raise ``ApiError`` (400) that names the first field that would have to change the answer."""
     for name, value in fields.items():
         if name in FIELDS["never"]:
-            raise _unsupported(name, "is not supported by this server")
+            raise wrong_field(name, "is not supported by this server", _UNSUPPORTED)
         neutral = FIELDS["neutral"].get(name)
         if neutral is not None and value not in neutral:
-            raise _unsupported(name, f"this server supports only {neutral[0]!r}")
-
-
-def _unsupported(name: str, reason: str) -> ApiError:
-    return ApiError(400, f"{name}: {reason}", param=name, code="unsupported_parameter")
+            only = f"this server supports only {neutral[0]!r}"
+            raise wrong_field(name, only, _UNSUPPORTED)
 
 
 StopString = Annotated[str, Field(min_length=1)]
@@ -90,8 +90,8 @@ class SamplingFields(JsonObject, ABC):
         for name in ("max_completion_tokens", "max_tokens"):
             tokens: int | None = getattr(self, name)
             if tokens == 0 and not self.echo:
-                message = f"{name}: Input should be greater than or equal to 1; 0 needs echo"
-                raise ApiError(400, message, param=name)
+                message = "Input should be greater than or equal to 1; 0 needs echo"
+                raise wrong_field(name, message)
             if tokens is not None:
                 return tokens
         return None
@@ -106,13 +106,12 @@ class SamplingFields(JsonObject, ABC):
         asked_tokens = self.asked_tokens()
         max_tokens = default_max_tokens if asked_tokens is None else asked_tokens
         if self.min_tokens > max_tokens:
-            message = f"min_tokens: {self.min_tokens} is more than max_tokens, {max_tokens}"
-            raise ApiError(400, message, param="min_tokens")
+            message = f"{self.min_tokens} is more than max_tokens, {max_tokens}"
+            raise wrong_field("min_tokens", message)
         if problem := temperature_problem(self.temperature):
-            raise ApiError(400, f"temperature: {problem}", param="temperature")
+            raise wrong_field("temperature", problem)
         if self.best_of not in (None, self.n):
-            message = f"best_of: must equal n, {self.n}; every answer is returned"
-            raise ApiError(400, message, param="best_of")
+            raise wrong_field("best_of", f"must equal n, {self.n}; every answer is returned")
         allowed = self.allowed_token_ids or []
         check_tokens("stop_token_ids", self.stop_token_ids, vocab_size)
         check_tokens("allowed_token_ids", allowed, vocab_size)
@@ -142,8 +141,7 @@ class SamplingFields(JsonObject, ABC):
         biases: dict[int, float] = {}
         for name, bias in self.logit_bias.items():
             if not (name.isascii() and name.isdecimal()):
-                message = f"logit_bias: {name!r} is not a token id"
-                raise ApiError(400, message, param="logit_bias")
+                raise wrong_field("logit_bias", f"{name!r} is not a token id")
             biases[int(name)] = bias
         check_tokens("logit_bias", biases, vocab_size)
         return tuple(biases.items())
@@ -154,5 +152,5 @@ def check_tokens(field: str, ids: list[int] | dict[int, float], vocab_size: int)
     if not ids or (min(ids) >= 0 and max(ids) < vocab_size):
         return
     wrong = next(token for token in ids if not 0 <= token < vocab_size)
-    message = f"{field}: token id {wrong} is not in the vocabulary, 0 .. {vocab_size - 1}"
-    raise ApiError(400, message, param=field)
+    message = f"token id {wrong} is not in the vocabulary, 0 .. {vocab_size - 1}"
+    raise wrong_field(field, message)
