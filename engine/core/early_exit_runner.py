@@ -161,8 +161,8 @@ class EarlyExitRunner(Runner):
             rows = [rows[at] for at in stay]
             staying = [entries[at] for at in dict.fromkeys(owners[row] for row in rows)]
             attend = self._attention.plan(staying) if staying else None
-            tensors = (to_device(ints, self._device) for ints in (stay, leave, slots))
-            stages[layer] = Stage(*tensors, attend)
+            indices = [to_device(ints, self._device) for ints in (stay, leave, slots)]
+            stages[layer] = Stage(indices[0], indices[1], indices[2], attend)
         return rows + gone, stages
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from servetwin.engine.core.core import EngineCore, forks_samples
+from servetwin.engine.core.core import EngineCore
+from servetwin.engine.core.samples import forks_samples
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig, Reservation
