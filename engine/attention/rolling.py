@@ -18,6 +18,7 @@ from servetwin.engine.attention.native import NativeAttention, SinkTurn
 from servetwin.engine.attention.step_attention import (
     Attend,
     AttentionBackend,
+    Chunk,
     DecodeStep,
     Write,
     additive_mask,
@@ -63,11 +64,13 @@ class RollingPart:
         ).permute(2, 0, 1, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class RollingChunk:
+@dataclass(slots=True)
+class RollingChunk(Chunk):
     """Rows of a sequence, and the kept positions before them."""
 
+    store: KVStore
     rows: slice
+    tokens: int
     padding: int
     before: Tensor
     """Slots of what is kept before the chunk."""
@@ -76,15 +79,20 @@ class RollingChunk:
     """How many of the keys, the first ones, are of sinks."""
     turn: SinkTurn | None
     """What turns each query back to its place in the cache."""
+    context: tuple[Tensor, ...] = ()
+    """Keys and values of ``before`` in the running layer."""
 
-    def __call__(
-        self, queries: Tensor, context: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor]
-    ) -> Tensor:
-        """Attend: queries [rows, kv heads, group, head dim] to the same, with padding behind."""
-        if not len(queries):
-            return queries.new_zeros((self.padding, *queries.shape[1:]))
-        keys, values = (torch.cat(pair) for pair in zip(context, own, strict=True))
-        width = queries.shape[3]
+    def read_before(self, layer: int) -> None:
+        """Read what is kept before the chunk, whose places its own rows take."""
+        self.context = self.store.read(layer, self.before)
+
+    def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Attend to what was kept before the chunk, and to the chunk itself."""
+        if not self.tokens:
+            return torch.zeros_like(queries)
+        own = keys[: self.tokens], values[: self.tokens]
+        keys, values = (torch.cat(pair) for pair in zip(self.context, own, strict=True))
+        queries, width = queries[: self.tokens], queries.shape[3]
         if self.turn is not None:
             queries, keys, values = with_sink_columns(queries, keys, values, self.sinks, self.turn)
         outputs = [part(queries, keys, values, width**-0.5) for part in self.parts]
@@ -127,16 +135,10 @@ class RollingAttention(AttentionBackend):
         self._inner, self._kept, self._frequencies = inner, kept, frequencies
 
     def plan(self, entries: list[ScheduledSequence], decodes: int | None = None) -> Attend:
-        """Prepare what does not depend on the layer."""
-        assert decodes is not None
+        """Prepare what does not depend on the layer; sinks need the native kernel for decodes."""
         if self._kept.sinks and not isinstance(self._inner, NativeAttention):
             decodes = 0
-        attend = self.plan_decodes(entries[:decodes], None) if decodes else None
-        chunks, row = [], decodes
-        for entry in entries[decodes:]:
-            chunks.append(self._chunk(entry, row))
-            row += entry.rows
-        return _RollingStep(self.store, self._write(entries), decodes, attend, chunks)
+        return super().plan(entries, decodes)
 
     def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
         """Return the attention to all that is kept, the own position included."""
@@ -155,7 +157,7 @@ class RollingAttention(AttentionBackend):
         stop = min(entry.start + entry.tokens, self._kept.total)
         return entry._replace(start=stop - entry.tokens)
 
-    def _write(self, entries: list[ScheduledSequence]) -> Write:
+    def plan_write(self, entries: list[ScheduledSequence]) -> Write:
         """Return which rows are kept, and where."""
         block_tokens, device = self.store.block_tokens, self.store.keys.device
         if all(tokens == 1 and not padding for _, _, tokens, _, padding in entries):
@@ -177,44 +179,20 @@ class RollingAttention(AttentionBackend):
     def _slots(self, entry: ScheduledSequence, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._kept.slots(entry.seq.blocks, positions, self.store.block_tokens)
 
-    def _chunk(self, entry: ScheduledSequence, row: int) -> RollingChunk:
+    def plan_chunk(self, entry: ScheduledSequence, rows: slice, window: int | None) -> Chunk:
+        """Return the attention of a chunk to the kept positions before it and to itself."""
         before = self._kept.positions(entry.start)
         own = np.arange(entry.start, entry.start + entry.tokens)
         return RollingChunk(
-            slice(row, row + entry.tokens),
+            self.store,
+            rows,
+            entry.tokens,
             entry.padding,
             to_device(self._slots(entry, before), self.store.keys.device),
             plan_parts(before, own, self._kept, self.store),
             min(self._kept.sinks, len(before) + len(own)),
             self._turn(own) if self._kept.sinks else None,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _RollingStep:
-    """Reads what a chunk's own rows may overwrite, writes, then attends."""
-
-    store: KVStore
-    write: Write
-    decodes: int
-    attend_decodes: DecodeStep | None
-    chunks: list[RollingChunk]
-
-    def __call__(
-        self, layer: int, queries: Tensor, keys: Tensor | None, values: Tensor | None
-    ) -> Tensor:
-        assert keys is not None
-        assert values is not None
-        before = [self.store.read(layer, chunk.before) for chunk in self.chunks]
-        self.write(self.store, layer, keys, values)
-        grouped = queries.view(len(queries), keys.shape[1], -1, queries.shape[2])
-        outputs = []
-        if self.attend_decodes is not None:
-            outputs.append(self.attend_decodes(layer, grouped[: self.decodes]))
-        for chunk, context in zip(self.chunks, before, strict=True):
-            own = self.store.as_read(keys[chunk.rows], values[chunk.rows])
-            outputs.append(chunk(grouped[chunk.rows], context, own))
-        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).flatten(1)
 
 
 def sink_turn(

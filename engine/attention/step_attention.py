@@ -56,7 +56,7 @@ class AttentionBackend(ABC):
         """
         if decodes is None:
             decodes = sum(map(is_decode, entries))
-        return _Step(self.store, Write.plan(self.store, entries), self._plan(entries, decodes))
+        return _Step(self.store, self.plan_write(entries), self._plan(entries, decodes))
 
     def plan_prompts(self, entries: list[ScheduledSequence]) -> Attend:
         """Prepare whole prompts, which attend to themselves alone; nothing is stored."""
@@ -84,11 +84,19 @@ class AttentionBackend(ABC):
     ) -> "_Reads":
         ends = list(accumulate((entry.rows for entry in chunks), initial=len(decodes)))
         plans = [
-            _Chunk.plan(self.store, entry, slice(first, end), window, self.tree, self._fused)
+            self.plan_chunk(entry, slice(first, end), window)
             for entry, first, end in zip(chunks, ends, ends[1:], strict=False)
         ]
         attend_decodes = self.plan_decodes(decodes, window) if decodes else None
         return _Reads(len(decodes), attend_decodes, plans)
+
+    def plan_write(self, entries: list[ScheduledSequence]) -> "Write":
+        """Return which new rows of a batch are stored, and where."""
+        return Write.plan(self.store, entries)
+
+    def plan_chunk(self, entry: ScheduledSequence, rows: slice, window: int | None) -> "Chunk":
+        """Return the attention of a chunk, whose rows in the step are given."""
+        return _Chunk.plan(self.store, entry, rows, window, self.tree, self._fused)
 
     @abstractmethod
     def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
@@ -98,6 +106,22 @@ class AttentionBackend(ABC):
 def first_seen(position: int, window: int | None) -> int:
     """Return the first position that the query at ``position`` sees."""
     return 0 if window is None else max(0, position + 1 - window)
+
+
+class Chunk(ABC):
+    """Rows of one sequence in a step."""
+
+    rows: slice
+
+    def read_before(self, layer: int) -> None:
+        """Read what the step's own rows may overwrite, before they are stored."""
+        del layer
+
+    @abstractmethod
+    def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Attend: queries [rows, kv heads, group, head dim] to the same; keys and values are
+        [rows, kv heads, head dim].
+        """
 
 
 @dataclass(slots=True)
@@ -114,16 +138,18 @@ class _Step:
     def __call__(
         self, layer: int, queries: Tensor, keys: Tensor | None, values: Tensor | None
     ) -> Tensor:
+        reads = self.reads[layer]
         if keys is None or values is None:
             assert self.last is not None
             keys, values = self.last
         else:
             if self.store.shares_layers:
                 self.last = keys, values
+            for chunk in reads.chunks:
+                chunk.read_before(layer)
             if self.write is not None:
                 self.write(self.store, layer, keys, values)
         grouped = queries.view(len(queries), keys.shape[1], -1, queries.shape[2])
-        reads = self.reads[layer]
         if reads.chunks:
             keys, values = self.store.as_read(keys, values)
         return reads(layer, grouped, keys, values)
@@ -135,7 +161,7 @@ class _Reads:
 
     decodes: int
     attend_decodes: DecodeStep | None
-    chunks: list["_Chunk"]
+    chunks: list[Chunk]
 
     def __call__(self, layer: int, grouped: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         outputs = [
@@ -179,7 +205,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class _Chunk(Chunk):
     """Causal attention of one prompt chunk to what is stored before it and to itself."""
 
     rows: slice
@@ -219,9 +245,7 @@ class _Chunk:
         return cls(rows, entry.tokens, entry.padding, context, mask, fused)
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Attend: queries [rows, kv heads, group, head dim], keys and values [rows, kv heads, head
-        dim].
-        """
+        """Attend to what is stored before the chunk, and to the chunk itself."""
         all_keys, all_values = self._context(layer, heads_first(keys), heads_first(values))
         output = F.scaled_dot_product_attention(
             queries.permute(1, 2, 0, 3),
