@@ -1,7 +1,9 @@
 """The columns of a measured run, how well its load was delivered, and its outages."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import resources
 from itertools import groupby
 from typing import Any
 
@@ -14,25 +16,10 @@ from servetwin.sim.records.metrics import REQUEST_COLUMNS, derive, describe
 from servetwin.sim.records.run import Run
 from servetwin.workloads.rows import counted
 
-EXTRA_MEANINGS = {
-    "first_chunk_tokens": "tokens that came with the first token event",
-    "first_chunk_told": "whether the server gave that number; else 1 is assumed",
-    "tokens_from": "what output_tokens rests on: usage, token_ids, the number of events, or none",
-    "asked_output_tokens": "output tokens in the trace",
-    "ttft_sent_s": "first_token - sent",
-    "first_event_s": "first event of the answer, whether it has text or not",
-    "first_sure_s": "first event that is surely a token: it has text, or the counts say so",
-    "first_output_s": "first token that is not reasoning",
-    "ttfo_s": "first_output - sent",
-    "chunk_s": "list of the stamps of all token events",
-    "response_id": "the server's own name of the answer",
-    "attempts": "how often it was sent; latencies count from when it was first due",
-    "cached_reported": "whether the server gave cached_tokens; else they are 0",
-    "usage_doubt": "what is wrong with the server's counts, which are not used then; else empty",
-    "buffered": "whether the answer came in one piece; empty where the client stood still",
-    "model": "the model that was asked: that of the run, or a LoRA module",
-    "warm_up": "whether it was due in the warm-up, and so is in no summary",
-}
+_FILE = resources.files("servetwin.loadtest").joinpath("report/columns.json")
+MEANINGS: dict[str, dict[str, str]] = json.loads(_FILE.read_text("utf-8"))
+"""The columns of the tables of a load test, and what is in them."""
+EXTRA_MEANINGS = MEANINGS["requests"]
 """The columns of a load test beside ``REQUEST_COLUMNS``."""
 EXTRA_COLUMNS = tuple(EXTRA_MEANINGS)
 

@@ -10,10 +10,12 @@ names are those of vLLM (and of our engine, which uses the same), SGLang
 llama.cpp's server (``--metrics``).
 """
 
+import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,50 +26,18 @@ import pandas as pd
 from servetwin.loadtest.endpoint import client_settings
 from servetwin.loadtest.redaction import redact
 from servetwin.loadtest.report.prompt_cache import CacheCounts
+from servetwin.loadtest.report.records import MEANINGS
 from servetwin.sim.records.run import Run, RunError, write_files
 
 FILE_NAME = "server_metrics.parquet"
-GAUGES: Mapping[str, Sequence[str]] = {
-    "running": (
-        "vllm:num_requests_running",
-        "sglang:num_running_reqs",
-        "tgi_batch_current_size",
-        "llamacpp:requests_processing",
-    ),
-    "waiting": (
-        "vllm:num_requests_waiting",
-        "sglang:num_queue_reqs",
-        "tgi_queue_size",
-        "llamacpp:requests_deferred",
-    ),
-    "kv_usage": (
-        "vllm:kv_cache_usage_perc",
-        "vllm:gpu_cache_usage_perc",
-        "sglang:token_usage",
-        "llamacpp:kv_cache_usage_ratio",
-    ),
-}
-"""The gauges of each column of ``COLUMNS``, the preferred first; ``kv_usage`` is a share of 1."""
-MEANINGS = {
-    "at_s": "when the gauges were read",
-    "running": "requests in the batch",
-    "waiting": "requests in the queue",
-    "kv_usage": "share of the KV memory that is used; 1 is all",
-}
-COLUMNS = tuple(MEANINGS)
+SERVER_MEANINGS = MEANINGS["server_metrics"]
+COLUMNS = tuple(SERVER_MEANINGS)
 """The columns of ``server_metrics.parquet``, one row per reading."""
-COUNTERS: Mapping[str, Sequence[str]] = {
-    "looked_up": (
-        "vllm:prefix_cache_queries_total",
-        "vllm:gpu_prefix_cache_queries_total",
-        "sglang:prompt_tokens_total",
-    ),
-    "found": (
-        "vllm:prefix_cache_hits_total",
-        "vllm:gpu_prefix_cache_hits_total",
-        "sglang:cached_tokens_total",
-    ),
-}
+_FILE = resources.files("servetwin.loadtest").joinpath("report/server_metrics.json")
+_NAMES: dict[str, dict[str, list[str]]] = json.loads(_FILE.read_text("utf-8"))
+GAUGES = _NAMES["gauges"]
+"""The gauges of each column of ``COLUMNS``, the preferred first; ``kv_usage`` is a share of 1."""
+COUNTERS = _NAMES["counters"]
 """The counters of the server's prefix cache, in prompt tokens."""
 _KNOWN = tuple(name.encode() for names in (*GAUGES.values(), *COUNTERS.values()) for name in names)
 _Scrape = tuple[int, bytes]
