@@ -14,7 +14,8 @@ from servetwin.workloads.trace import Trace
 
 _CANCEL_EXAMPLE = "write for example share=0.1,after=5tokens or share=0.1,after=200ms"
 LOCAL = "local"
-_UNITS_S = {"ms": 1e-3, "s": 1.0, "min": 60.0}
+UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+"""Seconds of each unit that a time may be given in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,13 @@ class LoadOptions:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
 
+def duration_s(text: str, *units: str) -> float | None:
+    """Return the seconds of a time above 0 in one of these units; None for any other text."""
+    match = re.fullmatch(rf"(\d+\.?\d*|\.\d+)\s*({'|'.join(units)})", text.strip(), re.ASCII)
+    seconds = float(match[1]) * UNITS_S[match[2]] if match else 0.0
+    return seconds if 0 < seconds < inf else None
+
+
 def parse_cancellation(text: str) -> Cancellation:
     """Read a cancellation: ``share=0.1,after=5tokens`` or ``share=0.1,after=200ms``.
 
@@ -158,9 +166,8 @@ def parse_give_up(text: str) -> float | None:
     """
     if text.strip() == "never":
         return None
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(ms|s|min)", text.strip())
-    seconds = float(match[1]) * _UNITS_S[match[2]] if match else 0.0
-    if not 0 < seconds < inf:
+    seconds = duration_s(text, "ms", "s", "min")
+    if seconds is None:
         raise LoadTestError(
             f"--give-up-after {text!r}: not a time above 0 with its unit (ms, s, min); "
             "write for example 10s, or never"
@@ -186,6 +193,6 @@ def _share(text: str) -> float:
 def _hang_up(text: str) -> HangUp:
     if (match := re.fullmatch(r"(\d+)\s*tokens?", text)) and int(match[1]):
         return HangUp(after_tokens=int(match[1]))
-    if (match := re.fullmatch(r"(\d*\.?\d+)\s*(ms|s)", text)) and float(match[1]):
-        return HangUp(after_s=float(match[1]) * _UNITS_S[match[2]])
+    if after_s := duration_s(text, "ms", "s"):
+        return HangUp(after_s=after_s)
     raise LoadTestError(f"--cancel: after {text!r}: not in tokens, ms or s; {_CANCEL_EXAMPLE}")

@@ -113,15 +113,9 @@ class MockServer:
     async def answer(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request: the ASGI application."""
         arrival_ns = scope["state"]["arrival_ns"]
-        body = await _body(receive)
-        truth = None
-        try:
-            if scope["path"] in _INPUTS:
-                answer, truth = self._text(scope, body, arrival_ns)
-            else:
-                answer = self._fact(scope)
-        except BadRequest as bad:
-            answer = json_answer(bad.status, error(str(bad), "invalid_request_error"))
+        if (body := await _body(receive)) is None:
+            return
+        answer, truth = self._reply(scope, body, arrival_ns)
         if self.text_requests == self._plan.refuse_after:
             self._refuse()
         left = asyncio.ensure_future(receive())
@@ -133,6 +127,15 @@ class MockServer:
                 await left
         finally:
             left.cancel()
+
+    def _reply(self, scope: Any, body: bytes, arrival_ns: int) -> tuple[MockAnswer, Truth | None]:
+        """Return the answer, with a truth where text was requested."""
+        try:
+            if scope["path"] in _INPUTS:
+                return self._text(scope, body, arrival_ns)
+            return self._fact(scope), None
+        except BadRequest as bad:
+            return json_answer(bad.status, error(str(bad), "invalid_request_error")), None
 
     def _fact(self, scope: Any) -> MockAnswer:
         path = scope["path"]
@@ -181,12 +184,15 @@ class MockServer:
         return "complete" if answer.status == 200 else f"status {answer.status}"
 
 
-async def _body(receive: Any) -> bytes:
+async def _body(receive: Any) -> bytes | None:
+    """Return the body of a request; None where its client leaves before the end of it."""
     pieces, more = [], True
     while more:
         message = await receive()
-        pieces.append(message.get("body", b""))
-        more = message.get("more_body", False)
+        if message["type"] == "http.disconnect":
+            return None
+        pieces.append(message["body"])
+        more = message["more_body"]
     return b"".join(pieces)
 
 

@@ -25,12 +25,14 @@ from servetwin.loadtest.run.journal import Journal
 from servetwin.loadtest.run.journal_lines import read_lines
 from servetwin.loadtest.run.node_clock import NodeClock
 from servetwin.loadtest.run.progress import LiveAnswer, OnProgress, Progress, progress_reports
-from servetwin.loadtest.run.ray_link import ray_links
+from servetwin.loadtest.run.ray_link import RayLink, ray_links
 from servetwin.loadtest.run.worker import WorkerJob
 from servetwin.loadtest.run.worker_client import WorkerResult
-from servetwin.loadtest.run.worker_link import ProcessLink, WorkerLink
+from servetwin.loadtest.run.worker_link import ProcessLink
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.trace import Trace
+
+WorkerLink = ProcessLink | RayLink
 
 TOKENS_PER_S_A_PROCESS = 10_000
 """Above this rate one process gets late on common machines, without uvloop first."""
