@@ -57,7 +57,7 @@ class LoadOptions:
     ``http2`` use httpx's own transport.
 
     With ``closed_loop`` a follower is sent after the answer to its parent; None means: where the
-    trace has followers. ``concurrency`` says that the trace is one of so many users
+    trace has followers. ``concurrency`` is the number of users of the trace
     (``loadtest.plan.users``), who continue after a failure; with ``endless`` each of them starts
     over after their last request. Nothing is sent from ``duration_s`` on; requests that are still
     in flight ``drain_s`` after the last send are cancelled. Requests due before ``warm_up_s`` are
@@ -153,8 +153,13 @@ def parse_cancellation(text: str) -> Cancellation:
 
     Raises ``LoadTestError`` naming the part that cannot be read.
     """
-    parts = dict(_part(part, text) for part in text.split(","))
-    if parts.keys() != {"share", "after"}:
+    form = f"share=P or after=N; {_CANCEL_EXAMPLE}"
+    pairs = (key_value(part, "--cancel", LoadTestError, form) for part in text.split(","))
+    parts = dict(pairs)
+    if unknown := next((name for name in parts if name not in ("share", "after")), None):
+        part = f"{unknown}={parts[unknown]}"
+        raise LoadTestError(f"--cancel {text!r}: unknown part {part!r}; {_CANCEL_EXAMPLE}")
+    if len(parts) < 2:
         raise LoadTestError(f"--cancel {text!r}: needs share and after; {_CANCEL_EXAMPLE}")
     return Cancellation(_share(parts["share"]), _hang_up(parts["after"]))
 
@@ -173,14 +178,6 @@ def parse_give_up(text: str) -> float | None:
             "write for example 10s, or never"
         )
     return seconds
-
-
-def _part(part: str, text: str) -> tuple[str, str]:
-    form = f"share=P or after=N; {_CANCEL_EXAMPLE}"
-    name, value = key_value(part, "--cancel", LoadTestError, form)
-    if name not in ("share", "after"):
-        raise LoadTestError(f"--cancel {text!r}: unknown part {part.strip()!r}; {_CANCEL_EXAMPLE}")
-    return name, value
 
 
 def _share(text: str) -> float:

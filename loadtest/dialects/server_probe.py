@@ -72,10 +72,10 @@ class ServerProbe:
         if answer.status_code != 404 or origin == self._root:
             return ""
         try:
-            found, _ = _cards(self._client.get(f"{origin}{MODELS}"))
+            cards, _ = _cards(self._client.get(f"{origin}{MODELS}"))
         except httpx.HTTPError:
             return ""
-        return f"; there is one at {origin}/v1" if found else ""
+        return f"; there is one at {origin}/v1" if cards else ""
 
 
 def _cards(answer: httpx.Response) -> tuple[list[Mapping[str, Any]], str | None]:

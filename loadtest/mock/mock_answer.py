@@ -77,9 +77,9 @@ def whole_answer(request: ParsedRequest, pieces: Iterable[TextPiece]) -> MockAns
     made = list(pieces)
     last, tokens = made[-1], sum(piece.tokens for piece in made)
     text = "".join(piece.text for piece in made)
-    said = {"message": {"role": "assistant", "content": text}} if request.chat else {"text": text}
+    fields = {"message": {"role": "assistant", "content": text}} if request.chat else {"text": text}
     body = _head(request, "chat.completion" if request.chat else "text_completion")
-    body["choices"] = [{"index": 0, **said, "finish_reason": last.finish}]
+    body["choices"] = [{"index": 0, **fields, "finish_reason": last.finish}]
     body["usage"] = _usage(request, tokens, StreamStyle())
     return MockAnswer(headers=_JSON, events=[TimedWrite(last.at_s, encode(body).encode(), tokens)])
 
@@ -145,9 +145,9 @@ def _head(request: ParsedRequest, kind: str) -> dict[str, object]:
 
 
 def _choice(request: ParsedRequest, piece: TextPiece, style: StreamStyle) -> dict[str, object]:
-    said = {"delta": piece.channels} if request.chat else {"text": piece.text}
+    fields = {"delta": piece.channels} if request.chat else {"text": piece.text}
     ids = {"token_ids": [*range(piece.tokens)]} if style.token_ids else {}
-    return {"index": 0, **said, **ids, "finish_reason": piece.finish}
+    return {"index": 0, **fields, **ids, "finish_reason": piece.finish}
 
 
 def _usage(request: ParsedRequest, made: int, style: StreamStyle) -> dict[str, int]:

@@ -98,8 +98,8 @@ class _Fields:
 
     def _found(self, name: str) -> tuple[str, Any]:
         paths = self.format.fields.get(name, (name,))
-        found = ((path, within(self.record, path)) for path in paths)
-        path, value = next((each for each in found if each[1] is not None), (paths[0], None))
+        candidates = ((path, within(self.record, path)) for path in paths)
+        path, value = next((each for each in candidates if each[1] is not None), (paths[0], None))
         return path.replace("/", "."), value
 
 

@@ -8,7 +8,7 @@ without answers has no TTFT that could be good.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from servetwin.loadtest.options import UNITS_S, duration_s
@@ -81,10 +81,6 @@ class Finding:
     said: str
     """The figure and its distance to the limit, in words."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the finding for JSON."""
-        return asdict(self)
-
 
 DEFAULT = FailCondition("failed>10%", "failed", 0.1)
 """What fails a load test where no condition is about its failures."""
@@ -96,13 +92,13 @@ def parse_conditions(texts: Sequence[str], *, slo: bool) -> list[FailCondition]:
     Without one about the failed requests, ``DEFAULT`` is added. Raises ``LoadTestError`` naming
     what cannot be read, and what would be right.
     """
-    found = [_condition(part.strip()) for text in texts for part in text.split(",")]
-    for condition in found:
+    conditions = [_condition(part.strip()) for text in texts for part in text.split(",")]
+    for condition in conditions:
         if condition.metric in NEEDS_SLO and not slo:
             raise LoadTestError(f"--fail-if {condition.text!r}: needs --slo, such as ttft=500ms")
-    if any(condition.metric in ("failed", "finished") for condition in found):
-        return found
-    return [DEFAULT, *found]
+    if any(condition.metric in ("failed", "finished") for condition in conditions):
+        return conditions
+    return [DEFAULT, *conditions]
 
 
 def _condition(text: str) -> FailCondition:
@@ -138,8 +134,8 @@ def judge_conditions(
 def failed_line(findings: Sequence[Finding]) -> str | None:
     """Return which conditions failed and by how much, in one line; None where all hold."""
     failed = [finding for finding in findings if finding.failed]
-    said = "; ".join(f"{finding.condition}: {finding.said}" for finding in failed)
-    return f"failed by {said}" if failed else None
+    details = "; ".join(f"{finding.condition}: {finding.said}" for finding in failed)
+    return f"failed by {details}" if failed else None
 
 
 def _finding(condition: FailCondition, value: float | None) -> Finding:
@@ -148,8 +144,8 @@ def _finding(condition: FailCondition, value: float | None) -> Finding:
         return Finding(condition.text, None, condition.limit, True, "no request has the figure")
     over = value - condition.limit if condition.quantity.wrong == ">" else condition.limit - value
     beyond = "over" if (over > 0) == (condition.quantity.wrong == ">") else "below"
-    said = f"it is {value * scale:.4g}{unit}, {abs(over) * scale:.3g}{unit} {beyond} the limit"
-    return Finding(condition.text, value, condition.limit, over > 0, said)
+    distance = f"it is {value * scale:.4g}{unit}, {abs(over) * scale:.3g}{unit} {beyond} the limit"
+    return Finding(condition.text, value, condition.limit, over > 0, distance)
 
 
 _KEYS = {

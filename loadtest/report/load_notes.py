@@ -72,9 +72,9 @@ def _notes(run: Run) -> Iterator[str]:
             f"{count} {more} of {retried}: latencies count from when a request was first due, with "
             "the wait before each retry"
         )
-    if found := run.extra.get("prompt_cache"):
-        yield prompt_cache_line(found, run.meta["prompt_salt"])
-        if warning := prompt_cache_warning(found):
+    if shares := run.extra.get("prompt_cache"):
+        yield prompt_cache_line(shares, run.meta["prompt_salt"])
+        if warning := prompt_cache_warning(shares):
             yield warning
     if count := delivered.get("too_late"):
         yield f"{counted(count, 'follow-up')} not sent: due after the duration"

@@ -67,8 +67,8 @@ def made_row(
 
 def shown_message(send: ScheduledRequest, failure: Failure) -> str:
     """Return the message of a failure without the headers of its request."""
-    own = send.request.headers
-    return redact(failure.message, own.values()) if own else failure.message
+    headers = send.request.headers
+    return redact(failure.message, headers.values()) if headers else failure.message
 
 
 def _row(
@@ -110,10 +110,10 @@ def _row(
 
 def _response_id(send: ScheduledRequest, stream: TokenStream) -> str:
     """Return the server's name of the answer without secrets; those of one request as they are."""
-    found = stream.response_id
+    response_id = stream.response_id
     for value in (send.request.headers or {}).values():
-        found = found.replace(value, HIDDEN)
-    return hide_secrets(found, _ID_LENGTH)
+        response_id = response_id.replace(value, HIDDEN)
+    return hide_secrets(response_id, _ID_LENGTH)
 
 
 def _since(zero_ns: int, stamp_ns: int | None) -> float:

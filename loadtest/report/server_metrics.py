@@ -135,18 +135,18 @@ def watch_server(
 def read_gauges(text: str) -> dict[str, float]:
     """Return the known gauges of a text in Prometheus' format; none where it cannot be read."""
     values = _samples(text)
-    found = {column: _first_known(values, names) for column, names in GAUGES.items()}
+    values_by_name = {column: _first_known(values, names) for column, names in GAUGES.items()}
     return {
         column: float(np.mean(samples) if column == "kv_usage" else np.sum(samples))
-        for column, samples in found.items()
+        for column, samples in values_by_name.items()
         if samples
     }
 
 
 def _counters(values: Mapping[str, list[float]]) -> dict[str, float]:
     """Return the known counters, summed over their labels."""
-    found = {name: _first_known(values, names) for name, names in COUNTERS.items()}
-    return {name: float(np.sum(samples)) for name, samples in found.items() if samples}
+    values_by_name = {name: _first_known(values, names) for name, names in COUNTERS.items()}
+    return {name: float(np.sum(samples)) for name, samples in values_by_name.items() if samples}
 
 
 def _samples(text: str) -> dict[str, list[float]]:
@@ -169,15 +169,15 @@ def save_server_metrics(watch: ServerWatch, run: Run, folder: Path) -> str:
     Raises ``RunError`` where the folder cannot be written.
     """
     zero_ns = round(run.meta["clock_zero_perf_counter_s"] * 1e9)
-    found = watch.frame(zero_ns)
-    data = None if found.empty else found.to_parquet(index=False)
+    frame = watch.frame(zero_ns)
+    data = None if frame.empty else frame.to_parquet(index=False)
     # The old file goes first: it would pass for one of the new run.
     for lost in write_files(folder, [(FILE_NAME, None), (FILE_NAME, data)]):
         raise RunError(f"{folder / FILE_NAME}: cannot be written ({lost.reason})")
-    if found.empty:
+    if frame.empty:
         return f"server metrics: none ({watch.url}: {watch.reason or 'no answer in time'})"
-    known = ", ".join(c.replace("kv_usage", "KV usage") for c in GAUGES if found[c].notna().any())
-    return f"server metrics: {known}, {len(found)} times from {watch.url}"
+    known = ", ".join(c.replace("kv_usage", "KV usage") for c in GAUGES if frame[c].notna().any())
+    return f"server metrics: {known}, {len(frame)} times from {watch.url}"
 
 
 def load_server_metrics(folder: Path) -> pd.DataFrame | None:

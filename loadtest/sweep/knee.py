@@ -78,7 +78,7 @@ def perhaps_held(levels: Sequence[RatedLevel], wanted: float) -> Bracket:
 
 
 def _bracket(levels: Sequence[RatedLevel], holding: int) -> Bracket:
-    """Return the bracket after so many levels that hold."""
+    """Return the bracket above the first ``holding`` levels."""
     rates = [None, *(level.rate_per_s for level in _by_rate(levels)), None]
     return Bracket(rates[holding], rates[holding + 1])
 
@@ -114,7 +114,7 @@ def _by_rate(levels: Sequence[RatedLevel]) -> list[RatedLevel]:
 FIRST_SHARE = 0.5
 """The first rate, as a share of the saturation rate."""
 END_WIDTHS = 2.5
-"""The ends of the interval are found to so many times the precision of the knee."""
+"""Precision of the ends of the interval, as a multiple of that of the knee."""
 
 
 @dataclass(frozen=True, slots=True)

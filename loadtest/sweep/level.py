@@ -20,7 +20,7 @@ SHARE = "slo_attainment"
 
 @dataclass(frozen=True, slots=True)
 class LevelPlan:
-    """The load of a level: one user, all requests at once, a rate, or so many users."""
+    """The load of a level: one user, all requests at once, a rate, or a number of users."""
 
     number: int
     kind: LevelKind
