@@ -95,7 +95,7 @@ class MockServer:
         self.truth.close()
         for _ in range(2):  # until connections that were accepted just now are known too
             await asyncio.sleep(0)
-        for connection in self._state.connections:
+        for connection in list(self._state.connections):
             connection.transport.close()
         if self._socket:
             self._socket.close()
@@ -107,7 +107,7 @@ class MockServer:
         self._refuses = True
         if self._server:
             stop_accepting(self._server)
-        for connection in self._state.connections:
+        for connection in list(self._state.connections):
             connection.shutdown()
 
     async def answer(self, scope: Any, receive: Any, send: Any) -> None:
