@@ -18,6 +18,7 @@ from servetwin.sim.records.metrics import (
 )
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import describe_steady
+from servetwin.workloads.generators.generate import SOURCE
 from servetwin.workloads.rows import counted
 
 _POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
@@ -62,9 +63,14 @@ def _what_ran(run: Run) -> str:
     api = f"{endpoint.get('dialect', 'openai')} {endpoint['api']}"
     return (
         f"load test of {endpoint['model']} at {endpoint['base_url']}\n"
-        f"{scenario['requests']} requests of {scenario['trace']} {_pace(scenario)}; "
+        f"{_requests(scenario)} {_pace(scenario)}; "
         f"{api}, prompts as {prompts}, output length {length}"
     )
+
+
+def _requests(scenario: Mapping[str, Any]) -> str:
+    count, trace = scenario["requests"], scenario["trace"]
+    return f"{count} generated requests" if trace == SOURCE else f"{count} requests of {trace}"
 
 
 def _pace(scenario: Mapping[str, Any]) -> str:
@@ -77,12 +83,13 @@ def _pace(scenario: Mapping[str, Any]) -> str:
 
 def _load_delivered(delivered: Mapping[str, Any]) -> str:
     processes = delivered.get("processes", 1)
+    verdict = {"client ok": "client kept up"}.get(delivered["verdict"], delivered["verdict"])
     return wrapped(
         f"load delivered: offered {_number(delivered['offered_per_s'])}/s, "
         f"sent {_number(delivered['sent_per_s'])}/s, lag p99 {duration(delivered['lag_p99_s'])}, "
         f"loop late p99 {duration(delivered['loop_oversleep_p99_s'])}, "
         f"{f'{processes} processes, ' if processes > 1 else ''}"
-        f"CPU {delivered['client_cpu_share']:.0%}: {delivered['verdict']}"
+        f"CPU {delivered['client_cpu_share']:.0%}: {verdict}"
     )
 
 
