@@ -71,12 +71,7 @@ def shown_message(send: ScheduledRequest, failure: Failure) -> str:
     return redact(failure.message, headers.values()) if headers else failure.message
 
 
-def _row(
-    send: ScheduledRequest,
-    exchange: Exchange,
-    stream: TokenStream,
-    zero_ns: int,
-) -> Row:
+def _row(send: ScheduledRequest, exchange: Exchange, stream: TokenStream, zero_ns: int) -> Row:
     chunk_s = (np.array(stream.stamps_ns, dtype=np.int64) - zero_ns) / 1e9
     prompt_tokens = stream.prompt_tokens
     return {

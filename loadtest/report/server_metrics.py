@@ -86,7 +86,7 @@ class ServerWatch:
         if not self._scrapes:
             return None
         ends = (self._scrapes[0], self._last or self._scrapes[-1])
-        before, after = (_counters(_samples(lines.decode(errors="replace"))) for _, lines in ends)
+        before, after = (_figures(lines.decode(errors="replace"), COUNTERS) for _, lines in ends)
         if before.keys() & after.keys() < COUNTERS.keys():
             return None
         counts = CacheCounts(**{name: round(after[name] - before[name]) for name in COUNTERS})
@@ -134,19 +134,17 @@ def watch_server(
 
 def read_gauges(text: str) -> dict[str, float]:
     """Return the known gauges of a text in Prometheus' format; none where it cannot be read."""
+    return _figures(text, GAUGES)
+
+
+def _figures(text: str, names_by_figure: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Return each known figure, summed over its labels; a share is averaged."""
     values = _samples(text)
-    values_by_name = {column: _first_known(values, names) for column, names in GAUGES.items()}
-    return {
-        column: float(np.mean(samples) if column == "kv_usage" else np.sum(samples))
-        for column, samples in values_by_name.items()
-        if samples
-    }
-
-
-def _counters(values: Mapping[str, list[float]]) -> dict[str, float]:
-    """Return the known counters, summed over their labels."""
-    values_by_name = {name: _first_known(values, names) for name, names in COUNTERS.items()}
-    return {name: float(np.sum(samples)) for name, samples in values_by_name.items() if samples}
+    figures = {}
+    for figure, names in names_by_figure.items():
+        if samples := next((values[name] for name in names if name in values), None):
+            figures[figure] = float(np.mean(samples) if figure == "kv_usage" else np.sum(samples))
+    return figures
 
 
 def _samples(text: str) -> dict[str, list[float]]:
@@ -192,7 +190,3 @@ def load_server_metrics(folder: Path) -> pd.DataFrame | None:
         return pd.read_parquet(path, columns=list(COLUMNS))
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: not readable ({error})") from error
-
-
-def _first_known(values: Mapping[str, list[float]], names: Sequence[str]) -> list[float]:
-    return next((values[name] for name in names if name in values), [])

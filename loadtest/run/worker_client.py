@@ -66,12 +66,7 @@ class WorkerClient:
     """
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        schedule: Schedule,
-        options: LoadOptions,
-        *,
-        journal: bool = False,
+        self, endpoint: Endpoint, schedule: Schedule, options: LoadOptions, *, journal: bool = False
     ) -> None:
         self._endpoint = endpoint
         self._options = options

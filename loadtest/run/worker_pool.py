@@ -82,10 +82,7 @@ async def run_workers(
         for number, (share, link) in enumerate(zip(shares, links, strict=True))
     ]
     each = replace(
-        options,
-        processes=1,
-        closed_loop=closed_loop,
-        progress_every_s=options.progress_every_s / 2,
+        options, processes=1, closed_loop=closed_loop, progress_every_s=options.progress_every_s / 2
     )
     with stop_signals(lambda: _stop(workers)):
         try:
