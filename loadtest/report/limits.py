@@ -166,9 +166,8 @@ def _value(metric: str, run: Run, summary: Mapping[str, Any]) -> float | None:
     if name in _TIMES:
         return figure(summary, f"{name}_s.{statistic or 'mean'}")
     if metric in ("failed", "finished"):
-        finished_share = _finished_share(run)
-        is_share = finished_share is None or metric == "finished"
-        return finished_share if is_share else 1 - finished_share
+        share = _finished_share(run)
+        return 1 - share if metric == "failed" and share is not None else share
     return figure(summary, _KEYS[metric])
 
 
