@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from servetwin.loadtest.endpoint import Endpoint
-from servetwin.loadtest.http.exchange import Exchange, Failure
+from servetwin.loadtest.http.exchange import Failure
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.request_dependencies import roots_and_followers, split_among
 from servetwin.loadtest.plan.schedule import ClockZero, ScheduledRequest, expected_peak_tokens_per_s
-from servetwin.loadtest.report.rows import Row, request_rows
+from servetwin.loadtest.report.rows import Row, Sending, request_rows
 from servetwin.loadtest.run.event_loop import stop_signals
 from servetwin.loadtest.run.journal import Journal
 from servetwin.loadtest.run.journal_lines import read_lines
@@ -195,6 +195,7 @@ def lost_result(trace: Trace, journal: bytes, death: str) -> WorkerResult:
         "requests is not known"
     )
     failure = Failure("client_lost", reason)
-    sends = [ScheduledRequest(request.arrival_s, request, b"") for request in lost]
-    lost_rows, messages = request_rows(sends, [Exchange(failure=failure)] * len(lost), 0, "")
+    sends = (ScheduledRequest(request.arrival_s, request, b"") for request in lost)
+    sendings = [Sending(send=send, failure=failure) for send in sends]
+    lost_rows, messages = request_rows(sendings, 0, "")
     return WorkerResult([*rows, *lost_rows], {**messages, **first_messages}, lost=True)
