@@ -83,13 +83,12 @@ def _pace(scenario: Mapping[str, Any]) -> str:
 
 def _load_delivered(delivered: Mapping[str, Any]) -> str:
     processes = delivered.get("processes", 1)
-    verdict = {"client ok": "client kept up"}.get(delivered["verdict"], delivered["verdict"])
     return wrapped(
         f"load delivered: offered {_number(delivered['offered_per_s'])}/s, "
         f"sent {_number(delivered['sent_per_s'])}/s, lag p99 {duration(delivered['lag_p99_s'])}, "
         f"loop late p99 {duration(delivered['loop_oversleep_p99_s'])}, "
         f"{f'{processes} processes, ' if processes > 1 else ''}"
-        f"CPU {delivered['client_cpu_share']:.0%}: {verdict}"
+        f"CPU {delivered['client_cpu_share']:.0%}: {delivered['verdict']}"
     )
 
 

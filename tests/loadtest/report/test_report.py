@@ -12,7 +12,7 @@ def test_the_whole_report() -> None:
         "100 requests of sample.jsonl at 1/s; openai completions, prompts as token ids, "
         "output length forced",
         "load delivered: offered 1/s, sent 0.998/s, lag p99 1.25 ms, loop late p99 2 ms, CPU 41%: "
-        "client kept up",
+        "client ok",
         "",
         "                        count       mean        p50        p90        p95        p99"
         "        max",
@@ -109,6 +109,6 @@ def test_the_figures_of_a_limited_client_are_marked() -> None:
 
 def test_what_the_client_did_besides_is_said() -> None:
     lines = render_report(run_of(3, processes=4, lost_processes=1, resent=2)).splitlines()
-    assert "4 processes, CPU 41%: client kept up" in " ".join(" ".join(lines[2:4]).split())
+    assert "4 processes, CPU 41%: client ok" in " ".join(" ".join(lines[2:4]).split())
     assert "1 of 4 processes of the load test died" in lines
     assert "2 requests were sent twice: the server was closing their connection" in lines
