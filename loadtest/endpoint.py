@@ -81,14 +81,14 @@ class Endpoint:
         return json.dumps(fields, separators=(",", ":")).encode()
 
     def model_of(self, request: Request) -> str:
-        """Return the model that a request asks: a LoRA module by its share, else the own one."""
+        """Return the model of a request: a LoRA module by its share, else that of the endpoint."""
         lora = self.options.lora
         return lora.model(request.request_id, self.model) if lora else self.model
 
     def salted(self, *load: object) -> "Endpoint":
         """Return the endpoint with the prompts of one load, which no other load has.
 
-        The salt is the own one, or else a random one, and the name of the ``load``.
+        The salt is that of the endpoint, or else random, and the name of the ``load``.
         """
         salt = secrets.token_hex(4) if self.salt is None else self.salt
         return replace(self, salt="/".join([salt, *map(str, load)]))

@@ -7,7 +7,7 @@ from servetwin.loadtest.dialects.native_event import NativeEvent, count
 from servetwin.loadtest.dialects.server_probe import ServerProbe
 
 Api = Literal["completions", "chat", "embeddings", "native"]
-"""How requests are said to a server: an API of OpenAI, or that of the server itself."""
+"""The API that requests use: one of OpenAI's, or the server's own."""
 
 
 class PreparedRequest(NamedTuple):
