@@ -20,7 +20,7 @@ class OpenAI(Dialect):
     """
 
     name = "openai"
-    apis = ("completions", "chat", "embeddings")
+    apis: ClassVar[tuple[Api, ...]] = ("completions", "chat", "embeddings")
 
 
 class Vllm(OpenAI):
