@@ -1,9 +1,8 @@
-"""The base of all dialects: paths and bodies, abilities, and how to recognise their servers."""
+"""The base of all dialects: paths, bodies and events, and how to recognise their servers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from servetwin.loadtest.dialects.native_event import NativeEvent, count
 from servetwin.loadtest.dialects.server_probe import ServerProbe
 
 Api = Literal["completions", "chat", "embeddings", "native"]
@@ -33,6 +32,37 @@ class ModelFacts(NamedTuple):
 
     vocab_size: int | None = None
     max_model_len: int | None = None
+
+
+class NativeEvent(NamedTuple):
+    """One event of a native stream.
+
+    ``tokens`` are the tokens in this event, ``made`` those in it and all events before it; None
+    where the server does not say. With neither, an event holds one token if it has ``text``.
+    ``ends`` marks the last event, ``error`` a failure. ``usage`` has OpenAI's names.
+    """
+
+    tokens: int | None = None
+    made: int | None = None
+    text: bool = False
+    ends: bool = False
+    usage: Mapping[str, Any] | None = None
+    response_id: str = ""
+    error: str | None = None
+
+
+def usage_of(prompt: object, completion: object, cached: object = None) -> dict[str, object]:
+    """Return OpenAI's usage object with the counts that are known."""
+    counts = {"prompt_tokens": count(prompt), "completion_tokens": count(completion)}
+    usage: dict[str, object] = {name: known for name, known in counts.items() if known is not None}
+    if (tokens := count(cached)) is not None:
+        usage["prompt_tokens_details"] = {"cached_tokens": tokens}
+    return usage
+
+
+def count(value: object) -> int | None:
+    """Return a whole number from 0 on; None for any other value."""
+    return value if type(value) is int and value >= 0 else None
 
 
 _PATHS = {

@@ -6,7 +6,6 @@ from typing import Any
 import httpx
 
 from servetwin.loadtest.credentials import key_variable
-from servetwin.loadtest.dialects.native_event import fields_of
 from servetwin.loadtest.redaction import hide_secrets, redact
 from servetwin.workloads.errors import LoadTestError, Unreachable
 
@@ -129,3 +128,8 @@ def redirect_target(response: httpx.Response) -> str:
     except (httpx.InvalidURL, ValueError):
         shown = location.partition("?")[0]
     return hide_secrets(shown, _URL_LENGTH)
+
+
+def fields_of(value: object) -> Mapping[str, Any]:
+    """Return a JSON object; an empty one for any other value."""
+    return value if isinstance(value, Mapping) else {}

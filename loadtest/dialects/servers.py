@@ -4,9 +4,16 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from servetwin.loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
-from servetwin.loadtest.dialects.native_event import NativeEvent, count, fields_of, usage_of
-from servetwin.loadtest.dialects.server_probe import ServerProbe
+from servetwin.loadtest.dialects.dialect import (
+    Api,
+    Dialect,
+    ModelFacts,
+    NativeEvent,
+    PreparedRequest,
+    count,
+    usage_of,
+)
+from servetwin.loadtest.dialects.server_probe import ServerProbe, fields_of
 from servetwin.workloads.errors import LoadTestError, did_you_mean
 
 _ENDLESS = json.dumps({"eos_token_id": -1})

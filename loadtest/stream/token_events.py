@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from servetwin.loadtest.dialects.native_event import NativeEvent
+from servetwin.loadtest.dialects.dialect import NativeEvent
 from servetwin.loadtest.dialects.servers import read_native
 from servetwin.loadtest.http.exchange import Failure, error_message
 from servetwin.loadtest.redaction import hide_secrets, redact
