@@ -29,7 +29,6 @@ from servetwin.sim.long_runs.streamed_run import simulate_rows
 from servetwin.sim.step_times.step_time import StepNoise
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.plugins import names_a_file
-from servetwin.workloads.request import Request
 from servetwin.workloads.streams.streamed_trace import StreamedTrace
 
 BLIND_NAMES = tuple(name for name, router in ROUTERS.items() if router in BLIND_ROUTERS)
@@ -149,10 +148,11 @@ def simulate_part(run: DividedRun, part: Part) -> PartDone:
     """Simulate a part and spool its rows."""
     spool = Spool(part_folder(run.spool, part))
     sink = TableSink(spool.write)
-    arrivals = _Watched(run.trace.requests(part.first, part.last))
+    requests = run.trace.requests(part.first, part.last)
+    first = next(requests)
     try:
         last_event_s = simulate_rows(
-            arrivals,
+            chain([first], requests),
             run.scenario,
             sink,
             seed=run.seed,
@@ -162,20 +162,7 @@ def simulate_part(run: DividedRun, part: Part) -> PartDone:
         )
     finally:
         spool.close()
-    return PartDone(arrivals.first_s, max(sink.latest_end_s, last_event_s))
-
-
-class _Watched:
-    """Requests on their way, and when the first of them arrives."""
-
-    def __init__(self, requests: Iterator[Request]) -> None:
-        self._requests = requests
-        self.first_s = float("inf")
-
-    def __iter__(self) -> Iterator[Request]:
-        first = next(self._requests)
-        self.first_s = first.arrival_s
-        return chain([first], self._requests)
+    return PartDone(first.arrival_s, max(sink.latest_end_s, last_event_s))
 
 
 KEYS = {
@@ -216,8 +203,7 @@ class _Head:
 
 def chained(folders: Sequence[Path], name: str) -> Iterator[pa.Table]:
     """Yield the rows of a table of parts that follow each other."""
-    for folder in folders:
-        yield from spooled(folder, name)
+    return chain.from_iterable(spooled(folder, name) for folder in folders)
 
 
 def merged(folders: Sequence[Path], name: str) -> Iterator[pa.Table]:

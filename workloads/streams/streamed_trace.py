@@ -80,7 +80,7 @@ class Chosen:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        self._notes()  # raises ``TraceError`` where nothing can be chosen
+        _ = self.notes  # raises ``TraceError`` where nothing can be chosen
 
     @property
     def _end_s(self) -> float:
@@ -100,9 +100,6 @@ class Chosen:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was left out."""
-        return self._notes()
-
-    def _notes(self) -> tuple[str, ...]:
         notes = []
         if self.start_s is not None or self.end_s is not None:
             notes.append(window_note(self.start_s or 0.0, self._end_s))
