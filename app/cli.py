@@ -187,7 +187,7 @@ def main() -> None:
 
 def version_line() -> str:
     """Return the name, the version, and whether the core is compiled."""
-    from servetwin.workloads.version import own_version
+    from servetwin.workloads.program.version import own_version
 
     return f"servetwin {own_version()} ({'compiled' if is_compiled() else 'pure Python'})"
 

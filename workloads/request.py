@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from operator import attrgetter
 from typing import Any, Literal
 
-from servetwin.workloads.prompt_fields import PromptContent
+from servetwin.workloads.readers.prompt_fields import PromptContent
 
 RequestStatus = Literal["ok", "failed"]
 CANCELLED_BY_TEST = "cancelled_by_test"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.prompt_fields import texts_of
+from servetwin.workloads.readers.prompt_fields import texts_of
 from servetwin.workloads.readers.prompt_records import ESTIMATED
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace

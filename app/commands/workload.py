@@ -80,7 +80,7 @@ def stats(
 
 def _judge(trace: "Trace", reference: "Trace", resampled: bool, as_json: bool) -> None:
     """Print every check; exit code 1 where one fails."""
-    from servetwin.workloads.validation import compare
+    from servetwin.workloads.statistics.comparison import compare
 
     checks = compare(trace, reference, resampled)
     passes = all(check.passes is not False for check in checks)

@@ -22,7 +22,7 @@ from servetwin.loadtest.mock.plan import MockPlan
 from servetwin.loadtest.mock.truth import Truth, TruthLog
 from servetwin.loadtest.run.event_loop import run_fast, stop_signals
 from servetwin.workloads.errors import MockError
-from servetwin.workloads.listening import listening_socket, stop_accepting, url_of
+from servetwin.workloads.program.listening import listening_socket, stop_accepting, url_of
 
 _KEEP_ALIVE_S = 3600
 _BACKLOG = 1024

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from servetwin.workloads.prompt_fields import texts_of
+from servetwin.workloads.readers.prompt_fields import texts_of
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 

@@ -9,7 +9,7 @@ from typing import Any
 from servetwin.loadtest.plan.schedule import ClockZero
 from servetwin.loadtest.run.node_clock import NodeClock
 from servetwin.loadtest.run.worker import LENGTH, WorkerJob, packed
-from servetwin.workloads.child_process import python_command, python_environment
+from servetwin.workloads.program.child_process import python_command, python_environment
 
 
 class ProcessLink:

@@ -21,7 +21,7 @@ from servetwin.policies.step_record import StepRecord
 from servetwin.sim.records.metrics import MEANINGS, SLO, summarize
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import document
-from servetwin.workloads.version import own_version
+from servetwin.workloads.program.version import own_version
 from servetwin.workloads.yaml_text import load_yaml
 
 SUMMARY = "summary.json"

@@ -5,7 +5,7 @@ may state its output length.
 """
 
 from servetwin.workloads import fields as check
-from servetwin.workloads.prompt_fields import messages, texts_of
+from servetwin.workloads.readers.prompt_fields import messages, texts_of
 from servetwin.workloads.readers.prompt_records import Record, Said, answer_of, read_records
 from servetwin.workloads.rows import RowError, Rows
 from servetwin.workloads.trace import Trace

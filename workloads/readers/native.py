@@ -10,7 +10,7 @@ from servetwin.workloads.errors import TraceError
 from servetwin.workloads.fields import request_headers, without_headers
 from servetwin.workloads.files import write_whole
 from servetwin.workloads.generators.parents import without_broken_links
-from servetwin.workloads.prompt_fields import prompt_content
+from servetwin.workloads.readers.prompt_fields import prompt_content
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows
 from servetwin.workloads.trace import Trace

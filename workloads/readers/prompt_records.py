@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from servetwin.workloads import fields as check
 from servetwin.workloads.fields import request_headers, without_headers
-from servetwin.workloads.prompt_fields import PromptContent, estimated_tokens, texts_of
+from servetwin.workloads.readers.prompt_fields import PromptContent, estimated_tokens, texts_of
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows, counted
 from servetwin.workloads.trace import Trace

@@ -5,7 +5,7 @@ hold commas, quotes and line ends.
 """
 
 from servetwin.workloads import fields as check
-from servetwin.workloads.prompt_fields import prompt_content
+from servetwin.workloads.readers.prompt_fields import prompt_content
 from servetwin.workloads.readers.prompt_records import (
     PromptRecords,
     Record,

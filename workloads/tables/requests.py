@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from servetwin.workloads.generators.parents import ROOT, Chaining
-from servetwin.workloads.prompt_fields import estimated_tokens
+from servetwin.workloads.readers.prompt_fields import estimated_tokens
 from servetwin.workloads.request import Request
 from servetwin.workloads.tables.table import TableRow
 

@@ -19,9 +19,9 @@ from servetwin.workloads.generators.lengths import (
 from servetwin.workloads.generators.modulated import OnOffArrivals
 from servetwin.workloads.generators.prefixes import PrefixGroups
 from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.comparison import Check, compare, ks_distance
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import scale_rate
-from servetwin.workloads.validation import Check, compare, ks_distance
 from tests.support.trace_rows import shared_trace
 
 pytestmark = pytest.mark.slow
