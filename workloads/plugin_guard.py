@@ -274,16 +274,16 @@ def check_constructor(
 
 def members(interface: type[Any]) -> dict[str, Any]:
     """Return what ``interface`` declares by name: functions, properties, types of attributes."""
-    found: dict[str, Any] = {}
+    declared: dict[str, Any] = {}
     for base in reversed(interface.__mro__):
         if base is interface or is_protocol(base):
-            found |= inspect.get_annotations(base)
-            found |= {
+            declared |= inspect.get_annotations(base)
+            declared |= {
                 name: member
                 for name, member in vars(base).items()
                 if isinstance(member, FunctionType | property)
             }
-    return {n: m for n, m in found.items() if not n.startswith(("_", "model_"))}
+    return {n: m for n, m in declared.items() if not n.startswith(("_", "model_"))}
 
 
 def is_protocol(kind: type[Any]) -> bool:

@@ -129,10 +129,10 @@ def _tidied(trace: Trace, keep_failed: bool) -> Trace:
 
 
 def _without_failed(requests: Sequence[Request], notes: list[str]) -> list[Request]:
-    kept = without_failed(requests)
-    if failed := len(requests) - len(kept):
+    answered = without_failed(requests)
+    if failed := len(requests) - len(answered):
         notes.append(f"{counted(failed, 'failed row')} left out")
-    return kept
+    return answered
 
 
 def _with_fitting_ids(requests: list[Request], notes: list[str]) -> list[Request]:

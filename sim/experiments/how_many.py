@@ -242,11 +242,11 @@ class _Tries:
         _require_enough(len(run.requests), target, f"{trace.source}, while all are at work")
         share, load = target.shares(run)["all"], self.load
         at_count = None if load is None else load / count
-        kept = share >= target.attainment and (at_count is None or at_count <= _FULL)
+        holds = share >= target.attainment and (at_count is None or at_count <= _FULL)
         excess = target.excess(run)
         factor = exp(excess) if excess < inf else inf
         return TriedCount(
-            count, len(run.requests), share, _latencies_s(run, target), factor, at_count, kept
+            count, len(run.requests), share, _latencies_s(run, target), factor, at_count, holds
         )
 
 

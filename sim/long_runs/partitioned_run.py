@@ -259,7 +259,7 @@ def run_partitioned(
     try:
         require_partitionable(run.scenario)
         shutil.rmtree(run.spool, ignore_errors=True)  # of a run that was killed
-        cuts = run.trace.found.quiet.cuts(parts)
+        cuts = run.trace.survey.quiet.cuts(parts)
         planned = parts_of(run.scenario, len(run.trace), cuts, parts)
         done = _right_parts(run, planned, simulated, on_arrival)
         folders = [part_folder(run.spool, part) for part in done]

@@ -163,10 +163,10 @@ def _conversations(trace: Trace) -> Sequence[Conversation]:
     if all(request.parent_id is None for request in trace):
         return [[request] for request in trace]
     roots = rooted({request.request_id: request.parent_id for request in trace})
-    found: dict[str, Conversation] = {}
+    conversations: dict[str, Conversation] = {}
     for request in trace:
-        found.setdefault(roots[request.request_id], []).append(request)
-    return list(found.values())
+        conversations.setdefault(roots[request.request_id], []).append(request)
+    return list(conversations.values())
 
 
 def _own_blocks(conversations: Sequence[Conversation]) -> Mapping[int, int]:

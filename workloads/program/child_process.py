@@ -19,7 +19,7 @@ def python_environment() -> dict[str, str]:
     folders, which would be the child's working folder or below, are left out of what the user set.
     """
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    own = [str(_ROOT)] if (_ROOT / "pyproject.toml").is_file() else []
-    paths = [*own, *(path for path in given if os.path.isabs(path) and path not in own)]
+    checkout = [str(_ROOT)] if (_ROOT / "pyproject.toml").is_file() else []
+    paths = [*checkout, *(path for path in given if os.path.isabs(path) and path not in checkout)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return {**environment, "PYTHONPATH": os.pathsep.join(paths)} if paths else environment

@@ -14,8 +14,8 @@ def listening_socket(
     Raises ``error`` where that fails.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = addresses[0]
         # asyncio sets TCP_NODELAY only on sockets that know their protocol; without it the chunks
         # of a reused connection wait for the client's delayed acknowledgements
         listener = socket.socket(family, kind, protocol)

@@ -57,8 +57,8 @@ def _record(request: Request, header: dict[str, Any]) -> dict[str, Any]:
         if field.name == "headers":
             continue
         value = getattr(request, field.name)
-        said = field.name == "block_tokens" and field.name in header
-        if not said and (field.default is MISSING or value != field.default):
+        is_in_header = field.name == "block_tokens" and field.name in header
+        if not is_in_header and (field.default is MISSING or value != field.default):
             record[field.name] = dict(value) if field.name == "modal" else value
     return record
 

@@ -68,21 +68,21 @@ def parse_mapping(text: str, where: str = OPTION) -> dict[str, str]:
 
     Raises ``TraceError`` for an unknown quantity, and for one or a column that is given twice.
     """
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for part in _parts(text, where):
         key, column = key_value(part, where, TraceError, FORM)
         if key not in KNOWN:
             raise TraceError(f"{where}: unknown quantity {key!r}; {did_you_mean(key, KNOWN)}")
         if not column:
             raise TraceError(f"{where}: {key} names no column; write {key}=COLUMN")
-        if quantity_of(key) in map(quantity_of, found):
+        if quantity_of(key) in map(quantity_of, columns):
             raise TraceError(f"{where}: {quantity_of(key)} is given twice; give it once")
-        if column in found.values():
+        if column in columns.values():
             raise TraceError(f"{where}: the column {column!r} is given twice; give it once")
-        found[key] = column
-    if not found:
+        columns[key] = column
+    if not columns:
         raise TraceError(f"{where}: empty; write {FORM},...")
-    return found
+    return columns
 
 
 def mapping_text(columns: Columns) -> str:

@@ -285,24 +285,24 @@ class Content:
     @cached_property
     def counts(self) -> list[int]:
         """The cells that are whole numbers from 0 on."""
-        found = []
+        counts = []
         for cell in self.cells:
             try:
-                found.append(cell_count("", cell, 0))
+                counts.append(cell_count("", cell, 0))
             except RowError:
                 continue
-        return found
+        return counts
 
     @cached_property
     def numbers(self) -> list[float]:
         """The cells that are numbers."""
-        found = []
+        numbers = []
         for cell in self.cells:
             try:
-                found.append(float(plain_number("", cell, self.comma)))
+                numbers.append(float(plain_number("", cell, self.comma)))
             except RowError:
                 continue
-        return found
+        return numbers
 
     @property
     def are_counts(self) -> bool:
@@ -342,8 +342,8 @@ class Content:
     @cached_property
     def orders(self) -> tuple[str, ...]:
         """The orders in which all dates can be read."""
-        found = [set(orders) for cell in self.cells if (orders := date_orders(cell))]
-        common = set.intersection(*found) if found else set()
+        by_cell = [set(orders) for cell in self.cells if (orders := date_orders(cell))]
+        common = set.intersection(*by_cell) if by_cell else set()
         return tuple(sorted(common))
 
     @cached_property

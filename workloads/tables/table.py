@@ -161,13 +161,13 @@ def _json_rows(rows: Rows) -> Iterator[NumberedCells]:
 
 
 def _flat(record: dict[str, Any], before: str = "") -> Cells:
-    found: Cells = {}
+    cells: Cells = {}
     for key, value in record.items():
         if isinstance(value, dict):
-            found |= _flat(value, f"{before}{key}.")
+            cells |= _flat(value, f"{before}{key}.")
         else:
-            found[before + key] = _cell(value)
-    return found
+            cells[before + key] = _cell(value)
+    return cells
 
 
 def _cell(value: Any) -> str:
@@ -279,11 +279,11 @@ class RowParser:
 
     def _known_counts(self, cells: Cells) -> dict[str, int | None]:
         """Return what a failed request has of its counts."""
-        found: dict[str, int | None] = {}
+        counts: dict[str, int | None] = {}
         for quantity, name in self._counts.items():
             cell = cells.get(name, "")
-            found[quantity] = None if is_missing(cell) else cell_count(name, cell, 0)
-        return found
+            counts[quantity] = None if is_missing(cell) else cell_count(name, cell, 0)
+        return counts
 
     def _duration_s(self, quantity: str, cells: Cells) -> float | None:
         if quantity not in self._durations:

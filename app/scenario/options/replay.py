@@ -110,7 +110,7 @@ class StreamOptions:
             raise TraceError("--rate and --rate-scale exclude each other; give one")
         file = TraceFile(options.path, options.reader, options.max_bad_rows)
         trace = StreamedTrace.open(file, Chosen(options.start_s, options.end_s, options.limit))
-        if trace.found.followers and closed_loop is None:
+        if trace.survey.followers and closed_loop is None:
             raise TraceError(
                 f"{options.path}: has requests that follow an answer, which a stream does not; "
                 "give --open-loop, or use servetwin replay"
