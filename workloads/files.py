@@ -107,8 +107,12 @@ def open_bytes(path: Path) -> Iterator[BufferedReader | gzip.GzipFile]:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"{path}: the gzip data are truncated or damaged ({error})") from None
     except OSError as error:
-        why = _REASONS.get(type(error), f"cannot be read: {error.strerror}")
-        raise TraceError(f"{str(path)[:200]}: {why}") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> TraceError:
+    why = _REASONS.get(type(error), f"cannot be read: {error.strerror}")
+    return TraceError(f"{str(path)[:200]}: {why}")
 
 
 def require_there(path: Path) -> None:
@@ -116,8 +120,7 @@ def require_there(path: Path) -> None:
     try:
         require_file(path)
     except OSError as error:
-        why = _REASONS.get(type(error), f"cannot be read: {error.strerror}")
-        raise TraceError(f"{str(path)[:200]}: {why}") from None
+        raise _unreadable(path, error) from None
 
 
 def document(path: Path) -> bytes:

@@ -124,10 +124,13 @@ class HowMany:
         """
         if len(self.draws) < 2:
             return None
-        counts = [_or_inf(search.count) for search in self.draws]
+        first, *counts = (
+            inf if search.count is None else search.count for search in (self.first, *self.draws)
+        )
         low, high = _ends(counts)
-        count = _or_inf(self.count)
-        return _or_none(min(low, count)), _or_none(max(high, count))
+        ends = min(low, first), max(high, first)
+        fewest, most = (int(end) if isfinite(end) else None for end in ends)
+        return fewest, most
 
     def factors(self, count: int) -> tuple[float, float] | None:
         """Return the interval of the factor at a count; None unless all replications tried it."""
@@ -281,11 +284,3 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     rank = max(1, int(_TAIL * (len(values) + 1)))
     ordered = sorted(values)
     return ordered[rank - 1], ordered[-rank]
-
-
-def _or_inf(count: int | None) -> float:
-    return inf if count is None else count
-
-
-def _or_none(count: float) -> int | None:
-    return int(count) if isfinite(count) else None

@@ -47,9 +47,7 @@ def _schema(names: tuple[str, ...]) -> pa.Schema:
 
 SCHEMAS = {
     "requests": _schema(REQUEST_COLUMNS),
-    "steps": pa.schema(
-        [(name, pa.from_numpy_dtype(STEP_ROW[name])) for name in STEP_ROW.names or ()]
-    ),
+    "steps": pa.schema({n: pa.from_numpy_dtype(STEP_ROW[n]) for n in STEP_ROW.names or ()}),
     "pauses": _schema(PAUSE_COLUMNS),
     "handovers": _schema(HANDOVER_COLUMNS),
 }
@@ -215,8 +213,8 @@ class RunTables:
         self._provenance = ProvenanceSum(sources)
         self._folder = folder
         self._files: dict[str, ParquetRows] = {}
-        self._groups = {name: RowGroups(self._taking(name)) for name in SCHEMAS}
         self._figures = SketchedSummary(slo)
+        self._groups = {name: RowGroups(self._taking(name)) for name in SCHEMAS}
         self._rows = dict.fromkeys(SCHEMAS, 0)
         self._steps = 0
         for name in ("requests", "steps"):
@@ -261,7 +259,7 @@ class RunTables:
                 file.abandon()
 
     def _taking(self, name: str) -> Callable[[pa.Table], None]:
-        checks = {"requests": self._figures_of, "steps": self._check_steps}
+        checks = {"requests": self._figures.add, "steps": self._check_steps}
 
         def take(group: pa.Table) -> None:
             if name in checks:
@@ -273,9 +271,6 @@ class RunTables:
                 self._try(lambda: self._files[name].write(group), f"{name}.parquet")
 
         return take
-
-    def _figures_of(self, group: pa.Table) -> None:
-        self._figures.add(group)
 
     def _check_steps(self, group: pa.Table) -> None:
         frame = group.to_pandas()

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from servetwin.workloads.files import MOST_LINE_CHARACTERS, open_bytes, too_long
+from servetwin.workloads.readers.published_csv import total_notes
 from servetwin.workloads.request import Request, requests_of
 
 BLOCK_BYTES = 1 << 20
@@ -74,6 +75,34 @@ def line_blocks(path: Path) -> Iterator[LineBlock]:
 Floats = npt.NDArray[np.float64]
 Stamp = int | float
 """Nanoseconds since 1970, or seconds."""
+
+ParsedRow = tuple[Stamp, Request, bool]
+"""The stamp of a row, its request (whose arrival is not read), and whether its total is another
+than the sum of its tokens.
+"""
+
+
+class BlockFormat:
+    """A format whose rows say all about themselves; takes the header of a file."""
+
+    source: str
+    header_line: int = 0
+    """0 where there is none."""
+    begins_at_zero: bool = False
+    """Whether the first stamp is the beginning of the trace's time."""
+
+    def notes(self, differing_totals: int) -> tuple[str, ...]:
+        """Return what the rows that were read have to say."""
+        return total_notes(differing_totals)
+
+    def plain(self, block: LineBlock) -> pd.DataFrame | None:
+        """Return the requests of a block of plain rows; None where a row may be wrong."""
+        return None
+
+    def row(self, line: int, text: str) -> ParsedRow:
+        """Parse a row. Raises ``RowError``."""
+        raise NotImplementedError
+
 
 _FIELDS = fields(Request)
 _DEFAULTS = {f.name: None if f.default is MISSING else f.default for f in _FIELDS}
