@@ -15,9 +15,9 @@ from servetwin.workloads.errors import TraceError
 
 MOST_LINE_CHARACTERS = 2**25
 MOST_TEXT_CHARACTERS = 2**28
-"""Of a file that is read as one text, such as the results of a load test."""
+"""Limit of a file that is read as one text, such as the results of a load test."""
 MOST_DOCUMENT_BYTES = 2**24
-"""Of a file that is one document: a scenario, a profile, a model."""
+"""Limit of a file that is one document: a scenario, a profile, a model."""
 MOST_RATIO = 100
 """Times its size that a gzipped file may unpack to; traces unpack to 5 to 30 times."""
 _FREE_UNPACKED_BYTES = 2**24

@@ -96,7 +96,7 @@ class Registry(Mapping[str, Any], Generic[Built]):
 
     @property
     def interface(self) -> type[Any]:
-        """What a plug-in of this kind must have."""
+        """The interface of a plug-in of this kind."""
         interface: type[Any] = _resolved(self._interface)
         return interface
 

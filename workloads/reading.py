@@ -191,7 +191,7 @@ def sample_trace() -> Trace:
 
 
 LEAST_ROWS = 1_000
-"""So many rows are read in any case: they show the clock of the source."""
+"""Rows that are read in any case: they show the clock of the source."""
 
 
 def read_first(

@@ -156,10 +156,7 @@ def _scaled_output(request: Request, factor: Fraction) -> Request:
         reasoning = min(output_tokens, round(reasoning * factor))
     ids = request.answer_block_ids if output_tokens == request.output_tokens else ()
     return replace(
-        request,
-        output_tokens=output_tokens,
-        reasoning_tokens=reasoning,
-        answer_block_ids=ids,
+        request, output_tokens=output_tokens, reasoning_tokens=reasoning, answer_block_ids=ids
     )
 
 

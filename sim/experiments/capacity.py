@@ -40,13 +40,13 @@ from servetwin.workloads.transform import at_rate
 PRECISION = 0.01
 REPLICATIONS = 20
 CONFIDENCE = 0.95
-"""Of the interval: the share of capacities that it contains."""
+"""Share of the capacities that the interval contains."""
 CERTAINTY = 0.90
-"""Of the interval: the chance that it really contains this share."""
+"""Chance that the interval really contains this share."""
 _LADDER = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)
 """Shares of the saturation rate that the search climbs before it bisects."""
 _NEAR = log(1.6)
-"""Tried rates within this logarithm of the capacity say how steeply latencies grow there."""
+"""Rates within this logarithm of the capacity show how steeply latencies grow there."""
 _LEAST_SLOPE = 0.2
 
 

@@ -111,11 +111,7 @@ def _random_shapes() -> list[BatchShape]:
 def _shape(decodes: int, context: int, chunks: Chunks) -> BatchShape:
     """Return a batch of decodes of equal contexts, and of chunks."""
     return BatchShape(
-        decodes,
-        decodes * context,
-        decodes,
-        chunks,
-        longest_context=context if decodes else 0,
+        decodes, decodes * context, decodes, chunks, longest_context=context if decodes else 0
     )
 
 

@@ -31,7 +31,7 @@ from servetwin.workloads.rows import counted as counted_words
 from servetwin.workloads.trace import Trace
 
 MOST = 1024
-"""Of replicas not more than there are requests: one for each."""
+"""The largest count; of replicas at most one for each request."""
 REPLICATIONS = 20
 _TAIL = 0.05
 _FULL = 1 + 1e-9
@@ -40,7 +40,7 @@ _FULL = 1 + 1e-9
 
 @dataclass(frozen=True, slots=True)
 class CountQuestion:
-    """What is asked of every candidate; ``most`` is the largest count that is tried.
+    """The target of every candidate; ``most`` is the largest count that is tried.
 
     Counts of users differ by ``precision`` at the end, a share of the lower one.
     """
@@ -67,11 +67,6 @@ class TriedCount:
     factor: float
     load: float | None
     holds: bool
-
-    @property
-    def is_overloaded(self) -> bool:
-        """Whether more requests arrive than are completed."""
-        return self.load is not None and self.load > _FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +96,7 @@ class CountSearch:
         return self.at(self.count)
 
     def at(self, count: int | None) -> TriedCount | None:
-        """Return what was found at a count; None where it was not tried."""
+        """Return the result at a count; None if it was not tried."""
         return next((one for one in self.tried if one.count == count), None)
 
 
@@ -184,7 +179,7 @@ def search(counted: ScaledScenario, question: CountQuestion) -> CountSearch:
 
 @dataclass(frozen=True, slots=True)
 class DrawnSearch:
-    """What all replications have in common."""
+    """The inputs that all replications share."""
 
     counted: ScaledScenario
     question: CountQuestion

@@ -155,14 +155,14 @@ class MeasuredPace(SchedulerProxy):
             paces.append(took_s / modelled_s)
 
     def schedule(self, now_s: float) -> Batch | None:
-        """As the scheduler, unless the measured server was asleep; remember the time."""
+        """Schedule as the scheduler does, unless the measured server was asleep."""
         self._now_s = now_s
         if self._awakes_s() is not None:
             return None
         return super().schedule(now_s)
 
     def wake_s(self) -> float | None:
-        """As the scheduler, but not before the measured server awoke."""
+        """Return the timer of the scheduler, but not before the measured server awoke."""
         awakes_s = self._awakes_s()
         return super().wake_s() if awakes_s is None else awakes_s
 

@@ -188,13 +188,14 @@ class Explainer:
     def _explain_row(self, row: int) -> Explanation:
         request = self._run.requests.iloc[row]
         spans = self.spans.of(row)
+        numbers: dict[str, Any] = {name: _defined(request[name]) for name in LATENCIES}
+        numbers |= {name: int(request[name]) for name in _COUNTS}
         return Explanation(
             request_id=str(request["request_id"]),
             status=str(request["status"]),
             error=str(request["error"] or ""),
             scheduled_s=float(request["scheduled_s"]),
-            **{name: _defined(request[name]) for name in LATENCIES},
-            **{name: int(request[name]) for name in _COUNTS},
+            **numbers,
             parts_s=self._parts_s(row, spans) if spans else {},
             waited_s=_defined(request["queue_s"]),
             cause=self._cause(row) if spans and not self._outside else None,

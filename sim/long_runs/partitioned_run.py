@@ -45,7 +45,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """What a message calls it."""
+        """The name of the part in messages."""
         share = "" if self.replicas is None else f", replicas from {min(self.replicas)} on"
         return f"part of the requests {self.first:,} to {self.last:,}{share}"
 
@@ -108,7 +108,7 @@ def parts_of(scenario: Scenario, requests: int, cuts: Sequence[int], parts: int)
 def joined(parts: Sequence[Part], was_empty: Sequence[bool]) -> list[list[Part]]:
     """Group consecutive parts of one server that were not separated by an empty moment.
 
-    ``was_empty`` says of each cut between two parts whether the server was empty there.
+    ``was_empty`` says for each cut whether the server was empty there.
     """
     groups = [[parts[0]]]
     for part, empty in zip(parts[1:], was_empty, strict=True):
@@ -121,7 +121,7 @@ def joined(parts: Sequence[Part], was_empty: Sequence[bool]) -> list[list[Part]]
 
 @dataclass(frozen=True, slots=True)
 class DividedRun:
-    """What all parts share; ``spool`` is a folder that all processes see."""
+    """The inputs that all parts share; ``spool`` is a folder that all processes see."""
 
     trace: StreamedTrace
     scenario: Scenario
@@ -171,7 +171,7 @@ KEYS = {
     "pauses": ("row", "preempted_s"),
     "handovers": ("row",),
 }
-"""What the rows of each table are in order of."""
+"""The sort keys of each table."""
 
 
 @dataclass
@@ -244,12 +244,7 @@ Simulated = Callable[[DividedRun, Sequence[Part]], Iterator[tuple[int, PartDone]
 
 
 def run_partitioned(
-    run: DividedRun,
-    tables: RunTables,
-    *,
-    parts: int,
-    simulated: Simulated,
-    on_arrival: Advance,
+    run: DividedRun, tables: RunTables, *, parts: int, simulated: Simulated, on_arrival: Advance
 ) -> float:
     """Simulate in up to ``parts`` parts, as ``simulated`` maps them; remove the spool.
 

@@ -51,7 +51,7 @@ SCHEMAS = {
     "pauses": _schema(PAUSE_COLUMNS),
     "handovers": _schema(HANDOVER_COLUMNS),
 }
-"""Of the tables of a run, by name."""
+"""The schemas of the tables of a run, by name."""
 
 
 class RowGroups:
@@ -109,7 +109,7 @@ class ParquetRows:
 
 
 PIECE_ROWS = 1 << 12
-"""Of a spool, which is read again piece by piece, often many spools side by side."""
+"""Rows in a piece of a spool: pieces are read one by one, often from many spools side by side."""
 NUMBERED = SCHEMAS["requests"].append(pa.field("row", pa.int64()))
 """Requests with their row in the whole run."""
 

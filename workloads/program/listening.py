@@ -42,7 +42,7 @@ def stop_accepting(server: asyncio.Server) -> None:
     """Close a listening server in its event loop, a moment after its last accepted connection.
 
     A server that is closed at once leaves a connection open and unread for which asyncio has
-    still to make the transport: its client would wait for ever.
+    still to make the transport: its client would wait forever.
     """
     loop = asyncio.get_running_loop()
     for listener in server.sockets:

@@ -152,7 +152,7 @@ class RecordReader:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which fields were left out."""
+        """The note on fields that were left out."""
         if not self._unknown:
             return ()
         return (f"unknown fields left out: {', '.join(sorted(self._unknown))}",)

@@ -26,7 +26,7 @@ Record = Mapping[str, Any]
 
 
 class Exchange(NamedTuple):
-    """What a record says: a prompt, and perhaps its answer."""
+    """The prompt of a record, and perhaps its answer."""
 
     prompt: PromptContent
     answer: str | None = None

@@ -124,10 +124,7 @@ def _reblocked(request: Request, factor: int) -> Request:
     if len(ids) % factor:
         coarse = (*coarse, ids[-1])
     return replace(
-        request,
-        prefix_block_ids=coarse,
-        answer_block_ids=(),
-        block_tokens=factor * block_tokens,
+        request, prefix_block_ids=coarse, answer_block_ids=(), block_tokens=factor * block_tokens
     )
 
 

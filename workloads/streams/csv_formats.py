@@ -12,18 +12,12 @@ from pyarrow import csv
 
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.fields import MAX_COUNT, MAX_SECONDS
-from servetwin.workloads.readers.published_csv import (
-    FORMATS,
-    Header,
-    Kind,
-    as_request,
-    differs,
-)
+from servetwin.workloads.readers.published_csv import FORMATS, Header, Kind, as_request, differs
 from servetwin.workloads.rows import Rows
 from servetwin.workloads.streams.request_block import BlockFormat, LineBlock, ParsedRow
 
 Cells = Mapping[str, Any]
-"""By column: arrays of numbers, nanoseconds since 1970 of stamps, lists of texts."""
+"""Values by column: arrays of numbers, stamps in nanoseconds since 1970, lists of texts."""
 
 _STAMP = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,9})?"
 _FORMS = {

@@ -22,7 +22,7 @@ MOST_PARTS = 4096
 
 
 class QuietMoments:
-    """Keeps, of each part of so many requests, the one that comes after the longest gap.
+    """Keeps one request of each part of the trace: the one after the longest gap.
 
     The parts grow with the trace, so that there are never more than ``MOST_PARTS`` of them.
     """
@@ -73,7 +73,7 @@ class QuietMoments:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which requests of a file are taken: the ones in a window, and of these the first."""
+    """The requests that are taken from a file: those in a window, up to a limit."""
 
     start_s: float | None = None
     end_s: float | None = None
@@ -99,7 +99,7 @@ class Chosen:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out."""
+        """The notes on what was left out."""
         notes = []
         if self.start_s is not None or self.end_s is not None:
             notes.append(window_note(self.start_s or 0.0, self._end_s))
@@ -113,7 +113,7 @@ ALL = Chosen()
 
 @dataclass(slots=True)
 class Survey:
-    """What one reading of the chosen requests found."""
+    """The facts of one reading of the chosen requests."""
 
     source: str
     origin: Stamp = 0
@@ -206,7 +206,7 @@ class StreamedTrace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was done to the rows."""
+        """The notes on changes to the rows."""
         scaled = () if self.rate_factor is None else (f"rate scaled by {self.rate_factor:g}",)
         return (*self.survey.notes, *scaled)
 

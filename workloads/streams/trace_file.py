@@ -95,7 +95,8 @@ class NativeFormat(BlockFormat):
 
 
 def _filled(column: "pa.ChunkedArray", default: int | None) -> list[Any]:
-    return (column if default is None else pc.fill_null(column, default)).to_pylist()
+    values: list[Any] = (column if default is None else pc.fill_null(column, default)).to_pylist()
+    return values
 
 
 def _table(block: LineBlock) -> "pa.Table | None":
@@ -154,7 +155,7 @@ STREAMED = (*FORMATS, "mooncake", "native")
 
 @dataclass(frozen=True, slots=True)
 class TraceFile:
-    """Where a trace is, what names its format (None: it is seen from the first row), and how many
+    """The path of a trace, the name of its format (None: seen from the first row), and how many
     bad rows are skipped.
     """
 
@@ -186,7 +187,7 @@ class OpenTrace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the rows so far have to say; skipped rows are left out."""
+        """The notes on the rows so far; skipped rows are left out."""
         return self.format.notes(self._differing_totals)
 
     @property

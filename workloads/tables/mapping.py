@@ -22,7 +22,7 @@ COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "prefix_tokens")
 TEXTS = ("prompt", "answer", "request_id", "session_id", "prefix_id", "status", "error", "model",
          "tenant")  # fmt: skip
 MEASURED = ("ttft", "e2e", "first_token", "last_token")
-"""What a server that was measured did, of which step times can be fitted."""
+"""Measured times, from which step times can be fitted."""
 
 NEEDED = (("arrival",), ("prompt_tokens", "prompt"), ("output_tokens", "answer"))
 """One of each: when a request came, how long its prompt is, and how long its answer."""
@@ -31,7 +31,7 @@ WORDS: Mapping[str, str] = {
     "prompt_tokens": "the tokens or the text of the prompt",
     "output_tokens": "the tokens or the text of the answer",
 }
-"""By the first quantity of each that is needed."""
+"""The words for what is needed, by its first quantity."""
 
 KNOWN = (
     *COUNTS,
@@ -93,7 +93,7 @@ def mapping_text(columns: Columns) -> str:
 
 
 def missing_of(columns: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return the needed quantities of which none is among the keys of a mapping."""
+    """Return the needed quantities that the keys of a mapping lack."""
     given = {quantity_of(key) for key in columns}
     return [names for names in NEEDED if given.isdisjoint(names)]
 

@@ -1,4 +1,4 @@
-"""What the name of a column says that it holds, whatever its case, its order and its marks.
+"""The meaning of the name of a column, whatever its case, its order and its marks.
 
 A name is taken where *all* of its words are known: ``prompt_tokens``, ``Input Tokens (count)`` and
 ``usage.prompt_tokens`` are the tokens of the prompt; ``prompt_tokens_price`` is nothing.
@@ -25,7 +25,7 @@ _UNITS = {word: unit for unit, words in _KNOWN["units"].items() for word in word
 _LEFT_OUT = known_words("left out")
 _TOKENS, _COUNT = known_words("tokens"), known_words("count")
 _LENGTHS = known_words("lengths")
-"""Of a request or a response it may be one in bytes, of a context the longest that a model has."""
+"""The length of a request may be in bytes; that of a context may be the limit of a model."""
 _ASKED, _ANSWERED = known_words("prompt"), known_words("answer")
 _ASKED_IN_TOKENS = _ASKED | known_words("prompt in tokens")
 _ANSWERED_IN_TOKENS = _ANSWERED | known_words("answer in tokens")

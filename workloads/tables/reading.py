@@ -23,13 +23,13 @@ _SHOWN_REASONS = 5
 
 @dataclass(frozen=True, slots=True)
 class TableReading:
-    """All right rows of a table, the columns they come from, and what is said of them."""
+    """All valid rows of a table, the columns they come from, and notes."""
 
     rows: Sequence[TableRow]
     columns: Columns
     notes: tuple[str, ...]
     cells: Sequence[Cells]
-    """Of each row, where columns of headers are wanted."""
+    """The cells of each row, if columns hold HTTP headers."""
 
     @property
     def estimates(self) -> bool:

@@ -17,10 +17,7 @@ from servetwin.workloads.tables.mapping import (
     mapping_text,
     missing_of,
 )
-from servetwin.workloads.tables.moments import (
-    Content,
-    status_of,
-)
+from servetwin.workloads.tables.moments import Content, status_of
 from servetwin.workloads.tables.names import (
     is_plain_time,
     meanings,
@@ -42,9 +39,9 @@ _WHOLE_SECONDS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """What is certain of the columns of a table.
+    """The certain columns of a table.
 
-    ``questions`` say what is not, and ``asides`` what might be taken beside what is needed;
+    ``questions`` are on the others, ``asides`` on columns that are not needed;
     ``proposed`` is the mapping with the likeliest answers.
     """
 

@@ -83,9 +83,7 @@ def _ids(source: str, rows: Sequence[TableRow]) -> dict[int, str]:
     return ids
 
 
-def _before_in_session(
-    rows: Sequence[TableRow],
-) -> Mapping[int, tuple[TableRow | None, int]]:
+def _before_in_session(rows: Sequence[TableRow]) -> Mapping[int, tuple[TableRow | None, int]]:
     """Return the row before each one in its session, by arrival, and its place there."""
     latest: dict[str, tuple[TableRow, int]] = {}
     before_by_line: dict[int, tuple[TableRow | None, int]] = {}
