@@ -154,7 +154,7 @@ def simulate_part(run: DividedRun, part: Part) -> PartDone:
         last_event_s = simulate_rows(
             chain([first], requests),
             run.scenario,
-            sink,
+            sink.add,
             seed=run.seed,
             macro=run.macro,
             first_row=part.first,

@@ -17,7 +17,7 @@ from pyarrow import ipc
 
 from servetwin.sim.core.recorder import STEP_ROW
 from servetwin.sim.long_runs.sketched_summary import SketchedSummary
-from servetwin.sim.records.metrics import REQUEST_COLUMNS, SLO, Columns
+from servetwin.sim.records.metrics import REQUEST_COLUMNS, SLO
 from servetwin.sim.records.run import (
     HANDOVER_COLUMNS,
     PAUSE_COLUMNS,
@@ -122,23 +122,16 @@ class TableSink:
         self.latest_end_s = float("-inf")
         """When the last of the steps so far ended."""
 
-    def add_requests(self, columns: Columns) -> None:
-        """Take requests, with their ``row``."""
-        named = {name: columns[name] for name in (*REQUEST_COLUMNS, "row")}
-        self._take("requests", pa.table(named, schema=NUMBERED))
-
-    def add_steps(self, columns: Columns) -> None:
-        """Take rows of steps."""
-        self.latest_end_s = max(self.latest_end_s, float(columns["end_s"].max()))
-        self._take("steps", pa.table(columns, schema=SCHEMAS["steps"]))
-
-    def add_pauses(self, stamps: list[list[float]]) -> None:
-        """Take preemptions."""
-        self._take("pauses", _stamps("pauses", stamps))
-
-    def add_handovers(self, stamps: list[list[float]]) -> None:
-        """Take moves between servers."""
-        self._take("handovers", _stamps("handovers", stamps))
+    def add(self, name: str, rows: Any) -> None:
+        """Take rows of a table (``sim.core.recorder.TakeRows``)."""
+        if name == "requests":
+            columns = {column: rows[column] for column in NUMBERED.names}
+            self._take(name, pa.table(columns, schema=NUMBERED))
+        elif name == "steps":
+            self.latest_end_s = max(self.latest_end_s, float(rows["end_s"].max()))
+            self._take(name, pa.table(rows, schema=SCHEMAS[name]))
+        else:
+            self._take(name, _stamps(name, rows))
 
 
 def _stamps(name: str, stamps: list[list[float]]) -> pa.Table:
