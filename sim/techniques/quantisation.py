@@ -28,15 +28,11 @@ from servetwin.workloads.errors import did_you_mean
 BREAK_EVEN_WIDTH = 4096
 """Model width at which products by LLM.int8 are as fast as in fp16 (Dettmers 2022: 6.7B models)."""
 
-_WEIGHTS = "the format of the weights"
-
 Scales = Literal["static", "dynamic"]
 
 
 class NumberFormat(Technique):
     """A technique that rounds numbers of the model to fewer bits."""
-
-    family = "numbers"
 
     def _on_device(self, form: Format, deployment: Deployment) -> Format:
         """Return ``form`` as this device runs it, for this model (``format_on_device``)."""
@@ -81,8 +77,6 @@ def decomposed_share(width: int) -> float:
 class WeightFormat(NumberFormat):
     """Another format for the weights of both phases, embedding and head included."""
 
-    chooses = _WEIGHTS
-
     def form(self) -> Format:
         """Return the format; by default the one with the name of the technique."""
         return FORMATS[self.name]
@@ -96,10 +90,6 @@ class WeightFormat(NumberFormat):
 class WeightInt8(WeightFormat):
     """Weights in int8, turned to bf16 inside the product: half the bytes, the same products."""
 
-    name = "weight-int8"
-    formula = "weight bytes 1 instead of 2; products in bf16"
-    source = "Weight-only quantisation as in FasterTransformer (2022)"
-
     def form(self) -> Format:
         """Return int8 weights with bf16 products."""
         return FORMATS["int8"]
@@ -110,10 +100,6 @@ class WeightInt4(WeightFormat):
 
     ``rounding`` to the nearest, or trained with the format in mind (QAT): the same bytes and speed.
     """
-
-    name = "weight-int4"
-    formula = "weight bytes 0.5 + 4 / group instead of 2; products in bf16"
-    source = "Rounding to nearest; EfficientQAT (Chen 2024) for training"
 
     group: Count = 128
     rounding: Literal["nearest", "qat"] = "nearest"
@@ -130,8 +116,6 @@ class WeightInt4(WeightFormat):
 class CalibratedFormat(WeightFormat):
     """Weights of ``bits`` with an fp16 scale and a packed zero point of ``bits`` per ``group``."""
 
-    formula = "weight bytes (bits + (16 + bits) / group) / 8 instead of 2; products in bf16"
-
     bits: Annotated[int, Field(ge=2, le=8)] = 4
     group: Count = 128
 
@@ -146,9 +130,6 @@ class CalibratedFormat(WeightFormat):
 class GPTQ(CalibratedFormat):
     """Weights of ``bits``, rounded one after the other, each making up for those before it."""
 
-    name = "gptq"
-    source = "GPTQ (Frantar 2022)"
-
 
 class AWQ(CalibratedFormat):
     """Weights of ``bits`` with a scale and a zero point per ``group``.
@@ -156,9 +137,6 @@ class AWQ(CalibratedFormat):
     Up to 1 % of the channels are salient; they are scaled up before rounding and not kept in fp16,
     which would make the format irregular.
     """
-
-    name = "awq"
-    source = "AWQ (Lin 2023)"
 
 
 def _known_block(name: str) -> str:
@@ -170,10 +148,6 @@ class BlockFormat(WeightFormat):
 
     All weights have the one ``format``; a file type such as Q4_K_M keeps some of them wider.
     """
-
-    name = "gguf"
-    formula = "bytes of a block / its weights, q4_k: 144 / 256; products in bf16"
-    source = "GGUF of llama.cpp (Gerganov 2023); k-quants and i-quants by Kawrakow"
 
     format: Annotated[str, AfterValidator(_known_block)] = "q4_k"
 
@@ -189,10 +163,6 @@ class LLMInt8(WeightFormat):
     slower than in fp16 (15 to 23 % for BLOOM-176B), prompts gain in wide models only.
     """
 
-    name = "llm-int8"
-    formula = "weight bytes 1.01; int8 peak x d / (d + 4096); 0.42 of the bandwidth"
-    source = "LLM.int8 (Dettmers 2022); times by Belkada and Dettmers 2022"
-
 
 class SmoothQuant(WeightFormat):
     """Weights and activations in int8: half the bytes and twice the peak.
@@ -200,10 +170,6 @@ class SmoothQuant(WeightFormat):
     Outliers are moved from the activations into the weights beforehand. ``scales`` of activations
     are static, or dynamic: chosen per token, which moves every activation once more.
     """
-
-    name = "smooth-quant"
-    formula = "weight bytes 1 instead of 2; products at the int8 peak"
-    source = "SmoothQuant (Xiao 2022)"
 
     scales: Scales = "static"
 
@@ -219,10 +185,6 @@ class FP8(WeightFormat):
     activations are static, or dynamic as in ``smooth-quant``. On a device without fp8 products the
     weights are fp8 and the products bf16 (``missing`` emulate), or it is refused.
     """
-
-    name = "fp8"
-    formula = "weight bytes 1 instead of 2; products at the fp8 peak, or in bf16 without one"
-    source = "FP8 Formats for Deep Learning (Micikevicius 2022)"
 
     format: Literal["e4m3", "e5m2"] = "e4m3"
     scales: Scales = "static"
@@ -285,11 +247,6 @@ class PhaseFormats(NumberFormat):
     copies.
     """
 
-    name = "phase-formats"
-    formula = "2 P n / F_int8 + (m - 1) P w / BW"
-    source = "Paddle's deployment of 175B models: LLM.int8 for contexts, weight-only to generate"
-    chooses = _WEIGHTS
-
     prefill: _FormatName = "llm-int8"
     decode: _FormatName = "int8"
 
@@ -312,10 +269,6 @@ class KVQuantisation(NumberFormat):
     fp8 (E4M3) has a scale per tensor, bf8 (E5M2) none, int8 and int4 have scales per head of a
     token, q8_0 and q4_0 are blocks of GGUF. Constant states (SSM) stay as they are.
     """
-
-    name = "kv-quantisation"
-    formula = "KV bytes per element 1 (fp8, bf8), 1.03 (int8), 0.53 (int4) instead of 2"
-    source = "KVQuant (Hooper 2024); fp8 as in vLLM, int8 and int4 as in LMDeploy"
 
     format: Annotated[str, AfterValidator(_known_kv)] = "fp8"
 

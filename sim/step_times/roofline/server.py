@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.protocols import KVLayout
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.profile import ApiLatencyFit
@@ -21,7 +20,8 @@ from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.memory import KVRoom
 from servetwin.sim.step_times.roofline.operators import STATE_BYTES
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
-from servetwin.sim.step_times.step_time import NO_NOISE, NoiseSample, StepTime
+from servetwin.sim.step_times.server_model import UnmeasuredServer
+from servetwin.sim.step_times.step_time import StepTime
 from servetwin.workloads.errors import PolicyError, ServetwinError
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ BLOCK_TOKENS = 16
 NEVER_FULL_TOKENS = 1 << 40
 
 
-@dataclass(frozen=True, slots=True)
-class RooflineServer:
-    """A ``sim.step_times.server_model.ServerModel`` made of data sheets, and its step times.
+@dataclass(frozen=True)
+class RooflineServer(UnmeasuredServer):
+    """A server made of data sheets.
 
     ``acceptance`` says how many drafted tokens a pass accepts, where there are any.
     """
@@ -64,10 +64,6 @@ class RooflineServer:
             f"{achieved.overhead_s * 1e3:g} ms a step",
         ]
 
-    def step_time(self, layout: KVLayout) -> "RooflineServer":
-        """Return itself, for every layout."""
-        return self
-
     def model(self) -> StepTime:
         """Return the step times at the assumed efficiencies."""
         return roofline_step_time(self.deployment)
@@ -76,10 +72,6 @@ class RooflineServer:
         """Return the step times at efficiencies drawn from their spread."""
         efficiency = self.deployment.efficiency.drawn(rng)
         return roofline_step_time(replace(self.deployment, efficiency=efficiency))
-
-    def noise_factors(self) -> NoiseSample:
-        """Return 1: no noise was measured."""
-        return NO_NOISE
 
     def is_certain(self) -> bool:
         """Return whether the efficiencies have no spread."""

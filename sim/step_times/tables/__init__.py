@@ -15,5 +15,4 @@ from servetwin.sim.step_times.tables.operator_table import OperatorTimes as Oper
 from servetwin.sim.step_times.tables.phase_table import PhaseTable as PhaseTable
 from servetwin.sim.step_times.tables.server_overheads import LoadedTable as LoadedTable
 from servetwin.sim.step_times.tables.table import Table as Table
-from servetwin.sim.step_times.tables.table import TableFit as TableFit
 from servetwin.sim.step_times.tables.table import TableProfile as TableProfile
