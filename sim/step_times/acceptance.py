@@ -139,7 +139,7 @@ class Chain(OrderedAcceptance):
 
 @dataclass(frozen=True, slots=True)
 class StoppedChain(OrderedAcceptance):
-    """A chain that ends behind a token of which the drafter is less sure than ``least_confidence``.
+    """A chain that ends once the drafter is less sure of a token than ``least_confidence``.
 
     The confidence x in a token is the probability that it is accepted, a draw from a x^(a - 1) with
     a = ``alpha`` / (1 - ``alpha``), whose mean is ``alpha``. Drafting goes on with probability

@@ -15,7 +15,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import LONG_PROMPTS, Technique
 
 OneIn = Annotated[int | None, Field(ge=2)]
-"""One layer in so many stays as it is; None: all layers change."""
+"""N: one layer in N stays as it is; None: all layers change."""
 
 _LATENT_DIMENSIONS = ("latent_dim", "rope_dim", "nope_dim", "value_dim")
 
@@ -23,7 +23,7 @@ _LATENT_DIMENSIONS = ("latent_dim", "rope_dim", "nope_dim", "value_dim")
 class AttentionChange(Technique):
     """A technique that gives layers with softmax attention another mixer.
 
-    ``keep`` names its parameter by which one layer in so many stays as it is.
+    ``keep`` names its parameter N by which one layer in N stays as it is.
     """
 
     keep: ClassVar[str | None] = None
@@ -71,7 +71,7 @@ class AttentionChange(Technique):
 class GroupedQuery(AttentionChange):
     """``kv_heads`` k that the h query heads share evenly; the model is trained so.
 
-    Off, a model that has so many by itself gets one for each query head.
+    Off, a model that comes with ``kv_heads`` gets one for each query head.
     """
 
     kv_heads: Count = 8
@@ -81,7 +81,7 @@ class GroupedQuery(AttentionChange):
         return _with_kv_heads(self, attention, self.kv_heads, model)
 
     def off(self, setup: Setup) -> Setup:
-        """Return a model that has so many by itself with multi-head attention; others as is."""
+        """Return a model that comes with ``kv_heads`` with multi-head attention; others as is."""
         return _without_sharing(setup, self.kv_heads)
 
 
@@ -93,7 +93,7 @@ class MultiQuery(AttentionChange):
         return _with_kv_heads(self, attention, 1, model)
 
     def off(self, setup: Setup) -> Setup:
-        """Return a model that has one by itself with multi-head attention; others as they are."""
+        """Return a model that comes with one with multi-head attention; others as they are."""
         return _without_sharing(setup, 1)
 
 

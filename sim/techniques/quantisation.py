@@ -9,7 +9,6 @@ from pydantic import AfterValidator, Field
 from servetwin.sim.catalogue.entry import Count
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.model import ModelShape
-from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.formats import (
     BF16,
     BLOCK_FORMATS,
@@ -17,7 +16,6 @@ from servetwin.sim.step_times.roofline.formats import (
     KV_FORMATS,
     Format,
     Grid,
-    find_format,
     grouped_bytes,
     with_dynamic_scales,
 )
@@ -25,18 +23,29 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import did_you_mean
 
+
+def _require_one_of(known: Iterable[str]) -> AfterValidator:
+    """Return the validator that refuses all names of formats but these."""
+    names = list(known)
+
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"unknown format {name!r}; {did_you_mean(name.lower(), names)}")
+        return name
+
+    return AfterValidator(check)
+
+
+_FormatName = Annotated[str, _require_one_of(FORMATS)]
+_BlockName = Annotated[str, _require_one_of(BLOCK_FORMATS)]
+_KVName = Annotated[
+    str, _require_one_of(name for name, size in KV_FORMATS.items() if size < BF16.weight_bytes)
+]
+
 BREAK_EVEN_WIDTH = 4096
 """Model width at which products by LLM.int8 are as fast as in fp16 (Dettmers 2022: 6.7B models)."""
 
 Scales = Literal["static", "dynamic"]
-
-
-class NumberFormat(Technique):
-    """A technique that rounds numbers of the model to fewer bits."""
-
-    def _on_device(self, form: Format, deployment: Deployment) -> Format:
-        """Return ``form`` as this device runs it, for this model (``format_on_device``)."""
-        return format_on_device(self, form, deployment.hardware, deployment.model)
 
 
 def format_on_device(
@@ -74,7 +83,7 @@ def decomposed_share(width: int) -> float:
     return width / (width + BREAK_EVEN_WIDTH)
 
 
-class WeightFormat(NumberFormat):
+class WeightFormat(Technique):
     """Another format for the weights of both phases, embedding and head included."""
 
     def form(self) -> Format:
@@ -83,7 +92,8 @@ class WeightFormat(NumberFormat):
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup in that format; raise where the device cannot compute in it."""
-        form = self._on_device(self.form(), setup.deployment)
+        deployment = setup.deployment
+        form = format_on_device(self, self.form(), deployment.hardware, deployment.model)
         return setup.with_deployment(prefill=form, decode=form)
 
 
@@ -139,17 +149,13 @@ class AWQ(CalibratedFormat):
     """
 
 
-def _known_block(name: str) -> str:
-    return _known_of(name, BLOCK_FORMATS)
-
-
 class BlockFormat(WeightFormat):
     """Weights in blocks of GGUF, as llama.cpp has them: 1.6 to 8.5 bits a weight.
 
     All weights have the one ``format``; a file type such as Q4_K_M keeps some of them wider.
     """
 
-    format: Annotated[str, AfterValidator(_known_block)] = "q4_k"
+    format: _BlockName = "q4_k"
 
     def form(self) -> Format:
         """Return the blocks with bf16 products."""
@@ -224,22 +230,7 @@ def _scaled(form: Format, scales: Scales) -> Format:
     return with_dynamic_scales(form) if scales == "dynamic" else form
 
 
-def _known_of(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    if name not in names:
-        hint = did_you_mean(name.lower(), names)
-        raise ValueError(f"unknown format {name!r}; {hint}")
-    return name
-
-
-def _known(name: str) -> str:
-    return _known_of(name, FORMATS)
-
-
-_FormatName = Annotated[str, AfterValidator(_known)]
-
-
-class PhaseFormats(NumberFormat):
+class PhaseFormats(Technique):
     """Steps with a prompt in ``prefill``, steps of decodes alone in ``decode``.
 
     int8 products suit prompts, which computing limits, and few bytes suit decodes, which reading
@@ -252,25 +243,22 @@ class PhaseFormats(NumberFormat):
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with both formats; raise where the device cannot compute in one."""
-        formats = map(find_format, (self.prefill, self.decode))
-        prefill, decode = (self._on_device(form, setup.deployment) for form in formats)
+        deployment = setup.deployment
+        prefill, decode = (
+            format_on_device(self, FORMATS[name], deployment.hardware, deployment.model)
+            for name in (self.prefill, self.decode)
+        )
         return setup.with_deployment(prefill=prefill, decode=decode)
 
 
-def _known_kv(name: str) -> str:
-    return _known_of(
-        name, (known for known, size in KV_FORMATS.items() if size < BF16.weight_bytes)
-    )
-
-
-class KVQuantisation(NumberFormat):
+class KVQuantisation(Technique):
     """Keys and values stored in ``format`` and turned to bf16 as attention reads them.
 
     fp8 (E4M3) has a scale per tensor, bf8 (E5M2) none, int8 and int4 have scales per head of a
     token, q8_0 and q4_0 are blocks of GGUF. Constant states (SSM) stay as they are.
     """
 
-    format: Annotated[str, AfterValidator(_known_kv)] = "fp8"
+    format: _KVName = "fp8"
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with smaller keys and values; raise where the model keeps none."""

@@ -32,7 +32,7 @@ class Setup:
     @classmethod
     def of(cls, deployment: Deployment) -> "Setup":
         """Return ``deployment`` with continuous batching on paged memory, on one replica."""
-        return cls(deployment, base_policies(deployment))
+        return cls(deployment, base_policies(deployment.model.max_model_len))
 
     def server(self) -> RooflineServer:
         """Return the server model of the deployment."""

@@ -1,16 +1,14 @@
 """The base of every acceleration technique: a change of a setup, with its formula and its price."""
 
-import json
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from importlib import resources
 from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
 from servetwin.sim.catalogue.catalogue import find_model
-from servetwin.sim.catalogue.entry import FrozenModel
+from servetwin.sim.catalogue.entry import FrozenModel, shipped_json
 from servetwin.sim.catalogue.layers import Recurrence
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.setup import Setup
@@ -105,9 +103,7 @@ _MOST_COUNT, _MOST_QUANTITY = 10_000_000, 1e9
 """Of whole and of other parameters: what is more only overflows."""
 
 _PACKAGE = __name__.rpartition(".")[0]
-_FACTS: dict[str, dict[str, Any]] = json.loads(
-    resources.files("servetwin.sim").joinpath("techniques/techniques.json").read_text("utf-8")
-)
+_FACTS: dict[str, dict[str, Any]] = shipped_json("techniques/techniques.json")
 SHIPPED = {name: f"{_PACKAGE}.{facts.pop('class')}" for name, facts in _FACTS.items()}
 """The class of every shipped technique (``module:Class``), by name."""
 _NAMES = {place: name for name, place in SHIPPED.items()}

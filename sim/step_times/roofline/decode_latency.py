@@ -162,7 +162,7 @@ def most_tokens_per_s(deployment: Deployment, context_tokens: int) -> float:
 
 
 def touched_linear_params(model: ModelShape, tokens: int) -> float:
-    """Return the weights of the layers that a step of so many tokens reads."""
+    """Return the number of weights of the layers that a step of ``tokens`` reads."""
     width = model.width
     return model.total(lambda g: g.mixer.params(width) + g.ffn.touched_params(width, tokens))
 
@@ -174,9 +174,9 @@ def kv_heads(model: ModelShape) -> int | None:
 
 
 def with_kv_heads(model: ModelShape, count: int) -> ModelShape:
-    """Return the model with so many KV heads (GQA, Ainslie 2023); its projections shrink too.
+    """Return the model with ``count`` KV heads (GQA, Ainslie 2023); its projections shrink too.
 
-    Raises ``PolicyError`` where a model has no KV heads, or its heads cannot share so many.
+    Raises ``PolicyError`` where a model has no KV heads, or ``count`` does not divide its heads.
     """
     if not model.attentions():
         raise PolicyError(f"{model.name} has no KV heads that could be {count}")
@@ -193,5 +193,5 @@ def with_kv_heads(model: ModelShape, count: int) -> ModelShape:
 
 
 def devices_for(tokens_per_day: float, tokens_per_s: float) -> int:
-    """Return the devices that make so many tokens a day, each ``tokens_per_s``, without a pause."""
+    """Return the devices for a daily output, each making ``tokens_per_s`` without a pause."""
     return ceil(tokens_per_day / SECONDS_PER_DAY / tokens_per_s)

@@ -169,7 +169,7 @@ class Cascade:
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """A drafter: ``model``, in one step after the other, each with so many rows of a sequence.
+    """A drafter: ``model``, in consecutive steps of ``step_rows`` rows of a sequence each.
 
     A chain has a row per step, a tree as many as its level before. ``placement``: on the same
     device (draft, then verify), on another ``hardware`` before it, or on another one ``overlapped``

@@ -91,20 +91,16 @@ class RooflineServer(UnmeasuredServer):
 
         Raises ``PolicyError`` where the weights do not fit.
         """
-        return memory_settings(self.deployment, base_policies(self.deployment))
-
-
-def base_policies(deployment: Deployment) -> PolicyConfig:
-    """Return continuous batching on paged memory of a size that is still open."""
-    return _policies(deployment.model.max_model_len)
+        return memory_settings(self.deployment, base_policies(self.deployment.model.max_model_len))
 
 
 def unlimited_policies(max_model_len: int = PolicyConfig().max_model_len) -> PolicyConfig:
     """Return continuous batching on memory that no trace fills: no device says how large it is."""
-    return replace(_policies(max_model_len), kv_tokens=NEVER_FULL_TOKENS)
+    return replace(base_policies(max_model_len), kv_tokens=NEVER_FULL_TOKENS)
 
 
-def _policies(max_model_len: int) -> PolicyConfig:
+def base_policies(max_model_len: int) -> PolicyConfig:
+    """Return continuous batching on paged memory of a size that is still open."""
     return PolicyConfig(
         max_model_len=max_model_len,
         max_seqs=MAX_SEQS,
@@ -184,22 +180,21 @@ def check_bounds(steps: "pd.DataFrame", deployment: Deployment) -> None:
 
 def least_token_s(deployment: Deployment) -> float:
     """Return 2 P / F, the share of one token in a step: its layers, not the head."""
-    return float(min(_token_s(deployment, has_prefill) for has_prefill in (False, True)))
+    flops, devices = 2 * _least_params(deployment), deployment.parallel.devices
+    peaks = [
+        deployment.hardware.peak(form.compute)
+        * devices
+        * max(1.0, form.compute_share)  # a sparse product computes a part of its FLOPs
+        for form in (deployment.decode, deployment.prefill)
+    ]
+    return flops / max(peaks)
 
 
 def least_read_s(deployment: Deployment) -> float:
     """Return the seconds to read the weights that any step needs, over all devices."""
     weight_bytes = min(deployment.prefill.weight_bytes, deployment.decode.weight_bytes)
-    params = _least_params(deployment)
     bandwidth = deployment.hardware.memory_bytes_per_s * deployment.parallel.devices
-    return params * weight_bytes / bandwidth
-
-
-def _token_s(deployment: Deployment, has_prefill: bool) -> float:
-    form = deployment.prefill if has_prefill else deployment.decode
-    peak = deployment.hardware.peak(form.compute) * deployment.parallel.devices
-    skipping = max(1.0, form.compute_share)  # a sparse product computes a part of its FLOPs
-    return 2 * _least_params(deployment) / (peak * skipping)
+    return _least_params(deployment) * weight_bytes / bandwidth
 
 
 def _least_params(deployment: Deployment) -> float:

@@ -66,7 +66,7 @@ class AttentionCost:
         return decodes * self._deployment.parallel.sequence * kernels.split_tokens
 
     def splits(self, seen: counts.IntArray, decodes: int) -> counts.IntArray:
-        """Return the pieces of each context where ``decodes`` decodes see so many tokens in all."""
+        """Return the pieces of each context where ``decodes`` see ``seen`` tokens in all."""
         size = self.split_tokens(decodes)
         return np.ones_like(seen) if size is None else np.maximum(1, -(-seen // size))
 
@@ -84,7 +84,7 @@ class AttentionCost:
         return [(g, self._decode_attention_s(g)) for g in self._deployment.model.layers]
 
     def state_s(self, decodes: float) -> float:
-        """Return the seconds that the states of so many decodes take, whatever their contexts."""
+        """Return the seconds that the states of ``decodes`` take, whatever their contexts."""
         deployment = self._deployment
         states = (counts.decode_state(deployment, g, decodes) for g in deployment.model.layers)
         total = sum(self._seconds(state) for state in states)

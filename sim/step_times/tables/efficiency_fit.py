@@ -17,7 +17,7 @@ import numpy.typing as npt
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
 from servetwin.sim.step_times.roofline.efficiency import fit_efficiency as roofline_fit
 from servetwin.sim.step_times.step_time import FloatArray
-from servetwin.sim.step_times.tables.interpolate import HeldOutError, Places, halves
+from servetwin.sim.step_times.tables.interpolate import HeldOutError, halves
 from servetwin.workloads.errors import ProfileError
 
 _FEWEST_POINTS = 10
@@ -31,10 +31,7 @@ _SMOOTH = 0.01
 class EfficiencyFit:
     """Fitted to all points; ``held_out_error`` is that of a fit to a random half on the other."""
 
-    compute: float
-    memory: float
-    overhead_s: float
-    knee: float
+    efficiency: Efficiency
     held_out_error: HeldOutError
 
     def seconds(
@@ -45,8 +42,8 @@ class EfficiencyFit:
         bytes_per_s: float,
     ) -> FloatArray:
         """Return the predicted times of other work on the device with these peaks."""
-        work = _Work.of(flops, moved_bytes, peak_flops_per_s, bytes_per_s)
-        return work.seconds(self.compute, self.memory, self.overhead_s, self.knee)
+        work = _at_peaks(flops, moved_bytes, peak_flops_per_s, bytes_per_s)
+        return _seconds(self.efficiency, *work)
 
 
 def fit_efficiency(
@@ -63,69 +60,60 @@ def fit_efficiency(
     Raises ``ProfileError`` for fewer than 10 points, or times and work that cannot be.
     """
     times_s = np.asarray(times_s, dtype=np.float64)
-    work = _Work.of(flops, moved_bytes, peak_flops_per_s, bytes_per_s)
-    _require_possible(times_s, work)
+    compute_s, memory_s = _at_peaks(flops, moved_bytes, peak_flops_per_s, bytes_per_s)
+    _require_possible(times_s, compute_s, memory_s)
     seen, unseen = halves(len(times_s), seed)
-    half = _fit(times_s[seen], work.at(seen))
-    error = HeldOutError.of(work.at(unseen).seconds(*half), times_s[unseen])
-    return EfficiencyFit(*_fit(times_s, work), held_out_error=error)
+    half = _fit(times_s[seen], compute_s[seen], memory_s[seen])
+    predicted_s = _seconds(half, compute_s[unseen], memory_s[unseen])
+    error = HeldOutError.of(predicted_s, times_s[unseen])
+    return EfficiencyFit(_fit(times_s, compute_s, memory_s), error)
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """Seconds that the work of each point takes at the data sheet's peaks."""
-
-    compute_s: FloatArray
-    memory_s: FloatArray
-
-    @classmethod
-    def of(
-        cls, flops: FloatArray, moved_bytes: FloatArray, peak_flops_per_s: float, bytes_per_s: float
-    ) -> "_Work":
-        if not (peak_flops_per_s > 0 and bytes_per_s > 0):
-            raise ProfileError(
-                f"peaks of {peak_flops_per_s} FLOP/s and {bytes_per_s} bytes/s: both must be "
-                "above 0"
-            )
-        flops, moved_bytes = (np.asarray(x, dtype=np.float64) for x in (flops, moved_bytes))
-        return cls(flops / peak_flops_per_s, moved_bytes / bytes_per_s)
-
-    def at(self, places: Places) -> "_Work":
-        return _Work(self.compute_s[places], self.memory_s[places])
-
-    def seconds(self, compute: float, memory: float, overhead_s: float, knee: float) -> FloatArray:
-        a, b = self.compute_s / compute, self.memory_s / memory
-        most = np.maximum(a, b)
-        ratio = np.divide(np.minimum(a, b), most, out=np.zeros_like(most), where=most > 0)
-        return overhead_s + most * (1 + ratio**knee) ** (1 / knee)
+def _at_peaks(
+    flops: FloatArray, moved_bytes: FloatArray, peak_flops_per_s: float, bytes_per_s: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the seconds of computing and of moving each point at the data sheet's peaks."""
+    if not (peak_flops_per_s > 0 and bytes_per_s > 0):
+        raise ProfileError(
+            f"peaks of {peak_flops_per_s} FLOP/s and {bytes_per_s} bytes/s: both must be above 0"
+        )
+    flops, moved_bytes = (np.asarray(x, dtype=np.float64) for x in (flops, moved_bytes))
+    return flops / peak_flops_per_s, moved_bytes / bytes_per_s
 
 
-def _fit(times_s: FloatArray, work: _Work) -> tuple[float, float, float, float]:
-    """Return the best of several searches: (compute, memory, overhead in s, knee)."""
+def _seconds(efficiency: Efficiency, compute_s: FloatArray, memory_s: FloatArray) -> FloatArray:
+    a, b = compute_s / efficiency.compute, memory_s / efficiency.memory
+    most, knee = np.maximum(a, b), efficiency.knee
+    ratio = np.divide(np.minimum(a, b), most, out=np.zeros_like(most), where=most > 0)
+    return efficiency.overhead_s + most * (1 + ratio**knee) ** (1 / knee)
+
+
+def _fit(times_s: FloatArray, compute_s: FloatArray, memory_s: FloatArray) -> Efficiency:
+    """Return the best of several searches."""
     shortest_s = float(times_s.min())
     least = Efficiency(_LEAST_EFFICIENCY, _LEAST_EFFICIENCY, 0.0, _KNEES[0])
-    fit = roofline_fit(
-        lambda e: work.seconds(e.compute, e.memory, e.overhead_s, e.knee),
+    starts = [
+        Efficiency(0.5, 0.7, overhead * shortest_s, knee)
+        for overhead, knee in product((0.05, 0.6), (1.5, 4.0))
+    ]
+    return roofline_fit(
+        lambda efficiency: _seconds(efficiency, compute_s, memory_s),
         times_s,
         (least, Efficiency(1.0, 1.0, shortest_s, _KNEES[1])),
-        [
-            Efficiency(0.5, 0.7, overhead * shortest_s, knee)
-            for overhead, knee in product((0.05, 0.6), (1.5, 4.0))
-        ],
+        starts,
         smooth=_SMOOTH,
     )
-    return fit.compute, fit.memory, fit.overhead_s, fit.knee
 
 
-def _require_possible(times_s: FloatArray, work: _Work) -> None:
-    sizes = {len(times_s), len(work.compute_s), len(work.memory_s)}
+def _require_possible(times_s: FloatArray, compute_s: FloatArray, memory_s: FloatArray) -> None:
+    sizes = {len(times_s), len(compute_s), len(memory_s)}
     if len(sizes) > 1 or len(times_s) < _FEWEST_POINTS:
         raise ProfileError(
-            f"{len(times_s)} times, {len(work.compute_s)} FLOP counts, {len(work.memory_s)} byte "
+            f"{len(times_s)} times, {len(compute_s)} FLOP counts, {len(memory_s)} byte "
             f"counts: efficiencies need as many of each, at least {_FEWEST_POINTS}"
         )
     _require_all("times in s", times_s, times_s > 0, "above 0")
-    for name, values in (("FLOPs", work.compute_s), ("bytes", work.memory_s)):
+    for name, values in (("FLOPs", compute_s), ("bytes", memory_s)):
         _require_all(name, values, values >= 0, "at least 0")
 
 

@@ -13,7 +13,7 @@ from servetwin.policies.batch import BatchShape
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVLayout
 from servetwin.sim.step_times.profile import ApiLatencyFit
-from servetwin.sim.step_times.provenance import Excess, Origin, Provenance
+from servetwin.sim.step_times.provenance import Excess, Origin, Provenance, Source
 from servetwin.sim.step_times.server_model import UnmeasuredServer
 from servetwin.sim.step_times.step_time import FloatArray, StepTime
 from servetwin.sim.step_times.tables.interpolate import (
@@ -143,8 +143,8 @@ def _spans(ranges: dict[str, tuple[float, float]]) -> str:
     return ", ".join(f"{axis} {low:,.0f} to {high:,.0f}" for axis, (low, high) in ranges.items())
 
 
-@dataclass(frozen=True, slots=True)
-class TableSource:
+@dataclass(frozen=True)
+class TableSource(Source):
     """What a run rests on: each row of steps counts as its middle, its chunks as equal."""
 
     profile: str

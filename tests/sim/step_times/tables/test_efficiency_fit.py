@@ -34,7 +34,8 @@ def test_efficiencies_that_made_the_times_are_found() -> None:
     flops, moved = matrix_work(rows)
     flops, moved = np.append(flops, 1e6 * small_rows), np.append(moved, 1e5 * small_rows)
     fit = fit_efficiency(roofline_s(flops, moved), flops, moved, PEAK_FLOPS_PER_S, BYTES_PER_S)
-    found = [fit.compute, fit.memory, fit.overhead_s, fit.knee]
+    fitted = fit.efficiency
+    found = [fitted.compute, fitted.memory, fitted.overhead_s, fitted.knee]
     assert found == pytest.approx([0.5, 0.8, 20e-6, 3.0], rel=0.01)
 
 
@@ -66,8 +67,8 @@ def test_efficiencies_of_one_half_of_a_table_predict_the_other(tmp_path: Path, s
 def test_no_efficiency_is_above_one_even_where_the_times_are_too_short() -> None:
     work = matrix_work(np.array([2.0**k for k in range(14)]))
     fit = fit_efficiency(0.3 * roofline_s(*work), *work, PEAK_FLOPS_PER_S, BYTES_PER_S)
-    assert fit.compute <= 1
-    assert fit.memory <= 1
+    assert fit.efficiency.compute <= 1
+    assert fit.efficiency.memory <= 1
 
 
 @pytest.mark.parametrize(
