@@ -17,7 +17,7 @@ from servetwin.sim.catalogue.layers import (
     Mixer,
 )
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
-from servetwin.sim.step_times.acceptance import Chain, StoppedChain, Tree
+from servetwin.sim.step_times.acceptance import Chain, Tree
 from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting
 from servetwin.sim.step_times.roofline.formats import KV_FORMATS, Format
 from servetwin.sim.techniques.setup import Setup
@@ -234,11 +234,11 @@ def drafts_of(setup: Setup, target: ModelConfig) -> Drafts:
     Raises ``PolicyError`` with what the engine has nothing for.
     """
     law, drafting = setup.acceptance, setup.deployment.drafting
-    if not isinstance(law, Chain | StoppedChain | Tree) or drafting is None:
+    if not isinstance(law, Chain | Tree) or drafting is None:
         raise PolicyError("it drafts with a model, with layers of the model itself, or n-grams")
     _require_simple(drafting)
     widths = law.widths if isinstance(law, Tree) else (1,) * law.drafts
-    least = law.least_confidence if isinstance(law, StoppedChain) else 0.0
+    least = law.least_confidence if isinstance(law, Chain) else 0.0
     if drafting.is_part:
         layers = sum(group.count for group in drafting.model.layers)
         share = layers / target.layers

@@ -15,7 +15,7 @@ from servetwin.sim.catalogue.catalogue import find_hardware
 from servetwin.sim.catalogue.entry import Count, Positive, Share
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.model import ModelShape
-from servetwin.sim.step_times.acceptance import Chain, StoppedChain, Tree
+from servetwin.sim.step_times.acceptance import Chain, Tree
 from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting
 from servetwin.sim.step_times.roofline.formats import FORMATS, Format
 from servetwin.sim.techniques.decoding import DraftedDecoding, PassCount, split_by_x
@@ -40,7 +40,7 @@ class ChainDecoding(DraftedDecoding):
     least_confidence: Share = 0.0
     most_entropy: Annotated[float | None, Field(ge=0)] = None
 
-    def _law(self) -> Chain | StoppedChain:
+    def _law(self) -> Chain:
         """Return what comes out of a pass; raise where two conditions end the drafting."""
         least = self.least_confidence
         if self.most_entropy is not None:
@@ -50,9 +50,7 @@ class ChainDecoding(DraftedDecoding):
                     "the drafting; set one of them"
                 )
             least = max(0.0, 1 - sqrt(ENTROPY_FACTOR * self.most_entropy))
-        if not least:
-            return Chain(self.alpha, self.drafts)
-        return StoppedChain(self.alpha, self.drafts, least)
+        return Chain(self.alpha, self.drafts, least)
 
 
 class DraftModelDecoding(DraftedDecoding):

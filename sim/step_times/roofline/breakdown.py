@@ -72,14 +72,13 @@ def decode_breakdown(deployment: Deployment, sequences: int, context_tokens: int
     Drafting and cascades are left out: this is a plain step of the model itself.
     """
     cost = StepCost(_alone(deployment))
-    contexts = np.full((1, sequences), context_tokens)
     every = (context_tokens,) * sequences
     shape = BatchShape(sequences, sum(every), sequences, decode_contexts=every)
     alone = cost.deployment
     groups, part = alone.model.layers, sequences / alone.parallel.pieces(sequences)
     attention = _merged(_decodes(alone, g, part, context_tokens) for g in groups)
     states = _merged(counts.decode_state(alone, g, part) for g in groups)
-    attention_s = float(cost.attention.decodes_s(contexts)[0])
+    attention_s = cost.attention.decodes_s(sequences, context_tokens)
     states_s = cost.attention.state_s(sequences)
     return _breakdown(cost, shape, {attention: attention_s, states: states_s})
 
@@ -101,7 +100,7 @@ def _breakdown(cost: StepCost, shape: BatchShape, attended: dict[Operator, float
     deployment, has_prefill = cost.deployment, bool(shape.prefill_chunks)
     parallel = deployment.parallel
     path = parallel.path_share(shape.sequences, has_prefill) * parallel.pieces(shape.sequences)
-    form = deployment.prefill if has_prefill else deployment.decode
+    form = deployment.form(has_prefill)
     hardware = deployment.hardware
     placed = []
     for operator in _products(cost, shape, has_prefill):

@@ -70,7 +70,7 @@ class RooflineEstimate:
     def compute_s(self) -> float:
         """Seconds of computing at the peaks."""
         deployment = self.deployment
-        form = deployment.prefill if self.has_prefill else deployment.decode
+        form = deployment.form(self.has_prefill)
         linear = sum(operator.flops for operator in self.linear)
         attention = sum(operator.flops for operator in self.attention)
         peak = deployment.hardware.peak(form.compute) * form.compute_share

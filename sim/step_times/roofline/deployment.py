@@ -234,6 +234,10 @@ class Deployment:
         hardware = self.hardware
         return self.parallel.link or Link(hardware.link_latency_s, hardware.link_bytes_per_s)
 
+    def form(self, has_prefill: bool) -> Format:
+        """Return the format of a step, with a prompt in it or not."""
+        return self.prefill if has_prefill else self.decode
+
     @property
     def host_bytes_per_s(self) -> float:
         """Bytes per second between device and host."""

@@ -47,7 +47,7 @@ def linear_operators(
     Experts serve all ``groups``, each with ``rows`` of its own (``Parallel.spread``).
     """
     model, ranks = deployment.model, deployment.parallel.tensor
-    form = deployment.prefill if has_prefill else deployment.decode
+    form = deployment.form(has_prefill)
     weight = form.weight_bytes
     computed = read = 1.0
     if deployment.early_exit and not has_prefill:
@@ -82,7 +82,7 @@ def linear_operators(
 
 def head_operator(deployment: Deployment, logit_rows: float, has_prefill: bool) -> Operator:
     """Return the output head, for the rows that need logits."""
-    weight = (deployment.prefill if has_prefill else deployment.decode).weight_bytes
+    weight = deployment.form(has_prefill).weight_bytes
     head = deployment.model.head_params() / deployment.parallel.tensor
     return Operator("head", 2 * head * logit_rows, head * weight if logit_rows else 0.0)
 
