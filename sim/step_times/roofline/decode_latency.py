@@ -13,7 +13,6 @@ embeddings.
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
 
 import numpy as np
 
@@ -57,11 +56,6 @@ class RooflineEstimate:
         return (*self.linear, *self.attention)
 
     @property
-    def flops(self) -> float:
-        """FLOPs of all."""
-        return sum(operator.flops for operator in self.operators)
-
-    @property
     def moved_bytes(self) -> float:
         """Memory traffic of all."""
         return sum(operator.moved_bytes for operator in self.operators)
@@ -86,11 +80,6 @@ class RooflineEstimate:
         """The step: its overhead, and the longer of both times, each at its achieved share."""
         efficiency = self.deployment.efficiency
         return efficiency.overhead_s + efficiency.seconds(self.compute_s, self.memory_s)
-
-    @property
-    def bound(self) -> Literal["compute", "memory"]:
-        """Which of the two is the longer, at the peaks."""
-        return "compute" if self.compute_s > self.memory_s else "memory"
 
 
 def _attention(deployment: Deployment, shape: BatchShape) -> tuple[Operator, ...]:
