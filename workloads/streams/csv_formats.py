@@ -14,7 +14,7 @@ from servetwin.workloads.errors import TraceError
 from servetwin.workloads.fields import MAX_COUNT, MAX_SECONDS
 from servetwin.workloads.readers.published_csv import FORMATS, Header, Kind, as_request, differs
 from servetwin.workloads.rows import Rows
-from servetwin.workloads.streams.request_block import BlockFormat, LineBlock, ParsedRow
+from servetwin.workloads.streams.blocks import BlockFormat, LineBlock, ParsedRow
 
 Cells = Mapping[str, Any]
 """Values by column: arrays of numbers, stamps in nanoseconds since 1970, lists of texts."""

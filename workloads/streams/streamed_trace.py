@@ -13,7 +13,7 @@ from servetwin.workloads.generators.arrivals import check_positive
 from servetwin.workloads.reading import tie_notes
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted
-from servetwin.workloads.streams.request_block import Floats, Stamp, requests_in
+from servetwin.workloads.streams.blocks import Floats, Stamp, requests_in
 from servetwin.workloads.streams.trace_file import OpenTrace, TraceFile
 from servetwin.workloads.transform import limit_note, window_note
 

@@ -26,8 +26,7 @@ from servetwin.workloads.readers.published_csv import FORMATS
 from servetwin.workloads.reading import find_reader
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import BadRows, RowError, Rows, utf8
-from servetwin.workloads.streams.csv_formats import CsvFormat
-from servetwin.workloads.streams.request_block import (
+from servetwin.workloads.streams.blocks import (
     BlockFormat,
     LineBlock,
     ParsedRow,
@@ -35,6 +34,7 @@ from servetwin.workloads.streams.request_block import (
     block_of,
     line_blocks,
 )
+from servetwin.workloads.streams.csv_formats import CsvFormat
 
 _REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
 _LEAST = {
