@@ -197,6 +197,8 @@ class _OwnIds:
         return tuple(self._new_ids[one, copy] if self._own[one] >= 0 else one for one in ids)
 
 
+_DRAWN = 1024
+"""Think times that are drawn at a time."""
 ROUNDS = 20
 """Conversations of each user, at least: a shorter trace is sent again."""
 _THINK_STREAM = 2
@@ -222,14 +224,14 @@ def sent_by_users(
     each = max(ROUNDS, len(copies) // users)
     require_possible(each * users * len(trace) // len(copies))
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_THINK_STREAM,)))
-    pauses = _Pauses(think, rng)
+    pauses_s = _pauses_s(think, rng)
     requests: list[Request] = []
     ends: list[Request | None] = [None] * users
     for number in range(each * users):
         conversation = copies.of(number % len(copies), number // len(copies))
         user = number % users
         begun = (user + 1) / users
-        sent = list(_sent(conversation, ends[user], pauses, f"user-{user + 1}", begun))
+        sent = list(_sent(conversation, ends[user], pauses_s, f"user-{user + 1}", begun))
         ends[user] = sent[-1]
         requests += sent
     requests.sort(key=lambda request: request.arrival_s)
@@ -238,28 +240,16 @@ def sent_by_users(
     return replace(trace, timed=True).replaced(requests, note)
 
 
-class _Pauses:
-    """Draws one think time after the other, in blocks."""
-
-    _BLOCK = 1024
-
-    def __init__(self, think: PauseDistribution | None, rng: np.random.Generator) -> None:
-        self._think, self._rng = think, rng
-        self._drawn: list[float] = []
-
-    def next_s(self) -> float:
-        """Return the next one; 0 without thinking."""
-        if self._think is None:
-            return 0.0
-        if not self._drawn:
-            self._drawn = self._think.sample(self._BLOCK, self._rng).round(6).tolist()[::-1]
-        return self._drawn.pop()
+def _pauses_s(think: PauseDistribution | None, rng: np.random.Generator) -> Iterator[float]:
+    """Yield one think time after the other, drawn in blocks; 0 without thinking."""
+    while True:
+        yield from [0.0] if think is None else think.sample(_DRAWN, rng).round(6).tolist()
 
 
 def _sent(
     conversation: Sequence[Request],
     before: Request | None,
-    pauses: _Pauses,
+    pauses_s: Iterator[float],
     user: str,
     begun: float,
 ) -> Iterator[Request]:
@@ -269,7 +259,7 @@ def _sent(
     """
     sent: dict[str, Request] = {}
     for request in conversation:
-        think_s = pauses.next_s()  # One for each request, whether it is needed or not.
+        think_s = next(pauses_s)  # One for each request, whether it is needed or not.
         parent = before if request.parent_id is None else sent[request.parent_id]
         own_s = request.delay_s if request.parent_id is not None else None
         delay_s = think_s if own_s is None else own_s
