@@ -3,11 +3,11 @@
 The first request of a generated trace arrives at 0; a process spaces the others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import exp, expm1, gamma, isfinite, lgamma, log, log1p, sqrt
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,13 @@ from numpy.typing import NDArray
 from servetwin.workloads.errors import TraceError
 
 
-@runtime_checkable
-class Described(Protocol):
-    """A distribution, process or structure that says what it draws."""
-
-    def describe(self) -> str:
-        """Return what it draws, as a phrase without a capital or a full stop."""
-
-
 def describe(drawn: object) -> str:
-    """Return the description of a distribution, or the name of its class if it has none."""
-    return drawn.describe() if isinstance(drawn, Described) else f"by {type(drawn).__name__}"
+    """Return the description of a distribution, or the name of its class if it has none.
+
+    That is a phrase without a capital or a full stop.
+    """
+    description: Callable[[], str] | None = getattr(drawn, "describe", None)
+    return description() if description else f"by {type(drawn).__name__}"
 
 
 def several(count: float, noun: str) -> str:
