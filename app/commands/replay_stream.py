@@ -13,7 +13,7 @@ from servetwin.app.reports.progress import progress
 from servetwin.app.reports.run_words import outside_warning, rests_line
 from servetwin.app.reports.tables import (
     counts_line,
-    error_count_lines,
+    error_lines,
     latency_table,
     note_lines,
     scenario_lines,
@@ -129,7 +129,7 @@ def _report(
         *scenario_lines(trace.source, scenario, record),
         *note_lines(trace.notes),
         counts_line(summary["requests"]),
-        *error_count_lines(errors),
+        *error_lines(errors),
         "",
         *latency_table(summary, {}),
         "percentiles are sketched, to about 0.1 %",

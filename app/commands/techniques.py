@@ -36,11 +36,11 @@ def table(
     as_json: Json = False,
 ) -> None:
     """Print a published table beside our figures."""
-    from servetwin.app.reports.techniques.published import find_table, table_lines, titles
+    from servetwin.app.reports.techniques.published import find_table, published_lines, titles
 
     if name:
         found = find_table(name)
-        typer.echo(json.dumps(found) if as_json else "\n".join(table_lines(found)))
+        typer.echo(json.dumps(found) if as_json else "\n".join(published_lines(found)))
     elif as_json:
         typer.echo(json.dumps({"tables": titles()}))
     else:

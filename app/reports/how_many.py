@@ -9,7 +9,7 @@ from typing import Any
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import WIDTH
-from servetwin.app.scenario.answers import FEWEST, Answer, What, best
+from servetwin.app.scenario.answers import FEWEST, Answer, CurvePoint, What, best
 from servetwin.app.words import figure_words, target_words
 from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.experiments.capacity import SLOTarget
@@ -36,8 +36,8 @@ HEAD_MEANINGS = {
 def headline(answers: Sequence[Answer], target: SLOTarget, load: str) -> str:
     """Return the answer of the best candidate, named where there are several."""
     found = best(answers) or answers[0]
-    said = sentence(found, target, load)
-    return said if len(answers) == 1 else f"{found.label}: {said}"
+    text = sentence(found, target, load)
+    return text if len(answers) == 1 else f"{found.label}: {text}"
 
 
 def table_rows(answers: Sequence[Answer], target: SLOTarget) -> list[dict[str, str]]:
@@ -52,9 +52,8 @@ def report_lines(
 ) -> list[str]:
     """Return what ``servetwin capacity --replicas`` and ``--users`` print."""
     found = best(answers) or answers[0]
-    said = (headline(answers, target, load), spread_sentence(found), few_words(target, requests))
-    paragraphs = [wrap(text, WIDTH) for text in said if text]
-    lines = [line for paragraph in paragraphs for line in paragraph]
+    texts = headline(answers, target, load), spread_sentence(found), few_words(target, requests)
+    lines = [line for text in texts for line in wrap(text, WIDTH)]
     return [*lines, "", *_aligned(table_rows(answers, target)), "", *_tried(found, target)]
 
 
@@ -77,19 +76,26 @@ def as_json(
 
 def _row(answer: Answer, target: SLOTarget) -> dict[str, str]:
     held, beyond = answer.at, answer.beyond
+    missed = f"{_plain(beyond.count)}: {_figure(target, beyond)}" if beyond else ""
     return {
         "candidate": answer.label,
         HEADS[answer.what]: _count(answer),
         "90 % interval" if answer.what != "rate" else "95 % interval": _spread(answer),
-        "at this size": "" if held is None else figure_words(target, held.factor, held.interval),
-        HOLDS_IN: "" if held is None or held.holding is None else f"{held.holding} of {held.draws}",
-        "nearest miss": ""
-        if beyond is None
-        else f"{_plain(beyond.count)}: {figure_words(target, beyond.factor, beyond.interval)}",
+        "at this size": _figure(target, held) if held else "",
+        HOLDS_IN: _passing(held) if held else "",
+        "nearest miss": missed,
         "hardware": devices_words(answer.devices) if answer.count else "",
         "cost per hour": "" if answer.cost_per_h is None else f"{answer.cost_per_h:,.2f}",
         "problem": answer.problem,
     }
+
+
+def _figure(target: SLOTarget, point: CurvePoint) -> str:
+    return figure_words(target, point.factor, point.interval)
+
+
+def _passing(point: CurvePoint) -> str:
+    return "" if point.holding is None else f"{point.holding} of {point.draws}"
 
 
 def _count(answer: Answer) -> str:
@@ -112,15 +118,13 @@ def _plain(count: float) -> str:
 def _aligned(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the rows below their heads; candidates one cell a line where they are too wide."""
     lines = table_lines(list(rows[0]), [list(row.values()) for row in rows], "<")
-    if max(map(len, lines)) > WIDTH:
-        return [line for row in rows for line in _listed(row)]
-    return lines
-
-
-def _listed(row: Mapping[str, str]) -> list[str]:
-    """Return a candidate as lines, one per cell."""
-    first, *others = ((head, text) for head, text in row.items() if text)
-    return [first[1], *(f"  {head:<16}{text}" for head, text in others)]
+    if max(map(len, lines)) <= WIDTH:
+        return lines
+    listed = []
+    for row in rows:
+        first, *others = ((head, text) for head, text in row.items() if text)
+        listed += [first[1], *(f"  {head:<16}{text}" for head, text in others)]
+    return listed
 
 
 def _tried(answer: Answer, target: SLOTarget) -> list[str]:
@@ -130,8 +134,8 @@ def _tried(answer: Answer, target: SLOTarget) -> list[str]:
     rows = [
         [
             _plain(point.count),
-            figure_words(target, point.factor, point.interval),
-            "" if point.holding is None else f"{point.holding} of {point.draws}",
+            _figure(target, point),
+            _passing(point),
             "" if point.holds else "*",
         ]
         for point in answer.points
@@ -166,13 +170,13 @@ def sentence(answer: Answer, target: SLOTarget, load: str) -> str:
     limit, held = target_words(target), answer.at
     subject, is_one = _subject(answer, answer.count), answer.count == 1
     if answer.what in FEWEST:
-        said = f"{subject} {'holds' if is_one else 'hold'} {limit} for {load}"
+        text = f"{subject} {'holds' if is_one else 'hold'} {limit} for {load}"
     else:
         verb = "is" if is_one and answer.what == "users" else "are"
-        said = f"{subject} {verb} served with {limit} by {devices_words(answer.devices)}"
+        text = f"{subject} {verb} served with {limit} by {devices_words(answer.devices)}"
     if held is not None and answer.beyond is None:
-        said += f": {figure_words(target, held.factor, held.interval)}"
-    return f"{said}{_beyond(answer, target)}."
+        text += f": {_figure(target, held)}"
+    return f"{text}{_beyond(answer, target)}."
 
 
 def spread_sentence(answer: Answer) -> str:
@@ -184,9 +188,8 @@ def spread_sentence(answer: Answer) -> str:
         return f"Resampled traffic allows {ends} requests/s (95 %)."
     share = "" if answer.draws < _CUT_FROM else "90 % of "
     low, high = answer.interval
-    sure = low if low == high else None
-    amount = ends if sure is None else _number(answer.what, sure)
-    every = share if share or sure is None else "All "
+    amount = _plain(low) if low is not None and low == high else ends
+    every = "All " if amount != ends and not share else share
     verb = "need" if answer.what in FEWEST else "allow"
     return f"{every}{answer.draws} resampled traffic traces {verb} {amount}."
 
@@ -195,8 +198,8 @@ def _ends(answer: Answer) -> str:
     low, high = answer.interval or (None, None)
     if low is None:
         return "more than any that was tried"
-    end = "or more" if high is None else f"to {_number(answer.what, high)}"
-    return f"{_number(answer.what, low)} {end}"
+    end = "or more" if high is None else f"to {_plain(high)}"
+    return f"{_plain(low)} {end}"
 
 
 def few_words(target: SLOTarget, requests: int) -> str:
@@ -212,7 +215,7 @@ def few_words(target: SLOTarget, requests: int) -> str:
 
 def _none_holds(answer: Answer, target: SLOTarget, load: str) -> str:
     limit, beyond = target_words(target), answer.beyond
-    has = f": {figure_words(target, beyond.factor, beyond.interval)}" if beyond else ""
+    has = f": {_figure(target, beyond)}" if beyond else ""
     if answer.what == "users":
         return f"Not even 1 user is served with {limit}{has}."
     if answer.what == "rate":
@@ -225,26 +228,21 @@ def _beyond(answer: Answer, target: SLOTarget) -> str:
     beyond = answer.beyond
     if beyond is None:
         return "" if answer.what in FEWEST else "; more were not tried"
-    number, is_one = _number(answer.what, beyond.count), beyond.count == 1
-    figure = figure_words(target, beyond.factor, beyond.interval)
+    number, is_one = _plain(beyond.count), beyond.count == 1
     if beyond.load is not None and beyond.load > 1:
         above = f"{100 * (beyond.load - 1):.3g} % above {'its' if is_one else 'their'} capacity"
         return f"; {number} {'is' if is_one else 'are'} overloaded: load is {above}"
-    return f"; {number} {'misses' if is_one else 'miss'} it: {figure}"
+    return f"; {number} {'misses' if is_one else 'miss'} it: {_figure(target, beyond)}"
 
 
 def _subject(answer: Answer, count: float) -> str:
     if answer.what == "users":
         return f"{counted(int(count), 'user')} at a time"
     if answer.what == "rate":
-        return f"{count:.4g} requests/s"
+        return f"{_plain(count)} requests/s"
     if answer.what == "devices" and len(answer.devices) == 1:
         return devices_words(dict.fromkeys(answer.devices, int(count)))
     return counted(int(count), "replica" if answer.what == "replicas" else "device")
-
-
-def _number(what: What, count: float) -> str:
-    return f"{count:.4g}" if what == "rate" else f"{count:,.0f}"
 
 
 def devices_words(devices: Mapping[str, int]) -> str:

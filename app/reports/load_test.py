@@ -6,8 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from servetwin.app.words import asset_table
+
 if TYPE_CHECKING:
-    from servetwin.app.verdict.claims import Comparison, RequestDifferences
+    from servetwin.app.verdict.claims import Comparison, Outcome, RequestDifferences
     from servetwin.app.verdict.gate import Gate
     from servetwin.loadtest.report.limits import Finding
     from servetwin.sim.records.metrics import SLO
@@ -25,11 +27,7 @@ def compared(run: "Run", predicted: "Run") -> "Compared":
 
 
 def as_text(
-    run: "Run",
-    slo: "SLO | None",
-    folder: Path,
-    found: "Compared | None",
-    gate: "Gate | None" = None,
+    run: "Run", slo: "SLO | None", folder: Path, prediction: "Compared | None", gate: "Gate | None"
 ) -> str:
     """Return the report, its distributions, and the comparison and the gate where there are any."""
     from servetwin.app.reports.claims import render_comparison, render_gate, render_requests
@@ -38,8 +36,8 @@ def as_text(
     from servetwin.sim.records.metrics import measured
 
     blocks = [render_report(run, slo, folder), "\n".join(sparkline_lines(measured(run.requests)))]
-    if found:
-        comparison, differences = found
+    if prediction:
+        comparison, differences = prediction
         blocks += [render_comparison(comparison), render_requests(differences)]
     if gate:
         blocks.append(render_gate(gate))
@@ -51,43 +49,45 @@ def as_json(
     slo: "SLO | None",
     folder: Path,
     findings: "Sequence[Finding]",
-    found: "Compared | None",
-    gate: "Gate | None" = None,
+    prediction: "Compared | None",
+    gate: "Gate | None",
 ) -> str:
     """Return the report as one JSON object."""
-    answer: dict[str, Any] = {**run.summary(slo), "run": str(folder), "scenario": run.scenario}
-    answer["fail_if"] = [asdict(finding) for finding in findings]
-    if found:
-        comparison, differences = found
-        answer["comparison"] = comparison.as_dict()
-        answer["unmatched"] = dict(differences.unmatched)
+    report: dict[str, Any] = {**run.summary(slo), "run": str(folder), "scenario": run.scenario}
+    report["fail_if"] = [asdict(finding) for finding in findings]
+    if prediction:
+        comparison, differences = prediction
+        report["comparison"] = comparison.as_dict()
+        report["unmatched"] = dict(differences.unmatched)
     if gate:
-        answer["gate"] = gate.as_dict()
-    return json.dumps(answer)
+        report["gate"] = gate.as_dict()
+    return json.dumps(report)
 
 
 def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
     """Return the prediction again, on the send times that the load test recorded."""
     from servetwin.app.reports.claims import render_comparison
+    from servetwin.app.verdict.claims import compare
     from servetwin.app.verdict.resimulate import resimulate_as_sent
     from servetwin.workloads.errors import ServetwinError
 
     try:
-        again = resimulate_as_sent(predicted, run, trace)
+        again, sent = resimulate_as_sent(predicted, run, trace)
     except ServetwinError as error:
         return f"not simulated again on the recorded send times: {error}"
-    return "simulated again on the recorded send times\n" + render_comparison(again.comparison)
+    return "simulated again on the recorded send times\n" + render_comparison(
+        compare(again, [sent])
+    )
 
 
 def complaint(
     run: "Run",
     folder: Path,
     findings: "Sequence[Finding]",
-    found: "Compared | None" = None,
+    prediction: "Compared | None" = None,
     gate: "Gate | None" = None,
 ) -> tuple[str, int] | None:
     """Return why the exit code is not 0, and the exit code; None where all is well."""
-    from servetwin.app.verdict.claims import EXIT_CODES
     from servetwin.loadtest.report.limits import failed_line
     from servetwin.loadtest.report.load_notes import hint
 
@@ -107,21 +107,16 @@ def complaint(
         return failed, 1
     if gate:
         return gate_complaint(gate)
-    outcome = found[0].outcome if found else "holds"
-    said = {
-        "refuted": "the prediction is refuted",
-        "cannot tell": "this load test cannot tell whether the prediction holds",
-    }
-    return (said[outcome], EXIT_CODES[outcome]) if outcome in said else None
+    return _complaint("comparison", prediction[0].outcome) if prediction else None
 
 
 def gate_complaint(gate: "Gate") -> tuple[str, int] | None:
     """Return why a gate does not hold, and the exit code; None where it holds."""
+    return _complaint("gate", gate.outcome)
+
+
+def _complaint(kind: str, outcome: "Outcome") -> tuple[str, int] | None:
     from servetwin.app.verdict.claims import EXIT_CODES
 
-    said = {
-        "refuted": "the run is worse than the baseline by more than is allowed",
-        "cannot tell": "these load tests cannot tell whether the run is as good as the baseline",
-    }
-    outcome = gate.outcome
-    return (said[outcome], EXIT_CODES[outcome]) if outcome in said else None
+    sentence = asset_table("verdicts.yaml")["complaints"][kind].get(outcome)
+    return sentence and (sentence, EXIT_CODES[outcome])

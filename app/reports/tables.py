@@ -69,14 +69,10 @@ def counts_line(counts: Mapping[str, int]) -> str:
     return ", ".join([f"{counts['total']} requests: {counts['finished']} finished", *others])
 
 
-def error_lines(errors: Iterable[str], most: int = 3) -> list[str]:
-    """Return the most frequent errors with their counts, one line each."""
-    return error_count_lines(Counter(error for error in errors if error), most)
-
-
-def error_count_lines(counts: Mapping[str, int], most: int = 3) -> list[str]:
-    """Return the most frequent of errors that have been counted, one line each."""
-    lines = [f"  {count} x {error}" for error, count in Counter(counts).most_common(most)]
+def error_lines(errors: Iterable[str] | Mapping[str, int], most: int = 3) -> list[str]:
+    """Return the most frequent errors with their counts, one line each; empty ones are none."""
+    counts = Counter({error: count for error, count in Counter(errors).items() if error})
+    lines = [f"  {count} x {error}" for error, count in counts.most_common(most)]
     if len(counts) > most:
         lines.append(f"  and {len(counts) - most} other reasons")
     return [line if len(line) <= WIDTH else line[: WIDTH - 3] + "..." for line in lines]
