@@ -41,8 +41,9 @@ def print_comparison(
 
     ``servers`` is what the scenario says of them.
     """
-    repeatable = all(side.is_repeatable() for side in sides)  # all other seeds would do the same
-    seeds = max(1, (1 if repeatable else REPLICATIONS) if replications is None else replications)
+    if replications is None:  # where nothing is random, all other seeds would do the same
+        replications = 1 if all(side.is_repeatable() for side in sides) else REPLICATIONS
+    seeds = max(1, replications)
     runs = [runs_over_seeds(trace, side, seed=seed, replications=seeds) for side in sides]
     found = compare(runs[0], runs[1])
     rests = [of_side[0].extra["provenance"] for of_side in runs]
@@ -71,13 +72,15 @@ def _report(
     rests: Sequence[dict[str, Any]],
 ) -> list[str]:
     lines = [f"A = {names[0]}: {sides[0].name}", f"B = {names[1]}: {sides[1].name}"]
-    if seeds == 1:
-        lines.append("one seed, same load and noise on both sides: no intervals")
-    else:
-        lines.append(f"{seeds} seeds, same load and noise on both sides (common random numbers)")
+    same = "same load and noise on both sides"
+    lines.append(
+        f"one seed, {same}: no intervals"
+        if seeds == 1
+        else f"{seeds} seeds, {same} (common random numbers)"
+    )
     lines += server_lines(sides, servers)
-    rows = [_metric_row(metric) for metric in comparison.metrics]
-    lines += ["", *table_lines(["", "A", "B", "B - A", "95 % interval"], rows, "<>>><")]
+    heads = ["", "A", "B", "B - A", "95 % interval"]
+    lines += ["", *table_lines(heads, map(_metric_row, comparison.metrics), "<>>><")]
     lines += ["", *(f"{side} {rests_line(of)}" for side, of in zip("AB", rests, strict=True))]
     if all(side.is_repeatable() for side in sides):
         lines.append("nothing is random here: other seeds give the same figures")
@@ -89,16 +92,15 @@ def _report(
 
 
 def _metric_row(metric: MetricDifference) -> list[str]:
-    kind = "s" if "_s." in metric.metric else "throughput"
-    unit, factor = duration_unit([metric.a, metric.b]) if kind == "s" else ("/s", 1.0)
+    is_latency = "_s." in metric.metric
+    unit, factor = duration_unit([metric.a, metric.b]) if is_latency else ("/s", 1.0)
     label = metric.metric.replace("_s.", " ").replace("_throughput", "")
     label = label.replace("_tokens_per_s", " tok").replace("_per_s", "")
     figures = (number(value, factor) for value in (metric.a, metric.b, metric.difference))
     interval = ""
     if metric.low is not None and metric.high is not None:
-        shown = ends(metric.low, metric.high, lambda end: number(end, factor))
-        doubt = "" if metric.sure else "  (unsure)"
-        interval = f"{shown[0]} to {shown[1]}{doubt}" if shown else ""
+        interval = " to ".join(ends(metric.low, metric.high, lambda end: number(end, factor)) or ())
+        interval += "  (unsure)" if interval and not metric.sure else ""
     return [f"{label} {unit}", *figures, interval]
 
 
@@ -119,21 +121,15 @@ def _as_dict(
     sides: Sequence[Scenario],
     rests: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    return {
-        "a": _side(names[0], sides[0], rests[0]),
-        "b": _side(names[1], sides[1], rests[1]),
-        "metrics": {
-            m.metric: {name: getattr(m, name) for name in _PARTS} for m in comparison.metrics
-        },
-        "gained": comparison.gained.to_dict("records"),
-        "lost": comparison.lost.to_dict("records"),
+    both = {
+        letter: {
+            "name": name,
+            "policies": side.policies.as_dict(),
+            "cluster": side.cluster.as_dict(),
+            "provenance": provenance,
+        }
+        for letter, name, side, provenance in zip("ab", names, sides, rests, strict=True)
     }
-
-
-def _side(name: str, side: Scenario, rests: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "policies": side.policies.as_dict(),
-        "cluster": side.cluster.as_dict(),
-        "provenance": rests,
-    }
+    metrics = {m.metric: {part: getattr(m, part) for part in _PARTS} for m in comparison.metrics}
+    requests = {name: getattr(comparison, name).to_dict("records") for name in ("gained", "lost")}
+    return {**both, "metrics": metrics, **requests}

@@ -10,27 +10,15 @@ from typing import Any
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import WIDTH
 from servetwin.app.scenario.answers import FEWEST, Answer, CurvePoint, What, best
-from servetwin.app.words import figure_words, target_words
+from servetwin.app.words import asset_table, figure_words, target_words
 from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.experiments.fleet import UNKNOWN
 from servetwin.workloads.rows import counted
 
-HEADS: Mapping[What, str] = {
-    "replicas": "replicas",
-    "devices": "GPUs",
-    "users": "users at a time",
-    "rate": "requests/s",
-}
+HEADS: Mapping[What, str] = asset_table("words.yaml")["how_many"]["counts"]
+HEAD_MEANINGS: Mapping[str, str] = asset_table("words.yaml")["how_many"]["columns"]
 HOLDS_IN = "resamples that pass"
-HEAD_MEANINGS = {
-    "90 % interval": "The answer in 90 % of the resampled traffic traces.",
-    "95 % interval": "The confidence interval of the answer.",
-    "at this size": "Latency at this answer, with its interval over the resampled traces.",
-    HOLDS_IN: "Resampled traces that meet the limit at this answer.",
-    "nearest miss": "The nearest size that misses the limit, and its latency.",
-    "cost per hour": "Devices times the price above.",
-}
 
 
 def headline(answers: Sequence[Answer], target: SLOTarget, load: str) -> str:

@@ -133,8 +133,7 @@ def _baselines(
 ) -> "dict[str, Run]":
     """Return the runs of the baseline; another load is refused before anything is sent."""
     from servetwin.app.reports.report_folders import runs_by_folder
-    from servetwin.app.verdict.claims import check_same_load
-    from servetwin.app.verdict.same_load import require_same_settings
+    from servetwin.app.verdict.same_load import check_same_load, require_same_settings
     from servetwin.loadtest.run.client import load_scenario
 
     scenario = load_scenario(endpoint, trace, load, len(trace))
@@ -151,7 +150,7 @@ def _baselines(
 
 def _prediction(against: Path | None, trace: "Trace", load: "LoadOptions") -> "Run | None":
     """Return the prediction to compare with; a wrong one is refused before anything is sent."""
-    from servetwin.app.verdict.claims import check_same_load
+    from servetwin.app.verdict.same_load import check_same_load
     from servetwin.sim.records.run import load_run
 
     if against is None:

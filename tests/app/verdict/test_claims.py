@@ -14,11 +14,11 @@ from servetwin.app.verdict.claims import (
     DEFAULT_LIMITS,
     Comparison,
     MetricComparison,
-    check_same_load,
     compare,
     compare_requests,
     worst,
 )
+from servetwin.app.verdict.same_load import check_same_load
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.metrics import derive
 from servetwin.sim.records.run import Run, RunKind
