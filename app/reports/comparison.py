@@ -45,7 +45,7 @@ def print_comparison(
         replications = 1 if all(side.is_repeatable() for side in sides) else REPLICATIONS
     seeds = max(1, replications)
     runs = [runs_over_seeds(trace, side, seed=seed, replications=seeds) for side in sides]
-    found = compare(runs[0], runs[1])
+    comparison = compare(runs[0], runs[1])
     rests = [of_side[0].extra["provenance"] for of_side in runs]
     out = claim.begin() if claim else None
     with ExitStack() as kept:
@@ -57,9 +57,9 @@ def print_comparison(
             if warning := outside_warning(provenance, widened=seeds > 1):
                 typer.echo(f"{letter}: {warning}", err=True)
         if as_json:
-            typer.echo(json.dumps(_as_dict(found, names, sides, rests)))
+            typer.echo(json.dumps(_as_dict(comparison, names, sides, rests)))
         else:
-            typer.echo("\n".join(_report(found, names, sides, servers, seeds, rests)))
+            typer.echo("\n".join(_report(comparison, names, sides, servers, seeds, rests)))
     return [of_side[0] for of_side in runs]
 
 

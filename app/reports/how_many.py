@@ -23,9 +23,9 @@ HOLDS_IN = "resamples that pass"
 
 def headline(answers: Sequence[Answer], target: SLOTarget, load: str) -> str:
     """Return the answer of the best candidate, named where there are several."""
-    found = best(answers) or answers[0]
-    text = sentence(found, target, load)
-    return text if len(answers) == 1 else f"{found.label}: {text}"
+    answer = best(answers) or answers[0]
+    text = sentence(answer, target, load)
+    return text if len(answers) == 1 else f"{answer.label}: {text}"
 
 
 def table_rows(answers: Sequence[Answer], target: SLOTarget) -> list[dict[str, str]]:
@@ -39,22 +39,22 @@ def report_lines(
     answers: Sequence[Answer], target: SLOTarget, load: str, requests: int
 ) -> list[str]:
     """Return what ``servetwin capacity --replicas`` and ``--users`` print."""
-    found = best(answers) or answers[0]
-    texts = headline(answers, target, load), spread_sentence(found), few_words(target, requests)
+    answer = best(answers) or answers[0]
+    texts = headline(answers, target, load), spread_sentence(answer), few_words(target, requests)
     lines = [line for text in texts for line in wrap(text, WIDTH)]
-    return [*lines, "", *_aligned(table_rows(answers, target)), "", *_tried(found, target)]
+    return [*lines, "", *_aligned(table_rows(answers, target)), "", *_tried(answer, target)]
 
 
 def as_json(
     answers: Sequence[Answer], target: SLOTarget, load: str, record: Mapping[str, Any]
 ) -> str:
     """Return all answers as JSON; figures that are without end are null."""
-    found = best(answers)
+    winner = best(answers)
     return json.dumps(
         {
             "what": answers[0].what,
             "answer": headline(answers, target, load),
-            "best": None if found is None else found.label,
+            "best": None if winner is None else winner.label,
             "slo": {**asdict(target.slo), "attainment": target.attainment},
             "candidates": [_finite(asdict(answer)) for answer in answers],
             **record,
@@ -135,13 +135,13 @@ def _tried(answer: Answer, target: SLOTarget) -> list[str]:
     return [*lines, "", f"* the SLO is missed{star}; rows without resamples are the trace itself"]
 
 
-def _finite(found: Any) -> Any:
-    """Return the same with None for numbers without end."""
-    if isinstance(found, dict):
-        return {key: _finite(value) for key, value in found.items()}
-    if isinstance(found, list | tuple):
-        return [_finite(value) for value in found]
-    return None if isinstance(found, float) and not isfinite(found) else found
+def _finite(value: Any) -> Any:
+    """Return a value of JSON with None for numbers without end."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 _FEW = 10

@@ -97,15 +97,15 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
 
 def find_sweeps(folders: Sequence[Path]) -> dict[str, Sweep]:
     """Return the sweeps over load levels among ``folders`` by their names; raises ``RunError``."""
-    found = {folder.resolve(): folder for folder in folders if is_sweep(folder)}
-    names = _unique([place.name for place in found], list(found))
-    return {name: load_sweep(at) for name, at in zip(names, found.values(), strict=True)}
+    sweeps = {folder.resolve(): folder for folder in folders if is_sweep(folder)}
+    names = _unique([place.name for place in sweeps], list(sweeps))
+    return {name: load_sweep(at) for name, at in zip(names, sweeps.values(), strict=True)}
 
 
 def unsaved_runs(folders: Sequence[Path]) -> list[Path]:
     """Return the folders in ``folders`` that have the journal of a load test and no run."""
-    found = [folder for root in folders for folder in _runs_in(root)]
-    return [at for at in found if (at / JOURNAL).exists() and not (at / SUMMARY).exists()]
+    run_folders = [folder for root in folders for folder in _runs_in(root)]
+    return [at for at in run_folders if (at / JOURNAL).exists() and not (at / SUMMARY).exists()]
 
 
 def is_run(folder: Path) -> bool:

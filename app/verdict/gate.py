@@ -163,7 +163,7 @@ def _doubts(named: Mapping[str, Run], ours: Sequence[Run], theirs: Sequence[Run]
 
 
 def _counted(run: Run) -> pd.DataFrame:
-    """Return the requests of which an answer was wanted, warm-up left out."""
+    """Return the requests that a client wanted answered, without warm-up."""
     requests = measured(run.requests)
     return requests[requests["error"] != CANCELLED_BY_TEST]
 
@@ -175,13 +175,13 @@ def _served(run: Run) -> pd.DataFrame:
 
 def _drift(baselines: Sequence[Run], limits: Mapping[str, float]) -> Iterator[str]:
     """Yield the doubt about baselines that differ by more than a limit, by its worst metric."""
-    found = []
+    drifts = []
     for metric, limit in limits.items():
         values = [value for run in baselines if (value := _value(run, metric))]
         if values and (apart := max(values) / min(values) - 1) > limit:
-            found.append((apart / limit, metric, apart, limit))
-    if found:
-        _, metric, apart, limit = max(found)
+            drifts.append((apart / limit, metric, apart, limit))
+    if drifts:
+        _, metric, apart, limit = max(drifts)
         name = next(short for short, long in _SHORT.items() if long == metric)
         yield (
             f"the machine drifted: the baselines are {apart:.1%} apart in {name}, more than its "
@@ -194,8 +194,8 @@ def _value(run: Run, metric: str) -> float | None:
     if metric == FINISHED:
         counted = len(_counted(run))
         return len(_served(run)) / counted if counted else None
-    if drawn := run.extra.get("intervals", {}).get(metric):
-        return float(drawn["median"])
+    if draws := run.extra.get("intervals", {}).get(metric):
+        return float(draws["median"])
     return figure(run.summary(), metric)
 
 
@@ -214,14 +214,14 @@ def _finished(baselines: Sequence[Run], runs: Sequence[Run], limit: float | None
     """Judge the share of finished requests, whose chance is that of a binomial share."""
     counts = [sum(len(_counted(run)) for run in side) for side in (baselines, runs)]
     served = [sum(len(_served(run)) for run in side) for side in (baselines, runs)]
-    found = _judged(FINISHED, *_shares(served, counts), limit)
+    change = _judged(FINISHED, *_shares(served, counts), limit)
     if limit is None or not served[0]:
-        return found
+        return change
     for lost in range(counts[1]):
         less = _judged(FINISHED, *_shares([served[0], counts[1] - lost], counts), limit)
         if less.outcome == "refuted":
-            return replace(found, smallest=-(less.change or 0.0))
-    return replace(found, smallest=None)
+            return replace(change, smallest=-(less.change or 0.0))
+    return replace(change, smallest=None)
 
 
 def _shares(
@@ -254,10 +254,10 @@ def _within(metric: str, baselines: Sequence[Run], runs: Sequence[Run]) -> Relat
         for ours, theirs in product(map(_served, baselines), map(_served, runs))
         if (found := variance_within(metric, ours, theirs))
     ]
-    drawn = [_of_draws(run, metric) for run in (*baselines, *runs)]
+    draws = [_of_draws(run, metric) for run in (*baselines, *runs)]
     share = 1 / len(baselines) + 1 / len(runs)
-    if all(one is not None for one in drawn):
-        return RelativeVariance(fmean(filter(None, drawn)) * share, math.inf)
+    if all(one is not None for one in draws):
+        return RelativeVariance(fmean(filter(None, draws)) * share, math.inf)
     if not pairs:
         return None
     freedom = fmean(one.freedom for one in pairs) * min(len(baselines), len(runs))
@@ -266,8 +266,8 @@ def _within(metric: str, baselines: Sequence[Run], runs: Sequence[Run]) -> Relat
 
 def _of_draws(run: Run, metric: str) -> float | None:
     """Return the relative Monte-Carlo variance of a replay that kept its replications."""
-    drawn = run.extra.get("intervals", {}).get(metric)
-    return (drawn["standard_error"] / drawn["median"]) ** 2 if drawn else None
+    draws = run.extra.get("intervals", {}).get(metric)
+    return (draws["standard_error"] / draws["median"]) ** 2 if draws else None
 
 
 def _judged(

@@ -213,10 +213,10 @@ class _Replacing:
         may_hit = any(request.prefix_block_ids for request in self.facts.requests)
         if hits is None and may_hit and self.scenario.policies.prefix_cache:
             return Cause(name, None, "no hits were recorded")
-        found, prompts = sum((hits or {}).values()), self.facts.answered["prompt_tokens"].sum()
-        if hits is not None and (found or self.scenario.policies.prefix_cache):
+        hit_tokens, prompts = sum((hits or {}).values()), self.facts.answered["prompt_tokens"].sum()
+        if hits is not None and (hit_tokens or self.scenario.policies.prefix_cache):
             self.imposed = replace(self.imposed, cached_tokens=hits)
-        return Cause(name, self._errors(), f"{found / prompts:.1%} of the prompt tokens")
+        return Cause(name, self._errors(), f"{hit_tokens / prompts:.1%} of the prompt tokens")
 
     def _admission(self) -> Cause:
         admission, policies, name = self.facts.admission, self.scenario.policies, "admission order"
@@ -260,17 +260,17 @@ class _Replacing:
             yield Cause("KV tokens", None, note)
             yield Cause("step times", None, note)
             return
-        found, stated = self._fitted(), self.scenario.policies.kv_tokens
+        fitted, stated = self._fitted(), self.scenario.policies.kv_tokens
         note = f"no number explains the stamps better than {stated}"
         for _ in range(_MOST_ROUNDS):  # step times that were fitted to a wrong memory mislead
-            if (best := self._best_kv_tokens(found)) == self.scenario.policies.kv_tokens:
+            if (best := self._best_kv_tokens(fitted)) == self.scenario.policies.kv_tokens:
                 break
             note = f"about {best} explain the stamps better than {stated}"
             policies = replace(self.scenario.policies, kv_tokens=best)
             self.scenario = replace(self.scenario, policies=policies)
-            found = self._fitted()
+            fitted = self._fitted()
         yield Cause("KV tokens", self._errors(), note)
-        self.imposed = found
+        self.imposed = fitted
         yield Cause("step times", self._errors(), "fitted to the stamps: no step was recorded")
 
     def _fitted(self) -> MeasuredParts:

@@ -102,14 +102,14 @@ def plain_screen(
 
 def sweep_screen(name: str, sweep: Sweep, charts: Charts) -> Screen:
     """Return the knee of a sweep over load levels, its table and curves."""
-    drawn = [
+    placed = [
         charts.place(title, figure, printed=place < _PRINTED_CURVES)
         for place, (title, figure) in enumerate(level_curves(sweep))
     ]
     first, *lines = [*knee_sentences(sweep), f"ended: {sweep.ended or 'not yet'}"]
     title = first[:1].upper() + first[1:]
     card = Card(f"Sweep over load levels: {name}", title, "quiet", lines)
-    return Screen(card, sweep_table(sweep), drawn)
+    return Screen(card, sweep_table(sweep), placed)
 
 
 def _doubts(runs: Sequence[NamedRun]) -> Iterator[str]:

@@ -48,14 +48,14 @@ def render_html(
     """
     runs = [replace(named, run=run_without_paths(named.run)) for named in runs]
     looks, charts = figures.looks(named.name for named in runs), Charts()
-    drawn = list(run_charts(runs, looks, slo or SLO()))
+    all_charts = list(run_charts(runs, looks, slo or SLO()))
     screens = [sweep_screen(name, sweep, charts) for name, sweep in sweeps.items()]
     if trials:
         screens.append(judged_screen(trials, runs, slo, looks, charts))
         if len(runs) == 1 + len(trials[0].measured):
-            del drawn[0]  # the first screen has drawn it
+            del all_charts[0]  # the first screen has it
     elif not sweeps:
-        first, drawn = drawn[:_FIRST_CHARTS], drawn[_FIRST_CHARTS:]
+        first, all_charts = all_charts[:_FIRST_CHARTS], all_charts[_FIRST_CHARTS:]
         placed = [charts.place(title, figure) for _, title, figure in first]
         screens.append(plain_screen(runs, slo, looks, placed))
     return _render(
@@ -68,7 +68,7 @@ def render_html(
         tables=[latency_table(runs, looks), totals_table(runs, looks, slo)],
         sections=[
             (section, [charts.place(title, figure) for _, title, figure in of_section])
-            for section, of_section in groupby(drawn, key=itemgetter(0))
+            for section, of_section in groupby(all_charts, key=itemgetter(0))
         ],
         trials=[_trial_section(trial, len(trials) > 1, looks, charts) for trial in trials],
         why_title=WHY_TITLE,
@@ -121,7 +121,7 @@ def _trial_section(
         "load": trial.load,
         "tables": tables,
         "unsettled": "" if steady else judged,
-        "requests": [f"{name}, {render_requests(found)}" for name, found in differences.items()],
+        "requests": [f"{name}, {render_requests(of)}" for name, of in differences.items()],
         "causes": waterfall_sentences(trial.why) if trial.why else [],
         "cause_charts": list(_cause_charts(trial.why, charts)) if trial.why else [],
         "charts": list(_agreement_charts(trial, differences, looks, charts)),
@@ -135,8 +135,8 @@ def _agreement_charts(
     """Yield two charts per latency: percentile by percentile, and request by request."""
     measured = {named.name: named.run.requests for named in trial.measured}
     off = {
-        name: found.frame.merge(measured[name][["request_id", "scheduled_s"]], on="request_id")
-        for name, found in differences.items()
+        name: of.frame.merge(measured[name][["request_id", "scheduled_s"]], on="request_id")
+        for name, of in differences.items()
     }
     for name in LATENCIES:
         label, predicted = METRICS[name].label, trial.predicted.run.requests

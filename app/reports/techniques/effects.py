@@ -52,8 +52,9 @@ def measure_effects(
     """
     laboratory = Laboratory(seed, replications or REPLICATIONS, replications or MOST_REPLICATIONS)
     for technique in techniques:
-        own = None if scenario.has_workload else technique.experiment
-        experiment = own or scenario.experiment
+        experiment = scenario.experiment
+        if not scenario.has_workload:
+            experiment = technique.experiment or experiment
         try:
             base = scenario.base_of(technique)
         except PolicyError as error:
@@ -66,14 +67,17 @@ def judge(
     effects: Iterable[Effect], scenario: TechniqueScenario, own: Mapping[str, Quality]
 ) -> list[Judged]:
     """Return each effect with the quality of its technique: one's own, or a published one."""
-    return [
-        judge_effect(effect, scenario.setup, _load(effect, scenario), own) for effect in effects
-    ]
+    judged = []
+    for effect in effects:  # the load of a scenario is the same for all
+        load = effect.experiment if scenario.has_workload else scenario.experiment
+        judged.append(judge_effect(effect, scenario.setup, load, own))
+    return judged
 
 
 def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Iterator[str]:
     """Return the whole report, at most 100 columns wide."""
-    shown = [one.effect for one in judged if one.effect.refused is None]
+    shown = [one for one in judged if one.effect.refused is None]
+    effects = [one.effect for one in shown]
     yield f"{scenario.setup.deployment.name}, {scenario.setup.policies.name}"
     yield from wrap(scenario.experiment.describe(), 100)
     yield ""
@@ -84,8 +88,7 @@ def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Itera
             *(one.effect.of(metric).sign or "n/a" for metric in METRICS),
             signed_cell(one.quality),
         ]
-        for one in judged
-        if one.effect.refused is None
+        for one in shown
     ]
     yield from table_lines(["technique", *heads, "quality"], signs)
     yield ""
@@ -93,13 +96,13 @@ def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Itera
     yield ""
     changes = [
         [_label(effect, scenario), *(_number(effect.of(metric)) for metric in METRICS)]
-        for effect in shown
+        for effect in effects
     ]
     yield from table_lines(["technique", *heads], changes)
     yield ""
     yield from quality_lines(judged)
     yield ""
-    yield from _replications_lines(shown)
+    yield from _replications_lines(effects)
     yield from _LEGEND
     for note in _notes(judged, scenario):
         yield from wrap(note, 100)
@@ -119,8 +122,8 @@ def _notes(judged: Sequence[Judged], scenario: TechniqueScenario) -> Iterator[st
         if effect.models:
             before, after = map(_size, effect.models)
             yield f"{effect.technique.name}: {before} against {after}"
-        if said := effect.technique.note(scenario.setup):
-            yield f"note: {effect.technique.name}: {said}"
+        if note := effect.technique.note(scenario.setup):
+            yield f"note: {effect.technique.name}: {note}"
         if isinstance(effect.technique, PrefixCache) and not effect.experiment.shared_tokens:
             yield "prefix-cache cannot hit on this load: no two prompts share a prefix"
     for effect in effects:
@@ -173,10 +176,8 @@ def catalogue_lines(techniques: dict[str, Any]) -> list[str]:
     """Return techniques by family: name and parameters, formula, source."""
     lines = []
     for family in get_args(Family):
-        lines.append(family)
-        for name, about in techniques.items():
-            if about["family"] == family:
-                lines += _catalogue_entry(name, about)
+        members = ((name, about) for name, about in techniques.items() if about["family"] == family)
+        lines += [family, *(line for member in members for line in _catalogue_entry(*member))]
     return lines
 
 
@@ -214,11 +215,6 @@ def _as_dict(effect: Effect) -> dict[str, Any]:
         ],
         "changes": {c.metric: {part: getattr(c, part) for part in _PARTS} for c in effect.changes},
     }
-
-
-def _load(effect: Effect, scenario: TechniqueScenario) -> Experiment:
-    """Return the load that most techniques meet; that of the scenario is the same for all."""
-    return effect.experiment if scenario.has_workload else scenario.experiment
 
 
 def _size(model: ModelShape) -> str:

@@ -234,7 +234,7 @@ def formats_lines(report: dict[str, Any]) -> Iterator[str]:
     ]
     yield from table_lines(_HEADS, rows, "<>><<<>>>")
     yield "SQNR: of normal weights by formula, 6.02 dB a bit (- a codebook has none); at most: what"
-    yield "no format of so many bits exceeds; scales: of activations; ~ measured on another model"
+    yield "no format with as many bits exceeds; scales: of activations; ~ measured on another model"
     sizes = (f"{kv['name']} {kv['bytes_per_element']:g}" for kv in report["kv_formats"])
     yield from wrap(f"KV bytes per element, head size 128: {', '.join(sizes)}", 100)
 

@@ -242,12 +242,12 @@ def fit_draws(deployment: Deployment, fit: StepTimeFit, max_seqs: int) -> list[E
     """Return an efficiency for each draw of a calibration, and at the end that of the fit."""
     shapes = fitted_shapes(fit.ranges, max_seqs)
     middle = fit_calibration(deployment, fit.model(), shapes)
-    found = []
+    fits = []
     for place in range(len(fit.draws)):
         rng = np.random.default_rng(place)
-        drawn = [shapes[i] for i in rng.integers(len(shapes), size=len(shapes))]
-        found.append(fit_calibration(deployment, fit.model_of(place), drawn, middle))
-    return [*found, middle]
+        resampled = [shapes[i] for i in rng.integers(len(shapes), size=len(shapes))]
+        fits.append(fit_calibration(deployment, fit.model_of(place), resampled, middle))
+    return [*fits, middle]
 
 
 @dataclass(frozen=True, slots=True)
