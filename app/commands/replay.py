@@ -201,7 +201,7 @@ _PARTS = ("mean", "p50", "p90", "p99")
 def _report(
     run: "Run", summary: Mapping[str, Any], intervals: Mapping[str, Any], scenario: "Scenario"
 ) -> list[str]:
-    from servetwin.app.reports.run_words import rests_line
+    from servetwin.app.reports.run_words import provenance_line
     from servetwin.app.reports.tables import (
         counts_line,
         error_lines,
@@ -227,7 +227,7 @@ def _report(
         *sparkline_lines(run.requests),
         "",
         *totals_lines(summary),
-        rests_line(summary["provenance"]),
+        provenance_line(summary["provenance"]),
     ]
     if scenario.is_certain():
         lines.append(f"step times {origin_words(scenario.origins)}: their error is unknown")

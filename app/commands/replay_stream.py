@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servetwin.app.reports.progress import progress
-from servetwin.app.reports.run_words import outside_warning, rests_line
+from servetwin.app.reports.run_words import outside_warning, provenance_line
 from servetwin.app.reports.tables import (
     counts_line,
     error_lines,
@@ -137,6 +137,6 @@ def _report(
         *steady_lines(summary["steady"]),
         "",
         *totals_lines(summary),
-        rests_line(summary["provenance"]),
+        provenance_line(summary["provenance"]),
         "no intervals: a stream is simulated once",
     ]

@@ -9,7 +9,7 @@ import pandas as pd
 import typer
 
 from servetwin.app.reports.progress import saved_if_asked
-from servetwin.app.reports.run_words import outside_warning, rests_line
+from servetwin.app.reports.run_words import outside_warning, provenance_line
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import server_lines
 from servetwin.app.scenario.scenarios import scenario_record
@@ -81,7 +81,7 @@ def _report(
     lines += server_lines(sides, servers)
     heads = ["", "A", "B", "B - A", "95 % interval"]
     lines += ["", *table_lines(heads, map(_metric_row, comparison.metrics), "<>>><")]
-    lines += ["", *(f"{side} {rests_line(of)}" for side, of in zip("AB", rests, strict=True))]
+    lines += ["", *(f"{side} {provenance_line(of)}" for side, of in zip("AB", rests, strict=True))]
     if all(side.is_repeatable() for side in sides):
         lines.append("nothing is random here: other seeds give the same figures")
     for title, frame in (("gained", comparison.gained), ("lost", comparison.lost)):

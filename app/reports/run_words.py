@@ -16,7 +16,7 @@ WARN_ABOVE = 0.001
 """Share of simulated time outside the range of its profile that is worth a warning."""
 
 
-def rests_line(provenance: Mapping[str, Any]) -> str:
+def provenance_line(provenance: Mapping[str, Any]) -> str:
     """Return ``rests on   measured here 93.1 %, extrapolated from it 6.9 % of simulated time``."""
     shares = shares_in_words(provenance)
     return f"rests on   {shares} of simulated time" if shares else "no step was run"

@@ -12,7 +12,12 @@ from servetwin.app.reports.claims import (
     verdict_in_words,
     wrapped,
 )
-from servetwin.app.reports.run_words import load_words, measured_noun, recorded_words, rests_line
+from servetwin.app.reports.run_words import (
+    load_words,
+    measured_noun,
+    provenance_line,
+    recorded_words,
+)
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import capacity_line, judged_line, note_lines
 from servetwin.app.verdict.capacity import Saturation, is_near_saturation
@@ -104,7 +109,7 @@ def _level_lines(level: Level, saturation: Saturation | None) -> list[str]:
         judged_line(level.prediction.steady),
         *(comparison_table(level.steady.metrics)[1:] if level.steady else []),
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
-        rests_line(level.provenance),
+        provenance_line(level.provenance),
         _power_line(level),
         *(waterfall_lines(level.why) if level.why else []),
     ]
@@ -183,7 +188,7 @@ def recorded_lines(verification: RecordedVerification) -> list[str]:
         *table_lines(["error, per cent", *POINTS], rows),
         "",
         *comparison_table(verification.comparison.metrics),
-        rests_line(verification.predicted.extra["provenance"]),
+        provenance_line(verification.predicted.extra["provenance"]),
         "",
         *wrapped([f"VERDICT: {outcome_word(verification.outcome)}. {sentences}"]),
         *(waterfall_lines(verification.why) if verification.why else []),

@@ -4,7 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from servetwin.app.reports.report_folders import NamedRun
-from servetwin.app.reports.run_words import outside_warning, rests_line, what_ran, without_paths
+from servetwin.app.reports.run_words import (
+    outside_warning,
+    provenance_line,
+    what_ran,
+    without_paths,
+)
 from servetwin.app.reports.table import Cell, Content
 from servetwin.app.reports.tables import counts_line, error_lines
 from servetwin.app.words import slo_words
@@ -70,7 +75,7 @@ def _sources(kind: RunKind, summary: Mapping[str, Any]) -> Iterator[Content]:
     if kind == "loadtest":
         yield from _delivered(summary.get("delivered", {}))
     elif provenance := summary.get("provenance"):
-        yield rests_line(provenance)
+        yield provenance_line(provenance)
 
 
 def _delivered(delivery: Mapping[str, Any]) -> Iterator[Content]:

@@ -6,12 +6,12 @@ from typing import Any, get_args
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.techniques.quality import (
-    Judged,
-    judge_effect,
+    RatedEffect,
     on_front,
     quality_as_dict,
     quality_known,
     quality_lines,
+    rate_effect,
     signed_cell,
 )
 from servetwin.app.scenario.files.technique_scenario import TechniqueScenario
@@ -65,16 +65,16 @@ def measure_effects(
 
 def judge(
     effects: Iterable[Effect], scenario: TechniqueScenario, own: Mapping[str, Quality]
-) -> list[Judged]:
+) -> list[RatedEffect]:
     """Return each effect with the quality of its technique: one's own, or a published one."""
     judged = []
     for effect in effects:  # the load of a scenario is the same for all
         load = effect.experiment if scenario.has_workload else scenario.experiment
-        judged.append(judge_effect(effect, scenario.setup, load, own))
+        judged.append(rate_effect(effect, scenario.setup, load, own))
     return judged
 
 
-def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Iterator[str]:
+def effect_lines(judged: Sequence[RatedEffect], scenario: TechniqueScenario) -> Iterator[str]:
     """Return the whole report, at most 100 columns wide."""
     shown = [one for one in judged if one.effect.refused is None]
     effects = [one.effect for one in shown]
@@ -108,7 +108,7 @@ def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Itera
         yield from wrap(note, 100)
 
 
-def _notes(judged: Sequence[Judged], scenario: TechniqueScenario) -> Iterator[str]:
+def _notes(judged: Sequence[RatedEffect], scenario: TechniqueScenario) -> Iterator[str]:
     """Say what the rows rest on: what is on already, own loads, models, and what is refused."""
     effects = [one.effect for one in judged]
     shown = [effect for effect in effects if effect.refused is None]
@@ -148,7 +148,7 @@ def _replications_lines(shown: Sequence[Effect]) -> Iterator[str]:
         yield "?: the interval includes 0; more --replications narrow it"
 
 
-def effects_as_dict(judged: Sequence[Judged], scenario: TechniqueScenario) -> dict[str, Any]:
+def effects_as_dict(judged: Sequence[RatedEffect], scenario: TechniqueScenario) -> dict[str, Any]:
     """Return the effects unrounded, for JSON."""
     fronts = on_front(judged)
     return {
