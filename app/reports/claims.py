@@ -4,12 +4,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from servetwin.app.reports.table import table_lines
-from servetwin.app.verdict.claims import (
-    Comparison,
-    MetricComparison,
-    Outcome,
-    RequestDifferences,
-)
+from servetwin.app.verdict.claims import Comparison, MetricComparison, Outcome, RequestDifferences
 from servetwin.app.verdict.gate import FINISHED, MORE_IS_BETTER, Gate, MetricChange
 from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.words import METRICS, Metric, asset_table

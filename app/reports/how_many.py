@@ -120,12 +120,7 @@ def _tried(answer: Answer, target: SLOTarget) -> list[str]:
     if not answer.points:
         return []
     rows = [
-        [
-            _plain(point.count),
-            _figure(target, point),
-            _passing(point),
-            "" if point.holds else "*",
-        ]
+        [_plain(point.count), _figure(target, point), _passing(point), "" if point.holds else "*"]
         for point in answer.points
     ]
     lines = table_lines([HEADS[answer.what], "", HOLDS_IN, ""], rows, "><")
