@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from servetwin.app.commands.load.sent_load import LoadTest, server_said
-from servetwin.app.reports.load_test import complaint, gate_complaint
+from servetwin.app.reports.load_test import LoadTestReport, gate_complaint
 from servetwin.app.reports.progress import saved
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def report_turns(
 
     found = judge(*sides, allowed)
     typer.echo(dumps(found.as_dict()) if as_json else render_gate(found))
-    wrongs = [complaint(run, Path(at), find(run)) for at, run in sides.judged.items()]
+    reports = [LoadTestReport(run, Path(at), None, find(run)) for at, run in sides.judged.items()]
+    wrongs = [report.complaint() for report in reports]
     if wrong := next(filter(None, [*wrongs, gate_complaint(found)]), None):
         typer.echo(f"servetwin: {wrong[0]}", err=True)
         raise typer.Exit(wrong[1])

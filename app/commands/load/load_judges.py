@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from servetwin.app.reports.load_test import as_json, as_sent, as_text, compared, complaint
+from servetwin.app.reports.load_test import LoadTestReport, as_sent, compared
 from servetwin.app.scenario.options.common import GateOptions
 from servetwin.workloads.errors import LoadTestError
 
@@ -103,16 +103,13 @@ class Judges:
         from servetwin.app.verdict.gate import judge
 
         predicted, baselines = references.predicted, references.baselines
-        found = compared(run, predicted) if predicted else None
-        judged = judge(baselines, {str(kept): run}, self.allowed) if baselines else None
-        findings = self.findings(run)
-        if json:
-            typer.echo(as_json(run, self.limits, kept, findings, found, judged))
-        else:
-            typer.echo(as_text(run, self.limits, kept, found, judged))
-            if predicted:
-                typer.echo("\n" + as_sent(predicted, run, references.trace))
-        wrong = complaint(run, kept, findings, found, judged)
+        prediction = compared(run, predicted) if predicted else None
+        gate = judge(baselines, {str(kept): run}, self.allowed) if baselines else None
+        report = LoadTestReport(run, kept, self.limits, self.findings(run), prediction, gate)
+        typer.echo(report.as_json() if json else report.as_text())
+        if predicted and not json:
+            typer.echo("\n" + as_sent(predicted, run, references.trace))
+        wrong = report.complaint()
         if wrong is None:
             return 0
         typer.echo(f"servetwin: {wrong[0]}", err=True)
