@@ -21,15 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.verdict.claims import (
-    DEFAULT_LIMITS,
-    METRICS,
-    THROUGHPUT,
-    Outcome,
-    limited_clients,
-    too_few,
-    verdict,
-)
+from servetwin.app.verdict import claims
 from servetwin.app.verdict.intervals import RelativeVariance, ratio_interval, variance_within
 from servetwin.app.verdict.same_load import broke_off, endpoint_differences, require_same_load
 from servetwin.sim.records.metrics import figure, measured
@@ -41,13 +33,13 @@ from servetwin.workloads.request import CANCELLED_BY_TEST
 FINISHED = "finished"
 """The share of the requests that finished: a server that refuses half of them is not faster."""
 
-GATE_LIMITS: Mapping[str, float] = {**DEFAULT_LIMITS, FINISHED: 0.01}
+GATE_LIMITS: Mapping[str, float] = {**claims.DEFAULT_LIMITS, FINISHED: 0.01}
 """How much worse than its baseline a metric may be, as a share of the baseline."""
 
-MORE_IS_BETTER = (THROUGHPUT, FINISHED)
+MORE_IS_BETTER = (claims.THROUGHPUT, FINISHED)
 _SHORT = {
-    metric.replace(THROUGHPUT, "throughput").replace("_s.", ".").removesuffix(".mean"): metric
-    for metric in (*METRICS, FINISHED)
+    name.replace(claims.THROUGHPUT, "throughput").replace("_s.", ".").removesuffix(".mean"): name
+    for name in (*claims.METRICS, FINISHED)
 }
 """Metrics by their names on the command line: ``ttft`` for ``ttft_s.mean``, ``ttft.p90``."""
 
@@ -71,7 +63,7 @@ class MetricChange:
     limit: float | None
     smallest: float | None
     faster: bool
-    outcome: Outcome | None
+    outcome: claims.Outcome | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +82,11 @@ class Gate:
     """What was asked of the endpoints otherwise, where that is allowed."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> claims.Outcome:
         """The verdict: all metrics with a limit hold, one is refuted, or neither."""
-        return verdict((row.outcome for row in self.metrics), self.doubts)
+        return claims.verdict((row.outcome for row in self.metrics), self.doubts)
 
-    def named(self, outcome: Outcome) -> list[str]:
+    def named(self, outcome: claims.Outcome) -> list[str]:
         """Return the metrics with this outcome."""
         return [row.metric for row in self.metrics if row.outcome == outcome]
 
@@ -145,7 +137,7 @@ def judge(
         require_same_load(first, reference, name, run, asked_alike=asked_alike)
     both = [endpoint_differences(first, reference, name, run) for name, run in others]
     ours, theirs = list(baselines.values()), list(runs.values())
-    metrics = [metric_change(metric, ours, theirs, limits.get(metric)) for metric in METRICS]
+    metrics = [metric_change(metric, ours, theirs, limits.get(metric)) for metric in claims.METRICS]
     rows = (*metrics, _finished(ours, theirs, limits.get(FINISHED)))
     doubts = (*_doubts({**baselines, **runs}, ours, theirs), *_drift(ours, limits))
     differences = tuple(chain.from_iterable(both)) if reference.kind == "loadtest" else ()
@@ -157,9 +149,9 @@ def _doubts(named: Mapping[str, Run], ours: Sequence[Run], theirs: Sequence[Run]
     for name, run in named.items():
         if broke_off(run):
             yield f"{name} was broken off before all was sent; measure it again"
-    yield from limited_clients([*ours, *theirs])
-    yield from too_few(min(len(_counted(run)) for run in theirs), "counted")
-    yield from too_few(min(len(_served(run)) for run in ours), "finished")
+    yield from claims.limited_clients([*ours, *theirs])
+    yield from claims.too_few(min(len(_counted(run)) for run in theirs), "counted")
+    yield from claims.too_few(min(len(_served(run)) for run in ours), "finished")
 
 
 def _counted(run: Run) -> pd.DataFrame:
@@ -294,7 +286,7 @@ def _judged(
     return MetricChange(metric, baseline, run, change, low, high, limit, smallest, faster, outcome)
 
 
-def _outcome(low: float | None, high: float | None, limit: float, sign: int) -> Outcome:
+def _outcome(low: float | None, high: float | None, limit: float, sign: int) -> claims.Outcome:
     """Return the outcome; ``sign`` is that of a change for the worse."""
     if low is None or high is None:
         return "cannot tell"

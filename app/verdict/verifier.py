@@ -12,15 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from servetwin.app.calibration.calibrator import Calibrator, ReportProgress
-from servetwin.app.verdict.capacity import (
-    SATURATION,
-    Saturation,
-    compare_capacity,
-    is_near_saturation,
-    latency_limits,
-    require_admitting_all,
-    require_saturation,
-)
+from servetwin.app.verdict import capacity
 from servetwin.app.verdict.claims import Comparison, compare, judgeable
 from servetwin.app.verdict.forecast import (
     FORECAST,
@@ -112,48 +104,52 @@ class Verifier:
             pulse_s=pulses.baseline_s(),
         )
         if folder := self._folder(forecast):
-            for level in ("at-*", SATURATION):
+            for level in ("at-*", capacity.SATURATION):
                 for stale in folder.glob(f"{level}/measured-*"):
                     shutil.rmtree(stale)  # Load tests of an earlier forecast.
             keep(folder, lambda: forecast.files(folder), self.report_progress)
         return forecast
 
-    def _saturate(self, forecast: Forecast, tests: RepeatedTests) -> Saturation | None:
+    def _saturate(self, forecast: Forecast, tests: RepeatedTests) -> capacity.Saturation | None:
         """Measure the capacity of the engine, if a load is near the predicted one.
 
         It stays as it is once a load was sent at a share of it.
         """
-        near = [level for level in forecast.levels if is_near_saturation(level.utilisation)]
+        near = [
+            level for level in forecast.levels if capacity.is_near_saturation(level.utilisation)
+        ]
         if not near:
             return None
-        require_admitting_all(forecast.config)
+        capacity.require_admitting_all(forecast.config)
         folder = self._folder(forecast)
-        at, measured = self._measured(forecast, SATURATION)
+        at, measured = self._measured(forecast, capacity.SATURATION)
 
         def judge(measured: list[Run]) -> Comparison:
             doubts = drift_doubts(forecast.pulse_s, measured)
-            return compare_capacity(forecast.capacity_per_s, measured, doubts)
+            return capacity.compare_capacity(forecast.capacity_per_s, measured, doubts)
 
         if self.resume and folder and any(kept_runs(folder / level.folder) for level in near):
-            require_saturation(measured, folder)
-            return Saturation(measured, judge(measured))
+            capacity.require_saturation(measured, folder)
+            return capacity.Saturation(measured, judge(measured))
         load = all_at_once(self.trace)
         label = f"of the capacity: {len(load)} requests at once"
-        return Saturation(measured, tests.run(load, label, SATURATION, judge, measured, at))
+        return capacity.Saturation(
+            measured, tests.run(load, label, capacity.SATURATION, judge, measured, at)
+        )
 
     def _test(
         self,
         level: LevelForecast,
         forecast: Forecast,
         tests: RepeatedTests,
-        saturation: Saturation | None,
+        saturation: capacity.Saturation | None,
     ) -> Level:
         """Send the trace until the verdict is decided or the time is spent."""
         at, measured = self._measured(forecast, level.folder)
         limits, sent = self.plan.limits, level.trace
-        near = saturation is not None and is_near_saturation(level.utilisation)
+        near = saturation is not None and capacity.is_near_saturation(level.utilisation)
         if saturation and near:
-            limits = latency_limits(limits)
+            limits = capacity.latency_limits(limits)
             sent = at_rate(self.trace, level.utilisation * saturation.measured_per_s)
         label = (
             f"at {100 * level.utilisation:.0f} % of {'the measured ' if near else ''}capacity: "
