@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -27,9 +28,25 @@ _SHOWN = 5
 _PARTS = ("a", "b", "difference", "low", "high", "seeds")
 
 
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of the two that are compared; ``letter`` is a or b."""
+
+    letter: str
+    name: str
+    scenario: Scenario
+    runs: Sequence[Run]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What the step times of its first run rest on."""
+        provenance: dict[str, Any] = self.runs[0].extra["provenance"]
+        return provenance
+
+
 def print_comparison(
     trace: Trace,
-    sides: Sequence[Scenario],
+    scenarios: Sequence[Scenario],
     names: tuple[str, str],
     servers: Mapping[str, object],
     seed: int,
@@ -42,47 +59,43 @@ def print_comparison(
     ``servers`` is what the scenario says of them.
     """
     if replications is None:  # where nothing is random, all other seeds would do the same
-        replications = 1 if all(side.is_repeatable() for side in sides) else REPLICATIONS
+        replications = 1 if all(one.is_repeatable() for one in scenarios) else REPLICATIONS
     seeds = max(1, replications)
-    runs = [runs_over_seeds(trace, side, seed=seed, replications=seeds) for side in sides]
-    comparison = compare(runs[0], runs[1])
-    rests = [of_side[0].extra["provenance"] for of_side in runs]
+    runs = [runs_over_seeds(trace, one, seed=seed, replications=seeds) for one in scenarios]
+    sides = [_Side(*side) for side in zip("ab", names, scenarios, runs, strict=True)]
+    comparison = compare(*runs)
     out = claim.begin() if claim else None
-    with ExitStack() as kept:
-        for name, side, (first, *_) in zip("ab", sides, runs, strict=True):
-            first.scenario = scenario_record(trace, side, servers, seed)
+    with ExitStack() as saved:
+        for side in sides:
+            first = side.runs[0]
+            first.scenario = scenario_record(trace, side.scenario, servers, seed)
             first.meta = machine_facts()
-            kept.enter_context(saved_if_asked(first, out and out / name))
-        for letter, provenance in zip("AB", rests, strict=True):
-            if warning := outside_warning(provenance, widened=seeds > 1):
-                typer.echo(f"{letter}: {warning}", err=True)
+            saved.enter_context(saved_if_asked(first, out and out / side.letter))
+        for side in sides:
+            if warning := outside_warning(side.provenance, widened=seeds > 1):
+                typer.echo(f"{side.letter.upper()}: {warning}", err=True)
         if as_json:
-            typer.echo(json.dumps(_as_dict(comparison, names, sides, rests)))
+            typer.echo(json.dumps(_as_dict(comparison, sides)))
         else:
-            typer.echo("\n".join(_report(comparison, names, sides, servers, seeds, rests)))
-    return [of_side[0] for of_side in runs]
+            typer.echo("\n".join(_report(comparison, sides, servers)))
+    return [side.runs[0] for side in sides]
 
 
 def _report(
-    comparison: RunComparison,
-    names: tuple[str, str],
-    sides: Sequence[Scenario],
-    servers: Mapping[str, object],
-    seeds: int,
-    rests: Sequence[dict[str, Any]],
+    comparison: RunComparison, sides: Sequence[_Side], servers: Mapping[str, object]
 ) -> list[str]:
-    lines = [f"A = {names[0]}: {sides[0].name}", f"B = {names[1]}: {sides[1].name}"]
-    same = "same load and noise on both sides"
+    lines = [f"{side.letter.upper()} = {side.name}: {side.scenario.name}" for side in sides]
+    same, seeds = "same load and noise on both sides", len(sides[0].runs)
     lines.append(
         f"one seed, {same}: no intervals"
         if seeds == 1
         else f"{seeds} seeds, {same} (common random numbers)"
     )
-    lines += server_lines(sides, servers)
+    lines += server_lines([side.scenario for side in sides], servers)
     heads = ["", "A", "B", "B - A", "95 % interval"]
-    lines += ["", *table_lines(heads, map(_metric_row, comparison.metrics), "<>>><")]
-    lines += ["", *(f"{side} {provenance_line(of)}" for side, of in zip("AB", rests, strict=True))]
-    if all(side.is_repeatable() for side in sides):
+    lines += ["", *table_lines(heads, map(_metric_row, comparison.metrics), "<>>><"), ""]
+    lines += [f"{side.letter.upper()} {provenance_line(side.provenance)}" for side in sides]
+    if all(side.scenario.is_repeatable() for side in sides):
         lines.append("nothing is random here: other seeds give the same figures")
     for title, frame in (("gained", comparison.gained), ("lost", comparison.lost)):
         unit, factor = duration_unit([*frame["a"], *frame["b"]])
@@ -115,20 +128,15 @@ def _requests(frame: pd.DataFrame, factor: float) -> list[str]:
     ]
 
 
-def _as_dict(
-    comparison: RunComparison,
-    names: tuple[str, str],
-    sides: Sequence[Scenario],
-    rests: Sequence[dict[str, Any]],
-) -> dict[str, Any]:
+def _as_dict(comparison: RunComparison, sides: Sequence[_Side]) -> dict[str, Any]:
     both = {
-        letter: {
-            "name": name,
-            "policies": side.policies.as_dict(),
-            "cluster": side.cluster.as_dict(),
-            "provenance": provenance,
+        side.letter: {
+            "name": side.name,
+            "policies": side.scenario.policies.as_dict(),
+            "cluster": side.scenario.cluster.as_dict(),
+            "provenance": side.provenance,
         }
-        for letter, name, side, provenance in zip("ab", names, sides, rests, strict=True)
+        for side in sides
     }
     metrics = {m.metric: {part: getattr(m, part) for part in _PARTS} for m in comparison.metrics}
     requests = {name: getattr(comparison, name).to_dict("records") for name in ("gained", "lost")}
