@@ -63,7 +63,7 @@ def print_comparison(
     seeds = max(1, replications)
     runs = [runs_over_seeds(trace, one, seed=seed, replications=seeds) for one in scenarios]
     sides = [_Side(*side) for side in zip("ab", names, scenarios, runs, strict=True)]
-    comparison = compare(*runs)
+    comparison = compare(runs[0], runs[1])
     out = claim.begin() if claim else None
     with ExitStack() as saved:
         for side in sides:
