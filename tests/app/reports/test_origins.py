@@ -3,7 +3,9 @@
 import pytest
 
 from servetwin.app.words import LOOKS, origin_sentences, origin_shares, origin_words
-from servetwin.sim.step_times.provenance import MEANINGS, ORIGINS, Origin
+from servetwin.sim.step_times.provenance import MEANINGS, Origin
+
+ORIGINS: tuple[Origin, ...] = tuple(MEANINGS)
 
 
 def test_every_origin_has_a_colour_of_its_own_from_the_palette() -> None:
