@@ -18,10 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from servetwin.app.scenario.settings import REGISTRIES
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.presets import PRESETS
-from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.workloads.generators.processes import plain_arrivals
 
 _FILE = "app/scenario/files/scenario_file.py"
@@ -157,14 +156,8 @@ def _choices(key: str, kind: Any) -> tuple[str, ...]:
     """Return the names that a setting may be: of its type, or of the registry that has them."""
     if key == "workload.arrivals":
         return tuple(plain_arrivals())
-
-    by_path = "path.py:Class"
-    registries = {
-        "preset": tuple(PRESETS),
-        "policies.batching": (*SCHEDULERS, by_path),
-        "policies.kv": (*MEMORIES, by_path),
-        "policies.eviction": (*EVICTION_ORDERS, by_path),
-        "cluster.router": (*ROUTERS, by_path),
-        "cluster.decode_router": (*ROUTERS, by_path),
-    }
-    return registries.get(key, get_args(kind) if get_origin(kind) is Literal else ())
+    if key == "preset":
+        return tuple(PRESETS)
+    if registry := REGISTRIES.get(key.rpartition(".")[2]):
+        return (*registry, "path.py:Class")
+    return get_args(kind) if get_origin(kind) is Literal else ()

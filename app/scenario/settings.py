@@ -7,10 +7,21 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from servetwin.app.scenario.options.groups import MOST_NUMBER
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.presets import PRESETS, Preset, find_preset
-from servetwin.policies.registry import MEMORIES, SCHEDULERS
+from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.key_values import key_value
+from servetwin.workloads.plugins import Registry
+
+REGISTRIES: Mapping[str, Registry[Any]] = {
+    "batching": SCHEDULERS,
+    "kv": MEMORIES,
+    "eviction": EVICTION_ORDERS,
+    "router": ROUTERS,
+    "decode_router": ROUTERS,
+}
+"""The known names of a setting, which may also be ``path.py:Class``."""
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "none"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

@@ -10,11 +10,9 @@ from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import prefix_note, settled_scenario
 from servetwin.app.scenario.servers import Servers
-from servetwin.app.scenario.settings import NamedPolicies, parse_settings
+from servetwin.app.scenario.settings import REGISTRIES, NamedPolicies, parse_settings
 from servetwin.policies.config import PolicyConfig, require_known
-from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.presets import find_preset
-from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.server_model import load_server
@@ -36,11 +34,7 @@ _REQUIRE_NAMED: dict[str, Callable[[str], object]] = {
     "hardware": find_hardware,
     "technique": find_technique,
     "without": find_technique,
-    "batching": SCHEDULERS.require,
-    "kv": MEMORIES.require,
-    "eviction": EVICTION_ORDERS.require,
-    "router": ROUTERS.require,
-    "decode_router": ROUTERS.require,
+    **{key: registry.require for key, registry in REGISTRIES.items()},
 }
 """What raises ``ServetwinError`` for a name that is none, by the key whose values are names."""
 _NONE = "none"
