@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from servetwin.engine.drafting.drafts import Drafts
-from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.layer_config import ExpertConfig, LatentConfig
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.sim.catalogue.layers import (
@@ -18,57 +17,9 @@ from servetwin.sim.catalogue.layers import (
 )
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.step_times.acceptance import Chain, Tree
-from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting
-from servetwin.sim.step_times.roofline.formats import KV_FORMATS, Format
+from servetwin.sim.step_times.roofline.deployment import Drafting
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError
-
-_WIDE = ("fp32", "bf16")
-_SAME_NAMES = ("int8", "int4", "w8a8")
-_ROUNDS = (
-    "it rounds to the nearest by itself (weight-int8, weight-int4, smooth-quant:scales=dynamic)"
-)
-
-
-def with_weight_format(computation: Computation, deployment: Deployment) -> Computation:
-    """Return the computation with the weights of a deployment.
-
-    Raises ``PolicyError`` for two formats by phase, and for one that the engine cannot make.
-    """
-    form = deployment.decode
-    if form != deployment.prefill:
-        raise PolicyError("it has one format of weights for prompts and decodes")
-    if form.name in _WIDE:
-        return replace(computation, weight_format="as-dtype")
-    if why := _cannot_make(form):
-        raise PolicyError(why)
-    group = form.grid.group if form.name == "int4" and form.grid else computation.weight_group
-    return replace(computation, weight_format=form.name, weight_group=group)
-
-
-def _cannot_make(form: Format) -> str:
-    """Return why the engine has no such weights; an empty text where it has."""
-    if form.calibration == "data":
-        return f"{form.name} needs calibration data to choose scales; {_ROUNDS}"
-    if form.calibration == "training":
-        return f"{form.name} needs training; {_ROUNDS}"
-    if form.name == "llm-int8":
-        return f"it keeps no columns of outliers in fp16; {_ROUNDS}"
-    return "" if form.name in _SAME_NAMES else f"it has no weights in {form.stored_as}; {_ROUNDS}"
-
-
-def with_kv_format(computation: Computation, deployment: Deployment) -> Computation:
-    """Return the computation with the keys and values of a deployment.
-
-    Raises ``PolicyError`` for a format that the engine does not store.
-    """
-    size = deployment.kv_element_bytes
-    if size in {KV_FORMATS[name] for name in _WIDE}:
-        return replace(computation, kv_format="as-dtype")
-    if size != KV_FORMATS["int8"]:
-        raise PolicyError("it stores keys and values in int8 only, use kv-quantisation:format=int8")
-    return replace(computation, kv_format="int8")
-
 
 Value = TypeVar("Value")
 
@@ -177,8 +128,8 @@ def _require_plain(mixer: Attention) -> None:
         "budget_tokens": mixer.budget_tokens is not None,
         "rank": mixer.rank is not None,
     }
-    if found := [name for name, lacking in lacks.items() if lacking]:
-        raise PolicyError(f"its attention has no {', '.join(found)}")
+    if missing := [name for name, lacking in lacks.items() if lacking]:
+        raise PolicyError(f"its attention has no {', '.join(missing)}")
 
 
 def _latent_of(mixer: LatentAttention) -> dict[str, Any]:
@@ -260,5 +211,7 @@ def _require_simple(drafting: Drafting) -> None:
         "draft_memory=host": not drafting.resident,
         "context_tokens": drafting.context_tokens is not None,
     }
-    if found := [name for name, lacking in lacks.items() if lacking]:
-        raise PolicyError(f"it has no {', '.join(found)}; drafts are made beside the model, as it")
+    if missing := [name for name, lacking in lacks.items() if lacking]:
+        raise PolicyError(
+            f"it has no {', '.join(missing)}; drafts are made beside the model, as it"
+        )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.app.scenario.options.replay import StreamOptions
+from servetwin.app.scenario.options.simulations import StreamOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.streams import blocks

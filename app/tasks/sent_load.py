@@ -2,40 +2,39 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from servetwin.app.reports.progress import live_file, progress
 from servetwin.app.scenario.options.load import LoadChoice
-
-if TYPE_CHECKING:
-    from servetwin.loadtest.endpoint import Endpoint
-    from servetwin.loadtest.report.server_metrics import ServerWatch
-    from servetwin.loadtest.run.client import LoadOptions, OnProgress, Progress
-    from servetwin.loadtest.run.journal import Journal
-    from servetwin.sim.records.run import Run
-    from servetwin.workloads.tokenizer import LocalTokenizer
-    from servetwin.workloads.trace import Trace
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.options import LoadOptions
+from servetwin.loadtest.plan.endpoint_limits import with_an_output
+from servetwin.loadtest.report.prompt_cache import prompt_cache
+from servetwin.loadtest.report.server_metrics import ServerWatch, save_server_metrics, watch_server
+from servetwin.loadtest.report.token_counts import counted_prompts, prompt_lengths_note
+from servetwin.loadtest.run.client import OnProgress, Progress, run_load_test
+from servetwin.loadtest.run.journal import Journal
+from servetwin.sim.records.run import Run, RunError
+from servetwin.workloads.readers.native import write_trace
+from servetwin.workloads.tokenizer import LocalTokenizer
+from servetwin.workloads.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class LoadTest:
     """What is sent, how, and where its records go."""
 
-    trace: "Trace"
+    trace: Trace
     load: LoadChoice
-    sending: "LoadOptions"
+    sending: LoadOptions
+    tokenizer: LocalTokenizer | None
     folder: Path
-    live: Path | None
-    tokenizer: "LocalTokenizer | None"
+    live: Path | None = None
 
-    def of(self, endpoint: "Endpoint") -> "tuple[Run, ServerWatch]":
-        """Send the load to an endpoint, with a generated one kept in the folder."""
-        from servetwin.loadtest.report.prompt_cache import prompt_cache
-        from servetwin.loadtest.report.server_metrics import watch_server
-        from servetwin.loadtest.report.token_counts import prompt_lengths_note
-        from servetwin.loadtest.run.journal import Journal
-
-        _keep_trace(self.trace if self.load.is_made else None, self.folder)
+    def send_to(self, endpoint: Endpoint) -> tuple[Run, ServerWatch]:
+        """Send the load to an endpoint; a generated one is kept in the folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.load.is_made:
+            write_trace(with_an_output(self.trace), self.folder / "trace.jsonl")
         watching = watch_server(endpoint.base_url, insecure=endpoint.insecure)
         scenario = {"seed": self.load.seed, "load": self.load.record()}
         with (
@@ -43,7 +42,7 @@ class LoadTest:
             live_file(self.live) as show,
             Journal(self.folder, scenario) as journal,
         ):
-            run = self._sent(endpoint, show, journal)
+            run = self._send(endpoint, show, journal)
         run.as_csv = self.load.csv
         run.scenario |= scenario
         run.extra["prompt_cache"] = prompt_cache(run.requests, self.trace, watch.cache_counts())
@@ -51,19 +50,15 @@ class LoadTest:
             run.scenario["notes"].append(note)
         return run, watch
 
-    def _counted(self, endpoint: "Endpoint", run: "Run") -> "tuple[Trace, str | None]":
+    def _counted(self, endpoint: Endpoint, run: Run) -> tuple[Trace, str | None]:
         """Return the trace as the client's tokenizer counts what was sent, and its name."""
-        from servetwin.loadtest.report.token_counts import counted_prompts
-
         if self.tokenizer is None:
             return self.trace, None
         sent = replace(endpoint, salt=run.scenario["endpoint"]["salt"])
         return counted_prompts(self.trace, sent, self.tokenizer), self.tokenizer.name
 
-    def _sent(self, endpoint: "Endpoint", show: "OnProgress", journal: "Journal") -> "Run":
+    def _send(self, endpoint: Endpoint, show: OnProgress, journal: Journal) -> Run:
         """Send the load; ``show`` gets its progress too, and ``journal`` what has ended."""
-        from servetwin.loadtest.run.client import run_load_test
-
         trace, load = self.trace, self.sending
         if load.endless:
             label, total = f"load test, {load.duration_s:g} s", round(load.duration_s or 0)
@@ -71,7 +66,7 @@ class LoadTest:
             label, total = f"load test, {trace.span_s:.0f} s of arrivals", len(trace)
         with progress(label, total=total) as advance:
 
-            def on_progress(state: "Progress") -> None:
+            def on_progress(state: Progress) -> None:
                 advance(round(state.elapsed_s) if load.endless else state.ended)
                 show(state)
 
@@ -80,21 +75,9 @@ class LoadTest:
             )
 
 
-def server_said(watch: "ServerWatch", run: "Run", folder: Path) -> str:
-    """Return one line on the scraped metrics; an unwritable file is reported there."""
-    from servetwin.loadtest.report.server_metrics import save_server_metrics
-    from servetwin.sim.records.run import RunError
-
+def server_metrics_line(watch: ServerWatch, run: Run, folder: Path) -> str:
+    """Save the scraped metrics and describe them in one line, or say why they are not kept."""
     try:
         return save_server_metrics(watch, run, folder)
     except RunError as error:
         return f"server metrics: not kept ({error})"
-
-
-def _keep_trace(trace: "Trace | None", folder: Path) -> None:
-    """Write a generated load beside the run, so that it can be simulated or sent again."""
-    from servetwin.loadtest.plan.endpoint_limits import with_an_output
-    from servetwin.workloads.readers.native import write_trace
-
-    if trace is not None:
-        write_trace(with_an_output(trace), folder / "trace.jsonl")

@@ -4,17 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.scenario.levels.level_load import (
+from servetwin.app.scenario.options.load import (
+    GENERATED_REQUESTS,
+    LevelSweepOptions,
+    LoadChoice,
+)
+from servetwin.app.tasks.load_sweep import (
     LEAST_PREDICTED,
     SYNCHRONOUS_REQUESTS,
     LevelLoad,
 )
-from servetwin.app.scenario.options.levels import (
-    GENERATED_REQUESTS,
-    LevelSweepOptions,
-    SweepChoice,
-)
-from servetwin.app.scenario.options.load import LoadChoice
 from servetwin.loadtest.sweep.attainment import least_requests
 from servetwin.loadtest.sweep.level import LevelPlan
 from servetwin.workloads.readers.native import write_trace
@@ -26,14 +25,14 @@ ALONE, AT_ONCE = LevelPlan(1, "synchronous", users=1), LevelPlan(2, "throughput"
 
 
 def generated(**more: object) -> LevelLoad:
-    return LevelLoad(LoadChoice(sweep=LevelSweepOptions(SweepChoice.slo), **more))  # type: ignore[arg-type]
+    return LevelLoad(LoadChoice(sweep=LevelSweepOptions("slo"), **more))  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def replayed(tmp_path: Path) -> LevelLoad:
     path = tmp_path / "trace.jsonl"
     write_trace(trace_of(*(0.5 * number for number in range(40))), path)
-    return LevelLoad(LoadChoice(path, sweep=LevelSweepOptions(SweepChoice.rates)))
+    return LevelLoad(LoadChoice(path, sweep=LevelSweepOptions("rates")))
 
 
 def test_a_generated_level_has_its_rate_and_requests_of_its_own() -> None:
@@ -69,7 +68,7 @@ def test_the_ends_are_one_user_and_all_at_once(replayed: LevelLoad) -> None:
 
 
 def test_users_think_and_the_ends_do_not() -> None:
-    sweep = LevelSweepOptions(SweepChoice.users, requests=30)
+    sweep = LevelSweepOptions("users", requests=30)
     load = LevelLoad(LoadChoice(sweep=sweep, think_time="2", ramp_up_s=6.0, warm_up_s=1.0))
     users = load.trace(USERS)
     assert len(users) == 30

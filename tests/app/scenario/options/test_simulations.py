@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.scenario.options.replay import StreamOptions
+from servetwin.app.scenario.options.simulations import StreamOptions
 from servetwin.sim.long_runs.partitioned_run import Part, simulate_part
 from servetwin.workloads.errors import ServetwinError
 
