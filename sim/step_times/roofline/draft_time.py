@@ -1,4 +1,4 @@
-"""What drafting and verifying drafts add to the steps of a target."""
+"""The time that drafting adds to the steps of a target."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Listed
