@@ -35,10 +35,10 @@ class LoadTest:
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.load.is_made:
             write_trace(with_an_output(self.trace), self.folder / "trace.jsonl")
-        watching = watch_server(endpoint.base_url, insecure=endpoint.insecure)
+        watch = ServerWatch(endpoint.base_url, insecure=endpoint.insecure)
         scenario = {"seed": self.load.seed, "load": self.load.record()}
         with (
-            watching as watch,
+            watch,
             live_file(self.live) as show,
             Journal(self.folder, scenario) as journal,
         ):
