@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from servetwin.app.reports.html.picture_file import PictureFile
     from servetwin.workloads.streams.streamed_trace import StreamedTrace
 
+Intervals = dict[str, dict[str, float]]
+"""The figures of an interval by metric."""
+
 AUTO_REPLICATION_BUDGET_S = 5.0
 AUTO_REPLICATIONS = 10
 _PARTS = ("mean", "p50", "p90", "p99")
@@ -190,7 +193,7 @@ class Replay:
 
     def _intervals(
         self, trace: Trace, scenario: Scenario, run: Run, replications: int | None
-    ) -> dict[str, Any]:
+    ) -> Intervals:
         """Return the intervals of the metrics; as many replications as few seconds allow."""
         if replications is None:
             wall_s = run.extra["simulation"]["wall_s"] * AUTO_REPLICATIONS
@@ -213,7 +216,7 @@ class Replay:
         }  # fmt: skip
 
     def _print(
-        self, scenario: Scenario, run: Run, intervals: dict[str, Any], folder: Path | None
+        self, scenario: Scenario, run: Run, intervals: Intervals, folder: Path | None
     ) -> None:
         summary = run.summary(self.slo)
         if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
