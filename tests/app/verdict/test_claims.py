@@ -285,6 +285,12 @@ def test_only_the_same_load_is_compared(kind: RunKind, trace: Trace, message: st
     assert SAME in str(caught.value)
 
 
+def test_a_longer_trace_is_another_load() -> None:
+    longer = Trace((*trace_of().requests, Request("e", 4.0, 10, 5)), "t")
+    with pytest.raises(LoadTestError, match="has 4 requests, the trace 5; give the same"):
+        check_same_load(run_of(0.1, kind="simulation", count=4), longer)
+
+
 def test_other_ids_are_another_load() -> None:
     strangers = tuple(
         replace(request, request_id=f"x{request.request_id}") for request in trace_of()
