@@ -1,9 +1,11 @@
 """The ``servetwin`` command line: its commands, each imported when it is used."""
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,40 +13,9 @@ from typer.core import TyperGroup
 
 from servetwin.app.command import Command, UsageError, completions, section
 
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "demo": ("demo:demo", "Serve, calibrate, predict, load-test and judge two policies here."),
-    "replay": ("replay:replay", "Simulate a trace and print TTFT, TPOT and throughput."),
-    "replay compare": ("replay:replay_compare", "Simulate two policies over the same seeds."),
-    "replay stream": ("replay_stream:replay_stream", "Simulate a trace too long for the memory."),
-    "serve": ("serve:serve", "Serve the bundled engine, a simulated one or a mock."),
-    "calibrate": ("calibrate:calibrate", "Measure an engine and write its profile."),
-    "loadtest": ("loadtest:loadtest", "Send a load to an endpoint and report what clients see."),
-    "loadtest import": (
-        "loadtest_import:loadtest_import",
-        "Make a run folder of what another tool recorded.",
-    ),
-    "verify": ("verify:verify", "Forecast a trace, load-test the engine, judge the forecast."),
-    "compare": ("compare:compare", "Say whether runs are worse than a baseline of the same load."),
-    "capacity": ("capacity:capacity", "Find the highest load, or the fewest replicas, for an SLO."),
-    "sweep": ("sweep:sweep", "Simulate a trace at every point of a grid; keep the frontier."),
-    "explain": ("explain:explain", "Split the latency of a request into its causes."),
-    "report": ("report:report", "Write runs, side by side, as one HTML file."),
-    "dashboard": ("dashboard:dashboard", "Open the what-if dashboard in a browser."),
-    "selftest": ("selftest:selftest", "Compare the simulator with queueing theory."),
-    "presets": ("presets:presets", "List the known servers that --preset imitates."),
-    "profile convert": ("profile_convert:profile_convert", "Make a profile of tables of times."),
-    "workload stats": ("workload:stats", "Print arrivals, lengths and prefix hits of a trace."),
-    "workload named": ("workload:named", "List the workloads of workload generate --named."),
-    "workload generate": ("workload:generate", "Write a seeded synthetic trace."),
-    "workload convert": ("workload:convert", "Write a trace, or a part of it, in our own format."),
-    "techniques": ("techniques:techniques", "Compare a load with and without each technique."),
-    "techniques table": ("techniques:table", "Print a published table beside our figures."),
-    "techniques list": ("techniques:list_techniques", "List every technique, formula and source."),
-    "techniques intensity": ("techniques:intensity", "Print FLOPs per element of each product."),
-    "techniques formats": ("techniques:formats", "List number formats: bits, noise, quality."),
-    "techniques memory": ("techniques:memory", "Print weights and KV per token of each model."),
-    "techniques latency": ("techniques:latency", "Print a decode step as memory over bandwidth."),
-}
+COMMANDS: Mapping[str, tuple[str, str]] = json.loads(
+    Path(__file__).with_name("commands").joinpath("commands.json").read_text()
+)
 """The function behind each command in ``app.commands``, and what the command does."""
 
 
@@ -58,8 +29,8 @@ class LazyCommands(Mapping[str, Command]):
     def __getitem__(self, name: str) -> Command:
         if name not in self._built:
             module, _, function = COMMANDS[name][0].partition(":")
-            found = getattr(import_module(f"servetwin.app.commands.{module}"), function)
-            self._built[name] = _built(name, found)
+            command = getattr(import_module(f"servetwin.app.commands.{module}"), function)
+            self._built[name] = _built(name, command)
             self._built[name].all = self
             self._built[name].complete_second_words()
         return self._built[name]
@@ -170,7 +141,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except UsageError as error:
-        message = error.format_message()
+        message = error.format_message().replace("Value error, ", "")
         whole_help = "\n" in message
         _print_error(message if whole_help else f"servetwin: {message}")
         sys.exit(error.exit_code)
@@ -187,7 +158,7 @@ def main() -> None:
 
 def version_line() -> str:
     """Return the name, the version, and whether the core is compiled."""
-    from servetwin.workloads.version import own_version
+    from servetwin.workloads.program.version import own_version
 
     return f"servetwin {own_version()} ({'compiled' if is_compiled() else 'pure Python'})"
 

@@ -143,8 +143,8 @@ def origin_words(origins: Iterable[Origin]) -> str:
 
 def origin_sentences(origins: Iterable[Origin]) -> str:
     """Return where step times come from, and what that means."""
-    found = tuple(dict.fromkeys(origins))
-    return " ".join([f"Step times: {origin_words(found)}.", *(MEANINGS[one] for one in found)])
+    known = tuple(dict.fromkeys(origins))
+    return " ".join([f"Step times: {origin_words(known)}.", *(MEANINGS[one] for one in known)])
 
 
 def limited(target: "SLOTarget") -> list[str]:

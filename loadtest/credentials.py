@@ -40,12 +40,12 @@ def use_headers(
     (``NAME=VARIABLE`` each), then as ``lines`` (``NAME: VALUE`` each). Raises ``LoadTestError`` for
     what is no header, without repeating it: it may hold a secret.
     """
-    found = [
+    headers = [
         *(_headers_of_file(file) if file else ()),
         *map(_header_of_variable, from_environment),
         *(_header(line, f"--header number {number}") for number, line in enumerate(lines, 1)),
     ]
-    os.environ[_HEADERS_VARIABLE] = "\n".join(found)
+    os.environ[_HEADERS_VARIABLE] = "\n".join(headers)
 
 
 def _headers_of_file(path: Path) -> Iterator[str]:

@@ -81,14 +81,14 @@ class Endpoint:
         return json.dumps(fields, separators=(",", ":")).encode()
 
     def model_of(self, request: Request) -> str:
-        """Return the model that a request asks: a LoRA module by its share, else the own one."""
+        """Return the model of a request: a LoRA module by its share, else that of the endpoint."""
         lora = self.options.lora
         return lora.model(request.request_id, self.model) if lora else self.model
 
     def salted(self, *load: object) -> "Endpoint":
         """Return the endpoint with the prompts of one load, which no other load has.
 
-        The salt is the own one, or else a random one, and the name of the ``load``.
+        The salt is that of the endpoint, or else random, and the name of the ``load``.
         """
         salt = secrets.token_hex(4) if self.salt is None else self.salt
         return replace(self, salt="/".join([salt, *map(str, load)]))
@@ -127,22 +127,22 @@ def probe(
     settings = client_settings(base_url, insecure=insecure)
     with httpx.Client(timeout=timeout_s, **settings) as client:
         server = ServerProbe(base_url.removesuffix("/v1"), client)
-        found = wanted or dialect_of(server)
-        card = _model_card(found, server, model, base_url)
-        facts = found.facts(server, card)
-        listed = [card["id"] for card in found.models(server)]
-    api = _api(found, api)
-    check_options(options, api, [] if found.loads_unlisted else listed)
+        server_dialect = wanted or dialect_of(server)
+        card = _model_card(server_dialect, server, model, base_url)
+        facts = server_dialect.facts(server, card)
+        listed = [card["id"] for card in server_dialect.models(server)]
+    api = _api(server_dialect, api)
+    check_options(options, api, [] if server_dialect.loads_unlisted else listed)
     return Endpoint(
         base_url=base_url,
         model=card["id"],
         api=api,
-        prompt=_prompt_kind(found, api, prompt, facts),
+        prompt=_prompt_kind(server_dialect, api, prompt, facts),
         vocab_size=facts.vocab_size,
         max_model_len=facts.max_model_len,
-        force_length=force_length and found.forces_length,
+        force_length=force_length and server_dialect.forces_length,
         salt=salt,
-        dialect=found.name,
+        dialect=server_dialect.name,
         headers=shown_headers(),
         insecure=insecure,
         options=options,

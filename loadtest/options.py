@@ -14,7 +14,8 @@ from servetwin.workloads.trace import Trace
 
 _CANCEL_EXAMPLE = "write for example share=0.1,after=5tokens or share=0.1,after=200ms"
 LOCAL = "local"
-_UNITS_S = {"ms": 1e-3, "s": 1.0, "min": 60.0}
+UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+"""Seconds of each unit that a time may be given in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class LoadOptions:
     ``http2`` use httpx's own transport.
 
     With ``closed_loop`` a follower is sent after the answer to its parent; None means: where the
-    trace has followers. ``concurrency`` says that the trace is one of so many users
+    trace has followers. ``concurrency`` is the number of users of the trace
     (``loadtest.plan.users``), who continue after a failure; with ``endless`` each of them starts
     over after their last request. Nothing is sent from ``duration_s`` on; requests that are still
     in flight ``drain_s`` after the last send are cancelled. Requests due before ``warm_up_s`` are
@@ -140,13 +141,25 @@ class LoadOptions:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
 
+def duration_s(text: str, *units: str) -> float | None:
+    """Return the seconds of a time above 0 in one of these units; None for any other text."""
+    match = re.fullmatch(rf"(\d+\.?\d*|\.\d+)\s*({'|'.join(units)})", text.strip(), re.ASCII)
+    seconds = float(match[1]) * UNITS_S[match[2]] if match else 0.0
+    return seconds if 0 < seconds < inf else None
+
+
 def parse_cancellation(text: str) -> Cancellation:
     """Read a cancellation: ``share=0.1,after=5tokens`` or ``share=0.1,after=200ms``.
 
     Raises ``LoadTestError`` naming the part that cannot be read.
     """
-    parts = dict(_part(part, text) for part in text.split(","))
-    if parts.keys() != {"share", "after"}:
+    form = f"share=P or after=N; {_CANCEL_EXAMPLE}"
+    pairs = (key_value(part, "--cancel", LoadTestError, form) for part in text.split(","))
+    parts = dict(pairs)
+    if unknown := next((name for name in parts if name not in ("share", "after")), None):
+        part = f"{unknown}={parts[unknown]}"
+        raise LoadTestError(f"--cancel {text!r}: unknown part {part!r}; {_CANCEL_EXAMPLE}")
+    if len(parts) < 2:
         raise LoadTestError(f"--cancel {text!r}: needs share and after; {_CANCEL_EXAMPLE}")
     return Cancellation(_share(parts["share"]), _hang_up(parts["after"]))
 
@@ -158,22 +171,13 @@ def parse_give_up(text: str) -> float | None:
     """
     if text.strip() == "never":
         return None
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(ms|s|min)", text.strip())
-    seconds = float(match[1]) * _UNITS_S[match[2]] if match else 0.0
-    if not 0 < seconds < inf:
+    seconds = duration_s(text, "ms", "s", "min")
+    if seconds is None:
         raise LoadTestError(
             f"--give-up-after {text!r}: not a time above 0 with its unit (ms, s, min); "
             "write for example 10s, or never"
         )
     return seconds
-
-
-def _part(part: str, text: str) -> tuple[str, str]:
-    form = f"share=P or after=N; {_CANCEL_EXAMPLE}"
-    name, value = key_value(part, "--cancel", LoadTestError, form)
-    if name not in ("share", "after"):
-        raise LoadTestError(f"--cancel {text!r}: unknown part {part.strip()!r}; {_CANCEL_EXAMPLE}")
-    return name, value
 
 
 def _share(text: str) -> float:
@@ -186,6 +190,6 @@ def _share(text: str) -> float:
 def _hang_up(text: str) -> HangUp:
     if (match := re.fullmatch(r"(\d+)\s*tokens?", text)) and int(match[1]):
         return HangUp(after_tokens=int(match[1]))
-    if (match := re.fullmatch(r"(\d*\.?\d+)\s*(ms|s)", text)) and float(match[1]):
-        return HangUp(after_s=float(match[1]) * _UNITS_S[match[2]])
+    if after_s := duration_s(text, "ms", "s"):
+        return HangUp(after_s=after_s)
     raise LoadTestError(f"--cancel: after {text!r}: not in tokens, ms or s; {_CANCEL_EXAMPLE}")

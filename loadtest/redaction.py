@@ -132,7 +132,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _in_base64(secret: bytes, before: int) -> Iterator[str]:
-    """Yield the characters of base64 that depend on a secret alone, after so many other bytes."""
+    """Yield the characters of base64 that depend on a secret alone, after ``before`` bytes."""
     start, end = (8 * before + 5) // 6, 8 * (before + len(secret)) // 6
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         written = encode(bytes(before) + secret).decode()

@@ -4,7 +4,6 @@ from servetwin.sim.core.simulate import simulate as simulate
 from servetwin.sim.experiments.predict import Interval as Interval
 from servetwin.sim.experiments.predict import Prediction as Prediction
 from servetwin.sim.experiments.predict import predict as predict
-from servetwin.sim.experiments.predict import predict_once as predict_once
 from servetwin.sim.records.metrics import SLO as SLO
 from servetwin.sim.records.metrics import summarize as summarize
 from servetwin.sim.records.run import Run as Run

@@ -139,7 +139,7 @@ def test_simulator_and_load_tester_work_without_torch(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "sys.argv = ['servetwin', 'replay', sys.argv[1], '--limit', '20', '--json']\n"
-        "import servetwin.loadtest.run.client, servetwin.app.commands.verify\n"
+        "import servetwin.loadtest.run.client, servetwin.app.tasks.verify\n"
         "from servetwin.app.cli import main; main()"
     )
     sample = SAMPLE

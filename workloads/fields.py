@@ -17,7 +17,7 @@ MAX_SECONDS = 1e10
 
 _DIGITS = re.compile(r"-?\d{1,18}", re.ASCII)
 _SEARCHED_CHARACTERS = 1 << 16
-"""Of a damaged row; what comes later says no more about its format."""
+"""The part of a damaged row that is searched for names of fields."""
 _KEY = re.compile(r'"([^"\\]*)"\s*:')
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _STAMP = re.compile(r"(?a)(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")

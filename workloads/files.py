@@ -15,9 +15,9 @@ from servetwin.workloads.errors import TraceError
 
 MOST_LINE_CHARACTERS = 2**25
 MOST_TEXT_CHARACTERS = 2**28
-"""Of a file that is read as one text, such as the results of a load test."""
+"""Limit of a file that is read as one text, such as the results of a load test."""
 MOST_DOCUMENT_BYTES = 2**24
-"""Of a file that is one document: a scenario, a profile, a model."""
+"""Limit of a file that is one document: a scenario, a profile, a model."""
 MOST_RATIO = 100
 """Times its size that a gzipped file may unpack to; traces unpack to 5 to 30 times."""
 _FREE_UNPACKED_BYTES = 2**24
@@ -107,8 +107,12 @@ def open_bytes(path: Path) -> Iterator[BufferedReader | gzip.GzipFile]:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"{path}: the gzip data are truncated or damaged ({error})") from None
     except OSError as error:
-        why = _REASONS.get(type(error), f"cannot be read: {error.strerror}")
-        raise TraceError(f"{str(path)[:200]}: {why}") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> TraceError:
+    why = _REASONS.get(type(error), f"cannot be read: {error.strerror}")
+    return TraceError(f"{str(path)[:200]}: {why}")
 
 
 def require_there(path: Path) -> None:
@@ -116,8 +120,7 @@ def require_there(path: Path) -> None:
     try:
         require_file(path)
     except OSError as error:
-        why = _REASONS.get(type(error), f"cannot be read: {error.strerror}")
-        raise TraceError(f"{str(path)[:200]}: {why}") from None
+        raise _unreadable(path, error) from None
 
 
 def document(path: Path) -> bytes:

@@ -26,10 +26,10 @@ def key_values(
     Raises as ``key_value`` does, and for a key that is given twice.
     """
     parts = filter(None, text.split(","))
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in parts:
         key, value = key_value(part, where, error, form)
-        if key in found:
+        if key in values:
             raise error(f"{where}: {key} is given twice; give it once")
-        found[key] = value
-    return found
+        values[key] = value
+    return values

@@ -1,4 +1,4 @@
-"""What the compiler, mypyc, has to know of a class; in pure Python it changes nothing.
+"""Notes on classes for the compiler, mypyc; in pure Python they change nothing.
 
 A compiled class cannot be derived from in Python unless it has
 ``@mypyc_attr(allow_interpreted_subclasses=True)``: plug-ins derive from the classes that have it.

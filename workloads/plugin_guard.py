@@ -43,7 +43,7 @@ _NAMES = {Integral: "int", Real: "float", type(None): "None"}
 
 R = TypeVar("R")
 ValueCheck = Callable[..., str | None]
-"""What is wrong with a returned value, given it and the arguments of the call; None: nothing."""
+"""Returns what is wrong with a returned value, given it and the arguments of the call; or None."""
 
 
 class TimeLimitReached(BaseException):
@@ -119,7 +119,7 @@ if _MAIN is not None:
 
 @dataclass(frozen=True, slots=True)
 class PluginSource:
-    """Where a plug-in comes from: the setting that named it, its file and its class."""
+    """The origin of a plug-in: the setting that named it, its file and its class."""
 
     role: str
     path: Path
@@ -192,7 +192,6 @@ def _guarded(
     types = _types(hints_of(wanted).get("return", Any))
     returned_as_is = {kind for hint in types for kind in _PLAIN.get(hint, (hint,)) if not check}
 
-    @wraps(method)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
         if _TIMER.is_set:
             try:  # as ``source.run``, which would be a call more
@@ -213,7 +212,7 @@ def _guarded(
         return _plain(result)
 
     _TIMED.add(guarded.__code__)
-    return guarded
+    return wraps(method)(guarded)
 
 
 def _line_in(source: PluginSource, method: Callable[..., Any]) -> int | None:
@@ -274,16 +273,16 @@ def check_constructor(
 
 def members(interface: type[Any]) -> dict[str, Any]:
     """Return what ``interface`` declares by name: functions, properties, types of attributes."""
-    found: dict[str, Any] = {}
+    declared: dict[str, Any] = {}
     for base in reversed(interface.__mro__):
         if base is interface or is_protocol(base):
-            found |= inspect.get_annotations(base)
-            found |= {
+            declared |= inspect.get_annotations(base)
+            declared |= {
                 name: member
                 for name, member in vars(base).items()
                 if isinstance(member, FunctionType | property)
             }
-    return {n: m for n, m in found.items() if not n.startswith(("_", "model_"))}
+    return {n: m for n, m in declared.items() if not n.startswith(("_", "model_"))}
 
 
 def is_protocol(kind: type[Any]) -> bool:
@@ -301,7 +300,7 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _types(hint: Any) -> tuple[type, ...]:
-    """Return the classes of which a value of ``hint`` is; none where anything may be."""
+    """Return the classes that a type hint allows; empty if any value is allowed."""
     origin = get_origin(hint) or hint
     if origin in (Union, UnionType):
         parts = [_types(part) for part in get_args(hint)]

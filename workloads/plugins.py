@@ -96,9 +96,9 @@ class Registry(Mapping[str, Any], Generic[Built]):
 
     @property
     def interface(self) -> type[Any]:
-        """What a plug-in of this kind must have."""
-        found: type[Any] = _resolved(self._interface)
-        return found
+        """The interface of a plug-in of this kind."""
+        interface: type[Any] = _resolved(self._interface)
+        return interface
 
     def name_of(self, plugin: "str | type[Any]") -> str:
         """Return the name of a plug-in that is given by name, or as a class.
@@ -115,9 +115,9 @@ class Registry(Mapping[str, Any], Generic[Built]):
             if known is plugin or known == target:
                 return name
         file = getattr(sys.modules.get(plugin.__module__), "__file__", None)
-        found = ClassName(f"{file or plugin.__module__ + '.py'}:{plugin.__name__}")
-        found.plugin = plugin
-        return found
+        given = ClassName(f"{file or plugin.__module__ + '.py'}:{plugin.__name__}")
+        given.plugin = plugin
+        return given
 
     def require(self, name: str) -> None:
         """Raise the kind's error where ``name`` is neither registered nor ``path.py:Class``."""
@@ -144,10 +144,10 @@ class Registry(Mapping[str, Any], Generic[Built]):
         source = PluginSource(self.role, Path(path), class_name)
         if isinstance(name, ClassName):
             return self._guard(name.plugin, source)
-        found = getattr(_load_module(source), class_name, None)
-        if not isinstance(found, type):
+        cls = getattr(_load_module(source), class_name, None)
+        if not isinstance(cls, type):
             raise source.error(f": the file has no class {class_name!r}")
-        return self._guard(found, source)
+        return self._guard(cls, source)
 
     def build(self, name: str, *args: Any, **kwargs: Any) -> Built:
         """Return the plug-in ``name``, built with these arguments.
@@ -155,32 +155,32 @@ class Registry(Mapping[str, Any], Generic[Built]):
         Raises the kind's error for an unknown name and ``PluginError`` for a class that cannot be
         loaded, cannot be built, or lacks what its kind must have.
         """
-        found = self.find(name)
-        if isinstance(found, ModuleType):
-            return found  # type: ignore[return-value]
+        plugin = self.find(name)
+        if isinstance(plugin, ModuleType):
+            return plugin  # type: ignore[return-value]
         if name in self._known:
-            made: Built = found(*args, **kwargs)
+            made: Built = plugin(*args, **kwargs)
             return made
         from servetwin.workloads.plugin_guard import check_constructor, check_instance
 
-        source = found.__plugin__
-        check_constructor(source, found, self.takes, args, kwargs)
-        made = source.run("()", LOAD_LIMIT_S, found, *args, **kwargs)
+        source = plugin.__plugin__
+        check_constructor(source, plugin, self.takes, args, kwargs)
+        made = source.run("()", LOAD_LIMIT_S, plugin, *args, **kwargs)
         source.run("", LOAD_LIMIT_S, check_instance, source, made, self.interface)
         return made
 
-    def _guard(self, found: type[Any], source: "PluginSource") -> type[Any]:
+    def _guard(self, cls: type[Any], source: "PluginSource") -> type[Any]:
         from servetwin.workloads.plugin_guard import guard_class, is_protocol
 
-        if not is_protocol(self.interface) and not issubclass(found, self.interface):
+        if not is_protocol(self.interface) and not issubclass(cls, self.interface):
             wanted = f"{self.interface.__module__}.{self.interface.__name__}"
             raise source.error(f" does not derive from {wanted}")
-        if found not in self._guarded:
+        if cls not in self._guarded:
             if self.prepare:
-                _resolved(self.prepare)(found)
+                _resolved(self.prepare)(cls)
             checks, limit_s = _resolved(self.checks) if self.checks else {}, self.call_limit_s
-            self._guarded[found] = guard_class(found, source, self.interface, checks, limit_s)
-        return self._guarded[found]
+            self._guarded[cls] = guard_class(cls, source, self.interface, checks, limit_s)
+        return self._guarded[cls]
 
 
 def _resolved(target: Any) -> Any:
@@ -188,8 +188,8 @@ def _resolved(target: Any) -> Any:
     if not isinstance(target, str):
         return target
     module, _, name = target.partition(":")
-    found = importlib.import_module(module)
-    return getattr(found, name) if name else found
+    imported = importlib.import_module(module)
+    return getattr(imported, name) if name else imported
 
 
 def _load_module(source: "PluginSource") -> ModuleType:

@@ -129,10 +129,10 @@ def _tidied(trace: Trace, keep_failed: bool) -> Trace:
 
 
 def _without_failed(requests: Sequence[Request], notes: list[str]) -> list[Request]:
-    kept = without_failed(requests)
-    if failed := len(requests) - len(kept):
+    answered = without_failed(requests)
+    if failed := len(requests) - len(answered):
         notes.append(f"{counted(failed, 'failed row')} left out")
-    return kept
+    return answered
 
 
 def _with_fitting_ids(requests: list[Request], notes: list[str]) -> list[Request]:
@@ -191,7 +191,7 @@ def sample_trace() -> Trace:
 
 
 LEAST_ROWS = 1_000
-"""So many rows are read in any case: they show the clock of the source."""
+"""Rows that are read in any case: they show the clock of the source."""
 
 
 def read_first(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from operator import attrgetter
 from typing import Any, Literal
 
-from servetwin.workloads.prompt_fields import PromptContent
+from servetwin.workloads.readers.prompt_fields import PromptContent
 
 RequestStatus = Literal["ok", "failed"]
 CANCELLED_BY_TEST = "cancelled_by_test"
@@ -52,7 +52,7 @@ class Request:
     modal: Mapping[str, int] | None = None
     source_line: int | None = None
     prompt: PromptContent | None = None
-    """What the client really says; without it a prompt is made of its length."""
+    """The real prompt; without it a prompt of the same length is made up."""
     answer: str | None = None
     """The answer in the source: only its length counts."""
     headers: Mapping[str, str] | None = field(default=None, repr=False)

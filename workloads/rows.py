@@ -103,23 +103,23 @@ class BadRows:
 
     def __init__(self, allowed: int) -> None:
         self._allowed = allowed
-        self._found: list[tuple[Path, int, str]] = []
+        self._aside: list[tuple[Path, int, str]] = []
 
     def add(self, path: Path, line: int, message: str) -> None:
         """Put one aside; raises TraceError, listing all, when there are too many."""
-        self._found.append((path, line, message))
-        if len(self._found) > self._allowed:
+        self._aside.append((path, line, message))
+        if len(self._aside) > self._allowed:
             raise TraceError("\n".join(self._messages()))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """How many rows were put aside, then one note for each."""
-        if not self._found:
+        if not self._aside:
             return ()
-        return (f"{counted(len(self._found), 'bad row')} skipped", *self._messages())
+        return (f"{counted(len(self._aside), 'bad row')} skipped", *self._messages())
 
     def _messages(self) -> list[str]:
-        return [message for _, _, message in sorted(self._found, key=lambda found: found[:2])]
+        return [message for _, _, message in sorted(self._aside, key=lambda row: row[:2])]
 
 
 class Rows:

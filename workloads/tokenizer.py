@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.prompt_fields import texts_of
+from servetwin.workloads.readers.prompt_fields import texts_of
 from servetwin.workloads.readers.prompt_records import ESTIMATED
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
@@ -47,12 +47,12 @@ class LocalTokenizer:
 
     def lengths(self, texts: Sequence[str], *, special: bool) -> list[int]:
         """Return the tokens of each text, with or without the special ones that are added."""
-        found: list[int] = []
+        lengths: list[int] = []
         for at in range(0, len(texts), _AT_ONCE):
             part = list(texts[at : at + _AT_ONCE])
             made = self._tokenizer.encode_batch(part, add_special_tokens=special)
-            found += [len(encoding) for encoding in made]
-        return found
+            lengths += [len(encoding) for encoding in made]
+        return lengths
 
     def counted(self, trace: Trace) -> Trace:
         """Return the trace with the exact lengths of real prompts and of answers in the source.

@@ -68,8 +68,8 @@ def scale_tokens(trace: Trace, prompt: float = 1.0, output: float = 1.0) -> Trac
 def window(trace: Trace, start_s: float = 0.0, end_s: float = float("inf")) -> Trace:
     """Keep the requests that arrive in [start_s, end_s) of the trace's time; start_s becomes 0."""
     note = window_note(start_s, end_s)
-    kept = [r for r in trace if start_s <= r.arrival_s < end_s]
-    rebased = [replace(r, arrival_s=r.arrival_s - start_s) for r in kept]
+    inside = [r for r in trace if start_s <= r.arrival_s < end_s]
+    rebased = [replace(r, arrival_s=r.arrival_s - start_s) for r in inside]
     return _with_only(trace, rebased, note)
 
 
@@ -96,9 +96,9 @@ def clip_context(trace: Trace, max_tokens: int) -> Trace:
     """Drop the requests with more than ``max_tokens`` tokens in prompt and output together."""
     if max_tokens < 1:
         raise TraceError(f"a context must be at least 1 token, not {max_tokens}")
-    kept = [r for r in trace if r.total_tokens <= max_tokens]
-    dropped = counted(len(trace) - len(kept), "request")
-    return _with_only(trace, kept, f"{dropped} beyond {max_tokens:,} tokens dropped")
+    fitting = [r for r in trace if r.total_tokens <= max_tokens]
+    dropped = counted(len(trace) - len(fitting), "request")
+    return _with_only(trace, fitting, f"{dropped} beyond {max_tokens:,} tokens dropped")
 
 
 def spread_ties(trace: Trace, seed: int) -> Trace:
@@ -135,8 +135,8 @@ def with_estimates(trace: Trace, cv: float, seed: int) -> Trace:
     return trace.replaced(estimated, f"output lengths declared with an error of cv {cv:g}")
 
 
-def _with_only(trace: Trace, kept: Sequence[Request], note: str) -> Trace:
-    return trace.replaced(detach_orphans(kept), note)
+def _with_only(trace: Trace, requests: Sequence[Request], note: str) -> Trace:
+    return trace.replaced(detach_orphans(requests), note)
 
 
 def _scaled(tokens: int, factor: Fraction) -> int:
@@ -156,10 +156,7 @@ def _scaled_output(request: Request, factor: Fraction) -> Request:
         reasoning = min(output_tokens, round(reasoning * factor))
     ids = request.answer_block_ids if output_tokens == request.output_tokens else ()
     return replace(
-        request,
-        output_tokens=output_tokens,
-        reasoning_tokens=reasoning,
-        answer_block_ids=ids,
+        request, output_tokens=output_tokens, reasoning_tokens=reasoning, answer_block_ids=ids
     )
 
 

@@ -33,7 +33,7 @@ def dashboard(
         names = ", ".join(missing)
         raise ServetwinError(f"the dashboard needs {names}: pip install 'servetwin[app]'")
     from servetwin.sim.step_times.profile import load_profile
-    from servetwin.workloads.child_process import python_command, python_environment
+    from servetwin.workloads.program.child_process import python_command, python_environment
 
     for path in added.profiles:
         load_profile(str(path))

@@ -1,13 +1,12 @@
 """``servetwin presets``: known servers by name, what each sets, and which are copies."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
 from typer import Argument
 
+from servetwin.app.command import print_result
 from servetwin.app.scenario.options.common import Json
 from servetwin.policies.presets import PRESETS, Preset, find_preset
 
@@ -18,10 +17,8 @@ def presets(
 ) -> None:
     """List the known servers that --preset imitates: settings, kernels, sources, copies."""
     chosen = {name: find_preset(name) for name in names or PRESETS}
-    if as_json:
-        typer.echo(json.dumps({name: asdict(preset) for name, preset in chosen.items()}))
-    else:
-        typer.echo("\n".join(line for entry in chosen.items() for line in _lines(*entry)))
+    record = {name: asdict(preset) for name, preset in chosen.items()}
+    print_result(as_json, record, (line for entry in chosen.items() for line in _lines(*entry)))
 
 
 def _lines(name: str, preset: Preset) -> list[str]:

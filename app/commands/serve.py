@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from typer import Option
 
-from servetwin.app.scenario.options.common import Seed
-from servetwin.app.scenario.options.engine import EngineChoice, HttpOptions, require_engine
-from servetwin.app.scenario.options.groups import Only, takes_options
-from servetwin.app.scenario.options.mock import MockOptions, check_options
+from servetwin.app.scenario.options.engine import (
+    EngineChoice,
+    HttpOptions,
+    MockOptions,
+    ServedModel,
+    require_engine,
+)
+from servetwin.app.scenario.options.groups import Only, given, require_absent, takes_options
 from servetwin.app.scenario.options.policy import PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.workloads.errors import EngineError
@@ -35,45 +37,32 @@ class Served(NamedTuple):
     "--model", "--simulated", "--mock", "--batching", "--kv", "--device", "--host", "--port",
 )  # fmt: skip
 def serve(
-    context: typer.Context,
     mock: MockOptions,
     servers: Annotated[ServerOptions, Only("hardware", "techniques", "without", "efficiency")],
     policy: PolicyOptions,
-    engine: Annotated[
-        EngineChoice,
-        Only("device", "dtype", "threads", "adapter", "kv_memory_share", "n_gram_drafts"),
-    ],
+    engine: EngineChoice,
     http: HttpOptions,
-    model: Annotated[
-        str | None,
-        Option(
-            help="Model preset, or the folder of a checkpoint; with --hardware, a model of the "
-            "catalogue."
-        ),
-    ] = None,
-    simulated: Annotated[
-        str | None,
-        Option(
-            metavar="PROFILE",
-            help="Serve the simulator in real time: shipped name or .json path.",
-            rich_help_panel=ServerOptions.PANEL,
-        ),
-    ] = None,
-    step_log: Annotated[Path | None, Option(help="Step log to write (JSON Lines).")] = None,
-    seed: Seed = 0,
+    model: ServedModel,
 ) -> None:
     """Serve the bundled engine, a simulated one or a mock until Ctrl-C; running requests finish."""
-    check_options(context, mock=mock.mock)
     if mock.mock:
-        replace(mock, model=model).serve(http.host, http.port)
+        options = {
+            **given(servers), **given(policy), **given(engine), **given(http), **given(model),
+        }  # fmt: skip
+        for name in ("--host", "--port", "--model"):
+            options.pop(name, None)
+        require_absent(options, "not with --mock, which has no engine")
+        replace(mock, model=model.name).serve(http.host, http.port)
         return
+    require_absent(given(mock), "only with --mock")
     policy.require_one_server()
-    engine = replace(engine, model=model or "base", seed=seed)
-    if simulated or not servers.names_no_server():
-        servers = replace(servers, profiles=(simulated,) if simulated else (), model=model)
-        served = _simulated(servers, policy, engine, step_log)
+    engine = replace(engine, model=model.name or "base", seed=model.seed)
+    if model.simulated or not servers.names_no_server():
+        profiles = (model.simulated,) if model.simulated else ()
+        servers = replace(servers, profiles=profiles, model=model.name)
+        served = _simulated(servers, policy, engine, model)
     else:
-        served = _bundled(policy, engine, servers, step_log)
+        served = _bundled(policy, engine, servers, model)
     _serve(served, http)
 
 
@@ -99,7 +88,7 @@ def _serve(served: Served, http: HttpOptions) -> None:
 
 
 def _bundled(
-    policy: PolicyOptions, choice: EngineChoice, servers: ServerOptions, step_log: Path | None
+    policy: PolicyOptions, choice: EngineChoice, servers: ServerOptions, served: ServedModel
 ) -> Served:
     from servetwin.app.scenario.scenarios import unread_settings
     from servetwin.engine.checkpoint.find_model import find_model
@@ -109,40 +98,31 @@ def _bundled(
     policies = policy.over(choice.policies())
     require_engine()
     toggles = servers.toggles()
-    options = choice.options(policies, toggles, step_log)
-    notes = list(unread_settings(options.policies))
+    options = choice.options(policies, toggles, served.step_log)
+    _print_notes(unread_settings(options.policies))
     if not toggles.is_empty():
-        from servetwin.app.serving.techniques import notes as technique_notes
+        from servetwin.app.serving.techniques import notes
 
-        notes += technique_notes(choice.options(policies), toggles, policy.changes())
-    _say(notes)
+        _print_notes(notes(choice.options(policies), toggles, policy.changes()))
     shown = (options.model_config().name, model.config.name)
     return Served(*shown, options.policies.name, bundled(options), model.tokenizer())
 
 
 def _simulated(
-    servers: ServerOptions, policy: PolicyOptions, choice: EngineChoice, step_log: Path | None
+    servers: ServerOptions, policy: PolicyOptions, choice: EngineChoice, served: ServedModel
 ) -> Served:
     from servetwin.app.scenario.scenarios import unread_settings
     from servetwin.app.serving.simulated import simulated_engine
     from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 
-    if choice != EngineChoice(choice.model, seed=choice.seed):
-        raise EngineError(
-            "--device, --dtype, --threads, --adapter, --kv-memory-share, --n-gram-drafts: say how "
-            "torch computes, and a simulated server has none"
-        )
-    engine = simulated_engine(servers, policy, seed=choice.seed, step_log=step_log)
-    _say((*policy.laid_on(servers.servers()).notes(), *unread_settings(engine.policies)))
-    return Served(
-        f"a simulated {engine.model}",
-        engine.model,
-        engine.policies.name,
-        engine.build,
-        ByteTokenizer(),
-    )
+    require_absent(given(choice), "says how torch computes, and a simulated server has none")
+    engine = simulated_engine(servers, policy, seed=choice.seed, step_log=served.step_log)
+    _print_notes(policy.laid_on(servers.servers()).notes())
+    _print_notes(unread_settings(engine.policies))
+    names = (f"a simulated {engine.model}", engine.model, engine.policies.name)
+    return Served(*names, engine.build, ByteTokenizer())
 
 
-def _say(notes: Iterable[str]) -> None:
+def _print_notes(notes: Iterable[str]) -> None:
     for note in notes:
         typer.echo(f"note: {note}", err=True)

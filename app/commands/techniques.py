@@ -1,12 +1,10 @@
 """``servetwin techniques``: what each technique does to a server, and the tables behind it."""
 
-import json
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
 from typer import Argument
 
+from servetwin.app.command import print_result
 from servetwin.app.reports.progress import progress
 from servetwin.app.scenario.options.common import Json, Seed
 from servetwin.app.scenario.options.groups import takes_options
@@ -28,79 +26,6 @@ def techniques(options: EffectOptions, seed: Seed = 0, as_json: Json = False) ->
     throughput when saturated, memory; signs beyond a dead band of 1 %, 95 % intervals. Quality is 0
     where the answers stay the same, else published or your own, and never computed.
     """
-    _echo_effects(options, seed, as_json)
-
-
-def table(
-    name: Annotated[str, Argument(help="The table; without it, all are listed.")] = "",
-    as_json: Json = False,
-) -> None:
-    """Print a published table beside our figures."""
-    from servetwin.app.reports.techniques.published import find_table, table_lines, titles
-
-    if name:
-        found = find_table(name)
-        typer.echo(json.dumps(found) if as_json else "\n".join(table_lines(found)))
-    elif as_json:
-        typer.echo(json.dumps({"tables": titles()}))
-    else:
-        typer.echo("\n".join(f"{key:<22}{title}" for key, title in titles().items()))
-
-
-def list_techniques(as_json: Json = False) -> None:
-    """Every technique by family: its parameters, its formula, its source."""
-    from servetwin.app.reports.techniques.effects import catalogue, catalogue_lines
-
-    _echo(catalogue(), as_json, catalogue_lines)
-
-
-@takes_options()
-def intensity(options: IntensityOptions, as_json: Json = False) -> None:
-    """FLOPs per element of every kind of product; FLOPs and elements per token.
-
-    Attention is counted twice: its n x l scores through memory, and on the chip (FlashAttention).
-    With no options: Llama-2-7B, with 2 matrices an FFN as often published, and with its own 3.
-    """
-    from servetwin.app.reports.techniques.arithmetic import intensity_lines, intensity_report
-
-    _echo(intensity_report(options), as_json, intensity_lines)
-
-
-@takes_options()
-def formats(options: FormatOptions, as_json: Json = False) -> None:
-    """List every number format: bits of a weight, size, noise of rounding, quality where published.
-
-    Without a model: Llama-2-7B.
-    """
-    from servetwin.app.reports.techniques.quality import formats_lines, formats_report
-
-    _echo(formats_report(options), as_json, formats_lines)
-
-
-@takes_options()
-def memory(options: MemoryOptions, as_json: Json = False) -> None:
-    """Weights, KV per token and a whole sequence in memory, for every model of the catalogue."""
-    from servetwin.app.reports.techniques.arithmetic import memory_lines, memory_report
-
-    _echo(memory_report(options), as_json, memory_lines)
-
-
-@takes_options()
-def latency(options: LatencyOptions, as_json: Json = False) -> None:
-    """A decode step as memory over bandwidth, and its throughput, for every batch.
-
-    With no options: Llama-2-13B on an H100, with 40 and with 8 KV heads.
-    """
-    from servetwin.app.reports.techniques.arithmetic import latency_lines, latency_report
-
-    _echo(latency_report(options), as_json, latency_lines)
-
-
-def _echo_effects(options: EffectOptions, seed: int, as_json: bool) -> None:
-    """Simulate each technique and print what it changes.
-
-    Raises ``PolicyError`` where none of them makes sense on the server.
-    """
     from servetwin.app.reports.techniques.effects import (
         effect_lines,
         effects_as_dict,
@@ -114,7 +39,7 @@ def _echo_effects(options: EffectOptions, seed: int, as_json: bool) -> None:
 
     tried = read_technique_scenario(options.scenario)
     chosen = [find_technique(text) for text in options.only or TECHNIQUES]
-    own = parse_own_qualities(options.quality, chosen)
+    qualities = parse_own_qualities(options.quality, chosen)
     with progress("simulating techniques", total=len(chosen)) as advance:
         effects = []
         for effect in measure_effects(chosen, tried, options.replications, seed):
@@ -122,14 +47,74 @@ def _echo_effects(options: EffectOptions, seed: int, as_json: bool) -> None:
             advance(len(effects))
     if all(effect.refused for effect in effects):
         raise PolicyError(f"no technique to compare: {'; '.join(map(refusal, effects))}")
-    judged = judge(effects, tried, own)
-    if as_json:
-        typer.echo(json.dumps(effects_as_dict(judged, tried)))
-    else:
-        typer.echo("\n".join(effect_lines(judged, tried)))
+    verdicts = judge(effects, tried, qualities)
+    print_result(as_json, effects_as_dict(verdicts, tried), effect_lines(verdicts, tried))
 
 
-def _echo(
-    report: dict[str, Any], as_json: bool, lines: Callable[[dict[str, Any]], Iterable[str]]
+def table(
+    name: Annotated[str, Argument(help="The table; without it, all are listed.")] = "",
+    as_json: Json = False,
 ) -> None:
-    typer.echo(json.dumps(report) if as_json else "\n".join(lines(report)))
+    """Print a published table beside our figures."""
+    from servetwin.app.reports.techniques.published import find_table, table_lines, titles
+
+    if name:
+        published = find_table(name)
+        print_result(as_json, published, table_lines(published))
+    else:
+        lines = (f"{key:<22}{title}" for key, title in titles().items())
+        print_result(as_json, {"tables": titles()}, lines)
+
+
+def list_techniques(as_json: Json = False) -> None:
+    """Every technique by family: its parameters, its formula, its source."""
+    from servetwin.app.reports.techniques.effects import catalogue, catalogue_lines
+
+    report = catalogue()
+    print_result(as_json, report, catalogue_lines(report))
+
+
+@takes_options()
+def intensity(options: IntensityOptions, as_json: Json = False) -> None:
+    """FLOPs per element of every kind of product; FLOPs and elements per token.
+
+    Attention is counted twice: its n x l scores through memory, and on the chip (FlashAttention).
+    With no options: Llama-2-7B, with 2 matrices an FFN as often published, and with its own 3.
+    """
+    from servetwin.app.reports.techniques.arithmetic import intensity_lines, intensity_report
+
+    report = intensity_report(options)
+    print_result(as_json, report, intensity_lines(report))
+
+
+@takes_options()
+def formats(options: FormatOptions, as_json: Json = False) -> None:
+    """List every number format: bits of a weight, size, noise of rounding, quality where published.
+
+    Without a model: Llama-2-7B.
+    """
+    from servetwin.app.reports.techniques.quality import formats_lines, formats_report
+
+    report = formats_report(options)
+    print_result(as_json, report, formats_lines(report))
+
+
+@takes_options()
+def memory(options: MemoryOptions, as_json: Json = False) -> None:
+    """Weights, KV per token and a whole sequence in memory, for every model of the catalogue."""
+    from servetwin.app.reports.techniques.arithmetic import memory_lines, memory_report
+
+    report = memory_report(options)
+    print_result(as_json, report, memory_lines(report))
+
+
+@takes_options()
+def latency(options: LatencyOptions, as_json: Json = False) -> None:
+    """A decode step as memory over bandwidth, and its throughput, for every batch.
+
+    With no options: Llama-2-13B on an H100, with 40 and with 8 KV heads.
+    """
+    from servetwin.app.reports.techniques.arithmetic import latency_lines, latency_report
+
+    report = latency_report(options)
+    print_result(as_json, report, latency_lines(report))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ def as_json(
 ) -> str:
     """Return the report as one JSON object."""
     answer: dict[str, Any] = {**run.summary(slo), "run": str(folder), "scenario": run.scenario}
-    answer["fail_if"] = [finding.as_dict() for finding in findings]
+    answer["fail_if"] = [asdict(finding) for finding in findings]
     if found:
         comparison, differences = found
         answer["comparison"] = comparison.as_dict()

@@ -9,8 +9,8 @@ from typing import Any
 from servetwin.app.words import asset_table, origin_shares
 from servetwin.sim.records.run import Run, RunKind
 from servetwin.workloads.generators.generate import SOURCE as GENERATED
+from servetwin.workloads.program.version import own_version
 from servetwin.workloads.rows import counted
-from servetwin.workloads.version import own_version
 
 WARN_ABOVE = 0.001
 """Share of simulated time outside the range of its profile that is worth a warning."""

@@ -8,7 +8,7 @@ from servetwin.app.reports.table import table_lines
 
 if TYPE_CHECKING:
     from servetwin.workloads.generators.named import NamedWorkload
-    from servetwin.workloads.validation import Check
+    from servetwin.workloads.statistics.comparison import Check
 
 
 _WIDTH = 100

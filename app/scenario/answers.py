@@ -12,7 +12,7 @@ from servetwin.sim.experiments.how_many import HowMany
 from servetwin.sim.experiments.scenario import Scenario
 
 What = Literal["replicas", "devices", "users", "rate"]
-"""What is asked for. The first two are the same search in other units."""
+"""What is searched. The first two are the same search in other units."""
 FEWEST: tuple[What, ...] = ("replicas", "devices")
 """Fewer of these are better."""
 
@@ -36,7 +36,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was found for a candidate; ``problem`` says why nothing could be.
+    """The result for a candidate; ``problem`` says why there is none.
 
     ``count`` is None where no number holds, 0 where not even one user or the lowest rate does. An
     end of ``interval`` is None where it lies beyond what was tried. ``devices`` are those of all
@@ -110,7 +110,7 @@ def of_capacity(
 
 
 def of_problem(label: str, what: What, problem: str) -> Answer:
-    """Return that a candidate cannot be."""
+    """Return the answer for a candidate that cannot be simulated."""
     return Answer(label, what, problem=problem)
 
 
@@ -120,18 +120,18 @@ def best(answers: Sequence[Answer]) -> Answer | None:
 
     Ties go by the label: the order of the candidates decides nothing.
     """
-    found = [answer for answer in answers if answer.is_found]
-    if not found:
+    possible = [answer for answer in answers if answer.is_found]
+    if not possible:
         return None
-    if found[0].what not in FEWEST:
-        return min(found, key=lambda one: (-(one.count or 0), one.label))
-    has_costs = all(one.cost_per_h is not None for one in found)
+    if possible[0].what not in FEWEST:
+        return min(possible, key=lambda one: (-(one.count or 0), one.label))
+    has_costs = all(one.cost_per_h is not None for one in possible)
 
     def rank(one: Answer) -> tuple[float, float, str]:
         total = float(sum(one.devices.values()))
         return (one.cost_per_h or 0.0) if has_costs else total, total, one.label
 
-    return min(found, key=rank)
+    return min(possible, key=rank)
 
 
 def _times(count: int | None, each: int) -> float | None:

@@ -18,7 +18,7 @@ class Prices:
     others: float | None = None
 
     def per_hour(self, devices: Mapping[str, int]) -> float | None:
-        """Return what so many devices cost per hour; None where the price of one is not known."""
+        """Return the price of an hour of all devices; None where one has no price."""
         each = {name: self.by_device.get(name, self.others) for name in devices}
         known = {name: price for name, price in each.items() if price is not None}
         if len(known) < len(each):

@@ -9,7 +9,12 @@ import typer
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.servers import Servers
-from servetwin.app.scenario.settings import NamedPolicies, parse_policies, with_settings
+from servetwin.app.scenario.settings import (
+    NO_POLICIES,
+    NamedPolicies,
+    parse_policies,
+    with_settings,
+)
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
@@ -33,29 +38,44 @@ def build_scenario(
     cluster: ClusterOptions,
     compared: str | None = None,
 ) -> Scenario:
-    """Return ``servers`` under the options; ``compared`` are policies of ``replay compare``.
+    """Return ``servers`` under the options; ``compared`` are policies of ``replay compare``."""
+    named = parse_policies(compared) if compared is not None else NO_POLICIES
+    scenario, notes, fit = settled_scenario(trace, servers, policy, cluster, named)
+    for note in (*notes, fit, prefix_note(scenario.policies, trace)):
+        _print_note(note)
+    for note in idle_settings(scenario, trace):
+        _print_note(note)
+    _warn_of_free_swaps(scenario.policies, scenario.servers())
+    return scenario
 
-    These win. Only the cluster of a preset gives way to options: it sets policies, not sizes.
+
+def settled_scenario(
+    trace: "Trace | StreamedTrace",
+    servers: Servers,
+    policy: PolicyOptions,
+    cluster: ClusterOptions,
+    named: NamedPolicies,
+) -> tuple[Scenario, list[str], str | None]:
+    """Return ``servers`` under the options, notes on its techniques, and one on its model length.
+
+    ``named`` policies win. Only the cluster of a preset gives way to options: it sets policies, not
+    sizes.
     """
-    named = parse_policies(compared) if compared is not None else NamedPolicies({}, {}, {})
     settings = {**policy.changes(), **named.policies}
     preset = {**preset_cluster(policy.preset), **named.preset_cluster}
     imitated = servers.imitating(policy.preset, *named.presets)
     settled = imitated.over(settings, {**preset, **cluster.changes(), **named.cluster})
-    found, note = fitted(settled, trace, settings)
-    notes = (*settled.notes(), note, prefix_note(found.policies, trace))
-    for said in (*notes, *idle_settings(found, trace)):
-        if said:
-            typer.echo(f"note: {said}", err=True)
-    _warn_of_free_swaps(found.policies, found.servers())
-    return found
+    scenario, note = fitted(settled, trace, settings)
+    return scenario, settled.notes(), note
+
+
+def _print_note(note: str | None) -> None:
+    if note:
+        typer.echo(f"note: {note}", err=True)
 
 
 def recorded_server(
-    trace: Trace,
-    servers: ServerOptions,
-    policy: PolicyOptions,
-    cluster: ClusterOptions,
+    trace: Trace, servers: ServerOptions, policy: PolicyOptions, cluster: ClusterOptions
 ) -> Scenario:
     """Return the one server of a recorded run.
 
@@ -97,13 +117,13 @@ def fitted(
 
     On data sheets, the KV memory is what steps of that length leave.
     """
-    found = servers.scenario()
-    config, note = fit_to_trace(found.policies, trace, settings)
+    scenario = servers.scenario()
+    config, note = fit_to_trace(scenario.policies, trace, settings)
     if note is None:
-        return found, None
+        return scenario, None
     length = config.max_model_len
-    found = servers.over({"max_model_len": length}, {}).scenario()
-    return replace(found, policies=replace(found.policies, max_model_len=length)), note
+    scenario = servers.over({"max_model_len": length}, {}).scenario()
+    return replace(scenario, policies=replace(scenario.policies, max_model_len=length)), note
 
 
 def fit_to_trace(
@@ -151,10 +171,9 @@ def _warn_of_free_swaps(config: PolicyConfig, servers: list[ServerModel]) -> Non
     profiles = {server.name: server for server in servers if isinstance(server, Profile)}
     for profile in profiles.values():
         if not any("swapped_tokens" in fit.coefficients for fit in profile.layouts.values()):
-            typer.echo(
-                f"note: profile {profile.name} does not know the host link "
-                "(coefficient 'swapped_tokens'); swapping takes no time",
-                err=True,
+            _print_note(
+                f"profile {profile.name} does not know the host link (coefficient "
+                "'swapped_tokens'); swapping takes no time"
             )
 
 
@@ -205,7 +224,8 @@ def idle_settings(scenario: Scenario, trace: "Trace | StreamedTrace") -> Iterato
         yield (
             "batching: speculative has no drafts to verify here; --technique speculative makes them"
         )
-    if config.batching == "beam" and isinstance(trace, Trace) and not _wants_several(trace):
+    alone = isinstance(trace, Trace) and all(request.samples <= 1 for request in trace)
+    if config.batching == "beam" and alone:
         yield (
             "batching: beam: every request of this trace wants one answer, so no beam forks; "
             "workload generate --samples K wants several"
@@ -216,7 +236,3 @@ def idle_settings(scenario: Scenario, trace: "Trace | StreamedTrace") -> Iterato
             f"their own (prefill_replicas {cluster.prefill_replicas}, decode_replicas "
             f"{cluster.decode_replicas})"
         )
-
-
-def _wants_several(trace: Trace) -> bool:
-    return any(request.samples > 1 for request in trace)

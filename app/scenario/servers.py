@@ -5,13 +5,15 @@ A preset of eager kernels comes before all of these.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from servetwin.app.scenario.settings import with_settings
 from servetwin.policies.presets import find_preset
-from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.techniques.registry import Toggles
 from servetwin.sim.techniques.setup import Setup, with_eager_kernels
+
+_Base = TypeVar("_Base", Setup, Scenario)
 
 Layer = tuple[Mapping[str, Any], Mapping[str, Any]]
 """Settings of policies, and of the cluster."""
@@ -30,7 +32,7 @@ class ToggledServer:
 
     def under(self, layers: tuple[Layer, ...]) -> Scenario:
         """Return the scenario with the layers over the server, and the techniques over them."""
-        before = self._settled(layers)
+        before = _laid_over(self.setup, layers, _MEMORY)
         after = self.toggles.over(before)
         scenario = self.finish(after)
         kept = {
@@ -42,19 +44,8 @@ class ToggledServer:
 
     def notes(self, layers: tuple[Layer, ...]) -> list[str]:
         """Return which techniques change nothing, and which settings they change."""
-        given = {key: value for key, value in _given(layers).items() if key != _MEMORY}
-        return self.toggles.notes(self._settled(layers), given)
-
-    def _settled(self, layers: tuple[Layer, ...]) -> Setup:
-        setup = self.setup
-        for policies, cluster in layers:
-            settings = {key: value for key, value in policies.items() if key != _MEMORY}
-            setup = replace(
-                setup,
-                policies=with_settings(setup.policies, settings),
-                cluster=ClusterConfig(**{**setup.cluster.as_dict(), **cluster}),
-            )
-        return setup
+        settings = {key: value for key, value in _given(layers).items() if key != _MEMORY}
+        return self.toggles.notes(_laid_over(self.setup, layers, _MEMORY), settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +68,11 @@ class Servers:
 
     def scenario(self) -> Scenario:
         """Return the scenario; raises ``PolicyError`` for what does not go together."""
-        own = self._imitation()
-        if isinstance(own, ToggledServer):
+        server = self._imitation()
+        if isinstance(server, ToggledServer):
             eager = self.imitated if self._is_eager() else None
-            return replace(own.under(self.layers), eager_preset=eager)
-        found = own
-        for policies, cluster in self.layers:
-            config = with_settings(found.policies, policies)
-            around = ClusterConfig(**{**found.cluster.as_dict(), **cluster})
-            found = replace(found, policies=config, cluster=around)
-        return found
+            return replace(server.under(self.layers), eager_preset=eager)
+        return _laid_over(server, self.layers)
 
     def notes(self) -> list[str]:
         """Return what a user should know of techniques and presets."""
@@ -102,13 +88,25 @@ class Servers:
 
     def _imitation(self) -> Scenario | ToggledServer:
         """Return the servers with their kernels."""
-        own = self.own
-        if isinstance(own, ToggledServer) and self._is_eager():
-            return replace(own, setup=with_eager_kernels(own.setup))
-        return own
+        server = self.own
+        if isinstance(server, ToggledServer) and self._is_eager():
+            return replace(server, setup=with_eager_kernels(server.setup))
+        return server
 
     def _is_eager(self) -> bool:
         return self.imitated is not None and find_preset(self.imitated).kernels == "eager"
+
+
+def _laid_over(base: _Base, layers: tuple[Layer, ...], left_out: str = "") -> _Base:
+    """Return the base under the settings of the layers, but for one that is left out."""
+    for policies, cluster in layers:
+        settings = {key: value for key, value in policies.items() if key != left_out}
+        base = replace(
+            base,
+            policies=with_settings(base.policies, settings),
+            cluster=replace(base.cluster, **cluster),
+        )
+    return base
 
 
 def _given(layers: tuple[Layer, ...]) -> dict[str, Any]:

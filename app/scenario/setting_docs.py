@@ -1,4 +1,4 @@
-"""What is said of each setting of a scenario: for ``--help``, the dashboard and the reference.
+"""Describe each setting of a scenario: for ``--help``, the dashboard and the reference.
 
 A setting is declared once, as an annotated field with a sentence below it: ``policies`` in
 ``PolicyConfig``, ``cluster`` in ``ClusterConfig``, the others in ``scenario_file``.
@@ -17,6 +17,11 @@ from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from servetwin.app.scenario.settings import REGISTRIES
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import PRESETS
+from servetwin.workloads.generators.processes import plain_arrivals
 
 _FILE = "app/scenario/files/scenario_file.py"
 _SOURCES = {
@@ -61,7 +66,6 @@ def filled_help(text: str) -> str:
 
 def _help(key: str) -> str:
     """Return what ``setting_docs()[key].help`` does, without the imports of a scenario."""
-    from servetwin.policies.config import PolicyConfig
 
     section, _, name = key.rpartition(".")
     kind = get_type_hints(PolicyConfig)[name] if section == "policies" else None
@@ -84,7 +88,6 @@ def _with_choices(meaning: str, choices: tuple[str, ...]) -> str:
 def setting_docs() -> dict[str, SettingDoc]:
     """Return every setting by its key in a scenario file, such as ``policies.kv`` or ``seed``."""
     from servetwin.app.scenario.files.scenario_file import Limits, ScenarioFile, Server, Workload
-    from servetwin.policies.config import PolicyConfig
     from servetwin.sim.experiments.scenario import ClusterConfig
 
     sections: dict[str, type[Any]] = {
@@ -152,20 +155,9 @@ def _least(section: type[Any], name: str) -> int | None:
 def _choices(key: str, kind: Any) -> tuple[str, ...]:
     """Return the names that a setting may be: of its type, or of the registry that has them."""
     if key == "workload.arrivals":
-        from servetwin.workloads.generators.processes import plain_arrivals
-
         return tuple(plain_arrivals())
-    from servetwin.policies.prefix.eviction import EVICTION_ORDERS
-    from servetwin.policies.presets import PRESETS
-    from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
-
-    by_path = "path.py:Class"
-    registries = {
-        "preset": tuple(PRESETS),
-        "policies.batching": (*SCHEDULERS, by_path),
-        "policies.kv": (*MEMORIES, by_path),
-        "policies.eviction": (*EVICTION_ORDERS, by_path),
-        "cluster.router": (*ROUTERS, by_path),
-        "cluster.decode_router": (*ROUTERS, by_path),
-    }
-    return registries.get(key, get_args(kind) if get_origin(kind) is Literal else ())
+    if key == "preset":
+        return tuple(PRESETS)
+    if registry := REGISTRIES.get(key.rpartition(".")[2]):
+        return (*registry, "path.py:Class")
+    return get_args(kind) if get_origin(kind) is Literal else ()

@@ -3,15 +3,25 @@
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from servetwin.app.scenario.options.groups import MOST_NUMBER
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+from servetwin.policies.presets import PRESETS, Preset, find_preset
+from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.key_values import key_value
+from servetwin.workloads.plugins import Registry
 
-if TYPE_CHECKING:
-    from servetwin.policies.config import PolicyConfig
-    from servetwin.policies.presets import Preset
+REGISTRIES: Mapping[str, Registry[Any]] = {
+    "batching": SCHEDULERS,
+    "kv": MEMORIES,
+    "eviction": EVICTION_ORDERS,
+    "router": ROUTERS,
+    "decode_router": ROUTERS,
+}
+"""The known names of a setting, which may also be ``path.py:Class``."""
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "none"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -30,20 +40,21 @@ class NamedPolicies(NamedTuple):
     presets: tuple[str, ...] = ()
 
 
+NO_POLICIES = NamedPolicies({}, {}, {})
+
+
 def parse_settings(texts: Iterable[str], where: str, *of: type[Any]) -> dict[str, Any]:
     """Read ``KEY=VALUE`` texts as settings of the classes ``of``, by default ``PolicyConfig``.
 
     Raises ``PolicyError`` that names ``where``, the key and what would be right.
     """
-    from servetwin.policies.config import PolicyConfig
-
     known = {
         key: kind for each in of or (PolicyConfig,) for key, kind in get_type_hints(each).items()
     }
     return dict(_parse_setting(text, where, known) for text in texts)
 
 
-def with_settings(base: "PolicyConfig", settings: Mapping[str, Any]) -> "PolicyConfig":
+def with_settings(base: PolicyConfig, settings: Mapping[str, Any]) -> PolicyConfig:
     """Return ``base`` with settings laid over it.
 
     Memory that cannot share turns an inherited prefix cache off. Where the settings leave the token
@@ -67,7 +78,6 @@ def parse_policies(text: str, where: str = "replay compare") -> NamedPolicies:
     the cluster (``queue_order=sjf``, ``replicas=2``). Raises ``PolicyError`` that names ``where``
     and the nearest known name.
     """
-    from servetwin.policies.config import PolicyConfig
     from servetwin.sim.experiments.scenario import ClusterConfig
 
     cluster_settings = get_type_hints(ClusterConfig)
@@ -87,7 +97,7 @@ def parse_policies(text: str, where: str = "replay compare") -> NamedPolicies:
     return named
 
 
-def policies_named(text: str, base: "PolicyConfig", where: str) -> "PolicyConfig":
+def policies_named(text: str, base: PolicyConfig, where: str) -> PolicyConfig:
     """``base`` under the policies of one server that ``text`` names (``parse_policies``).
 
     Raises ``PolicyError`` where it names settings of a cluster.
@@ -100,8 +110,6 @@ def policies_named(text: str, base: "PolicyConfig", where: str) -> "PolicyConfig
 
 def _label_piece(part: str, number: int) -> dict[str, Any]:
     """Return the settings that a piece of ``PolicyConfig.name`` stands for, if any."""
-    from servetwin.policies.registry import MEMORIES, SCHEDULERS
-
     kv, _, reservation = part.partition("-")
     if part in SCHEDULERS:
         return {"batching": part}
@@ -114,11 +122,8 @@ def _label_piece(part: str, number: int) -> dict[str, Any]:
     return {"kv": kv, "reservation": reservation} if kv in MEMORIES else {}
 
 
-def _preset(name: str, where: str) -> "Preset":
+def _preset(name: str, where: str) -> Preset:
     """Return a preset; raises ``PolicyError`` with the nearest name of a preset or a policy."""
-    from servetwin.policies.presets import PRESETS, find_preset
-    from servetwin.policies.registry import MEMORIES, SCHEDULERS
-
     if name in PRESETS:
         return find_preset(name)
     known = [*PRESETS, *SCHEDULERS, *MEMORIES, "prefix"]

@@ -8,13 +8,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from servetwin.app.scenario.options.groups import as_number
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.server import ServerOptions
-from servetwin.app.scenario.scenarios import fitted, prefix_note, preset_cluster
+from servetwin.app.scenario.scenarios import prefix_note, settled_scenario
 from servetwin.app.scenario.servers import Servers
-from servetwin.app.scenario.settings import parse_settings
+from servetwin.app.scenario.settings import REGISTRIES, NamedPolicies, parse_settings
 from servetwin.policies.config import PolicyConfig, require_known
-from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.presets import find_preset
-from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.server_model import load_server
@@ -36,11 +34,7 @@ _REQUIRE_NAMED: dict[str, Callable[[str], object]] = {
     "hardware": find_hardware,
     "technique": find_technique,
     "without": find_technique,
-    "batching": SCHEDULERS.require,
-    "kv": MEMORIES.require,
-    "eviction": EVICTION_ORDERS.require,
-    "router": ROUTERS.require,
-    "decode_router": ROUTERS.require,
+    **{key: registry.require for key, registry in REGISTRIES.items()},
 }
 """What raises ``ServetwinError`` for a name that is none, by the key whose values are names."""
 _NONE = "none"
@@ -98,29 +92,22 @@ def combinations(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
 
 
 def scenario_at(
-    options: ScenarioOptions,
-    trace: Trace,
-    values: dict[str, str],
-    say: Callable[[str], object],
+    options: ScenarioOptions, trace: Trace, values: dict[str, str], say: Callable[[str], object]
 ) -> Scenario:
     """Return the scenario of the options with ``values`` over it.
 
     ``say`` gets what a user should know of it. Raises ``ServetwinError`` where that cannot be.
     """
-    preset = values.get("preset", options.policy.preset)
-    own = parse_settings(
-        [f"{key}={value}" for key, value in values.items() if not _is_apart(key)],
-        "--vary", PolicyConfig, ClusterConfig,
-    )  # fmt: skip
-    cluster = {key: own.pop(key) for key in list(own) if key in _CLUSTER_KEYS}
-    settings = {**replace(options.policy, preset=preset).changes(), **own}
-    around = {**preset_cluster(preset), **options.cluster.changes(), **cluster}
-    settled = _servers(options, values).imitating(preset).over(settings, around)
-    found, _ = fitted(settled, trace, settings)
-    for note in (*settled.notes(), prefix_note(found.policies, trace)):
-        if note:
-            say(note)
-    return found
+    texts = [f"{key}={value}" for key, value in values.items() if not _is_apart(key)]
+    settings = parse_settings(texts, "--vary", PolicyConfig, ClusterConfig)
+    cluster = {key: settings.pop(key) for key in list(settings) if key in _CLUSTER_KEYS}
+    policy = replace(options.policy, preset=values.get("preset", options.policy.preset))
+    named = NamedPolicies(settings, {}, cluster)
+    servers = _servers(options, values)
+    scenario, notes, _ = settled_scenario(trace, servers, policy, options.cluster, named)
+    for note in filter(None, (*notes, prefix_note(scenario.policies, trace))):
+        say(note)
+    return scenario
 
 
 def _servers(options: ScenarioOptions, values: dict[str, str]) -> Servers:

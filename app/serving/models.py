@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from servetwin.engine.drafting.drafts import Drafts
-from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.layer_config import ExpertConfig, LatentConfig
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.sim.catalogue.layers import (
@@ -17,58 +16,10 @@ from servetwin.sim.catalogue.layers import (
     Mixer,
 )
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
-from servetwin.sim.step_times.acceptance import Chain, StoppedChain, Tree
-from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting
-from servetwin.sim.step_times.roofline.formats import KV_FORMATS, Format
+from servetwin.sim.step_times.acceptance import Chain, Tree
+from servetwin.sim.step_times.roofline.deployment import Drafting
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError
-
-_WIDE = ("fp32", "bf16")
-_SAME_NAMES = ("int8", "int4", "w8a8")
-_ROUNDS = (
-    "it rounds to the nearest by itself (weight-int8, weight-int4, smooth-quant:scales=dynamic)"
-)
-
-
-def with_weight_format(computation: Computation, deployment: Deployment) -> Computation:
-    """Return the computation with the weights of a deployment.
-
-    Raises ``PolicyError`` for two formats by phase, and for one that the engine cannot make.
-    """
-    form = deployment.decode
-    if form != deployment.prefill:
-        raise PolicyError("it has one format of weights for prompts and decodes")
-    if form.name in _WIDE:
-        return replace(computation, weight_format="as-dtype")
-    if why := _cannot_make(form):
-        raise PolicyError(why)
-    group = form.grid.group if form.name == "int4" and form.grid else computation.weight_group
-    return replace(computation, weight_format=form.name, weight_group=group)
-
-
-def _cannot_make(form: Format) -> str:
-    """Return why the engine has no such weights; an empty text where it has."""
-    if form.calibration == "data":
-        return f"{form.name} needs calibration data to choose scales; {_ROUNDS}"
-    if form.calibration == "training":
-        return f"{form.name} needs training; {_ROUNDS}"
-    if form.name == "llm-int8":
-        return f"it keeps no columns of outliers in fp16; {_ROUNDS}"
-    return "" if form.name in _SAME_NAMES else f"it has no weights in {form.stored_as}; {_ROUNDS}"
-
-
-def with_kv_format(computation: Computation, deployment: Deployment) -> Computation:
-    """Return the computation with the keys and values of a deployment.
-
-    Raises ``PolicyError`` for a format that the engine does not store.
-    """
-    size = deployment.kv_element_bytes
-    if size in {KV_FORMATS[name] for name in _WIDE}:
-        return replace(computation, kv_format="as-dtype")
-    if size != KV_FORMATS["int8"]:
-        raise PolicyError("it stores keys and values in int8 only, use kv-quantisation:format=int8")
-    return replace(computation, kv_format="int8")
-
 
 Value = TypeVar("Value")
 
@@ -177,8 +128,8 @@ def _require_plain(mixer: Attention) -> None:
         "budget_tokens": mixer.budget_tokens is not None,
         "rank": mixer.rank is not None,
     }
-    if found := [name for name, lacking in lacks.items() if lacking]:
-        raise PolicyError(f"its attention has no {', '.join(found)}")
+    if missing := [name for name, lacking in lacks.items() if lacking]:
+        raise PolicyError(f"its attention has no {', '.join(missing)}")
 
 
 def _latent_of(mixer: LatentAttention) -> dict[str, Any]:
@@ -234,11 +185,11 @@ def drafts_of(setup: Setup, target: ModelConfig) -> Drafts:
     Raises ``PolicyError`` with what the engine has nothing for.
     """
     law, drafting = setup.acceptance, setup.deployment.drafting
-    if not isinstance(law, Chain | StoppedChain | Tree) or drafting is None:
+    if not isinstance(law, Chain | Tree) or drafting is None:
         raise PolicyError("it drafts with a model, with layers of the model itself, or n-grams")
     _require_simple(drafting)
     widths = law.widths if isinstance(law, Tree) else (1,) * law.drafts
-    least = law.least_confidence if isinstance(law, StoppedChain) else 0.0
+    least = law.least_confidence if isinstance(law, Chain) else 0.0
     if drafting.is_part:
         layers = sum(group.count for group in drafting.model.layers)
         share = layers / target.layers
@@ -260,5 +211,7 @@ def _require_simple(drafting: Drafting) -> None:
         "draft_memory=host": not drafting.resident,
         "context_tokens": drafting.context_tokens is not None,
     }
-    if found := [name for name, lacking in lacks.items() if lacking]:
-        raise PolicyError(f"it has no {', '.join(found)}; drafts are made beside the model, as it")
+    if missing := [name for name, lacking in lacks.items() if lacking]:
+        raise PolicyError(
+            f"it has no {', '.join(missing)}; drafts are made beside the model, as it"
+        )

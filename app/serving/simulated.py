@@ -1,36 +1,33 @@
 """Serve the simulator in real time: from a server model to a core behind the engine's HTTP API."""
 
+import logging
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servetwin.engine.core.core import CoreClock, EngineCore
+from servetwin.engine.core.core import CoreClock, EngineCore, StepLog
+from servetwin.engine.core.messages import RequestFailed, TokenEvent
 from servetwin.engine.core.step_log import StepLogFile, core_facts
 from servetwin.engine.models.model_config import PRESETS
+from servetwin.engine.sampling.logprobs import NewToken
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.text.byte_tokenizer import FIRST_WORD_ID
+from servetwin.policies.batch import Batch
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.step_times.step_time import NoiseSample, StepNoise, StepTime
+from servetwin.policies.protocols import Refusal, Scheduler
+from servetwin.sim.core.run_clock import run_clock
+from servetwin.sim.step_times.profile import Profile
+from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, NoiseSample, StepNoise, StepTime
 from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:
     from servetwin.app.scenario.options.policy import PolicyOptions
     from servetwin.app.scenario.options.server import ServerOptions
-    from servetwin.sim.step_times.server_model import ServerModel
-import logging
-import time
-from collections.abc import Callable, Mapping
-
-from servetwin.engine.core.core import StepLog
-from servetwin.engine.core.messages import RequestFailed, TokenEvent
-from servetwin.engine.sampling.logprobs import NewToken
-from servetwin.engine.sampling.sampling_params import SamplingParams
-from servetwin.engine.text.byte_tokenizer import FIRST_WORD_ID
-from servetwin.policies.batch import Batch
-from servetwin.policies.protocols import Refusal, Scheduler
-from servetwin.sim.core.run_clock import run_clock
-from servetwin.sim.step_times.step_time import SECONDS_PER_TICK
 
 SPIN_S = 0.0003
 """How late a sleep may end, in seconds: the last part of a wait is spent without sleeping."""
@@ -54,7 +51,7 @@ class StepTimer:
     """
 
     def __init__(self, clock: Clock, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._clock = clock
+        self.clock = clock
         self._sleep = sleep
         self._due_s: float | None = None
         self._ended_s = 0.0
@@ -82,16 +79,16 @@ class StepTimer:
         assert self._due_s is not None
         self._due_s += duration_s
         end_s = self._due_s - self._handling_s
-        while (left_s := end_s - self._clock()) > 0:
+        while (left_s := end_s - self.clock()) > 0:
             if left_s > SPIN_S:
                 self._sleep(left_s - SPIN_S)
-        self._ended_s = self._clock()
+        self._ended_s = self.clock()
 
     def _warn(self, late_s: float) -> None:
         if not self._has_warned:
             logging.getLogger(__name__).warning(
                 "this machine is too slow or too busy to simulate that server in real time: "
-                "a step came %.2f s late (said once)",
+                "a step came %.2f s late (reported once)",
                 late_s,
             )
         self._has_warned = True
@@ -124,14 +121,17 @@ class Answers:
 
 
 class SimulatedExecutor:
-    """Draws the tokens of a batch and lasts as long as the simulator's clock says."""
+    """Draws the tokens of a batch and lasts as long as the simulator's clock says.
+
+    ``step_time`` and ``noise`` are those of ``sim.core.simulate``.
+    """
 
     def __init__(
         self, answers: Answers, step_time: StepTime, noise: StepNoise | None, timer: StepTimer
     ) -> None:
-        self._answers = answers
+        self.answers = answers
+        self.timer = timer
         self._run_clock = run_clock(step_time, noise)
-        self._timer = timer
         self._steps = 0
 
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
@@ -139,8 +139,8 @@ class SimulatedExecutor:
         sampled = [
             name for entry in batch.entries if entry.samples for name in entry.seq.output_ids()
         ]
-        tokens = {name: [NewToken(self._answers.next_token(states[name]))] for name in sampled}
-        self._timer.wait(self._seconds(batch))
+        tokens = {name: [NewToken(self.answers.next_token(states[name]))] for name in sampled}
+        self.timer.wait(self._seconds(batch))
         self._steps += 1
         return tokens
 
@@ -153,30 +153,23 @@ class SimulatedExecutor:
 
 
 class SimulatedCore(EngineCore):
-    """The engine's core over a ``SimulatedExecutor``.
-
-    ``step_time`` and ``noise`` are those of ``sim.core.simulate``, the rest as in ``EngineCore``.
-    """
+    """The engine's core over a ``SimulatedExecutor``; the rest as in ``EngineCore``."""
 
     def __init__(
         self,
         scheduler: Scheduler,
-        answers: Answers,
-        step_time: StepTime,
-        noise: StepNoise | None = None,
+        executor: SimulatedExecutor,
         *,
-        clock: Clock,
         prefix_cache: bool = False,
         log: StepLog | None = None,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._timer = StepTimer(clock, sleep)
+        self._timer = executor.timer
         super().__init__(
             scheduler,
-            SimulatedExecutor(answers, step_time, noise, self._timer),
-            new_state=answers.begin,
+            executor,
+            new_state=executor.answers.begin,
             prefix_cache=prefix_cache,
-            clock=clock,
+            clock=executor.timer.clock,
             log=log,
         )
 
@@ -228,15 +221,13 @@ class SimulatedEngine:
             self.model, vocab_size, self.policies, scheduler.memory, self.runner, clock,
             self.step_log,
         )  # fmt: skip
-        core = SimulatedCore(
-            scheduler,
-            Answers(vocab_size, self.seed),
-            self.step_time,
-            StepNoise(self.noise, np.random.default_rng(self.seed)),
-            clock=clock,
-            prefix_cache=self.policies.prefix_cache,
-            log=StepLogFile(self.step_log, facts) if self.step_log else None,
+        noise = StepNoise(self.noise, np.random.default_rng(self.seed))
+        executor = SimulatedExecutor(
+            Answers(vocab_size, self.seed), self.step_time, noise, StepTimer(clock)
         )
+        log = StepLogFile(self.step_log, facts) if self.step_log else None
+        prefix_cache = self.policies.prefix_cache
+        core = SimulatedCore(scheduler, executor, prefix_cache=prefix_cache, log=log)
         return core, facts
 
 
@@ -267,7 +258,7 @@ def simulated_engine(
         )
     memory = build_scheduler(config).memory
     steps = server.step_time(memory.layout)
-    machine = _machine(server)
+    machine = server.engine if isinstance(server, Profile) else {}
     layout = {"layout": memory.layout, "block_tokens": memory.block_tokens}
     return SimulatedEngine(
         str(machine.get("model", servers.model or server.name)),
@@ -278,10 +269,3 @@ def simulated_engine(
         seed,
         step_log,
     )
-
-
-def _machine(server: "ServerModel") -> dict[str, Any]:
-    """Return what a profile says of the engine that it was measured on."""
-    from servetwin.sim.step_times.profile import Profile
-
-    return server.engine if isinstance(server, Profile) else {}

@@ -10,13 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from servetwin.app.serving.models import (
-    drafts_of,
-    model_of,
-    shape_of,
-    with_kv_format,
-    with_weight_format,
-)
+from servetwin.app.serving.models import drafts_of, model_of, shape_of
 from servetwin.engine.kv.forgetting import cannot_forget
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig
@@ -51,17 +45,6 @@ def forgetting(
     return policies
 
 
-def require_one_memory(setup: Setup) -> None:
-    """Raise ``PolicyError`` for weights or keys that are streamed from a second memory."""
-    offload = setup.deployment.offload
-    if offload.resident_weights < 1 or offload.resident_kv < 1:
-        raise PolicyError(
-            "all that a step reads lies in the memory of its device: a CPU has no second one, and "
-            "on a GPU nothing is streamed in during a step (preemption: swap and "
-            "host_cache_tokens move keys and values between steps)"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class EngineSetup:
     """What the bundled engine is started with, as far as techniques change it."""
@@ -77,10 +60,10 @@ class EngineSetup:
 
     def over(self, options: ServeOptions) -> ServeOptions:
         """Return ``options`` with this model, these policies and this computation."""
-        given = options.model_config()
-        shape = self.model if self.model != given else options.shape
+        model = options.model_config()
+        shape = self.model if self.model != model else options.shape
         policies = self.policies
-        if (self.model.windows, self.model.sink_tokens) != (given.windows, given.sink_tokens):
+        if (self.model.windows, self.model.sink_tokens) != (model.windows, model.sink_tokens):
             policies = forgetting(self.model, policies, self.computation)
         return replace(options, shape=shape, policies=policies, computation=self.computation)
 
@@ -109,7 +92,13 @@ def _model(engine: EngineSetup, setup: Setup) -> EngineSetup:
 
 def _offload(engine: EngineSetup, setup: Setup) -> EngineSetup:
     """Change nothing where all lies on the device; else raise."""
-    require_one_memory(setup)
+    offload = setup.deployment.offload
+    if offload.resident_weights < 1 or offload.resident_kv < 1:
+        raise PolicyError(
+            "all that a step reads lies in the memory of its device: a CPU has no second one, and "
+            "on a GPU nothing is streamed in during a step (preemption: swap and "
+            "host_cache_tokens move keys and values between steps)"
+        )
     return engine
 
 
@@ -154,14 +143,41 @@ def _tensor_parallel(engine: EngineSetup, setup: Setup) -> EngineSetup:
     return replace(engine, computation=replace(engine.computation, tensor_parallel=ways))
 
 
+_WIDE = ("fp32", "bf16")
+_SAME_NAMES = ("int8", "int4", "w8a8")
+_ROUNDS = (
+    "it rounds to the nearest by itself (weight-int8, weight-int4, smooth-quant:scales=dynamic)"
+)
+
+
 def _weight_format(engine: EngineSetup, setup: Setup) -> EngineSetup:
     """Round the weights of both phases."""
-    return replace(engine, computation=with_weight_format(engine.computation, setup.deployment))
+    computation, form = engine.computation, setup.deployment.decode
+    if form != setup.deployment.prefill:
+        raise PolicyError("it has one format of weights for prompts and decodes")
+    if form.name in _WIDE:
+        return replace(engine, computation=replace(computation, weight_format="as-dtype"))
+    if form.calibration == "data":
+        raise PolicyError(f"{form.name} needs calibration data to choose scales; {_ROUNDS}")
+    if form.calibration == "training":
+        raise PolicyError(f"{form.name} needs training; {_ROUNDS}")
+    if form.name == "llm-int8":
+        raise PolicyError(f"it keeps no columns of outliers in fp16; {_ROUNDS}")
+    if form.name not in _SAME_NAMES:
+        raise PolicyError(f"it has no weights in {form.stored_as}; {_ROUNDS}")
+    group = form.grid.group if form.name == "int4" and form.grid else computation.weight_group
+    computation = replace(computation, weight_format=form.name, weight_group=group)
+    return replace(engine, computation=computation)
 
 
 def _kv_format(engine: EngineSetup, setup: Setup) -> EngineSetup:
     """Round the keys and values that are stored."""
-    return replace(engine, computation=with_kv_format(engine.computation, setup.deployment))
+    size = setup.deployment.kv_element_bytes
+    is_wide = size in {KV_FORMATS[name] for name in _WIDE}
+    if not is_wide and size != KV_FORMATS["int8"]:
+        raise PolicyError("it stores keys and values in int8 only, use kv-quantisation:format=int8")
+    stored = replace(engine.computation, kv_format="as-dtype" if is_wide else "int8")
+    return replace(engine, computation=stored)
 
 
 TRANSLATIONS: dict[str, Translation] = {
@@ -249,34 +265,31 @@ def translated(name: str, engine: EngineSetup, before: Setup, after: Setup) -> E
 
     Raises ``CannotRun`` with the field that nothing translates, or the reason of its translation.
     """
-    needed: dict[Translation, None] = {}
-    for field in changed_fields(before, after):
-        translation = _translation_of(field)
-        if translation is None:
-            raise _cannot_run(name, f"it has nothing for {field}")
-        needed[translation] = None
+    try:
+        return _translate(engine, before, after)
+    except PolicyError as error:
+        runs = ", ".join(runnable_techniques())
+        raise CannotRun(
+            f"technique {name}: the bundled engine cannot run it, {error}; it runs {runs}"
+        ) from error
+
+
+def _translate(engine: EngineSetup, before: Setup, after: Setup) -> EngineSetup:
+    """Return the engine with every change; raises ``PolicyError`` with the reason."""
+    needed = dict.fromkeys(map(_translation_of, changed_fields(before, after)))
     for translation in needed:
-        try:
-            engine = translation(engine, after)
-        except PolicyError as error:
-            raise _cannot_run(name, str(error)) from error
+        engine = translation(engine, after)
     return engine
 
 
-def _translation_of(field: str) -> Translation | None:
+def _translation_of(field: str) -> Translation:
     """Return the translation of a field, or of the nearest one above it."""
-    while field:
-        if field in TRANSLATIONS:
-            return TRANSLATIONS[field]
-        field = field.rpartition(".")[0]
-    return None
-
-
-def _cannot_run(name: str, reason: str) -> CannotRun:
-    runs = ", ".join(runnable_techniques())
-    return CannotRun(
-        f"technique {name}: the bundled engine cannot run it, {reason}; it runs {runs}"
-    )
+    place = field
+    while place:
+        if place in TRANSLATIONS:
+            return TRANSLATIONS[place]
+        place = place.rpartition(".")[0]
+    raise PolicyError(f"it has nothing for {field}")
 
 
 _ANY_MODEL = ModelConfig("any", 512, 12, 8, 4, 64, 1536, 32_000)
@@ -302,10 +315,7 @@ def _runs(name: str) -> bool:
     technique = TECHNIQUES.build(name, **_EXAMPLES.get(name, {}))
     try:
         off, on = technique.sides(plain_setup(engine))
-        for field in changed_fields(off, on):
-            if (translation := _translation_of(field)) is None:
-                return False
-            translation(engine, on)
+        _translate(engine, off, on)
     except ServetwinError:
         return False
     return on != off

@@ -6,7 +6,7 @@ from markdown_table import table
 
 from servetwin.app.scenario.setting_docs import attribute_docs
 from servetwin.loadtest.report.records import EXTRA_MEANINGS
-from servetwin.loadtest.report.server_metrics import MEANINGS as SERVER_MEANINGS
+from servetwin.loadtest.report.server_metrics import SERVER_MEANINGS
 from servetwin.policies.protocols import KVUsage
 from servetwin.sim.core.recorder import STEP_MEANINGS
 from servetwin.sim.records.metrics import REQUEST_MEANINGS

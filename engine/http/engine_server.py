@@ -5,8 +5,8 @@ import tempfile
 from pathlib import Path
 
 from servetwin.engine.serve_options import ServeOptions
-from servetwin.workloads.child_process import python_command, python_environment
 from servetwin.workloads.errors import EngineError
+from servetwin.workloads.program.child_process import python_command, python_environment
 
 _STOP_GRACE_S = 15.0
 

@@ -17,7 +17,7 @@ from servetwin.engine.http.http_settings import HttpSettings
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 from servetwin.engine.text.tokenizer import Tokenizer
 from servetwin.workloads.errors import EngineError
-from servetwin.workloads.listening import listening_socket, url_of
+from servetwin.workloads.program.listening import listening_socket, url_of
 
 try:
     import resource

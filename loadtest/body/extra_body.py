@@ -64,17 +64,17 @@ def _read(text: str) -> str:
 
 def parse_sampling(text: str) -> dict[str, float]:
     """Read ``KEY=VALUE,...`` of ``SAMPLING``. Raises ``LoadTestError`` naming what is wrong."""
-    found: dict[str, float] = {}
+    sampling: dict[str, float] = {}
     for name, value in key_values(text, "--sampling", LoadTestError, _SAMPLING_FORM).items():
         if name not in SAMPLING:
             hint = did_you_mean(name, SAMPLING)
             raise LoadTestError(f"--sampling: unknown {name!r}; {hint}; others: --extra-body")
         kind = SAMPLING[name]
         try:
-            found[name] = kind(value)
+            sampling[name] = kind(value)
         except ValueError:
-            found[name] = float("nan")
-        if not isfinite(found[name]):
+            sampling[name] = float("nan")
+        if not isfinite(sampling[name]):
             noun = "a whole number" if kind is int else "a number"
             raise LoadTestError(f"--sampling: {name}={value}: not {noun}")
-    return found
+    return sampling

@@ -41,8 +41,8 @@ class Images:
             return [*messages, {"role": "user", "content": self._parts(name)}]
         at = places[-1]
         content = messages[at].get("content") or []
-        said = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        changed = {**messages[at], "content": [*said, *self._parts(name)]}
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        changed = {**messages[at], "content": [*parts, *self._parts(name)]}
         return [*messages[:at], changed, *messages[at + 1 :]]
 
     def _parts(self, name: str) -> list[dict[str, Any]]:

@@ -25,9 +25,9 @@ class LoraMix:
 
     def model(self, request_id: str, base: str) -> str:
         """Return the model of a request, the same in every process."""
-        drawn = Random(f"{self.seed}/{request_id}").random()
+        draw = Random(f"{self.seed}/{request_id}").random()
         names = [*self.shares, base]
-        return names[bisect_right(list(accumulate(self.shares.values())), drawn)]
+        return names[bisect_right(list(accumulate(self.shares.values())), draw)]
 
 
 def parse_lora_mix(text: str, seed: int) -> LoraMix:

@@ -1,13 +1,12 @@
-"""The base of all dialects: paths and bodies, abilities, and how to recognise their servers."""
+"""The base of all dialects: paths, bodies and events, and how to recognise their servers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from servetwin.loadtest.dialects.native_event import NativeEvent, count
 from servetwin.loadtest.dialects.server_probe import ServerProbe
 
 Api = Literal["completions", "chat", "embeddings", "native"]
-"""How requests are said to a server: an API of OpenAI, or that of the server itself."""
+"""The API that requests use: one of OpenAI's, or the server's own."""
 
 
 class PreparedRequest(NamedTuple):
@@ -35,23 +34,66 @@ class ModelFacts(NamedTuple):
     max_model_len: int | None = None
 
 
-class Dialect:
-    """The protocol of one kind of server. The first of ``apis`` is the default.
+class NativeEvent(NamedTuple):
+    """One event of a native stream.
 
-    ``owners`` are the names in ``owned_by`` of these servers' models. With ``guesses_vocab`` token
-    ids are sent although the vocabulary is unknown, since these servers surely accept ids.
-    ``usual_model`` is the model where a server lists none. With ``loads_unlisted`` servers also
-    serve models that they do not list. ``mark`` is a field that only events of the native API have.
+    ``tokens`` are the tokens in this event, ``made`` those in it and all events before it; None
+    where the server does not say. With neither, an event holds one token if it has ``text``.
+    ``ends`` marks the last event, ``error`` a failure. ``usage`` has OpenAI's names.
+    """
+
+    tokens: int | None = None
+    made: int | None = None
+    text: bool = False
+    ends: bool = False
+    usage: Mapping[str, Any] | None = None
+    response_id: str = ""
+    error: str | None = None
+
+
+def usage_of(prompt: object, completion: object, cached: object = None) -> dict[str, object]:
+    """Return OpenAI's usage object with the counts that are known."""
+    counts = {"prompt_tokens": count(prompt), "completion_tokens": count(completion)}
+    usage: dict[str, object] = {name: known for name, known in counts.items() if known is not None}
+    if (tokens := count(cached)) is not None:
+        usage["prompt_tokens_details"] = {"cached_tokens": tokens}
+    return usage
+
+
+def count(value: object) -> int | None:
+    """Return a whole number from 0 on; None for any other value."""
+    return value if type(value) is int and value >= 0 else None
+
+
+_PATHS = {
+    "completions": "/v1/completions",
+    "chat": "/v1/chat/completions",
+    "embeddings": "/v1/embeddings",
+}
+
+
+class Dialect:
+    """The protocol of one kind of server: OpenAI's API, and at ``native_path`` one of its own.
+
+    The first of ``apis`` is the default. ``owners`` are the names in ``owned_by`` of these servers'
+    models. With ``guesses_vocab`` token ids are sent although the vocabulary is unknown, since
+    these servers surely accept ids. ``usual_model`` is the model where a server lists none. With
+    ``loads_unlisted`` servers also serve models that they do not list. ``mark`` is a field that
+    only events of the native API have. ``sampling_field`` is the object of the native body with the
+    sampling parameters; without one they are fields of the body itself.
     """
 
     name: ClassVar[str]
+    apis: ClassVar[tuple[Api, ...]] = ("native", "completions", "chat", "embeddings")
     owners: ClassVar[frozenset[str]] = frozenset()
-    apis: ClassVar[tuple[Api, ...]]
-    takes_ids: ClassVar[bool] = False
+    takes_ids: ClassVar[bool] = True
     guesses_vocab: ClassVar[bool] = False
-    forces_length: ClassVar[bool] = False
+    forces_length: ClassVar[bool] = True
     usual_model: ClassVar[str | None] = None
     loads_unlisted: ClassVar[bool] = False
+    stream_options: ClassVar[dict[str, bool]] = {"include_usage": True}
+    native_path: ClassVar[str] = ""
+    sampling_field: ClassVar[str] = ""
     mark: ClassVar[str] = ""
 
     def recognises(self, server: ServerProbe) -> bool:
@@ -68,17 +110,39 @@ class Dialect:
 
     def path(self, api: Api, model: str) -> str:
         """Return the path to which requests are posted, below the server's root."""
-        raise NotImplementedError
+        return self.native_path.format(model=model) if api == "native" else _PATHS[api]
 
     def body(self, api: Api, request: PreparedRequest) -> dict[str, object]:
         """Return the JSON body of a request for a streamed answer, sampled greedily."""
-        raise NotImplementedError
+        if api == "native":
+            return self.native_body(request)
+        if api == "embeddings":
+            return {"model": request.model, "input": request.prompt}
+        return {
+            "model": request.model,
+            **({"messages": request.chat} if api == "chat" else {"prompt": request.prompt}),
+            "max_tokens": request.output_tokens,
+            **(self.exactly(request.output_tokens) if request.force_length else {}),
+            "temperature": 0,
+            "stream": True,
+            "stream_options": self.stream_options,
+        }
+
+    def exactly(self, output_tokens: int) -> dict[str, object]:
+        """Return the fields that force the output length."""
+        return {"min_tokens": output_tokens, "ignore_eos": True}
 
     def sampled(
         self, api: Api, body: Mapping[str, Any], sampling: Mapping[str, float]
     ) -> dict[str, object]:
         """Return a body with sampling parameters where the API wants them."""
+        if api == "native" and (name := self.sampling_field):
+            return {**body, name: {**body[name], **sampling}}
         return {**body, **sampling}
+
+    def native_body(self, request: PreparedRequest) -> dict[str, object]:
+        """Return the JSON body of the native API."""
+        raise NotImplementedError
 
     def read(self, event: dict[str, object]) -> NativeEvent:
         """Read an event of the native API."""

@@ -6,7 +6,6 @@ from typing import Any
 import httpx
 
 from servetwin.loadtest.credentials import key_variable
-from servetwin.loadtest.dialects.native_event import fields_of
 from servetwin.loadtest.redaction import hide_secrets, redact
 from servetwin.workloads.errors import LoadTestError, Unreachable
 
@@ -72,10 +71,10 @@ class ServerProbe:
         if answer.status_code != 404 or origin == self._root:
             return ""
         try:
-            found, _ = _cards(self._client.get(f"{origin}{MODELS}"))
+            cards, _ = _cards(self._client.get(f"{origin}{MODELS}"))
         except httpx.HTTPError:
             return ""
-        return f"; there is one at {origin}/v1" if found else ""
+        return f"; there is one at {origin}/v1" if cards else ""
 
 
 def _cards(answer: httpx.Response) -> tuple[list[Mapping[str, Any]], str | None]:
@@ -129,3 +128,8 @@ def redirect_target(response: httpx.Response) -> str:
     except (httpx.InvalidURL, ValueError):
         shown = location.partition("?")[0]
     return hide_secrets(shown, _URL_LENGTH)
+
+
+def fields_of(value: object) -> Mapping[str, Any]:
+    """Return a JSON object; an empty one for any other value."""
+    return value if isinstance(value, Mapping) else {}

@@ -1,48 +1,114 @@
 """Servers and their dialects, by name, by what a server says of itself, and by its events."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from servetwin.loadtest.dialects.dialect import Api, Dialect, ModelFacts, PreparedRequest
-from servetwin.loadtest.dialects.native_event import NativeEvent, count, fields_of, usage_of
-from servetwin.loadtest.dialects.openai_api import Mlc, OpenAI, TensorRTLLM, Transformers, Vllm
-from servetwin.loadtest.dialects.server_probe import ServerProbe
+from servetwin.loadtest.dialects.dialect import (
+    Api,
+    Dialect,
+    ModelFacts,
+    NativeEvent,
+    PreparedRequest,
+    count,
+    usage_of,
+)
+from servetwin.loadtest.dialects.server_probe import ServerProbe, fields_of
 from servetwin.workloads.errors import LoadTestError, did_you_mean
 
+_ENDLESS = json.dumps({"eos_token_id": -1})
 
-class NativeAndOpenAI(OpenAI):
-    """A server with an API of its own at ``native_path``, beside OpenAI's.
 
-    ``sampling_field`` is the object of the native body with the sampling parameters; without one
-    they are fields of the body itself.
+class OpenAI(Dialect):
+    """Any server with OpenAI's API, and the default.
+
+    Follows OpenAI's API reference. The length is forced with ``min_tokens`` and ``ignore_eos``, as
+    in vLLM and many others; OpenAI's own service refuses these: use ``--no-force-length``.
     """
 
-    apis: ClassVar[tuple[Api, ...]] = ("native", "completions", "chat", "embeddings")
-    native_path: ClassVar[str]
-    sampling_field: ClassVar[str] = ""
-
-    def path(self, api: Api, model: str) -> str:
-        """Return the native path, or OpenAI's."""
-        return self.native_path if api == "native" else super().path(api, model)
-
-    def body(self, api: Api, request: PreparedRequest) -> dict[str, object]:
-        """Return the native body, or OpenAI's."""
-        return self.native_body(request) if api == "native" else super().body(api, request)
-
-    def sampled(
-        self, api: Api, body: Mapping[str, Any], sampling: Mapping[str, float]
-    ) -> dict[str, object]:
-        """Return a body with sampling parameters, in the object that the native API has."""
-        if api == "native" and (name := self.sampling_field):
-            return {**body, name: {**body[name], **sampling}}
-        return super().sampled(api, body, sampling)
-
-    def native_body(self, request: PreparedRequest) -> dict[str, object]:
-        """Return the JSON body of the native API."""
-        raise NotImplementedError
+    name = "openai"
+    apis: ClassVar[tuple[Api, ...]] = ("completions", "chat", "embeddings")
 
 
-class SGLang(NativeAndOpenAI):
+class Vllm(OpenAI):
+    """vLLM.
+
+    Follows vLLM's documentation of its OpenAI-compatible server: prompts of token ids,
+    ``min_tokens``, ``ignore_eos``, and usage with every event (``continuous_usage_stats``), which
+    says how many tokens an event holds. Tested against vLLM 0.32 on a CPU.
+    """
+
+    name = "vllm"
+    owners = frozenset({"vllm"})
+    guesses_vocab = True
+    stream_options: ClassVar = {"include_usage": True, "continuous_usage_stats": True}
+
+    def recognises(self, server: ServerProbe) -> bool:
+        """Recognise its version, and model cards with permissions."""
+        versioned = isinstance(server.page("/version").get("version"), str)
+        return versioned and any("permission" in card for card in server.models)
+
+
+class TensorRTLLM(OpenAI):
+    """TensorRT-LLM's own server, ``trtllm-serve``.
+
+    Follows TensorRT-LLM's documentation of trtllm-serve and the schema of its requests: prompts of
+    token ids, ``min_tokens``, ``ignore_eos``, ``continuous_usage_stats``; unknown fields are
+    refused. Tested against a server that answers as documented, not against TensorRT-LLM. Behind
+    Triton it speaks the dialect ``triton``.
+    """
+
+    name = "tensorrt-llm"
+    apis = ("completions", "chat")
+    owners = frozenset({"tensorrt_llm"})
+    guesses_vocab = True
+    stream_options = Vllm.stream_options
+
+
+class Mlc(OpenAI):
+    """MLC LLM.
+
+    Follows MLC LLM's documentation of its REST API: prompts of token ids; the end token is ignored
+    with ``debug_config.ignore_eos``, which takes effect when the server runs with
+    ``--enable-debug`` (without it answers end early, and the report counts them). Tested against a
+    server that answers as documented, not against MLC LLM.
+    """
+
+    name = "mlc"
+    owners = frozenset({"MLC-LLM"})
+    guesses_vocab = True
+
+    def exactly(self, output_tokens: int) -> dict[str, object]:
+        """Return the field that ignores the end token; there is no minimum."""
+        return {"debug_config": {"ignore_eos": True}}
+
+
+class Transformers(OpenAI):
+    """Hugging Face's ``transformers serve``.
+
+    Follows its documentation and the schema of its requests: prompts are text, unknown fields are
+    refused, and ``generation_config`` replaces the model's own settings: with an end token that no
+    vocabulary has, only ``max_tokens`` ends an answer. The last event always has the usage. Models
+    are loaded by the requested name, which may be a folder; only models in its cache are listed.
+    Tested against release 5.23, with continuous batching and without.
+    """
+
+    name = "transformers"
+    apis = ("completions", "chat")
+    takes_ids = False
+    loads_unlisted: ClassVar = True
+
+    def recognises(self, server: ServerProbe) -> bool:
+        """Recognise the paths of its description: only this server has ``/load_model``."""
+        paths = fields_of(server.page("/openapi.json").get("paths"))
+        return {"/load_model", "/v1/completions", "/v1/responses"} <= paths.keys()
+
+    def exactly(self, output_tokens: int) -> dict[str, object]:
+        """Return a setting with an end token that no vocabulary has; there is no minimum."""
+        return {"generation_config": _ENDLESS}
+
+
+class SGLang(Dialect):
     """SGLang: its native ``/generate``, and OpenAI's API.
 
     Follows SGLang's documentation of its native API and sampling parameters: ``input_ids`` or
@@ -88,7 +154,7 @@ class SGLang(NativeAndOpenAI):
         )
 
 
-class Tgi(NativeAndOpenAI):
+class Tgi(Dialect):
     """Hugging Face's text-generation-inference: its native ``/generate_stream``, and OpenAI's API.
 
     Follows TGI's documentation and published schema: prompts are text, and nothing forces a
@@ -138,7 +204,7 @@ class Tgi(NativeAndOpenAI):
         return NativeEvent(tokens=1, ends=event.get("generated_text") is not None, usage=usage)
 
 
-class LlamaCpp(NativeAndOpenAI):
+class LlamaCpp(Dialect):
     """llama.cpp's server: its native ``/completion``, and OpenAI's API.
 
     Follows the README of llama.cpp's server: prompts of token ids; ``n_predict`` and
@@ -207,18 +273,17 @@ class Triton(Dialect):
 
     name = "triton"
     mark = "text_output"
-    apis: ClassVar[tuple[Api, ...]] = ("native",)
+    apis = ("native",)
+    native_path = "/v2/models/{model}/generate_stream"
+    takes_ids = False
+    forces_length = False
     usual_model = "ensemble"
 
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise the page of its metadata."""
         return server.page("/v2").get("name") == "triton"
 
-    def path(self, api: Api, model: str) -> str:
-        """Return the path of the model."""
-        return f"/v2/models/{model}/generate_stream"
-
-    def body(self, api: Api, request: PreparedRequest) -> dict[str, object]:
+    def native_body(self, request: PreparedRequest) -> dict[str, object]:
         """Return the inputs of the backend's ensemble."""
         inputs = {"text_input": request.prompt, "max_tokens": request.output_tokens, "stream": True}
         return {**inputs, "bad_words": "", "stop_words": ""}
@@ -228,7 +293,7 @@ class Triton(Dialect):
         return NativeEvent(text=bool(event[self.mark]), ends=True)
 
 
-class Ollama(NativeAndOpenAI):
+class Ollama(Dialect):
     """Ollama: its native ``/api/generate``, and OpenAI's API.
 
     Follows Ollama's API documentation: prompts are text, sent ``raw`` (without the model's

@@ -151,8 +151,8 @@ def _http_failure(response: httpx.Response) -> Failure:
     retry = response.headers.get("retry-after")
     wait = f" (Retry-After: {retry})" if retry else ""
     target = redirect_target(response)
-    said = f"redirects to {target}" if target else _error_text(response)
-    return Failure(kind, redact(f"HTTP {code}{wait}: {said}"))
+    reason = f"redirects to {target}" if target else _error_text(response)
+    return Failure(kind, redact(f"HTTP {code}{wait}: {reason}"))
 
 
 def _error_text(response: httpx.Response) -> str:

@@ -36,25 +36,18 @@ _PORTS = {"http": 80, "https": 443}
 class StampingTransport(httpx.AsyncBaseTransport):
     """HTTP/1.1 on asyncio protocols: keep-alive, no limit on connections, and stamps.
 
-    ``verify`` and ``trust_env`` are those of httpx (certifi's authorities, or ``SSL_CERT_FILE``).
-    Of httpx's timeouts, ``connect`` limits name look-up, connection and TLS together, ``read`` the
-    wait for the head. A request is sent a second time, once, when it went out on an idle connection
-    that the server was just closing; ``resent`` counts these.
+    ``verify`` is that of httpx (certifi's authorities, or ``SSL_CERT_FILE``). Of httpx's timeouts,
+    ``connect`` limits name look-up, connection and TLS together, ``read`` the wait for the head. A
+    request is sent a second time, once, when it went out on an idle connection that the server was
+    just closing; ``resent`` counts these.
 
     Raises ``httpx.ConnectError``, ``ConnectTimeout``, ``ReadTimeout``, ``ReadError``,
     ``RemoteProtocolError``, ``LocalProtocolError`` and ``UnsupportedProtocol``; messages about a
     server name its host and port.
     """
 
-    def __init__(
-        self,
-        *,
-        verify: ssl.SSLContext | bool = True,
-        trust_env: bool = True,
-        keepalive_s: float = 5.0,
-    ) -> None:
+    def __init__(self, *, verify: ssl.SSLContext | bool = True, keepalive_s: float = 5.0) -> None:
         self._verify = verify
-        self._trust_env = trust_env
         self._keepalive_s = keepalive_s
         self._pools: dict[Origin, ConnectionPool] = {}
         self.resent = 0
@@ -116,7 +109,7 @@ class StampingTransport(httpx.AsyncBaseTransport):
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        context = httpx.create_ssl_context(verify=self._verify, trust_env=self._trust_env)
+        context = httpx.create_ssl_context(verify=self._verify)
         context.set_alpn_protocols(["http/1.1"])
         return context
 

@@ -1,10 +1,10 @@
-"""The time of a mock: a clock that freezes stop, and calls at absolute times."""
+"""The time of a mock: a clock that freezes stop, and waits until absolute times."""
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
-from itertools import count
+from asyncio import Future
+from collections.abc import Iterable
+from typing import Any
 
 from servetwin.loadtest.mock.faults import Freeze
 
@@ -48,43 +48,11 @@ class ServerClock:
         return lived_ns
 
 
-class Timeline:
-    """Calls functions at times of ``time.perf_counter_ns``, in their order, never early.
+async def wait_until(due_ns: int, left: Future[Any]) -> bool:
+    """Wait until ``time.perf_counter_ns`` is ``due_ns``, never less.
 
-    One heap of absolute times and one timer: a late call makes no other late.
+    Return early where the client has ``left``, and whether it is still there.
     """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._due: list[tuple[int, int, Callable[[], None]]] = []
-        self._order = count()
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed_ns = 0
-
-    def at(self, due_ns: int, call: Callable[[], None]) -> None:
-        """Add a call at ``due_ns``; equal times keep their order."""
-        heappush(self._due, (due_ns, next(self._order), call))
-        if self._timer is None or due_ns < self._armed_ns:
-            self._arm()
-
-    def clear(self) -> None:
-        """Drop every call."""
-        self._due.clear()
-        if self._timer:
-            self._timer.cancel()
-
-    def _arm(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-        self._armed_ns = self._due[0][0]
-        left_s = (self._armed_ns - time.perf_counter_ns()) / 1e9
-        self._timer = self._loop.call_later(max(0.0, left_s), self._wake)
-
-    def _wake(self) -> None:
-        self._armed_ns = 0  # a call that is added meanwhile needs no timer of its own
-        now_ns = time.perf_counter_ns()
-        while self._due and self._due[0][0] <= now_ns:
-            heappop(self._due)[2]()
-        self._timer = None
-        if self._due:
-            self._arm()
+    while not left.done() and (wait_ns := due_ns - time.perf_counter_ns()) > 0:
+        await asyncio.wait([left], timeout=wait_ns / 1e9)
+    return not left.done()

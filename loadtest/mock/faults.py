@@ -4,10 +4,10 @@ First the faults that make an answer fail: late, broken, refused, or missing. Th
 it complete: other forms of a stream, which are easily misread.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -37,8 +37,10 @@ class Fault(FrozenModel):
     """A fault; its fields are the keys of ``--fault NAME:KEY=VALUE``.
 
     An answer is made in three stages, and a fault may change each: the pieces of text, the style
-    of their events, and the answer as a whole.
+    of their events, and the answer as a whole. ``sets`` are fields of the style.
     """
+
+    sets: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls, name: str | None = None, **config: Any) -> None:
         super().__init_subclass__(**config)
@@ -55,7 +57,7 @@ class Fault(FrozenModel):
 
     def style(self, style: StreamStyle) -> StreamStyle:
         """Return the style of the events as this fault changes it."""
-        return style
+        return style._replace(**self.sets)
 
     def answer(self, answer: MockAnswer) -> MockAnswer:
         """Return the answer as this fault changes it."""
@@ -267,17 +269,13 @@ class Usage(Fault, name="usage"):
 class Comments(Fault, name="comments"):
     """SSE comments come at once and before each event, as gateways send them against timeouts."""
 
-    def style(self, style: StreamStyle) -> StreamStyle:
-        """Turn comments on."""
-        return style._replace(comments=True)
+    sets: ClassVar = {"comments": True}
 
 
 class CRLF(Fault, name="crlf"):
     """Lines end with carriage return and line feed."""
 
-    def style(self, style: StreamStyle) -> StreamStyle:
-        """Set the line ends."""
-        return style._replace(line_end="\r\n")
+    sets: ClassVar = {"line_end": "\r\n"}
 
 
 class Split(Fault, name="split"):
@@ -307,9 +305,7 @@ class Split(Fault, name="split"):
 class NoDone(Fault, name="no-done"):
     """No ``[DONE]`` comes at the end."""
 
-    def style(self, style: StreamStyle) -> StreamStyle:
-        """Drop ``[DONE]``."""
-        return style._replace(done=False)
+    sets: ClassVar = {"done": False}
 
 
 def _before(

@@ -72,14 +72,14 @@ class MockAnswer:
         return replace(self, events=later)
 
 
-def whole_answer(request: ParsedRequest, model: str, pieces: Iterable[TextPiece]) -> MockAnswer:
+def whole_answer(request: ParsedRequest, pieces: Iterable[TextPiece]) -> MockAnswer:
     """Return the pieces as one JSON object, written at the time of the last."""
     made = list(pieces)
     last, tokens = made[-1], sum(piece.tokens for piece in made)
     text = "".join(piece.text for piece in made)
-    said = {"message": {"role": "assistant", "content": text}} if request.chat else {"text": text}
-    body = _head(request, model, "chat.completion" if request.chat else "text_completion")
-    body["choices"] = [{"index": 0, **said, "finish_reason": last.finish}]
+    fields = {"message": {"role": "assistant", "content": text}} if request.chat else {"text": text}
+    body = _head(request, "chat.completion" if request.chat else "text_completion")
+    body["choices"] = [{"index": 0, **fields, "finish_reason": last.finish}]
     body["usage"] = _usage(request, tokens, StreamStyle())
     return MockAnswer(headers=_JSON, events=[TimedWrite(last.at_s, encode(body).encode(), tokens)])
 
@@ -120,11 +120,11 @@ def _lines(text: str, style: StreamStyle) -> bytes:
 
 
 def stream_events(
-    request: ParsedRequest, model: str, pieces: Iterable[TextPiece], style: StreamStyle
+    request: ParsedRequest, pieces: Iterable[TextPiece], style: StreamStyle
 ) -> Iterator[TimedWrite]:
     """Yield the pieces as server-sent events."""
     kind = "chat.completion.chunk" if request.chat else "text_completion"
-    opened = encode(_head(request, model, kind)).removesuffix("}")
+    opened = encode(_head(request, kind)).removesuffix("}")
     made, at_s = 0, 0.0
     if style.comments:
         yield TimedWrite(at_s, _lines(_COMMENT, style))
@@ -140,14 +140,14 @@ def stream_events(
         yield TimedWrite(at_s, sse("[DONE]", style))
 
 
-def _head(request: ParsedRequest, model: str, kind: str) -> dict[str, object]:
-    return {"id": request.request_id, "object": kind, "created": 0, "model": model}
+def _head(request: ParsedRequest, kind: str) -> dict[str, object]:
+    return {"id": request.request_id, "object": kind, "created": 0, "model": request.model}
 
 
 def _choice(request: ParsedRequest, piece: TextPiece, style: StreamStyle) -> dict[str, object]:
-    said = {"delta": piece.channels} if request.chat else {"text": piece.text}
+    fields = {"delta": piece.channels} if request.chat else {"text": piece.text}
     ids = {"token_ids": [*range(piece.tokens)]} if style.token_ids else {}
-    return {"index": 0, **said, **ids, "finish_reason": piece.finish}
+    return {"index": 0, **fields, **ids, "finish_reason": piece.finish}
 
 
 def _usage(request: ParsedRequest, made: int, style: StreamStyle) -> dict[str, int]:

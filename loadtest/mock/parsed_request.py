@@ -3,7 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+PromptField = Literal["prompt", "messages", "input"]
+"""The field of a body that has its prompt: of completions, of a chat, of an embedding."""
 
 _IMAGES = ("http://", "https://", "data:image/")
 
@@ -23,16 +26,21 @@ class BadRequest(Exception):
 class ParsedRequest:
     """One request for text, or for an embedding, which has no ``max_tokens``.
 
-    ``index`` is its place in the order of arrival, from 0; ``model`` is the one that it asks.
+    ``index`` is its place in the order of arrival, from 0; its prompt is in ``field``.
     """
 
     index: int
     model: str
-    chat: bool
+    field: PromptField
     stream: bool
     include_usage: bool
     max_tokens: int
     prompt_tokens: int
+
+    @property
+    def chat(self) -> bool:
+        """Whether it comes on the chat API."""
+        return self.field == "messages"
 
     @property
     def request_id(self) -> str:
@@ -40,32 +48,20 @@ class ParsedRequest:
         return f"mock-{self.index}"
 
 
-def parse_request(index: int, chat: bool, body: bytes, models: Sequence[str]) -> ParsedRequest:
+def parse_request(
+    index: int, field: PromptField, body: bytes, models: Sequence[str]
+) -> ParsedRequest:
     """Parse a JSON ``body``. Raises ``BadRequest`` saying what is wrong with it."""
     fields = _fields(body)
     options = fields.get("stream_options")
     return ParsedRequest(
         index,
         _model(fields, models),
-        chat,
+        field,
         stream=fields.get("stream") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        max_tokens=_max_tokens(fields),
-        prompt_tokens=_prompt_tokens(fields, "messages" if chat else "prompt"),
-    )
-
-
-def parse_embedding(index: int, body: bytes, models: Sequence[str]) -> ParsedRequest:
-    """Parse the JSON ``body`` of a request for an embedding. Raises ``BadRequest``."""
-    fields = _fields(body)
-    return ParsedRequest(
-        index,
-        _model(fields, models),
-        chat=False,
-        stream=False,
-        include_usage=True,
-        max_tokens=0,
-        prompt_tokens=_prompt_tokens(fields, "input"),
+        max_tokens=0 if field == "input" else _max_tokens(fields),
+        prompt_tokens=_prompt_tokens(fields, field),
     )
 
 
@@ -98,7 +94,7 @@ def _max_tokens(fields: dict[str, object]) -> int:
     return DEFAULT_TOKENS
 
 
-def _prompt_tokens(fields: dict[str, object], name: str) -> int:
+def _prompt_tokens(fields: dict[str, object], name: PromptField) -> int:
     """Count token ids, or words, and none for an image: a mock has no tokenizer."""
     prompt = fields.get(name)
     if isinstance(prompt, str):

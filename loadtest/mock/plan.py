@@ -3,7 +3,7 @@
 Plans and faults are read from files, or from ``NAME:KEY=VALUE,...`` on the command line.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,26 +56,23 @@ class MockPlan(FrozenModel):
         return min(limits, default=None)
 
     def answer(self, request: ParsedRequest) -> MockAnswer:
-        """Return the answer to a request."""
+        """Return the answer to a request; an embedding comes at the time of a first token."""
         hits = [fault for fault in self.faults if fault.hits(request)]
-        pieces, style = self._pieces(request), StreamStyle()
-        for fault in hits:
-            pieces, style = fault.pieces(pieces, request), fault.style(style)
-        if request.stream and not style.whole:
-            answer = MockAnswer(events=stream_events(request, request.model, pieces, style))
+        if request.field == "input":
+            answer = embedding_answer(request, self.ttft_ms / 1e3)
         else:
-            answer = whole_answer(request, request.model, pieces)
+            answer = self._text(request, hits)
         for fault in hits:
             answer = fault.answer(answer)
         return answer
 
-    def embedding(self, request: ParsedRequest) -> MockAnswer:
-        """Return the answer to a request for an embedding, at the time of a first token."""
-        answer = embedding_answer(request, self.ttft_ms / 1e3)
-        for fault in self.faults:
-            if fault.hits(request):
-                answer = fault.answer(answer)
-        return answer
+    def _text(self, request: ParsedRequest, faults: Sequence[Fault]) -> MockAnswer:
+        pieces, style = self._pieces(request), StreamStyle()
+        for fault in faults:
+            pieces, style = fault.pieces(pieces, request), fault.style(style)
+        if request.stream and not style.whole:
+            return MockAnswer(events=stream_events(request, pieces, style))
+        return whole_answer(request, pieces)
 
     @property
     def models(self) -> tuple[str, ...]:

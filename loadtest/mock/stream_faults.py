@@ -6,7 +6,7 @@
 import gzip
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -90,9 +90,7 @@ class Refusal(Fault, name="refusal"):
 class CR(Fault, name="cr"):
     """Lines end with a carriage return alone."""
 
-    def style(self, style: StreamStyle) -> StreamStyle:
-        """Set the line ends."""
-        return style._replace(line_end="\r")
+    sets: ClassVar = {"line_end": "\r"}
 
 
 class ByteOrderMark(Fault, name="bom"):

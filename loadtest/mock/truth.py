@@ -71,3 +71,4 @@ class TruthLog:
             self.end(truth, "stopped", time.perf_counter_ns())
         if self._file:
             self._file.close()
+            self._file = None

@@ -90,6 +90,5 @@ def without_outputs(trace: Trace) -> Trace:
 def with_an_output(trace: Trace) -> Trace:
     """Return the trace as files have it: with a token out at least, as of a prefill alone."""
     return replace(
-        trace,
-        requests=tuple(replace(r, output_tokens=max(1, r.output_tokens)) for r in trace),
+        trace, requests=tuple(replace(r, output_tokens=max(1, r.output_tokens)) for r in trace)
     )

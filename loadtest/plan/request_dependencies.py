@@ -53,11 +53,11 @@ def split_among(trace: Trace, workers: int, *, closed_loop: bool) -> list[Trace]
 def begun_before(trace: Trace, end_s: float, *, closed_loop: bool) -> Trace:
     """Return the roots that arrive before ``end_s``, with all their descendants."""
     roots, followers = roots_and_followers(trace, closed_loop=closed_loop)
-    kept = _with_descendants(trace, [r for r in roots if r.arrival_s < end_s], followers)
-    left_out = len(trace) - len(kept)
+    begun = _with_descendants(trace, [r for r in roots if r.arrival_s < end_s], followers)
+    left_out = len(trace) - len(begun)
     if not left_out:
         return trace
-    return trace.replaced(kept.requests, f"{counted(left_out, 'request')} after {end_s:g} s cut")
+    return trace.replaced(begun.requests, f"{counted(left_out, 'request')} after {end_s:g} s cut")
 
 
 def _with_descendants(trace: Trace, roots: Iterable[Request], followers: Followers) -> Trace:

@@ -77,12 +77,12 @@ def numbers(name: str, value: Any) -> tuple[float, ...]:
 
 def count(name: str, value: Any) -> int:
     """Return a whole number from 0 on."""
-    found = number(name, value)
-    if found < 0 or found != int(found):
+    whole = number(name, value)
+    if whole < 0 or whole != int(whole):
         raise RowError(name, "not a whole number from 0 on", value)
-    if found > MAX_COUNT:
+    if whole > MAX_COUNT:
         raise RowError(name, f"beyond {MAX_COUNT}", value)
-    return int(found)
+    return int(whole)
 
 
 def moment_s(name: str, value: Any, unit_s: float = 1.0) -> float | None:

@@ -97,10 +97,11 @@ class _Fields:
         return path, value.get("value"), UNITS_S.get(unit, 1.0)
 
     def _found(self, name: str) -> tuple[str, Any]:
-        paths = self.format.fields.get(name, (name,))
-        found = ((path, within(self.record, path)) for path in paths)
-        path, value = next((each for each in found if each[1] is not None), (paths[0], None))
-        return path.replace("/", "."), value
+        """Return the path of a field and its value; None where the format or record lacks it."""
+        for path in self.format.fields.get(name, ()):
+            if (value := within(self.record, path)) is not None:
+                return path.replace("/", "."), value
+        return name, None
 
 
 def _request(fields: _Fields, place: str) -> RecordedRequest:
@@ -108,9 +109,7 @@ def _request(fields: _Fields, place: str) -> RecordedRequest:
     name = place if name in (None, "") else str(name)
     arrival_s = fields.seconds("arrival_s")
     if error := fields.value("error"):
-        prompt_tokens = (
-            0 if fields.value("prompt_tokens") is None else fields.count("prompt_tokens")
-        )
+        prompt_tokens = fields.known_count("prompt_tokens") or 0
         return RecordedRequest(name, prompt_tokens, 0, arrival_s, error=_reason(error))
     chunk_s = fields.list_s("chunk_s") or ()
     first_s = _after(arrival_s, fields.seconds("ttft_s"), fields.seconds("first_token_s"))

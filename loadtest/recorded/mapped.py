@@ -21,17 +21,17 @@ def read(path: Path, columns: Mapping[str, str] | None) -> Recording:
     """Read a request of each row. Raises ``TraceError``, also where no time is measured."""
     with open_text(path) as lines:
         rows = Rows(path, lines, BadRows(0), columns=columns)
-        found = read_table(rows, columns)
-    if not any(row.is_measured for row in found.rows):
+        table = read_table(rows, columns)
+    if not any(row.is_measured for row in table.rows):
         raise TraceError(f"{path}: no request has a measured time; map one of {_WANTED}")
-    return recording_of(found, rows.source)
+    return recording_of(table, rows.source)
 
 
-def recording_of(found: TableReading, source: str) -> Recording:
+def recording_of(table: TableReading, source: str) -> Recording:
     """Return what a table says of the server that answered its requests."""
-    requests = requests_of(source, found.rows)
-    recorded = [_recorded(*pair) for pair in zip(found.rows, requests, strict=True)]
-    notes = (*found.notes[:1], *((ESTIMATED,) if found.estimates else ()), _NO_STAMPS)
+    requests = requests_of(source, table.rows)
+    recorded = [_recorded(*pair) for pair in zip(table.rows, requests, strict=True)]
+    notes = (*table.notes[:1], *((ESTIMATED,) if table.estimates else ()), _NO_STAMPS)
     return Recording("mapped columns", recorded, notes)
 
 

@@ -42,13 +42,13 @@ def read_recording(path: Path, columns: Mapping[str, str] | None = None) -> Reco
         raise TraceError(f"{path}: {error}") from None
 
 
-def _checked(path: Path, found: Recording) -> Recording:
+def _checked(path: Path, recording: Recording) -> Recording:
     try:
-        for place, request in enumerate(found.requests):
+        for place, request in enumerate(recording.requests):
             _check(place, request)
     except RowError as error:
         raise TraceError(f"{path}: {error}") from None
-    return found
+    return recording
 
 
 def _check(place: int, request: RecordedRequest) -> None:

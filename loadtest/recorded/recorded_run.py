@@ -59,8 +59,8 @@ def load_recorded_run(folder: Path, columns: Mapping[str, str] | None = None) ->
     run = load_run(folder)
     if run.kind != "loadtest":
         raise RunError(f"{folder}: a simulation; a recorded run was measured (loadtest import)")
-    kept = folder / TRACE
-    return RecordedRun(run, read_trace(kept) if kept.exists() else _trace_of(run, folder))
+    path = folder / TRACE
+    return RecordedRun(run, read_trace(path) if path.exists() else _trace_of(run, folder))
 
 
 def as_recorded_run(recording: Recording, source: str) -> RecordedRun:

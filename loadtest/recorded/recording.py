@@ -106,9 +106,9 @@ def records_of(text: str) -> list[Record]:
 
 def _line(number: int, line: str) -> Record:
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        record = None
+    if not isinstance(record, dict):
         raise RowError(f"line {number}", "not a JSON object", line)
-    return Record(f"line {number}", found)
+    return Record(f"line {number}", record)

@@ -8,11 +8,12 @@ without answers has no TTFT that could be good.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from servetwin.loadtest.options import UNITS_S, duration_s
 from servetwin.loadtest.report.records import gaps_s
-from servetwin.sim.records.metrics import LATENCIES, PERCENTILES, SLO, describe, measured
+from servetwin.sim.records.metrics import PERCENTILES, SLO, describe, figure, measured
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError, did_you_mean
 from servetwin.workloads.key_values import key_value
@@ -21,7 +22,7 @@ from servetwin.workloads.request import CANCELLED_BY_TEST
 _EXAMPLE = "write for example failed>1%, ttft_p99>500ms or slo_attainment<99%"
 _FORM = re.compile(r"([a-z][a-z0-9_.]*)\s*([<>])\s*(\d+\.?\d*|\.\d+)\s*([a-z%/]*)")
 _STATISTICS = ("mean", *(f"p{q}" for q in PERCENTILES), "max")
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_TIME_UNITS = ("us", "ms", "s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class _Quantity:
     example: str
 
 
-_TIME = _Quantity(_SECONDS, ">", (" ms", 1e3), "500ms")
+_TIME = _Quantity({unit: UNITS_S[unit] for unit in _TIME_UNITS}, ">", (" ms", 1e3), "500ms")
 _TOO_MANY = _Quantity({"%": 0.01}, ">", (" %", 100.0), "1%")
 _TOO_FEW = _Quantity({"%": 0.01}, "<", (" %", 100.0), "99%")
 _TOKEN_RATE = _Quantity({"": 1.0, "tokens/s": 1.0}, "<", (" tokens/s", 1.0), "1000tokens/s")
@@ -80,10 +81,6 @@ class Finding:
     said: str
     """The figure and its distance to the limit, in words."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the finding for JSON."""
-        return asdict(self)
-
 
 DEFAULT = FailCondition("failed>10%", "failed", 0.1)
 """What fails a load test where no condition is about its failures."""
@@ -95,13 +92,13 @@ def parse_conditions(texts: Sequence[str], *, slo: bool) -> list[FailCondition]:
     Without one about the failed requests, ``DEFAULT`` is added. Raises ``LoadTestError`` naming
     what cannot be read, and what would be right.
     """
-    found = [_condition(part.strip()) for text in texts for part in text.split(",")]
-    for condition in found:
+    conditions = [_condition(part.strip()) for text in texts for part in text.split(",")]
+    for condition in conditions:
         if condition.metric in NEEDS_SLO and not slo:
             raise LoadTestError(f"--fail-if {condition.text!r}: needs --slo, such as ttft=500ms")
-    if any(condition.metric in ("failed", "finished") for condition in found):
-        return found
-    return [DEFAULT, *found]
+    if any(condition.metric in ("failed", "finished") for condition in conditions):
+        return conditions
+    return [DEFAULT, *conditions]
 
 
 def _condition(text: str) -> FailCondition:
@@ -137,8 +134,8 @@ def judge_conditions(
 def failed_line(findings: Sequence[Finding]) -> str | None:
     """Return which conditions failed and by how much, in one line; None where all hold."""
     failed = [finding for finding in findings if finding.failed]
-    said = "; ".join(f"{finding.condition}: {finding.said}" for finding in failed)
-    return f"failed by {said}" if failed else None
+    details = "; ".join(f"{finding.condition}: {finding.said}" for finding in failed)
+    return f"failed by {details}" if failed else None
 
 
 def _finding(condition: FailCondition, value: float | None) -> Finding:
@@ -147,34 +144,31 @@ def _finding(condition: FailCondition, value: float | None) -> Finding:
         return Finding(condition.text, None, condition.limit, True, "no request has the figure")
     over = value - condition.limit if condition.quantity.wrong == ">" else condition.limit - value
     beyond = "over" if (over > 0) == (condition.quantity.wrong == ">") else "below"
-    said = f"it is {value * scale:.4g}{unit}, {abs(over) * scale:.3g}{unit} {beyond} the limit"
-    return Finding(condition.text, value, condition.limit, over > 0, said)
+    distance = f"it is {value * scale:.4g}{unit}, {abs(over) * scale:.3g}{unit} {beyond} the limit"
+    return Finding(condition.text, value, condition.limit, over > 0, distance)
+
+
+_KEYS = {
+    "slo_attainment": "slo_attainment",
+    "goodput": "goodput_per_s",
+    "throughput": "output_throughput_tokens_per_s",
+    "request_throughput": "request_throughput_per_s",
+}
+"""The figures of a summary that are neither times nor shares of the requests."""
 
 
 def _value(metric: str, run: Run, summary: Mapping[str, Any]) -> float | None:
     name, _, statistic = metric.partition("_")
+    if name == "itl":
+        requests = measured(run.requests)
+        finished = requests[requests["status"] == "finished"]
+        return describe(gaps_s(finished["chunk_s"]))[statistic or "mean"]
     if name in _TIMES:
-        return _time_s(name, statistic or "mean", run, summary)
+        return figure(summary, f"{name}_s.{statistic or 'mean'}")
     if metric in ("failed", "finished"):
-        finished = _finished_share(run)
-        return finished if finished is None or metric == "finished" else 1 - finished
-    keys = {
-        "slo_attainment": "slo_attainment",
-        "goodput": "goodput_per_s",
-        "throughput": "output_throughput_tokens_per_s",
-        "request_throughput": "request_throughput_per_s",
-    }
-    value: float | None = summary[keys[metric]]
-    return value
-
-
-def _time_s(name: str, statistic: str, run: Run, summary: Mapping[str, Any]) -> float | None:
-    if f"{name}_s" in LATENCIES:
-        value: float | None = summary[f"{name}_s"][statistic]
-        return value
-    requests = measured(run.requests)
-    finished = requests[requests["status"] == "finished"]
-    return describe(gaps_s(finished["chunk_s"]))[statistic]
+        share = _finished_share(run)
+        return 1 - share if metric == "failed" and share is not None else share
+    return figure(summary, _KEYS[metric])
 
 
 def _finished_share(run: Run) -> float | None:
@@ -184,8 +178,6 @@ def _finished_share(run: Run) -> float | None:
     return float((wanted["status"] == "finished").mean()) if len(wanted) else None
 
 
-_LIMITS = {"ttft": "ttft_s", "tpot": "tpot_s", "e2e": "e2e_s"}
-_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _SLO_EXAMPLE = "write for example ttft=500ms,tpot=50ms,e2e=2s"
 
 
@@ -196,17 +188,14 @@ def parse_slo(text: str) -> SLO:
     """
     limits: dict[str, float] = {}
     for part in text.split(","):
+        where = f"--slo {part.strip()!r}"
         name, duration = key_value(part, "--slo", LoadTestError, f"LIMIT=TIME; {_SLO_EXAMPLE}")
-        if name not in _LIMITS:
-            raise LoadTestError(f"--slo {part.strip()!r}: unknown limit {name!r}; {_SLO_EXAMPLE}")
-        if _LIMITS[name] in limits:
-            raise LoadTestError(f"--slo {part.strip()!r}: {name} is given twice; {_SLO_EXAMPLE}")
-        limits[_LIMITS[name]] = _seconds(part.strip(), duration)
+        if name not in ("ttft", "tpot", "e2e"):
+            raise LoadTestError(f"{where}: unknown limit {name!r}; {_SLO_EXAMPLE}")
+        if f"{name}_s" in limits:
+            raise LoadTestError(f"{where}: {name} is given twice; {_SLO_EXAMPLE}")
+        limit_s = duration_s(duration, *_TIME_UNITS)
+        if limit_s is None:
+            raise LoadTestError(f"{where}: not a positive time with its unit; {_SLO_EXAMPLE}")
+        limits[f"{name}_s"] = limit_s
     return SLO(**limits)
-
-
-def _seconds(part: str, duration: str) -> float:
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(us|ms|s)", duration)
-    if not match or not 0 < float(match[1]) < math.inf:
-        raise LoadTestError(f"--slo {part!r}: not a positive time with its unit; {_SLO_EXAMPLE}")
-    return float(match[1]) * _UNITS_S[match[2]]

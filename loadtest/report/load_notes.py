@@ -1,7 +1,9 @@
 """Warnings and notes beside the figures: reasons to doubt them, and what to try after failures."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from importlib import resources
 from textwrap import fill
 from typing import Any
 
@@ -17,23 +19,10 @@ CLOSED_LOOP = (
     "open loop (coordinated omission); --arrivals measures an open loop"
 )
 
-OUT_OF_VOCABULARY = r"vocab|token.?ids?\b.*(range|invalid|bound)|invalid token.?id"
 PROMPT_TEXT = "the server does not know these token ids: try --prompt text"
-_HINTS = (
-    # kind of failure, words in its first message, what to try
-    ("no_token", r"begins '\s*<", "a web page came instead of a stream; check the URL and proxies"),
-    ("no_token", "", "the stream has no text in a known field; try another --dialect or --api"),
-    ("http_4xx", OUT_OF_VOCABULARY, PROMPT_TEXT),
-    ("http_5xx", OUT_OF_VOCABULARY, PROMPT_TEXT),
-    ("sse_error", OUT_OF_VOCABULARY, PROMPT_TEXT),
-    ("http_4xx", r"min_tokens|ignore_eos|unrecogni|extra", "try --no-force-length"),
-    ("http_4xx", r"HTTP 40[13]", "set the API key: OPENAI_API_KEY, --api-key-env or --header"),
-    ("http_4xx", r"HTTP 40[45]", "nothing is served at that path; try another --api or --dialect"),
-    ("http_4xx", r"context|too long|max_total|max_model", "try --on-too-long clip"),
-    ("http_3xx", "", "give the URL that it redirects to"),
-    ("timeout", "", "no answer came in time; is the server overloaded, or --timeout too short?"),
-    ("connect", "", "is the server still running?"),
-)
+_FILE = resources.files("servetwin.loadtest").joinpath("report/hints.json")
+_HINTS: list[dict[str, str]] = json.loads(_FILE.read_text("utf-8"))
+"""The kind of a failure, words in its first message, and what to try."""
 
 
 def load_notes(run: Run) -> list[str]:
@@ -83,9 +72,9 @@ def _notes(run: Run) -> Iterator[str]:
             f"{count} {more} of {retried}: latencies count from when a request was first due, with "
             "the wait before each retry"
         )
-    if found := run.extra.get("prompt_cache"):
-        yield prompt_cache_line(found, run.meta["prompt_salt"])
-        if warning := prompt_cache_warning(found):
+    if shares := run.extra.get("prompt_cache"):
+        yield prompt_cache_line(shares, run.meta["prompt_salt"])
+        if warning := prompt_cache_warning(shares):
             yield warning
     if count := delivered.get("too_late"):
         yield f"{counted(count, 'follow-up')} not sent: due after the duration"
@@ -95,10 +84,10 @@ def _notes(run: Run) -> Iterator[str]:
 
 def hint(first_messages: Mapping[str, str]) -> str | None:
     """Return what to try, by the first message of each kind of failure; None without advice."""
-    for kind, words, advice in _HINTS:
-        message = first_messages.get(kind)
-        if message is not None and re.search(words, message, re.IGNORECASE):
-            return advice
+    for rule in _HINTS:
+        message = first_messages.get(rule["failure"])
+        if message is not None and re.search(rule["words"], message, re.IGNORECASE):
+            return rule["advice"]
     return None
 
 

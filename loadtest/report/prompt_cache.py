@@ -6,13 +6,12 @@ makes TTFT shorter than new prompts have it, so a run where it happened is marke
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from servetwin.workloads.prompt_fields import texts_of
+from servetwin.workloads.readers.prompt_fields import texts_of
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
@@ -30,31 +29,26 @@ class CacheCounts(NamedTuple):
     found: int
 
 
-@dataclass(frozen=True, slots=True)
-class PromptCache:
-    """Shares of the prompt tokens: cached as the server says, shared by the load itself, added.
-
-    ``said_by`` says where ``cached_share`` comes from: the usage of the answers, or the server's
-    metrics, which count all of its clients; both are None where the server does not say.
-    ``own_share`` is what a cache without limit finds of the load in an empty server.
-    """
-
-    cached_share: float | None
-    said_by: Literal["usage", "metrics"] | None
-    own_share: float
-    added_share: float
-
-
 def prompt_cache(
     requests: pd.DataFrame, trace: Trace, metrics: CacheCounts | None = None
 ) -> dict[str, Any]:
-    """Return a ``PromptCache`` of a load test as a mapping; ``metrics`` are its server's counts."""
+    """Return the shares of the prompt tokens: cached, shared by the load itself, added.
+
+    ``said_by`` says where ``cached_share`` comes from: the usage of the answers, or the ``metrics``
+    of the server, which count all of its clients; both are None where the server does not say.
+    ``own_share`` is what a cache without limit finds of the load in an empty server, and
+    ``added_share`` what the server adds to every prompt.
+    """
     wanted = {request.request_id: request for request in trace}
     sent = requests[requests["sent_s"].notna()].sort_values("scheduled_s")["request_id"]
     finished = requests[requests["status"] == "finished"]
     cached_share, said_by = _cached_share(finished, metrics)
-    own_share = shared_share([wanted[name] for name in sent if name in wanted])
-    return asdict(PromptCache(cached_share, said_by, own_share, _added_share(finished, wanted)))
+    return {
+        "cached_share": cached_share,
+        "said_by": said_by,
+        "own_share": shared_share([wanted[name] for name in sent if name in wanted]),
+        "added_share": _added_share(finished, wanted),
+    }
 
 
 def shared_share(requests: list[Request]) -> float:
@@ -79,20 +73,20 @@ def _blocks(request: Request) -> tuple[Sequence[int], float]:
     return ids, request.prompt_tokens * PIECE / max(1, len(text))
 
 
-def prompt_cache_line(found: Mapping[str, Any], salt: str) -> str:
+def prompt_cache_line(shares: Mapping[str, Any], salt: str) -> str:
     """Return a line on the prompts of a load test: their salt, what was cached, what is shared."""
-    if found["cached_share"] is None:
+    if shares["cached_share"] is None:
         cached = "the server does not say what its prefix cache knew"
     else:
-        source = {"usage": "usage", "metrics": "server's metrics"}[found["said_by"]]
-        cached = f"{found['cached_share']:.1%} of their tokens were cached (by the {source})"
-    return f"prompts: salt {salt}; {cached}, the load itself shares {found['own_share']:.1%}"
+        source = {"usage": "usage", "metrics": "server's metrics"}[shares["said_by"]]
+        cached = f"{shares['cached_share']:.1%} of their tokens were cached (by the {source})"
+    return f"prompts: salt {salt}; {cached}, the load itself shares {shares['own_share']:.1%}"
 
 
-def prompt_cache_warning(found: Mapping[str, Any]) -> str | None:
+def prompt_cache_warning(shares: Mapping[str, Any]) -> str | None:
     """Return the warning that the server knew prompts from before; None where it did not."""
-    cached_share = found["cached_share"]
-    explained = found["own_share"] + found["added_share"]
+    cached_share = shares["cached_share"]
+    explained = shares["own_share"] + shares["added_share"]
     if cached_share is None or cached_share <= explained + TOLERANCE:
         return None
     return (
@@ -119,6 +113,6 @@ def _added_share(finished: pd.DataFrame, wanted: Mapping[str, Request]) -> float
     known = finished[finished["request_id"].isin(wanted)]
     if known.empty:
         return 0.0
-    asked = known["request_id"].map({name: r.prompt_tokens for name, r in wanted.items()})
-    added_tokens = max(0, int((known["prompt_tokens"] - asked).min()))
+    wanted_tokens = known["request_id"].map({name: r.prompt_tokens for name, r in wanted.items()})
+    added_tokens = max(0, int((known["prompt_tokens"] - wanted_tokens).min()))
     return added_tokens * len(known) / max(1, int(known["prompt_tokens"].sum()))

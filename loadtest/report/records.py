@@ -1,7 +1,8 @@
 """The columns of a measured run, how well its load was delivered, and its outages."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from importlib import resources
 from itertools import groupby
 from typing import Any
 
@@ -14,25 +15,10 @@ from servetwin.sim.records.metrics import REQUEST_COLUMNS, derive, describe
 from servetwin.sim.records.run import Run
 from servetwin.workloads.rows import counted
 
-EXTRA_MEANINGS = {
-    "first_chunk_tokens": "tokens that came with the first token event",
-    "first_chunk_told": "whether the server gave that number; else 1 is assumed",
-    "tokens_from": "what output_tokens rests on: usage, token_ids, the number of events, or none",
-    "asked_output_tokens": "output tokens in the trace",
-    "ttft_sent_s": "first_token - sent",
-    "first_event_s": "first event of the answer, whether it has text or not",
-    "first_sure_s": "first event that is surely a token: it has text, or the counts say so",
-    "first_output_s": "first token that is not reasoning",
-    "ttfo_s": "first_output - sent",
-    "chunk_s": "list of the stamps of all token events",
-    "response_id": "the server's own name of the answer",
-    "attempts": "how often it was sent; latencies count from when it was first due",
-    "cached_reported": "whether the server gave cached_tokens; else they are 0",
-    "usage_doubt": "what is wrong with the server's counts, which are not used then; else empty",
-    "buffered": "whether the answer came in one piece; empty where the client stood still",
-    "model": "the model that was asked: that of the run, or a LoRA module",
-    "warm_up": "whether it was due in the warm-up, and so is in no summary",
-}
+_FILE = resources.files("servetwin.loadtest").joinpath("report/columns.json")
+MEANINGS: dict[str, dict[str, str]] = json.loads(_FILE.read_text("utf-8"))
+"""The columns of the tables of a load test, and what is in them."""
+EXTRA_MEANINGS = MEANINGS["requests"]
 """The columns of a load test beside ``REQUEST_COLUMNS``."""
 EXTRA_COLUMNS = tuple(EXTRA_MEANINGS)
 
@@ -127,39 +113,29 @@ _LISTED = 3
 _REFUSED, _BROKEN = "connect", "broken_stream"
 
 
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """A gap: when its first request was sent, and the first that got a connection again.
-
-    ``to_s`` is None where none did. ``lost`` counts the requests between the two.
-    """
-
-    from_s: float
-    to_s: float | None
-    lost: int
-
-
 def outages(requests: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the gaps of a load test, each an ``Outage`` as a mapping."""
-    return [asdict(outage) for outage in _outages(requests)]
+    """Return the times in which no connection was to be had.
 
-
-def _outages(requests: pd.DataFrame) -> Iterator[Outage]:
+    ``from_s`` is when its first request was sent, ``to_s`` when the first one was that got a
+    connection again; None where none did. ``lost`` counts the requests between the two.
+    """
     if not (requests["error"] == _REFUSED).any():
-        return
+        return []
     sent = requests[requests["sent_s"].notna()].sort_values("sent_s", kind="stable")
     rows = zip(sent["sent_s"].tolist(), sent["error"].tolist(), strict=True)
     parts = [list(part) for _, part in groupby(rows, key=lambda row: row[1] in (_REFUSED, _BROKEN))]
-    for part, after in zip(parts, [*parts[1:], None], strict=True):
-        if any(error == _REFUSED for _, error in part):
-            yield Outage(part[0][0], after[0][0] if after else None, len(part))
+    return [
+        {"from_s": part[0][0], "to_s": after[0][0] if after else None, "lost": len(part)}
+        for part, after in zip(parts, [*parts[1:], None], strict=True)
+        if any(error == _REFUSED for _, error in part)
+    ]
 
 
-def outage_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def outage_lines(gaps: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line for each of the first gaps, and one for the others together."""
-    for outage in found[:_LISTED]:
+    for outage in gaps[:_LISTED]:
         yield f"NO CONNECTION {_when(outage)}: {counted(outage['lost'], 'request')} lost"
-    if more := found[_LISTED:]:
+    if more := gaps[_LISTED:]:
         lost = counted(sum(outage["lost"] for outage in more), "request")
         yield f"NO CONNECTION {counted(len(more), 'more time')}: {lost} lost"
 
@@ -173,5 +149,5 @@ def _when(outage: Mapping[str, Any]) -> str:
 
 def client_limits(run: Run, late_sends: bool) -> list[str]:
     """Return why the client of a run was limited; empty if it kept up."""
-    found: list[str] = run.extra.get("delivered", {}).get("limited_by", [])
-    return [why for why in found if late_sends or not why.startswith(SCHEDULE_LAG)]
+    limits: list[str] = run.extra.get("delivered", {}).get("limited_by", [])
+    return [why for why in limits if late_sends or not why.startswith(SCHEDULE_LAG)]

@@ -18,6 +18,7 @@ from servetwin.sim.records.metrics import (
 )
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import describe_steady
+from servetwin.workloads.generators.generate import SOURCE
 from servetwin.workloads.rows import counted
 
 _POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
@@ -62,9 +63,14 @@ def _what_ran(run: Run) -> str:
     api = f"{endpoint.get('dialect', 'openai')} {endpoint['api']}"
     return (
         f"load test of {endpoint['model']} at {endpoint['base_url']}\n"
-        f"{scenario['requests']} requests of {scenario['trace']} {_pace(scenario)}; "
+        f"{_requests(scenario)} {_pace(scenario)}; "
         f"{api}, prompts as {prompts}, output length {length}"
     )
+
+
+def _requests(scenario: Mapping[str, Any]) -> str:
+    count, trace = scenario["requests"], scenario["trace"]
+    return f"{count} generated requests" if trace == SOURCE else f"{count} requests of {trace}"
 
 
 def _pace(scenario: Mapping[str, Any]) -> str:

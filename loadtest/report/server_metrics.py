@@ -10,10 +10,12 @@ names are those of vLLM (and of our engine, which uses the same), SGLang
 llama.cpp's server (``--metrics``).
 """
 
+import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,50 +26,18 @@ import pandas as pd
 from servetwin.loadtest.endpoint import client_settings
 from servetwin.loadtest.redaction import redact
 from servetwin.loadtest.report.prompt_cache import CacheCounts
+from servetwin.loadtest.report.records import MEANINGS
 from servetwin.sim.records.run import Run, RunError, write_files
 
 FILE_NAME = "server_metrics.parquet"
-GAUGES: Mapping[str, Sequence[str]] = {
-    "running": (
-        "vllm:num_requests_running",
-        "sglang:num_running_reqs",
-        "tgi_batch_current_size",
-        "llamacpp:requests_processing",
-    ),
-    "waiting": (
-        "vllm:num_requests_waiting",
-        "sglang:num_queue_reqs",
-        "tgi_queue_size",
-        "llamacpp:requests_deferred",
-    ),
-    "kv_usage": (
-        "vllm:kv_cache_usage_perc",
-        "vllm:gpu_cache_usage_perc",
-        "sglang:token_usage",
-        "llamacpp:kv_cache_usage_ratio",
-    ),
-}
-"""The gauges of each column of ``COLUMNS``, the preferred first; ``kv_usage`` is a share of 1."""
-MEANINGS = {
-    "at_s": "when the gauges were read",
-    "running": "requests in the batch",
-    "waiting": "requests in the queue",
-    "kv_usage": "share of the KV memory that is used; 1 is all",
-}
-COLUMNS = tuple(MEANINGS)
+SERVER_MEANINGS = MEANINGS["server_metrics"]
+COLUMNS = tuple(SERVER_MEANINGS)
 """The columns of ``server_metrics.parquet``, one row per reading."""
-COUNTERS: Mapping[str, Sequence[str]] = {
-    "looked_up": (
-        "vllm:prefix_cache_queries_total",
-        "vllm:gpu_prefix_cache_queries_total",
-        "sglang:prompt_tokens_total",
-    ),
-    "found": (
-        "vllm:prefix_cache_hits_total",
-        "vllm:gpu_prefix_cache_hits_total",
-        "sglang:cached_tokens_total",
-    ),
-}
+_FILE = resources.files("servetwin.loadtest").joinpath("report/server_metrics.json")
+_NAMES: dict[str, dict[str, list[str]]] = json.loads(_FILE.read_text("utf-8"))
+GAUGES = _NAMES["gauges"]
+"""The gauges of each column of ``COLUMNS``, the preferred first; ``kv_usage`` is a share of 1."""
+COUNTERS = _NAMES["counters"]
 """The counters of the server's prefix cache, in prompt tokens."""
 _KNOWN = tuple(name.encode() for names in (*GAUGES.values(), *COUNTERS.values()) for name in names)
 _Scrape = tuple[int, bytes]
@@ -116,7 +86,7 @@ class ServerWatch:
         if not self._scrapes:
             return None
         ends = (self._scrapes[0], self._last or self._scrapes[-1])
-        before, after = (_counters(_samples(lines.decode(errors="replace"))) for _, lines in ends)
+        before, after = (_figures(lines.decode(errors="replace"), COUNTERS) for _, lines in ends)
         if before.keys() & after.keys() < COUNTERS.keys():
             return None
         counts = CacheCounts(**{name: round(after[name] - before[name]) for name in COUNTERS})
@@ -164,19 +134,17 @@ def watch_server(
 
 def read_gauges(text: str) -> dict[str, float]:
     """Return the known gauges of a text in Prometheus' format; none where it cannot be read."""
+    return _figures(text, GAUGES)
+
+
+def _figures(text: str, names_by_figure: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Return each known figure, summed over its labels; a share is averaged."""
     values = _samples(text)
-    found = {column: _first_known(values, names) for column, names in GAUGES.items()}
-    return {
-        column: float(np.mean(samples) if column == "kv_usage" else np.sum(samples))
-        for column, samples in found.items()
-        if samples
-    }
-
-
-def _counters(values: Mapping[str, list[float]]) -> dict[str, float]:
-    """Return the known counters, summed over their labels."""
-    found = {name: _first_known(values, names) for name, names in COUNTERS.items()}
-    return {name: float(np.sum(samples)) for name, samples in found.items() if samples}
+    figures = {}
+    for figure, names in names_by_figure.items():
+        if samples := next((values[name] for name in names if name in values), None):
+            figures[figure] = float(np.mean(samples) if figure == "kv_usage" else np.sum(samples))
+    return figures
 
 
 def _samples(text: str) -> dict[str, list[float]]:
@@ -199,15 +167,15 @@ def save_server_metrics(watch: ServerWatch, run: Run, folder: Path) -> str:
     Raises ``RunError`` where the folder cannot be written.
     """
     zero_ns = round(run.meta["clock_zero_perf_counter_s"] * 1e9)
-    found = watch.frame(zero_ns)
-    data = None if found.empty else found.to_parquet(index=False)
+    frame = watch.frame(zero_ns)
+    data = None if frame.empty else frame.to_parquet(index=False)
     # The old file goes first: it would pass for one of the new run.
     for lost in write_files(folder, [(FILE_NAME, None), (FILE_NAME, data)]):
         raise RunError(f"{folder / FILE_NAME}: cannot be written ({lost.reason})")
-    if found.empty:
+    if frame.empty:
         return f"server metrics: none ({watch.url}: {watch.reason or 'no answer in time'})"
-    known = ", ".join(c.replace("kv_usage", "KV usage") for c in GAUGES if found[c].notna().any())
-    return f"server metrics: {known}, {len(found)} times from {watch.url}"
+    known = ", ".join(c.replace("kv_usage", "KV usage") for c in GAUGES if frame[c].notna().any())
+    return f"server metrics: {known}, {len(frame)} times from {watch.url}"
 
 
 def load_server_metrics(folder: Path) -> pd.DataFrame | None:
@@ -222,7 +190,3 @@ def load_server_metrics(folder: Path) -> pd.DataFrame | None:
         return pd.read_parquet(path, columns=list(COLUMNS))
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: not readable ({error})") from error
-
-
-def _first_known(values: Mapping[str, list[float]], names: Sequence[str]) -> list[float]:
-    return next((values[name] for name in names if name in values), [])

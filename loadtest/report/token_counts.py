@@ -87,8 +87,8 @@ def _buffer_warnings(finished: pd.DataFrame) -> Iterator[str]:
     """
     unclear = finished["buffered"].isna()
     buffered = finished["buffered"].eq(True)
-    judged = buffered | ((finished["output_tokens"] >= LEAST_TOKENS) & ~unclear)
-    if buffered.any() and buffered.sum() >= BUFFERED_SHARE * judged.sum():
+    long_enough = buffered | ((finished["output_tokens"] >= LEAST_TOKENS) & ~unclear)
+    if buffered.any() and buffered.sum() >= BUFFERED_SHARE * long_enough.sum():
         count = int((buffered | unclear).sum())
         yield (
             f"ANSWER BUFFERED for {count} of {len(finished)} requests: all their tokens came at "

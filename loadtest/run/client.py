@@ -83,7 +83,7 @@ def run_load_test(
 
 
 def _require_one_answer_each(trace: Trace) -> None:
-    """Raise ``LoadTestError`` for a request of which several answers are wanted."""
+    """Raise ``LoadTestError`` where a request wants several answers."""
     several = next((request for request in trace if request.samples > 1), None)
     if several is not None:
         raise LoadTestError(
@@ -136,10 +136,10 @@ def delivery(requests: pd.DataFrame, results: Sequence[WorkerResult]) -> dict[st
     """
     oversleeps_s = [*chain.from_iterable(result.oversleeps_s for result in results)]
     messages = [*chain.from_iterable(r.first_messages.items() for r in reversed(results))]
-    found = delivered(requests, oversleeps_s, max(result.cpu_share for result in results))
-    hung_up = found["failures"].pop(CANCELLED_BY_TEST, 0)
+    figures = delivered(requests, oversleeps_s, max(result.cpu_share for result in results))
+    hung_up = figures["failures"].pop(CANCELLED_BY_TEST, 0)
     return {
-        **found,
+        **figures,
         "cancelled_by_test": hung_up,
         "retries": int((requests["attempts"] - 1).sum()),
         "too_late": sum(result.too_late for result in results),

@@ -8,11 +8,12 @@ from math import inf
 from servetwin.loadtest.http.exchange import ORPHANED, Exchange, Failure
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest, due
+from servetwin.loadtest.report.rows import Sending
 from servetwin.loadtest.stream.token_events import TokenStream
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
-SendRequest = Callable[[ScheduledRequest, Exchange], Awaitable[None]]
-"""Sends a request and records its answer into the exchange."""
+SendRequest = Callable[[Sending], Awaitable[None]]
+"""Sends a request and records its answer."""
 JudgeAnswer = Callable[[Exchange], TokenStream]
 """Reads the tokens of an answer that has ended."""
 
@@ -22,7 +23,7 @@ RECONNECT_S = 0.1
 
 
 class Dispatcher:
-    """Sends a schedule and keeps one ``Exchange`` per request, in the order they became known.
+    """Sends a schedule and keeps one ``Sending`` per request, in the order they became known.
 
     Times are absolute: a root leaves at ``zero_ns + send_at_s`` on ``time.perf_counter_ns``, so
     that one late request makes no other late. A follower is due its delay after its parent's
@@ -50,8 +51,7 @@ class Dispatcher:
         self._in_flight: set[asyncio.Task[None]] = set()
         self._drain: asyncio.TimerHandle | None = None
         self._given_up = "when interrupted"
-        self.sends = list(schedule.roots)
-        self.exchanges = [Exchange() for _ in schedule.roots]
+        self.sendings = [Sending(send=send) for send in schedule.roots]
         self.zero_ns = 0
         self.sent = 0
         self.ended = 0
@@ -64,7 +64,7 @@ class Dispatcher:
     @property
     def total(self) -> int:
         """The number of requests known so far."""
-        return len(self.sends) + self._schedule.waiting
+        return len(self.sendings) + self._schedule.waiting
 
     async def run(self, zero: ClockZero) -> None:
         """Send every request at its time after ``zero`` and wait for every answer.
@@ -90,35 +90,35 @@ class Dispatcher:
         self._give_up()
 
     async def _dispatch(self) -> None:
-        for send, exchange in zip(self._schedule.roots, self.exchanges, strict=False):
-            await self._start_when_due(send, exchange)
+        for root in list(self.sendings):  # Followers come behind them meanwhile.
+            await self._start_when_due(root)
         self._dispatcher = None
         self._drain_if_all_is_sent()
 
-    async def _start_when_due(self, send: ScheduledRequest, exchange: Exchange) -> None:
-        due_ns = self.zero_ns + round(send.send_at_s * 1e9)
+    async def _start_when_due(self, sending: Sending) -> None:
+        due_ns = self.zero_ns + round(sending.send.send_at_s * 1e9)
         left_ns = due_ns - time.perf_counter_ns()
         while left_ns > 0:  # Twice where timers wake at the nearest millisecond: never early.
             await asyncio.sleep(left_ns / 1e9)
             left_ns = due_ns - time.perf_counter_ns()
-        task = self._group.create_task(self._send(send, exchange))
+        task = self._group.create_task(self._send(sending))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
 
-    async def _send(self, send: ScheduledRequest, exchange: Exchange) -> None:
+    async def _send(self, sending: Sending) -> None:
         self.sent += 1
         try:
-            await self._send_request(send, exchange)
+            await self._send_request(sending)
         except asyncio.CancelledError:
-            exchange.failure = Failure("cancelled", f"in flight {self._given_up}")
+            sending.failure = Failure("cancelled", f"in flight {self._given_up}")
             raise
         finally:
-            exchange.ended = True
+            sending.ended = True
         self.ended += 1
-        failure = exchange.failure
+        failure = sending.failure
         self.failed += failure is not None and failure.kind != CANCELLED_BY_TEST
-        self._watch_for_death(exchange)
-        self._follow(send, exchange)
+        self._watch_for_death(sending)
+        self._follow(sending)
 
     def _watch_for_death(self, exchange: Exchange) -> None:
         """Stop where no request has got a connection for too long.
@@ -137,17 +137,17 @@ class Dispatcher:
             if sent_ns - since_ns >= limit_s * 1e9:
                 self._stop_sending(f"the endpoint was gone (no connection for {limit_s:g} s)")
 
-    def _follow(self, parent: ScheduledRequest, exchange: Exchange) -> None:
+    def _follow(self, parent: Sending) -> None:
         """Give the followers of a request that has ended their time, or orphan them."""
         if self.stopped:
             return  # Followers are settled at the end.
         now_s = self._now_s()
-        if followers := self._schedule.after(parent):
-            if self._options.concurrency is not None or self._judge(exchange).failure is None:
-                ready_s = now_s + RECONNECT_S if _is_refused(exchange) else now_s
+        if followers := self._schedule.after(parent.send):
+            if self._options.concurrency is not None or self._judge(parent).failure is None:
+                ready_s = now_s + RECONNECT_S if _is_refused(parent) else now_s
                 self._wait([due(follower, ready_s) for follower in followers])
             else:
-                self._orphan(parent, followers, now_s)
+                self._orphan(parent.send, followers, now_s)
         self._drain_if_all_is_sent()
 
     def _wait(self, followers: Sequence[ScheduledRequest]) -> None:
@@ -155,7 +155,7 @@ class Dispatcher:
             if send.send_at_s >= self._end_s:
                 self._count_too_late(1)
                 continue
-            task = self._group.create_task(self._start_when_due(send, self._record(send)))
+            task = self._group.create_task(self._start_when_due(self._record(send)))
             self._waiting.add(task)
             task.add_done_callback(self._waiting.discard)
             task.add_done_callback(lambda _: self._drain_if_all_is_sent())
@@ -171,19 +171,18 @@ class Dispatcher:
             self._record(send._replace(send_at_s=now_s)).failure = Failure(ORPHANED, why)
             rest += [(send, follower) for follower in self._schedule.after(send)]
 
-    def _record(self, send: ScheduledRequest) -> Exchange:
-        self.sends.append(send)
-        self.exchanges.append(exchange := Exchange())
-        return exchange
+    def _record(self, send: ScheduledRequest) -> Sending:
+        self.sendings.append(sending := Sending(send=send))
+        return sending
 
     def _settle_the_rest(self) -> None:
         """Settle the followers that are left: due too late, or never sent."""
         if self._options.duration_s is not None:
             self._count_too_late(self._schedule.waiting)
             return
-        for send in self.sends:  # Grows meanwhile by the followers.
-            for follower in self._schedule.after(send):
-                self._record(follower._replace(send_at_s=send.send_at_s))
+        for sending in self.sendings:  # Grows meanwhile by the followers.
+            for follower in self._schedule.after(sending.send):
+                self._record(follower._replace(send_at_s=sending.send.send_at_s))
 
     def _count_too_late(self, followers: int) -> None:
         """Count followers of conversations; users always have one more request."""

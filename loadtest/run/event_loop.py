@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 STALL_S = 0.010
-"""A shorter delay of the loop excuses no answer (``loadtest.stream.doubts``)."""
+"""A shorter delay of the loop explains no buffered answer (``loadtest.stream.doubts``)."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from servetwin.loadtest.http.exchange import Exchange
-from servetwin.loadtest.plan.schedule import ScheduledRequest
-from servetwin.loadtest.report.rows import MadeRow, Row, made_row, shown_message
+from servetwin.loadtest.report.rows import Row, Sending, made_row, shown_message
 from servetwin.loadtest.stream.doubts import Stall
 from servetwin.loadtest.stream.stream_reader import TokenStream
 
@@ -23,27 +21,17 @@ encoded = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=
 class JournalLines:
     """The lines of the requests of one process that have ended since the last call of ``take``.
 
-    ``made`` keeps their rows by the ids of the exchanges, for the result of the process. ``stalls``
-    are those of its event loop; they grow meanwhile.
+    ``stalls`` are those of its event loop; they grow meanwhile.
     """
 
     def __init__(self, stalls: Sequence[Stall]) -> None:
         self._stalls = stalls
-        self._sends: dict[int, ScheduledRequest] = {}
         self._lines: list[str] = []
-        self.made: dict[int, MadeRow] = {}
 
-    def begin(self, send: ScheduledRequest, exchange: Exchange) -> None:
-        """Note a request that is about to be sent."""
-        self._sends[id(exchange)] = send
-
-    def add(self, exchange: Exchange, stream: TokenStream, zero_ns: int) -> None:
-        """Add a request whose answer has been read to its end."""
-        send = self._sends.pop(id(exchange))
-        row, failure = self.made[id(exchange)] = made_row(
-            send, exchange, stream, zero_ns, self._stalls
-        )
-        message = shown_message(send, failure) if failure else None
+    def add(self, sending: Sending, stream: TokenStream, zero_ns: int) -> None:
+        """Add a request whose answer has been read to its end, and keep its row."""
+        row, failure = sending.made = made_row(sending, stream, zero_ns, self._stalls)
+        message = shown_message(sending.send, failure) if failure else None
         line = {**row, "chunk_s": stream.stamps_ns, "zero_ns": zero_ns, "message": message}
         self._lines.append(encoded(line))
 

@@ -34,13 +34,14 @@ def recovered_run(folder: Path) -> Run:
             "to recover"
         )
     total = "" if scenario["options"]["endless"] else f" of {scenario['requests']}"
-    said = f"killed after {len(rows)}{total} requests had ended"
+    stopped = f"killed after {len(rows)}{total} requests had ended"
     requests = requests_frame(merged([rows]), warm_up_s=scenario["options"]["warm_up_s"])
-    result = WorkerResult(rows, first_messages, interrupted=True, stopped=said)
-    found = {**delivery(requests, [result]), "verdict": "client unknown", "limited_by": []}
-    scenario |= {"requests": len(rows), "notes": [*scenario["notes"], f"the load test was {said}"]}
+    result = WorkerResult(rows, first_messages, interrupted=True, stopped=stopped)
+    delivered = {**delivery(requests, [result]), "verdict": "client unknown", "limited_by": []}
+    notes = [*scenario["notes"], f"the load test was {stopped}"]
+    scenario |= {"requests": len(rows), "notes": notes}
     meta |= lines[0]  # the zero of the clock
-    return Run("loadtest", requests, pd.DataFrame(), scenario, meta, {"delivered": found})
+    return Run("loadtest", requests, pd.DataFrame(), scenario, meta, {"delivered": delivered})
 
 
 def _decoded(path: Path) -> Iterator[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from servetwin.loadtest.http.exchange import Exchange, Failure, run_exchange
 from servetwin.loadtest.http.recorded_reads import RecordedReads
 from servetwin.loadtest.options import Draws, HangUp, LoadOptions
-from servetwin.loadtest.plan.schedule import ScheduledRequest
+from servetwin.loadtest.report.rows import Sending
 from servetwin.loadtest.stream.stream_reader import StreamReader
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
@@ -28,43 +28,44 @@ class RetryingClient:
         self._url = url
         self._options = options
 
-    async def send(self, send: ScheduledRequest, exchange: Exchange) -> None:
-        """Send a request and record its answer, or its failure, into ``exchange``."""
-        hang_up = send.hang_up
+    async def send(self, sending: Sending) -> None:
+        """Send a request and record its answer, or its failure."""
+        hang_up = sending.send.hang_up
         if hang_up is None:
-            await self._attempts(send, exchange)
+            await self._attempts(sending)
             return
         try:
             async with asyncio.timeout(hang_up.after_s):
-                await self._attempts(send, exchange)
+                await self._attempts(sending)
         except TimeoutError:
-            exchange.failure = _hung_up(hang_up)
+            sending.failure = _hung_up(hang_up)
 
-    async def _attempts(self, send: ScheduledRequest, exchange: Exchange) -> None:
+    async def _attempts(self, sending: Sending) -> None:
         """Try once, and again while the server refuses and the timeout leaves time."""
         end_s = time.monotonic() + self._options.timeout_s
-        await self._attempt(send, exchange, self._options.timeout_s)
+        await self._attempt(sending, self._options.timeout_s)
         if not self._options.retries:
             return
-        rng = self._options.random_stream(Draws.BACKOFF, send.request.request_id)
-        while is_refusal(exchange) and exchange.attempts <= self._options.retries:
-            wait_s = retry_wait_s(exchange, rng)
+        rng = self._options.random_stream(Draws.BACKOFF, sending.send.request.request_id)
+        while is_refusal(sending) and sending.attempts <= self._options.retries:
+            wait_s = retry_wait_s(sending, rng)
             if time.monotonic() + wait_s >= end_s:
                 return
             await asyncio.sleep(wait_s)
-            exchange.begin_again()
-            await self._attempt(send, exchange, end_s - time.monotonic())
+            sending.begin_again()
+            await self._attempt(sending, end_s - time.monotonic())
 
-    async def _attempt(self, send: ScheduledRequest, exchange: Exchange, timeout_s: float) -> None:
+    async def _attempt(self, sending: Sending, timeout_s: float) -> None:
+        send = sending.send
         tokens = send.hang_up.after_tokens if send.hang_up else None
         hangs_up = None if tokens is None else TokenWatch(tokens)
         headers = send.request.headers
         await run_exchange(
-            self._client, self._url, send.body, exchange, timeout_s, hangs_up, headers
+            self._client, self._url, send.body, sending, timeout_s, hangs_up, headers
         )
-        if exchange.left:
+        if sending.left:
             assert send.hang_up
-            exchange.failure = _hung_up(send.hang_up)
+            sending.failure = _hung_up(send.hang_up)
 
 
 class TokenWatch:

@@ -12,8 +12,8 @@ from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.http.exchange import Exchange
 from servetwin.loadtest.http.transport import open_client
 from servetwin.loadtest.options import LoadOptions
-from servetwin.loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest
-from servetwin.loadtest.report.rows import Row, request_rows
+from servetwin.loadtest.plan.schedule import ClockZero, Schedule
+from servetwin.loadtest.report.rows import Row, Sending, request_rows
 from servetwin.loadtest.run.dispatcher import Dispatcher
 from servetwin.loadtest.run.event_loop import LoopWatch, loop_name
 from servetwin.loadtest.run.journal_lines import JournalLines
@@ -66,12 +66,7 @@ class WorkerClient:
     """
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        schedule: Schedule,
-        options: LoadOptions,
-        *,
-        journal: bool = False,
+        self, endpoint: Endpoint, schedule: Schedule, options: LoadOptions, *, journal: bool = False
     ) -> None:
         self._endpoint = endpoint
         self._options = options
@@ -127,12 +122,10 @@ class WorkerClient:
         """Return what was measured; reads the rest of the answers first."""
         done = self._dispatcher
         rows, first_messages = request_rows(
-            done.sends,
-            done.exchanges,
+            done.sendings,
             done.zero_ns,
             done.stopped or "",
             self._ahead.stream,
-            self._journal.made if self._journal else None,
             self._watch.stalls_ns,
         )
         return WorkerResult(
@@ -148,12 +141,11 @@ class WorkerClient:
             event_loop=self._loop_name,
         )
 
-    async def _send(self, send: ScheduledRequest, exchange: Exchange) -> None:
-        self._ahead.begin(exchange)
-        if self._journal:
-            self._journal.begin(send, exchange)
-        await self._retrying.send(send, exchange)
+    async def _send(self, sending: Sending) -> None:
+        self._ahead.begin(sending)
+        await self._retrying.send(sending)
 
     def _note_end(self, exchange: Exchange, stream: TokenStream) -> None:
         assert self._journal
+        assert isinstance(exchange, Sending)
         self._journal.add(exchange, stream, self._dispatcher.zero_ns)

@@ -1,62 +1,31 @@
-"""The link to one worker of a load test: what goes there, what comes back, and how it ends."""
+"""The link to a worker of a load test: what goes there, what comes back, and how it ends."""
 
 import asyncio
 import pickle
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from servetwin.loadtest.plan.schedule import ClockZero
 from servetwin.loadtest.run.node_clock import NodeClock
 from servetwin.loadtest.run.worker import LENGTH, WorkerJob, packed
-from servetwin.workloads.child_process import python_command, python_environment
-
-
-class WorkerLink(Protocol):
-    """A worker, seen from the pool that gives it a share of the load.
-
-    The pool calls ``start``, and when all workers are ready ``begin``. ``receive`` waits for the
-    next message (``loadtest.run.worker``); None means that the worker has died.
-    """
-
-    async def start(self, job: WorkerJob) -> None:
-        """Start the worker and send its job."""
-        ...
-
-    async def measure_clock(self) -> NodeClock | None:
-        """Measure the clock of the worker's machine; None where it is ours or cannot be read."""
-        ...
-
-    async def begin(self, zero: ClockZero) -> None:
-        """Let the worker send from this zero of its clock on, unless it has been stopped."""
-        ...
-
-    async def receive(self) -> Any:
-        """Wait for the next message; None when the worker has died."""
-        ...
-
-    def stop(self) -> None:
-        """Make the worker hand in what it has; before the start, send nothing."""
-        ...
-
-    async def death(self) -> str:
-        """Return how a worker ended that handed in no result."""
-        ...
-
-    async def end(self) -> None:
-        """Kill the worker if it still runs, and wait for its end."""
-        ...
+from servetwin.workloads.program.child_process import python_command, python_environment
 
 
 class ProcessLink:
-    """A worker process of this machine, on pipes."""
+    """A worker process of this machine, on pipes.
+
+    The pool that gives it a share of the load calls ``start``, and when all workers are ready
+    ``begin``. ``receive`` waits for the next message (``loadtest.run.worker``); None means that the
+    worker has died. ``loadtest.run.ray_link`` has the same for another machine.
+    """
 
     def __init__(self) -> None:
         self._process: Process | None = None
         self._stopped = False
 
     async def start(self, job: WorkerJob) -> None:
-        """Start the process and send its job."""
+        """Start the worker and send its job."""
         self._process = await asyncio.create_subprocess_exec(
             *python_command("-m", "servetwin.loadtest.run.worker"),
             stdin=PIPE,
@@ -73,7 +42,7 @@ class ProcessLink:
         return None
 
     async def begin(self, zero: ClockZero) -> None:
-        """Send the zero."""
+        """Let the worker send from this zero of its clock on, unless it has been stopped."""
         self._send(zero)
 
     async def receive(self) -> Any:

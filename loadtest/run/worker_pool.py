@@ -15,22 +15,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from servetwin.loadtest.endpoint import Endpoint
-from servetwin.loadtest.http.exchange import Exchange, Failure
+from servetwin.loadtest.http.exchange import Failure
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.request_dependencies import roots_and_followers, split_among
 from servetwin.loadtest.plan.schedule import ClockZero, ScheduledRequest, expected_peak_tokens_per_s
-from servetwin.loadtest.report.rows import Row, request_rows
+from servetwin.loadtest.report.rows import Row, Sending, request_rows
 from servetwin.loadtest.run.event_loop import stop_signals
 from servetwin.loadtest.run.journal import Journal
 from servetwin.loadtest.run.journal_lines import read_lines
 from servetwin.loadtest.run.node_clock import NodeClock
 from servetwin.loadtest.run.progress import LiveAnswer, OnProgress, Progress, progress_reports
-from servetwin.loadtest.run.ray_link import ray_links
+from servetwin.loadtest.run.ray_link import RayLink, ray_links
 from servetwin.loadtest.run.worker import WorkerJob
 from servetwin.loadtest.run.worker_client import WorkerResult
-from servetwin.loadtest.run.worker_link import ProcessLink, WorkerLink
+from servetwin.loadtest.run.worker_link import ProcessLink
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.trace import Trace
+
+WorkerLink = ProcessLink | RayLink
 
 TOKENS_PER_S_A_PROCESS = 10_000
 """Above this rate one process gets late on common machines, without uvloop first."""
@@ -80,10 +82,7 @@ async def run_workers(
         for number, (share, link) in enumerate(zip(shares, links, strict=True))
     ]
     each = replace(
-        options,
-        processes=1,
-        closed_loop=closed_loop,
-        progress_every_s=options.progress_every_s / 2,
+        options, processes=1, closed_loop=closed_loop, progress_every_s=options.progress_every_s / 2
     )
     with stop_signals(lambda: _stop(workers)):
         try:
@@ -196,6 +195,7 @@ def lost_result(trace: Trace, journal: bytes, death: str) -> WorkerResult:
         "requests is not known"
     )
     failure = Failure("client_lost", reason)
-    sends = [ScheduledRequest(request.arrival_s, request, b"") for request in lost]
-    lost_rows, messages = request_rows(sends, [Exchange(failure=failure)] * len(lost), 0, "")
+    sends = (ScheduledRequest(request.arrival_s, request, b"") for request in lost)
+    sendings = [Sending(send=send, failure=failure) for send in sends]
+    lost_rows, messages = request_rows(sendings, 0, "")
     return WorkerResult([*rows, *lost_rows], {**messages, **first_messages}, lost=True)

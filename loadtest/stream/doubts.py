@@ -40,7 +40,7 @@ def _doubts_of_output(stream: TokenStream, asked_tokens: int) -> list[Doubt]:
         stream.reported = [False] * len(stream.tokens)
     if made is None or believed:
         return []
-    stream.usage = {name: n for name, n in stream.usage.items() if name != "completion_tokens"}
+    _drop(stream, "completion_tokens")
     return ["negative" if made < 0 else "fewer" if made < most else "more"]
 
 
@@ -59,15 +59,18 @@ def _doubts_of_prompt(stream: TokenStream) -> list[Doubt]:
     doubts: list[Doubt] = []
     prompt_tokens = stream.prompt_tokens
     if prompt_tokens is not None and not 0 <= prompt_tokens <= MOST_PROMPT_TOKENS:
-        stream.usage = {name: n for name, n in stream.usage.items() if name != "prompt_tokens"}
+        _drop(stream, "prompt_tokens")
         doubts.append("prompt")
         prompt_tokens = None
     most = MOST_PROMPT_TOKENS if prompt_tokens is None else prompt_tokens
     if not 0 <= stream.cached_tokens <= most:
-        dropped = "prompt_tokens_details"
-        stream.usage = {name: n for name, n in stream.usage.items() if name != dropped}
+        _drop(stream, "prompt_tokens_details")
         doubts.append("cached")
     return doubts
+
+
+def _drop(stream: TokenStream, name: str) -> None:
+    stream.usage = {key: value for key, value in stream.usage.items() if key != name}
 
 
 LEAST_TOKENS = 16

@@ -103,10 +103,10 @@ def framing_of(start: bytes) -> Framing | None:
     """
     if len(start) < len(_BOM) and _BOM.startswith(start):
         return None
-    said = without_mark(start[:_START_BYTES]).lstrip()
-    if not said and len(start) < _START_BYTES:
+    text = without_mark(start[:_START_BYTES]).lstrip()
+    if not text and len(start) < _START_BYTES:
         return None
-    return JsonLines() if said.startswith(b"{") else ServerSentEvents()
+    return JsonLines() if text.startswith(b"{") else ServerSentEvents()
 
 
 class _Splitter:

@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from servetwin.loadtest.dialects.native_event import NativeEvent
+from servetwin.loadtest.dialects.dialect import NativeEvent
 from servetwin.loadtest.dialects.servers import read_native
 from servetwin.loadtest.http.exchange import Failure, error_message
 from servetwin.loadtest.redaction import hide_secrets, redact
@@ -179,8 +179,8 @@ class TokenStream:
     @property
     def _cached_tokens(self) -> int | None:
         details = self.usage.get("prompt_tokens_details")
-        found = details.get("cached_tokens") if isinstance(details, Mapping) else None
-        return found if type(found) is int else None
+        count = details.get("cached_tokens") if isinstance(details, Mapping) else None
+        return count if type(count) is int else None
 
     def usage_count(self, name: str) -> int | None:
         """Return a count of the usage; None where it is missing or no whole number."""
@@ -311,8 +311,8 @@ def _take_choice(
     thought = channels.get("reasoning") or channels.get("reasoning_content")
     if answer or thought or blank or (reported and not ends):
         if reported != 1:  # Every event is taken to hold one token, whatever its text.
-            said = answer or thought or ""
-            stream.text_bytes += _CHARACTER_BYTES * len(said if type(said) is str else str(said))
+            words = answer or thought or ""
+            stream.text_bytes += _CHARACTER_BYTES * len(words if type(words) is str else str(words))
         if blank and not reported:
             stream.silent.append(len(stream.tokens))
         thinks = bool(thought and not answer)

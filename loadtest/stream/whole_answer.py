@@ -10,7 +10,7 @@ from typing import Literal
 
 import httpx
 
-from servetwin.loadtest.dialects.native_event import fields_of
+from servetwin.loadtest.dialects.server_probe import fields_of
 from servetwin.loadtest.http.exchange import Exchange, Failure, error_message
 from servetwin.loadtest.http.recorded_reads import RecordedReads
 from servetwin.loadtest.redaction import hide_secrets, redact

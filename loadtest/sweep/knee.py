@@ -5,11 +5,11 @@ The estimate is where the shares, made monotone by pooling neighbours that contr
 incomplete information", 1955), cross the wanted share; between two levels, on a line over the
 logarithm of the rate. The interval reaches from the highest rate up to which every level surely
 holds to the lowest rate from which on every level surely fails. It contains the knee in at least
-90 of 100 searches: ``tests/loadtest/sweep/test_search.py`` counts that on a queue whose knee is
+90 of 100 searches: ``tests/loadtest/sweep/test_knee.py`` counts that on a queue whose knee is
 known.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import exp, log, sqrt
@@ -62,23 +62,25 @@ def find_knee(levels: Sequence[RatedLevel], wanted: float) -> Knee:
 
 def held(levels: Sequence[RatedLevel], wanted: float) -> Bracket:
     """Return the bracket of "the pooled share is at least ``wanted``"."""
-    pooled = monotone(levels)
-    rates = [level.rate_per_s for level in _by_rate(levels)]
-    yes = sum(share >= wanted for share in pooled)
-    return Bracket(rates[yes - 1] if yes else None, rates[yes] if yes < len(rates) else None)
+    return _bracket(levels, sum(share >= wanted for share in monotone(levels)))
 
 
 def surely_held(levels: Sequence[RatedLevel], wanted: float) -> Bracket:
     """Return the bracket of "this level and all slower ones surely hold"."""
-    return _bracket(levels, lambda level: level.attainment.low >= wanted)
+    holding = takewhile(lambda level: level.attainment.low >= wanted, _by_rate(levels))
+    return _bracket(levels, len(list(holding)))
 
 
 def perhaps_held(levels: Sequence[RatedLevel], wanted: float) -> Bracket:
     """Return the bracket of "this level or a faster one may hold"."""
-    ordered = _by_rate(levels)
-    failing = list(takewhile(lambda level: level.attainment.high < wanted, reversed(ordered)))
-    cut = len(ordered) - len(failing)
-    return _cut(ordered, cut)
+    failing = takewhile(lambda level: level.attainment.high < wanted, reversed(_by_rate(levels)))
+    return _bracket(levels, len(levels) - len(list(failing)))
+
+
+def _bracket(levels: Sequence[RatedLevel], holding: int) -> Bracket:
+    """Return the bracket above the first ``holding`` levels."""
+    rates = [None, *(level.rate_per_s for level in _by_rate(levels)), None]
+    return Bracket(rates[holding], rates[holding + 1])
 
 
 def monotone(levels: Sequence[RatedLevel]) -> list[float]:
@@ -98,22 +100,11 @@ def _crossing(levels: Sequence[RatedLevel], wanted: float) -> float | None:
     bracket = held(levels, wanted)
     if bracket.below is None or bracket.above is None:
         return None
-    shares = dict(
-        zip((level.rate_per_s for level in _by_rate(levels)), monotone(levels), strict=True)
-    )
+    rates = [level.rate_per_s for level in _by_rate(levels)]
+    shares = dict(zip(rates, monotone(levels), strict=True))
     over, under = shares[bracket.below], shares[bracket.above]
     part = (over - wanted) / (over - under)
     return exp(log(bracket.below) + part * log(bracket.above / bracket.below))
-
-
-def _bracket(levels: Sequence[RatedLevel], holds: Callable[[RatedLevel], bool]) -> Bracket:
-    ordered = _by_rate(levels)
-    return _cut(ordered, len(list(takewhile(holds, ordered))))
-
-
-def _cut(ordered: Sequence[RatedLevel], yes: int) -> Bracket:
-    below = ordered[yes - 1].rate_per_s if yes else None
-    return Bracket(below, ordered[yes].rate_per_s if yes < len(ordered) else None)
 
 
 def _by_rate(levels: Sequence[RatedLevel]) -> list[RatedLevel]:
@@ -123,7 +114,7 @@ def _by_rate(levels: Sequence[RatedLevel]) -> list[RatedLevel]:
 FIRST_SHARE = 0.5
 """The first rate, as a share of the saturation rate."""
 END_WIDTHS = 2.5
-"""The ends of the interval are found to so many times the precision of the knee."""
+"""Precision of the ends of the interval, as a multiple of that of the knee."""
 
 
 @dataclass(frozen=True, slots=True)

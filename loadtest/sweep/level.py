@@ -1,8 +1,8 @@
 """A level of a sweep: the load that is planned, and what its load test measured."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from servetwin.loadtest.report.records import client_limits
 from servetwin.loadtest.sweep.attainment import Attainment, attainment
@@ -20,7 +20,7 @@ SHARE = "slo_attainment"
 
 @dataclass(frozen=True, slots=True)
 class LevelPlan:
-    """The load of a level: one user, all requests at once, a rate, or so many users."""
+    """The load of a level: one user, all requests at once, a rate, or a number of users."""
 
     number: int
     kind: LevelKind
@@ -65,23 +65,6 @@ class Level:
     def counts(self) -> bool:
         """Whether the client kept up."""
         return not self.limited_by
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the level for JSON."""
-        return {**asdict(self), "limited_by": list(self.limited_by)}
-
-    @classmethod
-    def of_dict(cls, record: Mapping[str, Any]) -> "Level":
-        """Return the level of ``as_dict``."""
-        share = record["attainment"]
-        return cls(
-            **{
-                **record,
-                "plan": LevelPlan(**record["plan"]),
-                "limited_by": tuple(record["limited_by"]),
-                "attainment": share and Attainment(**share),
-            }
-        )
 
 
 def measured_level(

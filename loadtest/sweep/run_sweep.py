@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 
+from servetwin.loadtest.options import duration_s
 from servetwin.loadtest.sweep.level import Level, LevelPlan
 from servetwin.loadtest.sweep.sweep import Sweep
 from servetwin.workloads.errors import EndedEarly, LoadTestError
@@ -21,7 +22,6 @@ Raises ``EndedEarly`` where the load test was interrupted, or stopped since its 
 """
 
 
-_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _EXAMPLE = "write for example 24 (load tests), 900s or 15min"
 
 
@@ -51,10 +51,10 @@ def parse_budget(text: str) -> SweepBudget:
     """
     if re.fullmatch(r"[1-9]\d{0,5}", text):
         return SweepBudget(load_tests=int(text))
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(s|min|h)", text)
-    if not match or not 0 < float(match[1]) < inf:
+    time_s = duration_s(text, "s", "min", "h")
+    if time_s is None:
         raise LoadTestError(f"--sweep-budget {text!r}: no number and no time; {_EXAMPLE}")
-    return SweepBudget(time_s=float(match[1]) * _UNITS_S[match[2]])
+    return SweepBudget(time_s=time_s)
 
 
 def run_sweep(

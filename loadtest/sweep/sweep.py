@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from servetwin.loadtest.sweep.knee import Knee, KneeSearch, RatedLevel, find_knee
 from servetwin.loadtest.sweep.level import COMPLETED, Level, LevelPlan
@@ -105,7 +106,7 @@ class Sweep:
         """Return the sweep and its knee for JSON."""
         return {
             "sweep": asdict(self.settings),
-            "levels": [level.as_dict() for level in self.levels],
+            "levels": [asdict(level) for level in self.levels],
             "ended": self.ended,
             "early": self.early,
             "knee": self.knee and asdict(self.knee),
@@ -121,11 +122,10 @@ class Sweep:
     @classmethod
     def of_dict(cls, record: Mapping[str, Any]) -> "Sweep":
         """Return the sweep of ``as_dict``."""
-        settings, predicted = record["sweep"], record["predicted_knee"]
-        slo = settings["slo"]
+        levels, predicted = record["levels"], record["predicted_knee"]
         return cls(
-            SweepSettings(**{**settings, "slo": slo and SLO(**slo)}),
-            tuple(Level.of_dict(level) for level in record["levels"]),
+            TypeAdapter(SweepSettings).validate_python(record["sweep"]),
+            TypeAdapter(tuple[Level, ...]).validate_python(levels),
             record["ended"],
             record["early"],
             predicted and PredictedKnee(**predicted),

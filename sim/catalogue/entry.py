@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from importlib import resources
 from reprlib import repr as shortened
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -23,9 +23,12 @@ Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-_UNITS: dict[str, dict[str, str]] = json.loads(
-    resources.files("servetwin.sim").joinpath("catalogue/units.json").read_text("utf-8")
-)
+def shipped_json(path: str) -> Any:
+    """Return a JSON file that comes with ``sim``, such as ``catalogue/units.json``."""
+    return json.loads(resources.files("servetwin.sim").joinpath(path).read_text("utf-8"))
+
+
+_UNITS: dict[str, dict[str, str]] = shipped_json("catalogue/units.json")
 """Units of fields, by their names and by the endings of their names."""
 _UNIONS = ("mixer", "ffn")
 _MAP_KEY = "[key]"

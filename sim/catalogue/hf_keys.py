@@ -1,12 +1,11 @@
 """The keys of a Hugging Face ``config.json``: found under any of their names, and checked."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from reprlib import repr as shortened
 from typing import Any
 
+from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.workloads.errors import ShapeError
 from servetwin.workloads.fields import MAX_COUNT
 
@@ -31,9 +30,7 @@ class Family:
 
 PLAIN = Family(matrices=2)
 
-_FACTS = json.loads(
-    resources.files("servetwin.sim").joinpath("catalogue/hf_families.json").read_text("utf-8")
-)
+_FACTS = shipped_json("catalogue/hf_families.json")
 FAMILIES: dict[str, Family] = {name: Family(**facts) for name, facts in _FACTS["families"].items()}
 """By ``model_type``, without the ending ``_text`` of the text part of a multimodal model."""
 

@@ -204,7 +204,7 @@ class Dense(FrozenModel):
 
 
 class Experts(FrozenModel):
-    """A router and ``experts`` FFNs, of which each token uses ``top_k``, beside a shared one.
+    """A router and ``experts`` FFNs; each token uses ``top_k`` of them and a shared one.
 
     Shazeer 2017; Mixtral 2024; DeepSeek-V2 2024 (shared experts).
     """

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -239,35 +239,23 @@ _UNSETTLED = STATUSES.index("cancelled")
 _ELSEWHERE = len(STATUSES)
 
 
-class RowSink(Protocol):
-    """Takes the rows of a run in their final order, piece by piece.
+TakeRows = Callable[[str, Any], None]
+"""Takes rows of a table, by its name, in their final order, piece by piece.
 
-    Requests come in order of arrival, steps by the end of the last one and then by replica, pauses
-    and handovers by the row of their request.
-    """
-
-    def add_requests(self, columns: Columns) -> None:
-        """Take requests, with their ``row``."""
-
-    def add_steps(self, columns: Columns) -> None:
-        """Take rows of steps."""
-
-    def add_pauses(self, stamps: list[list[float]]) -> None:
-        """Take preemptions."""
-
-    def add_handovers(self, stamps: list[list[float]]) -> None:
-        """Take moves between servers."""
+Requests come as columns with their ``row``, in order of arrival; steps as columns, by the end of
+the last one and then by replica; pauses and handovers as stamps, by the row of their request.
+"""
 
 
 class FlushingRecorder(Recorder):
-    """Hands rows on to a sink; its own frames are empty in the end.
+    """Hands rows on to ``take``; its own frames are empty in the end.
 
     ``first_row`` is the row of the first request. Requests that went ``elsewhere`` are left out.
     """
 
-    def __init__(self, sink: RowSink, api: ApiLatency | None = None, first_row: int = 0) -> None:
+    def __init__(self, take: TakeRows, api: ApiLatency | None = None, first_row: int = 0) -> None:
         super().__init__(api)
-        self.sink = sink
+        self._take = take
         self._rows = self._room = self._handed_on = first_row
         self._full_at = first_row + FLUSHED_ROWS
 
@@ -312,15 +300,12 @@ class FlushingRecorder(Recorder):
         columns["row"] = np.arange(first, end)
         if not here.all():
             columns = {name: _chosen(values, here) for name, values in columns.items()}
-        self.sink.add_requests(columns)
+        self._take("requests", columns)
         for row in [row for row in self.errors if row < end]:
             del self.errors[row]
-        for stamps, add in (
-            (self.pauses, self.sink.add_pauses),
-            (self.handovers, self.sink.add_handovers),
-        ):
+        for name, stamps in (("pauses", self.pauses), ("handovers", self.handovers)):
             if stamps:
-                add(sorted(stamp for stamp in stamps if stamp[0] < end))
+                self._take(name, sorted(stamp for stamp in stamps if stamp[0] < end))
                 stamps[:] = [stamp for stamp in stamps if stamp[0] >= end]
         del self.requests[:rows]
         for stamp_column in self._stamps:
@@ -336,7 +321,7 @@ class FlushingRecorder(Recorder):
         done = table[settled]
         done = done[np.lexsort((done["replica"], done["end_s"]))]
         if len(done):
-            self.sink.add_steps({name: done[name] for name in STEP_ROW.names or ()})
+            self._take("steps", {name: done[name] for name in STEP_ROW.names or ()})
         self.steps[:] = table[~settled].tobytes()
 
 

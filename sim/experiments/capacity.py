@@ -40,13 +40,13 @@ from servetwin.workloads.transform import at_rate
 PRECISION = 0.01
 REPLICATIONS = 20
 CONFIDENCE = 0.95
-"""Of the interval: the share of capacities that it contains."""
+"""Share of the capacities that the interval contains."""
 CERTAINTY = 0.90
-"""Of the interval: the chance that it really contains this share."""
+"""Chance that the interval really contains this share."""
 _LADDER = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)
 """Shares of the saturation rate that the search climbs before it bisects."""
 _NEAR = log(1.6)
-"""Tried rates within this logarithm of the capacity say how steeply latencies grow there."""
+"""Rates within this logarithm of the capacity show how steeply latencies grow there."""
 _LEAST_SLOPE = 0.2
 
 
@@ -85,6 +85,7 @@ class TriedRate:
     shares: Mapping[str, float]
     summary: Mapping[str, Any]
     excess: float
+    limiting: Limiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,22 +139,27 @@ def find_capacity(
     """
     at_once = run_once(all_at_once(trace), admitting_all(scenario), seed=seed)
     ceiling_per_s = completions_per_s(at_once, trace.source)
-    search = _Search(trace, scenario, target, seed)
+    tried: dict[float, TriedRate] = {}
+
+    def holds(rate_per_s: float) -> bool:
+        tried[rate_per_s] = one = _simulate_rate(trace, scenario, target, seed, rate_per_s)
+        return one.shares["all"] >= target.attainment
+
     rungs = [*(share * ceiling_per_s for share in _LADDER), ceiling_per_s]
-    bracket = bisect_rate(search.holds, rungs, precision)
-    tried = search.in_order()
+    bracket = bisect_rate(holds, rungs, precision)
+    by_rate = [tried[rate] for rate in sorted(tried)]
     drawn: list[tuple[float, float]] = []
     if bracket.holds_per_s:
         draws = Draws(Resampling(trace), seed, is_outside(at_once))
-        slope = _slope(tried, bracket.holds_per_s)
+        slope = _slope(by_rate, bracket.holds_per_s)
         job = _DrawnSearch(draws, scenario, target, bracket.holds_per_s, slope, ceiling_per_s)
         drawn = map_replications(_draw_capacity, job, replications, processes, on_replication)
     saturation_per_s = containing(ceiling_per_s, [ceiling for _, ceiling in drawn])
     rate_per_s = containing(bracket.holds_per_s, [capacity for capacity, _ in drawn])
     rate_per_s = replace(rate_per_s, high=min(rate_per_s.high, saturation_per_s.high))
-    missed = None if bracket.fails_per_s is None else search.tried[bracket.fails_per_s]
-    servers, limiting = len(scenario.servers()), search.limiting()
-    return Capacity(rate_per_s, saturation_per_s, missed, servers, tried, len(drawn), limiting)
+    missed = None if bracket.fails_per_s is None else tried[bracket.fails_per_s]
+    servers, limiting = len(scenario.servers()), (missed or by_rate[-1]).limiting
+    return Capacity(rate_per_s, saturation_per_s, missed, servers, by_rate, len(drawn), limiting)
 
 
 def containing(value: float, draws: Sequence[float]) -> Interval:
@@ -172,40 +178,15 @@ def containing(value: float, draws: Sequence[float]) -> Interval:
     return Interval(value, value / factor, value * factor)
 
 
-class _Search:
-    """The rates that are simulated with the fitted coefficients.
-
-    The run that misses the target at the lowest rate is kept, or else the one at the highest rate.
-    """
-
-    def __init__(self, trace: Trace, scenario: Scenario, target: SLOTarget, seed: int) -> None:
-        self._trace, self._scenario = trace, scenario
-        self._target, self._seed = target, seed
-        self.tried: dict[float, TriedRate] = {}
-        self._has_missed = False
-        self._run: Run | None = None
-
-    def holds(self, rate_per_s: float) -> bool:
-        """Return whether the target holds at a rate; the rates that miss it get ever lower."""
-        run = run_once(at_rate(self._trace, rate_per_s), self._scenario, seed=self._seed)
-        shares, summary = self._target.shares(run), run.summary(self._target.slo)
-        excess = self._target.excess(run)
-        self.tried[rate_per_s] = TriedRate(rate_per_s, shares, summary, excess)
-        holds = shares["all"] >= self._target.attainment
-        if not holds or not self._has_missed:
-            self._run, self._has_missed = run, not holds
-        return holds
-
-    def in_order(self) -> list[TriedRate]:
-        """Return what was tried, by rate."""
-        return [self.tried[rate] for rate in sorted(self.tried)]
-
-    def limiting(self) -> Limiting:
-        """Return what the servers lack at the kept run."""
-        assert self._run is not None
-        policies = self._scenario.policies
-        pressed = find_bottleneck(self._run, policies.as_dict(), policies.kv_tokens)
-        return limiting_resource(self._run, pressed, policies.as_dict(), self._target.slo)
+def _simulate_rate(
+    trace: Trace, scenario: Scenario, target: SLOTarget, seed: int, rate_per_s: float
+) -> TriedRate:
+    """Simulate the trace at a rate, with the fitted coefficients."""
+    run, policies = run_once(at_rate(trace, rate_per_s), scenario, seed=seed), scenario.policies
+    pressed = find_bottleneck(run, policies.as_dict(), policies.kv_tokens)
+    limiting = limiting_resource(run, pressed, policies.as_dict(), target.slo)
+    shares, summary = target.shares(run), run.summary(target.slo)
+    return TriedRate(rate_per_s, shares, summary, target.excess(run), limiting)
 
 
 def _slope(tried: Sequence[TriedRate], rate_per_s: float) -> float:

@@ -1,7 +1,8 @@
 """Any server's step times as a profile of coefficients, which needs no table at run time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import product
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from servetwin.sim.step_times.step_time import (
 )
 from servetwin.sim.step_times.tables.interpolate import HeldOutError
 
+Chunks = tuple[tuple[int, int], ...]
 _SHAPES = 400
 _MOST_DECODES, _MOST_ROWS, _LONGEST = 256, 2048, 8192
 
@@ -96,30 +98,28 @@ def _random_shapes() -> list[BatchShape]:
     for number in range(_SHAPES):
         decodes = upto(_MOST_DECODES) if number % 3 else 0
         context = 64 + upto(_LONGEST)
-        chunks: tuple[tuple[int, int], ...] = ()
+        chunks: Chunks = ()
         if number % 3 != 1:
             chunks = tuple(
                 (upto(_LONGEST) * int(rng.integers(2)), 16 + upto(_MOST_ROWS // 2))
                 for _ in range(rng.integers(1, 3))
             )
-        longest = context if decodes else 0
-        shapes.append(
-            BatchShape(decodes, decodes * context, decodes, chunks, longest_context=longest)
-        )
+        shapes.append(_shape(decodes, context, chunks))
     return shapes
+
+
+def _shape(decodes: int, context: int, chunks: Chunks) -> BatchShape:
+    """Return a batch of decodes of equal contexts, and of chunks."""
+    return BatchShape(
+        decodes, decodes * context, decodes, chunks, longest_context=context if decodes else 0
+    )
 
 
 _DECODES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 192, 256)
 _CONTEXTS = (64, 256, 1024, 4096)
-_CHUNKS: tuple[tuple[tuple[int, int], ...], ...] = (
-    (),
-    ((0, 64),),
-    ((0, 256),),
-    ((0, 512), (0, 512)),
-    ((0, 1024),),
-    ((2048, 512),),
-    ((0, 2048),),
-)
+_CHUNKS: tuple[Chunks, ...] = (
+    (), ((0, 64),), ((0, 256),), ((0, 512), (0, 512)), ((0, 1024),), ((2048, 512),), ((0, 2048),),
+)  # fmt: skip
 
 
 def linearised(model: StepTime, features: Sequence[str]) -> dict[str, float]:
@@ -128,25 +128,13 @@ def linearised(model: StepTime, features: Sequence[str]) -> dict[str, float]:
     Nearest in relative terms, over batches of up to 256 decodes and 2,048 rows of prompts; none is
     negative.
     """
-    shapes = list(_shapes())
-    seconds = np.array([float(model.seconds(shape)[0]) for shape in shapes])
+    shapes = [
+        _shape(decodes, context, chunks)._replace(decode_contexts=(context,) * decodes)
+        for chunks, decodes, context in product(_CHUNKS, _DECODES, _CONTEXTS)
+        if decodes or chunks
+    ]
     nothing = dict.fromkeys(features, 0.0)  # keeps the knots of all rows
     units = [LinearStepTime.of({**nothing, name: 1.0}) for name in features]
-    matrix = np.array([[float(unit.seconds(shape)[0]) for unit in units] for shape in shapes])
-    coefficients = robust_nnls(matrix, seconds, rounds=1)
+    matrix = np.array([_seconds(unit, shapes) for unit in units]).T
+    coefficients = robust_nnls(np.ascontiguousarray(matrix), _seconds(model, shapes), rounds=1)
     return dict(zip(features, coefficients.tolist(), strict=True))
-
-
-def _shapes() -> Iterator[BatchShape]:
-    for chunks in _CHUNKS:
-        for decodes in _DECODES:
-            for context in _CONTEXTS:
-                if decodes or chunks:
-                    yield BatchShape(
-                        decodes,
-                        decodes * context,
-                        decodes,
-                        chunks,
-                        decode_contexts=(context,) * decodes,
-                        longest_context=context if decodes else 0,
-                    )

@@ -8,7 +8,7 @@ The error of a prediction is then the error of the step-time model alone.
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 
 import numpy as np
 
@@ -124,9 +124,7 @@ def check_decisions(
         verifier=RecordedDrafts(log),
     )
     steps = max(len(log), len(run.records))
-    for index in range(steps):
-        engine = log[index] if index < len(log) else None
-        simulator = run.records[index] if index < len(run.records) else None
+    for index, (engine, simulator) in enumerate(zip_longest(log, run.records)):
         if not (engine and simulator and engine.decisions() == simulator.decisions()):
             return DecisionCheck(steps, index, engine, simulator)
     return DecisionCheck(steps, steps)

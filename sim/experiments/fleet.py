@@ -99,11 +99,11 @@ class Users:
 
 
 ScaledScenario = Replicas | Users
-"""A trace and a scenario, of which replicas or users are counted."""
+"""A trace and a scenario whose replicas or users are counted."""
 
 
 def times(scenario: Scenario, count: int) -> Scenario:
-    """Return ``count`` times the servers of a scenario, of which each pool has its least number.
+    """Return ``count`` times the servers of a scenario, whose pools have their least numbers.
 
     That is a replica of each profile, or the prefill and decode servers as they are given.
     """
@@ -127,7 +127,7 @@ def devices(scenario: Scenario) -> Mapping[str, int]:
 def devices_of(server: ServerModel) -> tuple[str, int]:
     """Return the name of a server's device, and how many it has: more than 1 where it is split.
 
-    The name is that of the catalogue where it is known there. A profile is of one device unless its
+    The name is that of the catalogue if it is known there. A profile is of one device unless its
     facts of the engine have ``devices``.
     """
     if isinstance(server, RooflineServer):

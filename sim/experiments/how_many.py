@@ -31,7 +31,7 @@ from servetwin.workloads.rows import counted as counted_words
 from servetwin.workloads.trace import Trace
 
 MOST = 1024
-"""Of replicas not more than there are requests: one for each."""
+"""The largest count; of replicas at most one for each request."""
 REPLICATIONS = 20
 _TAIL = 0.05
 _FULL = 1 + 1e-9
@@ -40,7 +40,7 @@ _FULL = 1 + 1e-9
 
 @dataclass(frozen=True, slots=True)
 class CountQuestion:
-    """What is asked of every candidate; ``most`` is the largest count that is tried.
+    """The target of every candidate; ``most`` is the largest count that is tried.
 
     Counts of users differ by ``precision`` at the end, a share of the lower one.
     """
@@ -67,11 +67,6 @@ class TriedCount:
     factor: float
     load: float | None
     holds: bool
-
-    @property
-    def is_overloaded(self) -> bool:
-        """Whether more requests arrive than are completed."""
-        return self.load is not None and self.load > _FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +96,7 @@ class CountSearch:
         return self.at(self.count)
 
     def at(self, count: int | None) -> TriedCount | None:
-        """Return what was found at a count; None where it was not tried."""
+        """Return the result at a count; None if it was not tried."""
         return next((one for one in self.tried if one.count == count), None)
 
 
@@ -124,10 +119,13 @@ class HowMany:
         """
         if len(self.draws) < 2:
             return None
-        counts = [_or_inf(search.count) for search in self.draws]
+        first, *counts = (
+            inf if search.count is None else search.count for search in (self.first, *self.draws)
+        )
         low, high = _ends(counts)
-        count = _or_inf(self.count)
-        return _or_none(min(low, count)), _or_none(max(high, count))
+        ends = min(low, first), max(high, first)
+        fewest, most = (int(end) if isfinite(end) else None for end in ends)
+        return fewest, most
 
     def factors(self, count: int) -> tuple[float, float] | None:
         """Return the interval of the factor at a count; None unless all replications tried it."""
@@ -181,7 +179,7 @@ def search(counted: ScaledScenario, question: CountQuestion) -> CountSearch:
 
 @dataclass(frozen=True, slots=True)
 class DrawnSearch:
-    """What all replications have in common."""
+    """The inputs that all replications share."""
 
     counted: ScaledScenario
     question: CountQuestion
@@ -242,11 +240,11 @@ class _Tries:
         _require_enough(len(run.requests), target, f"{trace.source}, while all are at work")
         share, load = target.shares(run)["all"], self.load
         at_count = None if load is None else load / count
-        kept = share >= target.attainment and (at_count is None or at_count <= _FULL)
+        holds = share >= target.attainment and (at_count is None or at_count <= _FULL)
         excess = target.excess(run)
         factor = exp(excess) if excess < inf else inf
         return TriedCount(
-            count, len(run.requests), share, _latencies_s(run, target), factor, at_count, kept
+            count, len(run.requests), share, _latencies_s(run, target), factor, at_count, holds
         )
 
 
@@ -281,11 +279,3 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     rank = max(1, int(_TAIL * (len(values) + 1)))
     ordered = sorted(values)
     return ordered[rank - 1], ordered[-rank]
-
-
-def _or_inf(count: int | None) -> float:
-    return inf if count is None else count
-
-
-def _or_none(count: float) -> int | None:
-    return int(count) if isfinite(count) else None

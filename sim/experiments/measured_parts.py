@@ -25,6 +25,7 @@ from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
 from servetwin.sim.step_times.step_time import ApiLatency, FloatArray, StepNoise, StepTime
+from servetwin.workloads.request import with_columns
 from servetwin.workloads.trace import Trace
 
 
@@ -89,13 +90,8 @@ def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts,
 def _ranked(trace: Trace, admission: Sequence[str]) -> Trace:
     """Return the trace with priorities that fall in the order of admission."""
     rank = {request_id: -place for place, request_id in enumerate(admission)}
-    last = -len(rank)
-    return replace(
-        trace,
-        requests=tuple(
-            replace(request, priority=rank.get(request.request_id, last)) for request in trace
-        ),
-    )
+    priorities = [rank.get(request.request_id, -len(rank)) for request in trace]
+    return replace(trace, requests=tuple(with_columns(trace.requests, priority=priorities)))
 
 
 class MeasuredHits:
@@ -155,14 +151,14 @@ class MeasuredPace(SchedulerProxy):
             paces.append(took_s / modelled_s)
 
     def schedule(self, now_s: float) -> Batch | None:
-        """As the scheduler, unless the measured server was asleep; remember the time."""
+        """Schedule as the scheduler does, unless the measured server was asleep."""
         self._now_s = now_s
         if self._awakes_s() is not None:
             return None
         return super().schedule(now_s)
 
     def wake_s(self) -> float | None:
-        """As the scheduler, but not before the measured server awoke."""
+        """Return the timer of the scheduler, but not before the measured server awoke."""
         awakes_s = self._awakes_s()
         return super().wake_s() if awakes_s is None else awakes_s
 

@@ -77,18 +77,6 @@ class Prediction:
         return interval(self.summaries, metric)
 
 
-def predict_once(
-    trace: Trace,
-    config: PolicyConfig,
-    profile: ServerModel,
-    *,
-    seed: int = 0,
-    on_arrival: Callable[[int], None] | None = None,
-) -> Run:
-    """Simulate once, with the fitted coefficients and noise."""
-    return run_once(trace, Scenario(config, profile), seed=seed, on_arrival=on_arrival)
-
-
 def run_once(
     trace: Trace,
     scenario: Scenario,
@@ -115,21 +103,10 @@ def predict(
     replications: int = REPLICATIONS,
 ) -> Prediction:
     """Simulate ``trace`` under ``config`` on the engine of ``profile``, with intervals."""
-    return predict_scenario(trace, Scenario(config, profile), seed=seed, replications=replications)
-
-
-def predict_scenario(
-    trace: Trace,
-    scenario: Scenario,
-    *,
-    seed: int = 0,
-    replications: int = REPLICATIONS,
-    redraw: Redraw | None = None,
-) -> Prediction:
-    """Simulate a scenario, with intervals; ``redraw`` as in ``summaries_over_seeds``."""
+    scenario = Scenario(config, profile)
     run = run_once(trace, scenario, seed=seed)
     summaries, frames = [], [run.requests[[*_MEANS]]]
-    for drawn in _draws(trace, scenario, seed, replications, is_outside(run), redraw):
+    for drawn in _draws(trace, scenario, seed, replications, is_outside(run)):
         summaries.append(drawn.summary())
         frames.append(drawn.requests[[*_MEANS]])
     return Prediction(run, summaries, mean_requests(frames))

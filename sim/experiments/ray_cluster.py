@@ -28,9 +28,9 @@ from servetwin.sim.experiments.parallel_map import (
 from servetwin.workloads.errors import ServetwinError
 
 PACKAGES = ("workloads", "policies", "sim", "loadtest")
-"""What the processes of the cluster are given, whatever is installed on their nodes."""
+"""Packages sent to the processes of the cluster, whatever is installed on their nodes."""
 LEFT_HERE = ["__pycache__", "*.so", "*.pyd"]
-"""What they are not given: modules that were compiled for this machine."""
+"""Files left out of them: modules that were compiled for this machine."""
 CONNECT_S = 4.0
 """Timeout of a connection to the cluster."""
 HEALTH_CHECK_S = 15.0
@@ -73,7 +73,7 @@ def ray_cluster(option: str, address: str | None = None) -> Iterator[Any]:
 
 
 def in_one_line(error: Exception) -> str:
-    """Return what Ray says of an error, which has many lines, in one that is not too long."""
+    """Return an error message of Ray, which has many lines, as one short line."""
     return " ".join(str(error).split())[:_LONGEST_REASON]
 
 

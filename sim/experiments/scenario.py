@@ -223,20 +223,16 @@ def _pools(scenario: Scenario, models: list[StepTime]) -> list[Pool]:
         if len(models) > 2:
             raise PolicyError("a prefill/decode split takes at most two profiles: one per pool")
         sizes = [(cluster.prefill_replicas, "prefill"), (cluster.decode_replicas, "decode")]
-    return [
-        _pool(scenario, models[min(place, len(models) - 1)], place, count, role)
-        for place, (count, role) in enumerate(sizes)
-    ]
-
-
-def _pool(scenario: Scenario, model: StepTime, place: int, count: int, role: Role) -> Pool:
-    profile = scenario.profiles[min(place, len(scenario.profiles) - 1)]
-    policies = scenario.policies
-    if policies.kv_tokens == scenario.profile.policy_config().kv_tokens:  # it has not been set
-        policies = replace(policies, kv_tokens=profile.policy_config().kv_tokens)
-    fit = profile.step_time(build_scheduler(policies).memory.layout)
-    noise, acceptance = fit.noise_factors(), profile.acceptance
-    return Pool(policies, model, count, role, noise, acceptance=acceptance)
+    pools = []
+    for number, (count, role) in enumerate(sizes):
+        place = min(number, len(models) - 1)
+        profile, policies = scenario.profiles[place], scenario.policies
+        if policies.kv_tokens == scenario.profile.policy_config().kv_tokens:  # it has not been set
+            policies = replace(policies, kv_tokens=profile.policy_config().kv_tokens)
+        fit = profile.step_time(build_scheduler(policies).memory.layout)
+        noise, acceptance = fit.noise_factors(), profile.acceptance
+        pools.append(Pool(policies, models[place], count, role, noise, acceptance=acceptance))
+    return pools
 
 
 def _link(scenario: Scenario) -> KVLink:

@@ -30,7 +30,7 @@ PROBLEM = "problem"
 
 @dataclass(frozen=True, slots=True)
 class GridConditions:
-    """What all points of a grid have in common."""
+    """The inputs that all points of a grid share."""
 
     trace: Trace
     slo: SLO

@@ -28,6 +28,7 @@ from servetwin.policies.protocols import KVLayout
 from servetwin.sim.experiments.recorded_scenario import recorded_scenario
 from servetwin.sim.explain.bottleneck import QueueCause, queue_cause
 from servetwin.sim.explain.spans import CLIENT_STAGES, RequestSpans, Span, StepRows
+from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.records.run import Run, RunError
 from servetwin.sim.step_times.server_model import ServerModel
 from servetwin.sim.step_times.step_time import FloatArray, StepTime, shape_for
@@ -77,6 +78,7 @@ def _modelled_s(model: StepTime, mixed: pd.DataFrame) -> FloatArray:
 
 
 _LAYOUTS: dict[str, KVLayout] = {"paged": "paged", "windowed": "paged", "contiguous": "contiguous"}
+_COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "replica")
 PARTS = ("queue", "prefill", "decode", "stalled", "preempted", "transfer", "api")
 """The parts of a request's time, in order; they sum to its E2E latency."""
 _NO_MODEL = (
@@ -186,22 +188,16 @@ class Explainer:
     def _explain_row(self, row: int) -> Explanation:
         request = self._run.requests.iloc[row]
         spans = self.spans.of(row)
-        queue_s = _defined(request["queue_s"])
+        numbers: dict[str, Any] = {name: _defined(request[name]) for name in LATENCIES}
+        numbers |= {name: int(request[name]) for name in _COUNTS}
         return Explanation(
             request_id=str(request["request_id"]),
             status=str(request["status"]),
             error=str(request["error"] or ""),
             scheduled_s=float(request["scheduled_s"]),
-            ttft_s=_defined(request["ttft_s"]),
-            tpot_s=_defined(request["tpot_s"]),
-            e2e_s=_defined(request["e2e_s"]),
-            prompt_tokens=int(request["prompt_tokens"]),
-            output_tokens=int(request["output_tokens"]),
-            cached_tokens=int(request["cached_tokens"]),
-            preemptions=int(request["preemptions"]),
-            replica=int(request["replica"]),
+            **numbers,
             parts_s=self._parts_s(row, spans) if spans else {},
-            waited_s=queue_s,
+            waited_s=_defined(request["queue_s"]),
             cause=self._cause(row) if spans and not self._outside else None,
             neighbours=self._neighbours(row, spans) if spans else None,
             notes=self._notes(row, spans) if spans else (),

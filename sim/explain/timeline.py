@@ -96,24 +96,24 @@ def _batch_name(decodes: int, chunks: int) -> str:
 def _slice(
     process: int, track: int, name: str, start_s: float, end_s: float, args: dict[str, Any]
 ) -> Event:
-    start_us = _us(start_s)
-    duration_us = round(_us(end_s) - start_us, 3)
-    return {"ph": "X", "pid": process, "tid": track, "name": name, "ts": start_us,
-            "dur": duration_us, "args": args}  # fmt: skip
+    duration_us = round(_us(end_s) - _us(start_s), 3)
+    return _event("X", process, track, name, args, ts=_us(start_s), dur=duration_us)
 
 
 def _instant(track: int, name: str, at_s: float, reason: str) -> Event:
-    return {"ph": "i", "pid": REQUESTS, "tid": track, "name": name, "ts": _us(at_s), "s": "t",
-            "args": {"reason": reason}}  # fmt: skip
+    return _event("i", REQUESTS, track, name, {"reason": reason}, ts=_us(at_s), s="t")
 
 
 def _counter(replica: int, name: str, at_s: float, values: dict[str, int]) -> Event:
-    return {"ph": "C", "pid": REPLICAS, "tid": replica, "name": name, "ts": _us(at_s),
-            "args": values}  # fmt: skip
+    return _event("C", REPLICAS, replica, name, values, ts=_us(at_s))
 
 
 def _named(kind: str, process: int, track: int, name: str) -> Event:
-    return {"ph": "M", "pid": process, "tid": track, "name": kind, "args": {"name": name}}
+    return _event("M", process, track, kind, {"name": name})
+
+
+def _event(phase: str, process: int, track: int, name: str, args: Event, **more: Any) -> Event:
+    return {"ph": phase, "pid": process, "tid": track, "name": name, **more, "args": args}
 
 
 def _us(seconds: float) -> float:

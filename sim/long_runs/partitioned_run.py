@@ -29,7 +29,6 @@ from servetwin.sim.long_runs.streamed_run import simulate_rows
 from servetwin.sim.step_times.step_time import StepNoise
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.plugins import names_a_file
-from servetwin.workloads.request import Request
 from servetwin.workloads.streams.streamed_trace import StreamedTrace
 
 BLIND_NAMES = tuple(name for name, router in ROUTERS.items() if router in BLIND_ROUTERS)
@@ -46,7 +45,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """What a message calls it."""
+        """The name of the part in messages."""
         share = "" if self.replicas is None else f", replicas from {min(self.replicas)} on"
         return f"part of the requests {self.first:,} to {self.last:,}{share}"
 
@@ -109,7 +108,7 @@ def parts_of(scenario: Scenario, requests: int, cuts: Sequence[int], parts: int)
 def joined(parts: Sequence[Part], was_empty: Sequence[bool]) -> list[list[Part]]:
     """Group consecutive parts of one server that were not separated by an empty moment.
 
-    ``was_empty`` says of each cut between two parts whether the server was empty there.
+    ``was_empty`` says for each cut whether the server was empty there.
     """
     groups = [[parts[0]]]
     for part, empty in zip(parts[1:], was_empty, strict=True):
@@ -122,7 +121,7 @@ def joined(parts: Sequence[Part], was_empty: Sequence[bool]) -> list[list[Part]]
 
 @dataclass(frozen=True, slots=True)
 class DividedRun:
-    """What all parts share; ``spool`` is a folder that all processes see."""
+    """The inputs that all parts share; ``spool`` is a folder that all processes see."""
 
     trace: StreamedTrace
     scenario: Scenario
@@ -149,12 +148,13 @@ def simulate_part(run: DividedRun, part: Part) -> PartDone:
     """Simulate a part and spool its rows."""
     spool = Spool(part_folder(run.spool, part))
     sink = TableSink(spool.write)
-    arrivals = _Watched(run.trace.requests(part.first, part.last))
+    requests = run.trace.requests(part.first, part.last)
+    first = next(requests)
     try:
         last_event_s = simulate_rows(
-            arrivals,
+            chain([first], requests),
             run.scenario,
-            sink,
+            sink.add,
             seed=run.seed,
             macro=run.macro,
             first_row=part.first,
@@ -162,20 +162,7 @@ def simulate_part(run: DividedRun, part: Part) -> PartDone:
         )
     finally:
         spool.close()
-    return PartDone(arrivals.first_s, max(sink.latest_end_s, last_event_s))
-
-
-class _Watched:
-    """Requests on their way, and when the first of them arrives."""
-
-    def __init__(self, requests: Iterator[Request]) -> None:
-        self._requests = requests
-        self.first_s = float("inf")
-
-    def __iter__(self) -> Iterator[Request]:
-        first = next(self._requests)
-        self.first_s = first.arrival_s
-        return chain([first], self._requests)
+    return PartDone(first.arrival_s, max(sink.latest_end_s, last_event_s))
 
 
 KEYS = {
@@ -184,7 +171,7 @@ KEYS = {
     "pauses": ("row", "preempted_s"),
     "handovers": ("row",),
 }
-"""What the rows of each table are in order of."""
+"""The sort keys of each table."""
 
 
 @dataclass
@@ -216,8 +203,7 @@ class _Head:
 
 def chained(folders: Sequence[Path], name: str) -> Iterator[pa.Table]:
     """Yield the rows of a table of parts that follow each other."""
-    for folder in folders:
-        yield from spooled(folder, name)
+    return chain.from_iterable(spooled(folder, name) for folder in folders)
 
 
 def merged(folders: Sequence[Path], name: str) -> Iterator[pa.Table]:
@@ -258,12 +244,7 @@ Simulated = Callable[[DividedRun, Sequence[Part]], Iterator[tuple[int, PartDone]
 
 
 def run_partitioned(
-    run: DividedRun,
-    tables: RunTables,
-    *,
-    parts: int,
-    simulated: Simulated,
-    on_arrival: Advance,
+    run: DividedRun, tables: RunTables, *, parts: int, simulated: Simulated, on_arrival: Advance
 ) -> float:
     """Simulate in up to ``parts`` parts, as ``simulated`` maps them; remove the spool.
 
@@ -273,7 +254,7 @@ def run_partitioned(
     try:
         require_partitionable(run.scenario)
         shutil.rmtree(run.spool, ignore_errors=True)  # of a run that was killed
-        cuts = run.trace.found.quiet.cuts(parts)
+        cuts = run.trace.survey.quiet.cuts(parts)
         planned = parts_of(run.scenario, len(run.trace), cuts, parts)
         done = _right_parts(run, planned, simulated, on_arrival)
         folders = [part_folder(run.spool, part) for part in done]

@@ -17,7 +17,7 @@ from pyarrow import ipc
 
 from servetwin.sim.core.recorder import STEP_ROW
 from servetwin.sim.long_runs.sketched_summary import SketchedSummary
-from servetwin.sim.records.metrics import REQUEST_COLUMNS, SLO, Columns
+from servetwin.sim.records.metrics import REQUEST_COLUMNS, SLO
 from servetwin.sim.records.run import (
     HANDOVER_COLUMNS,
     PAUSE_COLUMNS,
@@ -47,13 +47,11 @@ def _schema(names: tuple[str, ...]) -> pa.Schema:
 
 SCHEMAS = {
     "requests": _schema(REQUEST_COLUMNS),
-    "steps": pa.schema(
-        [(name, pa.from_numpy_dtype(STEP_ROW[name])) for name in STEP_ROW.names or ()]
-    ),
+    "steps": pa.schema({n: pa.from_numpy_dtype(STEP_ROW[n]) for n in STEP_ROW.names or ()}),
     "pauses": _schema(PAUSE_COLUMNS),
     "handovers": _schema(HANDOVER_COLUMNS),
 }
-"""Of the tables of a run, by name."""
+"""The schemas of the tables of a run, by name."""
 
 
 class RowGroups:
@@ -111,7 +109,7 @@ class ParquetRows:
 
 
 PIECE_ROWS = 1 << 12
-"""Of a spool, which is read again piece by piece, often many spools side by side."""
+"""Rows in a piece of a spool: pieces are read one by one, often from many spools side by side."""
 NUMBERED = SCHEMAS["requests"].append(pa.field("row", pa.int64()))
 """Requests with their row in the whole run."""
 
@@ -124,23 +122,16 @@ class TableSink:
         self.latest_end_s = float("-inf")
         """When the last of the steps so far ended."""
 
-    def add_requests(self, columns: Columns) -> None:
-        """Take requests, with their ``row``."""
-        named = {name: columns[name] for name in (*REQUEST_COLUMNS, "row")}
-        self._take("requests", pa.table(named, schema=NUMBERED))
-
-    def add_steps(self, columns: Columns) -> None:
-        """Take rows of steps."""
-        self.latest_end_s = max(self.latest_end_s, float(columns["end_s"].max()))
-        self._take("steps", pa.table(columns, schema=SCHEMAS["steps"]))
-
-    def add_pauses(self, stamps: list[list[float]]) -> None:
-        """Take preemptions."""
-        self._take("pauses", _stamps("pauses", stamps))
-
-    def add_handovers(self, stamps: list[list[float]]) -> None:
-        """Take moves between servers."""
-        self._take("handovers", _stamps("handovers", stamps))
+    def add(self, name: str, rows: Any) -> None:
+        """Take rows of a table (``sim.core.recorder.TakeRows``)."""
+        if name == "requests":
+            columns = {column: rows[column] for column in NUMBERED.names}
+            self._take(name, pa.table(columns, schema=NUMBERED))
+        elif name == "steps":
+            self.latest_end_s = max(self.latest_end_s, float(rows["end_s"].max()))
+            self._take(name, pa.table(rows, schema=SCHEMAS[name]))
+        else:
+            self._take(name, _stamps(name, rows))
 
 
 def _stamps(name: str, stamps: list[list[float]]) -> pa.Table:
@@ -215,8 +206,8 @@ class RunTables:
         self._provenance = ProvenanceSum(sources)
         self._folder = folder
         self._files: dict[str, ParquetRows] = {}
-        self._groups = {name: RowGroups(self._taking(name)) for name in SCHEMAS}
         self._figures = SketchedSummary(slo)
+        self._groups = {name: RowGroups(self._taking(name)) for name in SCHEMAS}
         self._rows = dict.fromkeys(SCHEMAS, 0)
         self._steps = 0
         for name in ("requests", "steps"):
@@ -261,7 +252,7 @@ class RunTables:
                 file.abandon()
 
     def _taking(self, name: str) -> Callable[[pa.Table], None]:
-        checks = {"requests": self._figures_of, "steps": self._check_steps}
+        checks = {"requests": self._figures.add, "steps": self._check_steps}
 
         def take(group: pa.Table) -> None:
             if name in checks:
@@ -273,9 +264,6 @@ class RunTables:
                 self._try(lambda: self._files[name].write(group), f"{name}.parquet")
 
         return take
-
-    def _figures_of(self, group: pa.Table) -> None:
-        self._figures.add(group)
 
     def _check_steps(self, group: pa.Table) -> None:
         frame = group.to_pandas()

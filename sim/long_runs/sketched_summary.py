@@ -30,7 +30,7 @@ from servetwin.sim.records.steady_part import SteadyPart
 from servetwin.workloads.errors import ServetwinError
 
 CENTROIDS = 8_000
-"""Of a sketch: it takes about 0.15 MB, and quantiles err by less than 0.1 % of their value."""
+"""Size of a sketch: about 0.15 MB, and quantiles err by less than 0.1 % of their value."""
 UNSETTLED = "not looked for: a stream keeps no series of the queue"
 Floats = npt.NDArray[np.float64]
 

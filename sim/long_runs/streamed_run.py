@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from servetwin.sim.core.pools import Share
-from servetwin.sim.core.recorder import FlushingRecorder, RowSink
+from servetwin.sim.core.recorder import FlushingRecorder, TakeRows
 from servetwin.sim.experiments.predict import sources
 from servetwin.sim.experiments.scenario import Scenario, replicate
 from servetwin.sim.long_runs.row_tables import RunTables, TableSink
@@ -24,7 +24,7 @@ def open_loop(scenario: Scenario) -> Scenario:
 def simulate_rows(
     requests: Iterable[Request],
     scenario: Scenario,
-    sink: RowSink,
+    take: TakeRows,
     *,
     seed: int,
     macro: bool = True,
@@ -32,12 +32,12 @@ def simulate_rows(
     replicas: frozenset[int] | None = None,
     on_arrival: Callable[[int], None] | None = None,
 ) -> float:
-    """Simulate as ``sim.experiments.predict.run_once`` does; the rows go to ``sink``.
+    """Simulate as ``sim.experiments.predict.run_once`` does; the rows go to ``take``.
 
     The first request has the row ``first_row``; of a cluster only the ``replicas`` are simulated
     (None: all). Return when a server alone had its last arrival or timer.
     """
-    recorder = FlushingRecorder(sink, scenario.profile.api.model(), first_row)
+    recorder = FlushingRecorder(take, scenario.profile.api.model(), first_row)
     replicate(
         requests,
         open_loop(scenario),
@@ -67,5 +67,5 @@ def run_streamed(
     """Simulate in this process; return the seconds that took, reading and writing included."""
     started_s = time.perf_counter()
     sink = TableSink(tables.take)
-    simulate_rows(requests, scenario, sink, seed=seed, macro=macro, on_arrival=on_arrival)
+    simulate_rows(requests, scenario, sink.add, seed=seed, macro=macro, on_arrival=on_arrival)
     return time.perf_counter() - started_s

@@ -21,13 +21,13 @@ from servetwin.policies.step_record import StepRecord
 from servetwin.sim.records.metrics import MEANINGS, SLO, summarize
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import document
-from servetwin.workloads.version import own_version
+from servetwin.workloads.program.version import own_version
 from servetwin.workloads.yaml_text import load_yaml
 
 SUMMARY = "summary.json"
 """Written last, and only if all other files of its folder are: it marks a complete run."""
 JOURNAL = "journal.jsonl"
-"""Of a load test until its run is saved (``loadtest.run.journal``)."""
+"""The file of a load test until its run is saved (``loadtest.run.journal``)."""
 
 Files = Iterable[tuple[str, bytes | None]]
 """Paths in the folder and contents, the most valuable first; None removes the file."""

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pandas as pd
 
 WHOLE_RUN, STEADY_PART = "whole run", "steady part"
-"""What consoles, tables and pages call the two."""
+"""The names of the two on consoles, in tables and on pages."""
 BATCH = 5
 MIN_REQUESTS = 50
 """With fewer, ten batches, nothing can be said about settling."""

@@ -6,7 +6,7 @@ on average; ``passes(m)`` for diffusion, whose first block has the first token.
 
 ========== ======================================================================================
 Chain      a draft model proposes a row of tokens: Leviathan et al. (ICML 2023), Chen et al. (2023);
-           a ``StoppedChain`` ends where the draft model is unsure: Zhang et al. (2023)
+           it may end where the draft model is unsure: Zhang et al. (2023)
 Tree       several proposals at each position, verified at once: SpecInfer (ASPLOS 2024)
 Blockwise  heads of the model itself propose the next block: Stern et al. (NeurIPS 2018)
 Diffusion  a block is refined as a whole: block diffusion, Arriola et al. (ICLR 2025)
@@ -113,49 +113,22 @@ class Chain(OrderedAcceptance):
 
     P(A = j) = alpha^j (1 - alpha) for j < drafts, P(A = drafts) = alpha^drafts; the mean of 1 + A
     is (1 - alpha^(drafts + 1)) / (1 - alpha) (Leviathan et al., equation 1).
-    """
 
-    alpha: float
-    drafts: int
-
-    def __post_init__(self) -> None:
-        _require(alpha=self.alpha, drafts=self.drafts)
-
-    @property
-    def rows(self) -> int:
-        """1 + ``drafts``."""
-        return 1 + self.drafts
-
-    @property
-    def reach(self) -> tuple[float, ...]:
-        """alpha^j."""
-        return tuple(self.alpha**accepted for accepted in range(1, self.drafts + 1))
-
-    @property
-    def step_shares(self) -> tuple[float, ...]:
-        """Return none: every draft is made."""
-        return ()
-
-
-@dataclass(frozen=True, slots=True)
-class StoppedChain(OrderedAcceptance):
-    """A chain that ends behind a token of which the drafter is less sure than ``least_confidence``.
-
+    With a ``least_confidence`` c, drafting ends behind a token of which the drafter is less sure.
     The confidence x in a token is the probability that it is accepted, a draw from a x^(a - 1) with
     a = ``alpha`` / (1 - ``alpha``), whose mean is ``alpha``. Drafting goes on with probability
-    q = 1 - c^a, c the least confidence, and goes on behind an accepted token with s = alpha
-    (1 - c^(a + 1)). The mean of 1 + A is 1 + alpha (1 - s^drafts) / (1 - s), that of the drafts
-    (1 - q^drafts) / (1 - q).
+    q = 1 - c^a, and goes on behind an accepted token with s = alpha (1 - c^(a + 1)). The mean of
+    1 + A is 1 + alpha (1 - s^drafts) / (1 - s), that of the drafts (1 - q^drafts) / (1 - q).
     """
 
     alpha: float
     drafts: int
-    least_confidence: float
+    least_confidence: float = 0.0
 
     def __post_init__(self) -> None:
         _require(alpha=self.alpha, drafts=self.drafts)
         least = self.least_confidence
-        require(0 < least <= 1, "least_confidence", least, "above 0 and at most 1")
+        require(0 <= least <= 1, "least_confidence", least, "from 0 to 1")
 
     @property
     def rows(self) -> int:
@@ -164,13 +137,17 @@ class StoppedChain(OrderedAcceptance):
 
     @property
     def reach(self) -> tuple[float, ...]:
-        """alpha s^(j - 1)."""
+        """alpha^j, or alpha s^(j - 1) where drafting ends early."""
+        if not self.least_confidence:
+            return tuple(self.alpha**accepted for accepted in range(1, self.drafts + 1))
         on = self.alpha * (1 - self.least_confidence ** (self._exponent + 1))
         return tuple(self.alpha * on**accepted for accepted in range(self.drafts))
 
     @property
     def step_shares(self) -> tuple[float, ...]:
-        """Return the probabilities q^(j - 1) that draft j is made."""
+        """Return the probabilities q^(j - 1) that draft j is made; none where every draft is."""
+        if not self.least_confidence:
+            return ()
         on = 1 - self.least_confidence**self._exponent
         return tuple(on**drafted for drafted in range(self.drafts))
 

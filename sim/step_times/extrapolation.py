@@ -69,27 +69,22 @@ class ExtrapolatedStepTime:
         past: FloatArray = np.maximum(0.0, context + growing * np.arange(steps) - most)
         past_s = beyond_s + self._context_s * past
         if self._batch_s:
-            past_s += self._batch_s * self._batch_pairs_beyond(shape, steps)
+            growth = shape.rows * growing * np.arange(steps, dtype=np.float64)
+            pairs = batch_pairs(totals) + growth
+            past_s += self._batch_s * np.maximum(0.0, pairs - self._largest.batch_pairs)
         return lasted_s + self._more * past_s
 
     def step_s(self, totals: Totals, swapped: int) -> float:
         """Return the duration of one step: as ``seconds``, to the last bit, without arrays."""
-        decodes, context, _, _, rows, _, starts = totals
+        context = totals[1]
         lasted_s = self._model.of_totals(totals, swapped)[0] * UNIT_S
         past_s = self._beyond_s(totals)
         if context > self._largest.decode_context_tokens:
             past_s += self._context_s * (context - self._largest.decode_context_tokens)
         if self._batch_s:
-            pairs = rows * (context + starts + rows - decodes)
-            past_s += self._batch_s * max(0.0, pairs - self._largest.batch_pairs)
+            beyond = max(0.0, batch_pairs(totals) - self._largest.batch_pairs)
+            past_s += self._batch_s * beyond
         return lasted_s + self._more * past_s
-
-    def _batch_pairs_beyond(self, shape: BatchShape, steps: int) -> FloatArray:
-        """Return the batch pairs beyond their maximum in each of ``steps`` repetitions."""
-        growth = shape.rows * shape.decode_growing * np.arange(steps, dtype=np.float64)
-        pairs = batch_pairs(shape) + growth
-        beyond: FloatArray = np.maximum(0.0, pairs - self._largest.batch_pairs)
-        return beyond
 
     def _beyond_s(self, totals: Totals) -> float:
         """Return the cost of the features beyond their maxima, without the decode context."""

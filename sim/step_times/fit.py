@@ -117,6 +117,7 @@ def fit_rows(
         matrix = _without_batch_pairs(matrix)
     coefficients = robust_nnls(matrix, seconds)
     draws = _bootstrap(matrix, seconds, groups, rng)
+    errors = _held_out_errors(matrix, seconds, groups, rng)
     ratios = seconds / (matrix @ coefficients)
     return Fit(
         coefficients=coefficients,
@@ -125,7 +126,7 @@ def fit_rows(
         noise=noise_quantiles(ratios, matrix @ coefficients),
         noise_correlation=_lag_correlation(ratios, groups),
         drift=_drift(ratios, rounds),
-        held_out_error=_held_out_error(matrix, seconds, groups, rng),
+        held_out_error=float(np.median(errors)) if len(errors) else 0.0,
         ranges=dict(zip(FEATURES, largest.tolist(), strict=False)),
         steps=len(seconds),
     )
@@ -231,13 +232,6 @@ def _needs_batch_pairs(
         for tried in (matrix, _without_batch_pairs(matrix))
     ]
     return bool(errors[0].sum() < _CLEARLY_BETTER * errors[1].sum())
-
-
-def _held_out_error(
-    matrix: FloatArray, seconds: FloatArray, groups: list[IntArray], rng: np.random.Generator
-) -> float:
-    errors = _held_out_errors(matrix, seconds, groups, rng)
-    return float(np.median(errors)) if len(errors) else 0.0
 
 
 def _held_out_errors(

@@ -91,20 +91,21 @@ class PiecewiseStepTime(RunPieces):
 
     def run_pieces(self, batch: Batch, steps: int) -> list[tuple[int, int, int]]:
         """Return the pieces of ``steps`` repetitions of a batch."""
-        shape, pieces, done = shape_for(self)(batch), [], 0
+        return self._pieces(shape_for(self)(batch), steps)
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """Return the durations of ``steps`` repetitions, in seconds."""
+        durations, done = np.empty(steps), 0
+        for first, slope, here in self._pieces(shape, steps):
+            durations[done : done + here] = (first + slope * np.arange(here)) * UNIT_S
+            done += here
+        return durations
+
+    def _pieces(self, shape: BatchShape, steps: int) -> list[tuple[int, int, int]]:
+        pieces, done = [], 0
         while done < steps:
             first, slope, holds = self.piece(shape, done)
             here = min(holds, steps - done)
             pieces.append((first, slope, here))
             done += here
         return pieces
-
-    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Return the durations of ``steps`` repetitions, in seconds."""
-        durations, done = np.empty(steps), 0
-        while done < steps:
-            first, slope, holds = self.piece(shape, done)
-            here = min(holds, steps - done)
-            durations[done : done + here] = (first + slope * np.arange(here)) * UNIT_S
-            done += here
-        return durations

@@ -43,6 +43,12 @@ Work = Annotated[float, Field(le=1e18)]
 """The largest value of a feature, such as pairs of positions."""
 
 
+_ROUNDED = (
+    "coefficients", "covariance", "draws", "noise", "noise_correlation", "drift", "held_out_error",
+)  # fmt: skip
+_rounded = np.vectorize(lambda value: float(f"{value:.6g}"), otypes=[float])
+
+
 class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -114,17 +120,9 @@ class StepTimeFit(_StrictModel):
     @classmethod
     def of(cls, fit: Fit) -> "StepTimeFit":
         """Return a fit in the form of the file, rounded to six digits."""
-        return cls(
-            coefficients=dict(zip(FEATURES, map(_short, fit.coefficients), strict=True)),
-            covariance=[[_short(value) for value in row] for row in fit.covariance],
-            draws=[[_short(value) for value in row] for row in fit.draws],
-            noise=[_short(value) for value in fit.noise],
-            noise_correlation=_short(fit.noise_correlation),
-            drift=_short(fit.drift),
-            held_out_error=_short(fit.held_out_error),
-            ranges=fit.ranges,
-            steps=fit.steps,
-        )
+        figures = {name: _rounded(getattr(fit, name)).tolist() for name in _ROUNDED}
+        by_name = dict(zip(FEATURES, figures.pop("coefficients"), strict=True))
+        return cls(coefficients=by_name, ranges=fit.ranges, steps=fit.steps, **figures)
 
     def model(self) -> LinearStepTime:
         """Return the model with the fitted coefficients."""
@@ -321,7 +319,3 @@ def shipped_profiles() -> list[str]:
     """Return the names of the profiles that come with the package."""
     folder = resources.files("servetwin.sim").joinpath("profiles")
     return sorted(p.name.removesuffix(".json") for p in folder.iterdir() if p.name[-5:] == ".json")
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")

@@ -37,7 +37,7 @@ class PassUnits(Protocol):
     """A model that knows the durations of a run of passes that verify drafts."""
 
     unit_bits: int
-    """A unit is so many bits longer than a tick."""
+    """The bits by which a unit is longer than a tick."""
 
     def pass_units(self, batch: Batch, steps: int) -> list[int]:
         """Return the units of each of the next passes of a batch with ``drafted`` decodes."""

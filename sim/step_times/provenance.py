@@ -16,12 +16,13 @@ count equally, each with its own context.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from math import inf
-from typing import Any, Literal, Protocol, TypeVar, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pandas as pd
 
 from servetwin.policies.protocols import KVLayout
+from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.step_times.step_time import FloatArray
 
 Origin = Literal[
@@ -33,23 +34,8 @@ Origin = Literal[
 ]
 """``not stated``, the fifth, is for a class of your own and for values that you give."""
 
-ORIGINS: tuple[Origin, ...] = get_args(Origin)
-
-MEANINGS: dict[Origin, str] = {
-    "measured here": (
-        "Servetwin timed the steps of an engine, on the machine that the profile names."
-    ),
-    "measured by others": (
-        "Another tool timed a server, its layers or its operators, and Servetwin read its records."
-    ),
-    "kernel tables": "Times of single kernels on that GPU are added up; no server was measured.",
-    "computed from data sheets": (
-        "Formulas divide the work of a step by a device's peaks; nothing was measured."
-    ),
-    "not stated": (
-        "A class of your own or values that you gave, whose origin Servetwin cannot know."
-    ),
-}
+MEANINGS: dict[Origin, str] = shipped_json("step_times/origins.json")
+"""What each origin means, in a sentence."""
 
 
 def origin_in_words(origin: str, source: str) -> str:
@@ -102,40 +88,36 @@ class Excess:
     measured: float
 
 
-class Source(Protocol):
-    """The provenance of a step-time model, over rows of ``Run.steps``."""
+class Source:
+    """The provenance of a step-time model, over rows of ``Run.steps``.
+
+    By default that of a model without a measured range.
+    """
+
+    origin: Origin
 
     def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
         """Return the share of the steps of each row, by kind; the shares of a row sum to 1."""
-
-    def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
-        """Return the share of the time of each row, by origin; the shares of a row sum to 1."""
-
-    def excesses(self, steps: pd.DataFrame) -> list[Excess]:
-        """Return the features beyond their measured range, at their largest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Formula:
-    """The provenance of a model without a range: a formula, or a class of ``origin``."""
-
-    origin: Origin = "computed from data sheets"
-
-    def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
-        """Return 1 for roofline in every row."""
         return {"roofline": np.ones(len(steps))}
 
     def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
-        """Return 1 for its origin in every row."""
+        """Return the share of the time of each row, by origin; the shares of a row sum to 1."""
         return {self.origin: np.ones(len(steps))}
 
     def excesses(self, steps: pd.DataFrame) -> list[Excess]:
-        """Return nothing: a formula has no measured range."""
+        """Return the features beyond their measured range, at their largest."""
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+@dataclass(frozen=True)
+class Formula(Source):
+    """The provenance of a formula, or of a class of ``origin``."""
+
+    origin: Origin = "computed from data sheets"
+
+
+@dataclass(frozen=True)
+class Calibration(Source):
     """The provenance of a model fitted to steps of up to ``largest``.
 
     All decodes are taken to grow, also the finished rows of a static batch.
@@ -151,10 +133,6 @@ class Calibration:
         for feature, values in _constant_features(steps).items():
             inside[values > getattr(self.largest, feature)] = 0.0
         return {"interpolated": inside, "extrapolated": 1 - inside}
-
-    def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
-        """Return 1 for its origin in every row."""
-        return {self.origin: np.ones(len(steps))}
 
     def excesses(self, steps: pd.DataFrame) -> list[Excess]:
         """Return the features beyond their measured range in some step, at their largest."""

@@ -1,7 +1,7 @@
 """The model of a server: step times and API latency of a profile, of tables, or of a roofline."""
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, load_profile
 from servetwin.sim.step_times.provenance import Origin
-from servetwin.sim.step_times.step_time import NO_NOISE, ApiLatency, NoiseSample, StepTime
+from servetwin.sim.step_times.step_time import NO_NOISE, NoiseSample, StepTime
 from servetwin.workloads.errors import ProfileError
 from servetwin.workloads.plugins import Registry, names_a_file
 
@@ -33,13 +33,6 @@ class StepTimeSource(Protocol):
         """Return whether all draws are equal."""
 
 
-class ApiLatencySource(Protocol):
-    """The latency between client and scheduler."""
-
-    def model(self) -> ApiLatency:
-        """Return the latency as the simulator uses it."""
-
-
 class ServerModel(Protocol):
     """One engine on one machine."""
 
@@ -55,7 +48,7 @@ class ServerModel(Protocol):
         """Return lines of a report: what the server is, and where its figures come from."""
 
     @property
-    def api(self) -> ApiLatencySource:
+    def api(self) -> ApiLatencyFit:
         """Latency of the HTTP process."""
 
     @property
@@ -78,6 +71,27 @@ class ServerModel(Protocol):
         """Raise ``PolicyError`` if a replica of a run did what this machine cannot do."""
 
 
+class UnmeasuredServer:
+    """The part that servers share whose step times no calibration measured.
+
+    The step times are the same for every KV layout and without noise, and the server itself is
+    their ``StepTimeSource``.
+    """
+
+    acceptance: Acceptance | None = None
+
+    def step_time(self, layout: KVLayout) -> Self:
+        """Return itself, for every layout."""
+        return self
+
+    def noise_factors(self) -> NoiseSample:
+        """Return the factor 1: no noise was measured."""
+        return NO_NOISE
+
+    def check(self, run: Run, replica: int) -> None:
+        """Accept every run: there is no bound to break."""
+
+
 def _wrong_durations(durations_s: Any, shape: BatchShape, steps: int = 1) -> str | None:
     if durations_s.shape != (steps,):
         return f"an array of shape {durations_s.shape}, not {steps} durations"
@@ -98,11 +112,11 @@ STEP_TIMES: Registry[StepTime] = Registry(
 """None is registered: a registered step time is a profile, a data sheet or a table."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginServer:
+@dataclass(frozen=True)
+class PluginServer(UnmeasuredServer):
     """A server under the default policies, whose steps take as long as the class ``name`` says.
 
-    The step times are certain, and the same for every KV layout.
+    The step times are certain.
     """
 
     name: str
@@ -116,21 +130,9 @@ class PluginServer:
         """Return the same as ``model``."""
         return self.model()
 
-    def noise_factors(self) -> NoiseSample:
-        """Return the factor 1."""
-        return NO_NOISE
-
     def is_certain(self) -> bool:
         """Return True."""
         return True
-
-    def step_time(self, layout: KVLayout) -> "PluginServer":
-        """Return itself, for every layout."""
-        return self
-
-    @property
-    def acceptance(self) -> None:
-        """The distribution by which drafts are accepted: none is known."""
 
     @property
     def origin(self) -> Origin:
@@ -151,9 +153,6 @@ class PluginServer:
             f"profile {self.name}: a step time does not know the size of keys and values, which is "
             "needed to move them over a link"
         )
-
-    def check(self, run: Run, replica: int) -> None:
-        """Accept every run."""
 
 
 def load_server(name: str) -> Profile | PluginServer:

@@ -67,7 +67,7 @@ BATCH_PAIRS = FEATURES.index("batch_pairs")
 
 SWAPPED_TOKENS = "swapped_tokens"
 UNIT_BITS = 16
-"""A unit of step times is so many bits longer than a tick: 2^-48 s."""
+"""The bits by which a unit of step times is longer than a tick: 2^-48 s."""
 UNIT_S = math.ldexp(1.0, UNIT_BITS - TICK_BITS)
 _HALF_RANGE = 1 << 62
 """Half of what a signed integer of 64 bits counts up to."""
@@ -91,7 +91,7 @@ def _shape_with_longest(batch: Batch) -> BatchShape:
 class AffineStepTime(ABC):
     """A step-time model that is affine in the context of the decodes: runs have a closed form.
 
-    ``decodes`` are the units of a step of so many decodes: (context apart, per context token).
+    ``decodes`` are the units of a step by its decodes: (without context, per context token).
     Units are of 2^-48 s.
     """
 
@@ -109,23 +109,12 @@ class AffineStepTime(ABC):
 
 def features(shape: BatchShape) -> list[float]:
     """Return the values of ``FEATURES`` for one batch."""
-    rows = shape.rows
-    segments = [
-        float(max(0, min(rows, end) - start))
-        for start, end in zip(ROW_KNOTS, (*ROW_KNOTS[1:], rows), strict=True)
-    ]
-    pairs = sum(n * start + n * (n + 1) / 2 for start, n in shape.prefill_chunks)
-    context = sum(start for start, _ in shape.prefill_chunks)
-    return [
-        1.0,
-        float(shape.decode_sequences),
-        float(len(shape.prefill_chunks)),
-        *segments,
-        float(shape.decode_context_tokens),
-        float(pairs),
-        float(context),
-        float(batch_pairs(shape)),
-    ]
+    totals = totals_of(shape)
+    decodes, context, _, chunks, rows, pairs, starts = totals
+    ends = (*ROW_KNOTS[1:], rows)
+    segments = [max(0, min(rows, end) - start) for start, end in zip(ROW_KNOTS, ends, strict=True)]
+    values = (1, decodes, chunks, *segments, context, pairs, starts, batch_pairs(totals))
+    return list(map(float, values))
 
 
 def totals_of(shape: BatchShape) -> Totals:
@@ -139,10 +128,10 @@ def totals_of(shape: BatchShape) -> Totals:
     return decodes, context, growing, len(chunks), rows, pairs, starts
 
 
-def batch_pairs(shape: BatchShape) -> int:
+def batch_pairs(totals: Totals) -> int:
     """Return the pairs of every row with every position of a batch."""
-    positions = shape.decode_context_tokens + sum(start + n for start, n in shape.prefill_chunks)
-    return shape.rows * positions
+    decodes, context, _, _, rows, _, starts = totals
+    return rows * (context + starts + rows - decodes)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -12,22 +12,20 @@ from servetwin.sim.catalogue.entry import Count
 from servetwin.sim.catalogue.layers import Attention, Dense, LatentAttention, Mixer, Recurrence
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import LONG_PROMPTS, Family, Technique
+from servetwin.sim.techniques.technique import LONG_PROMPTS, Technique
 
 OneIn = Annotated[int | None, Field(ge=2)]
-"""One layer in so many stays as it is; None: all layers change."""
+"""N: one layer in N stays as it is; None: all layers change."""
 
-_KV_HEADS, _WINDOW = "the number of KV heads", "the last tokens that are kept"
 _LATENT_DIMENSIONS = ("latent_dim", "rope_dim", "nope_dim", "value_dim")
 
 
 class AttentionChange(Technique):
     """A technique that gives layers with softmax attention another mixer.
 
-    ``keep`` names its parameter by which one layer in so many stays as it is.
+    ``keep`` names its parameter N by which one layer in N stays as it is.
     """
 
-    family: ClassVar[Family] = "attention"
     keep: ClassVar[str | None] = None
 
     def change(self, attention: Attention, model: ModelShape) -> Mixer:
@@ -73,13 +71,8 @@ class AttentionChange(Technique):
 class GroupedQuery(AttentionChange):
     """``kv_heads`` k that the h query heads share evenly; the model is trained so.
 
-    Off, a model that has so many by itself gets one for each query head.
+    Off, a model that comes with ``kv_heads`` gets one for each query head.
     """
-
-    name = "grouped-query"
-    formula = "2 L k e elements of KV per token: k / h of multi-head attention"
-    source = "GQA (Ainslie 2023)"
-    chooses = _KV_HEADS
 
     kv_heads: Count = 8
 
@@ -88,24 +81,19 @@ class GroupedQuery(AttentionChange):
         return _with_kv_heads(self, attention, self.kv_heads, model)
 
     def off(self, setup: Setup) -> Setup:
-        """Return a model that has so many by itself with multi-head attention; others as is."""
+        """Return a model that comes with ``kv_heads`` with multi-head attention; others as is."""
         return _without_sharing(setup, self.kv_heads)
 
 
 class MultiQuery(AttentionChange):
     """One key and value head for all query heads; the model is trained so."""
 
-    name = "multi-query"
-    formula = "2 L e elements of KV per token: 1 / h of multi-head attention"
-    source = "MQA (Shazeer 2019)"
-    chooses = _KV_HEADS
-
     def change(self, attention: Attention, model: ModelShape) -> Attention:
         """Return attention with one key and value head."""
         return _with_kv_heads(self, attention, 1, model)
 
     def off(self, setup: Setup) -> Setup:
-        """Return a model that has one by itself with multi-head attention; others as they are."""
+        """Return a model that comes with one with multi-head attention; others as they are."""
         return _without_sharing(setup, 1)
 
 
@@ -138,10 +126,6 @@ class CrossLayer(AttentionChange):
     Less is kept, but every layer still reads it: a decode step is not shorter at equal batch.
     """
 
-    name = "cross-layer"
-    formula = "2 L k e / s elements of KV per token, of which every layer reads 2 k e"
-    source = "CLA (Brandon 2024)"
-
     layers: Count = 2
 
     def apply(self, setup: Setup) -> Setup:
@@ -167,10 +151,6 @@ class MultiHeadLatent(AttentionChange):
     model that has latent attention stays as it is; ``off`` gives it multi-head attention with heads
     of ``value_dim``.
     """
-
-    name = "latent-attention"
-    formula = "L (d_c + d_rope) elements per token instead of 2 L h e"
-    source = "DeepSeek-V2 (2024), section 2.1"
 
     latent_dim: Count | None = None
     rope_dim: Count | None = None
@@ -211,10 +191,6 @@ class SlidingWindow(AttentionChange):
     ``global_every``: one layer in so many sees all tokens (a hybrid).
     """
 
-    name = "sliding-window"
-    formula = "min(l, W) tokens kept and read per layer; hybrid: 1 / g of l + (1 - 1 / g) of that"
-    source = "Longformer (Beltagy 2020); Mistral 7B (2023); Gemma 2 (2024) for hybrids"
-    chooses = _WINDOW
     experiment = LONG_PROMPTS
     keep = "global_every"
 
@@ -228,9 +204,6 @@ class Dilated(AttentionChange):
     All tokens of the window stay in memory: the next token sees what this one skips.
     """
 
-    name = "dilated"
-    formula = "ceil(min(l, W) / s) tokens read, min(l, W) kept"
-    source = "Longformer (Beltagy 2020), section 3.1"
     experiment = LONG_PROMPTS
 
     dilation: Count = 2
@@ -243,10 +216,6 @@ class Streaming(AttentionChange):
     The first tokens take the attention that no other token needs.
     """
 
-    name = "streaming"
-    formula = "min(l, sinks + W) tokens kept and read"
-    source = "StreamingLLM (Xiao 2023)"
-    chooses = _WINDOW
     experiment = LONG_PROMPTS
 
     sink_tokens: Count = 4
@@ -260,9 +229,6 @@ class KVBudget(AttentionChange):
     Choosing them takes no time here.
     """
 
-    name = "kv-budget"
-    formula = "min(l, recent + heavy) tokens kept and read by decodes"
-    source = "H2O (Zhang 2023)"
     experiment = LONG_PROMPTS
 
     recent_tokens: Count = 512
@@ -287,9 +253,6 @@ class StateSpace(AttentionChange):
     the price.
     """
 
-    name = "state-space"
-    formula = "E N elements per block and sequence, whatever its length; weights as before"
-    source = "Mamba (Gu 2023), section 3.4; Jamba (2024) for hybrids"
     keep = "attention_every"
 
     state_dim: Count = 16
@@ -344,9 +307,6 @@ class LinearAttention(AttentionChange):
     RetNet lets the sum decay. ``attention_every``: one layer in so many keeps its softmax.
     """
 
-    name = "linear-attention"
-    formula = "h e^2 elements per layer and sequence, whatever its length"
-    source = "Katharopoulos 2020; RetNet (Sun 2023)"
     keep = "attention_every"
 
     attention_every: OneIn = None

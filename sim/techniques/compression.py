@@ -22,21 +22,11 @@ _INDEX_BYTES = 2 * 2 / 4 / 8
 """Two bits for each of the two weights that remain of four, per weight."""
 
 
-class Compression(Technique):
-    """A technique after which fewer weights are left."""
-
-    family = "numbers"
-
-
-class StructuredPruning(Compression):
+class StructuredPruning(Technique):
     """``kept_heads`` of the heads (with their KV heads) and ``kept_ffn`` of the FFN's width stay.
 
     What is left is a smaller dense model.
     """
-
-    name = "structured-pruning"
-    formula = "heads and FFN width x what is kept: weights, FLOPs and KV shrink alike"
-    source = "LLM-Pruner (Ma 2023)"
 
     kept_heads: _KeptShare = 0.75
     kept_ffn: _KeptShare = 0.75
@@ -77,7 +67,7 @@ class StructuredPruning(Compression):
         return ffn.model_copy(update=widths)
 
 
-class WeightPruning(Compression):
+class WeightPruning(Technique):
     """A technique that sets weights to zero and stores the format of the others differently."""
 
     def apply(self, setup: Setup) -> Setup:
@@ -96,10 +86,6 @@ class UnstructuredPruning(WeightPruning):
     Each of ``rounds`` drops ``sparsity`` of what the last one left, and retrains (Han 2015).
     Products stay dense, so the weights are laid out again for each of them: no time is won.
     """
-
-    name = "unstructured-pruning"
-    formula = "weight bytes in memory (1 - s)^rounds w + 1/8; time unchanged"
-    source = "SparseGPT (Frantar 2023)"
 
     sparsity: Annotated[float, Field(gt=0, lt=1)] = 0.5
     rounds: Count = 1
@@ -129,10 +115,6 @@ class SemiStructuredSparsity(WeightPruning):
     since CDNA 3): the other peaks of data sheets are dense, so this cannot be checked.
     """
 
-    name = "sparsity-2-4"
-    formula = "weight bytes w / 2 + 1/8 (bf16 x 0.5625, int8 x 0.625); peak x 2"
-    source = "Accelerating Sparse Deep Neural Networks (Mishra 2021)"
-
     def _sparse(self, form: Format) -> Format:
         return replace(
             form,
@@ -145,15 +127,11 @@ class SemiStructuredSparsity(WeightPruning):
         )
 
 
-class Distillation(Compression):
+class Distillation(Technique):
     """A smaller model that learned from the large one serves in its place.
 
     ``student``: a model of the catalogue, or the path of a shape.
     """
-
-    name = "distillation"
-    formula = "the student's own shape"
-    source = "Hinton 2015; for language models MiniLLM (Gu 2023)"
 
     student: str = "tinyllama-1.1b"
 
@@ -172,12 +150,8 @@ class Distillation(Compression):
         return setup.with_deployment(model=student).with_policies(max_model_len=longest)
 
 
-class WeightSharing(Compression):
+class WeightSharing(Technique):
     """Every ``layers`` layers have one set of weights, read anew for each of them."""
-
-    name = "weight-sharing"
-    formula = "layer weights in memory / layers; time unchanged"
-    source = "ALBERT (Lan 2020)"
 
     layers: Annotated[int, Field(ge=2)] = 2
 

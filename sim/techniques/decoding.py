@@ -32,9 +32,6 @@ PassCount = Annotated[int, Field(ge=1, le=1_024)]
 class DraftedDecoding(Technique):
     """A technique whose passes compute several rows of a sequence and may yield several tokens."""
 
-    family = "decoding"
-    chooses = "how many tokens a pass yields"
-
     def _passing(
         self, setup: Setup, acceptance: Acceptance, drafting: Drafting | None = None
     ) -> Setup:
@@ -76,10 +73,6 @@ class BlockwiseDecoding(DraftedDecoding):
     model, and cost nothing here.
     """
 
-    name = "blockwise"
-    formula = "m / k + 1 passes for m tokens, k of a block accepted on average"
-    source = "Stern 2018; Medusa (Cai 2024)"
-
     alpha: Share = 0.7
     block: Annotated[int, Field(ge=2)] = 4
 
@@ -93,10 +86,6 @@ class DiffusionDecoding(DraftedDecoding):
 
     All tokens of a block come out together.
     """
-
-    name = "diffusion"
-    formula = "speed-up N t_decode / (K t_forward(N)): N / K below the ridge, less past it"
-    source = "block diffusion (Arriola 2025)"
 
     block_tokens: Annotated[int, Field(ge=2)] = 32
     passes: PassCount = 8
@@ -116,11 +105,6 @@ class EarlyExitDecoding(Technique):
     ``depths=0.5x1,shares=0.75x0.25`` on a command line. Prompts go through all layers; the layers
     that a token skipped get its keys and values all the same.
     """
-
-    name = "early-exit"
-    family = "decoding"
-    formula = "FLOPs x E[depth]; weights are read as deep as the deepest token of the step"
-    source = "CALM (Schuster 2022)"
 
     depths: Annotated[tuple[_Depth, ...], BeforeValidator(split_by_x)] = (0.5, 1.0)
     shares: Annotated[tuple[Share, ...], BeforeValidator(split_by_x)] = (0.75, 0.25)
@@ -152,11 +136,6 @@ class ModelCascade(Technique):
     here; with its cost c_route a request costs c_route + q c_small + (1 - q) c_large (RouteLLM),
     and c_small + (1 - q') c_large where all try the small model first and q' stay (FrugalGPT).
     """
-
-    name = "cascade"
-    family = "decoding"
-    formula = "cost c_route + q c_small + (1 - q) c_large"
-    source = "RouteLLM (Ong 2024); FrugalGPT (Chen 2023)"
 
     small: str = "tinyllama-1.1b"
     small_share: Share = 0.6

@@ -15,7 +15,7 @@ from servetwin.sim.catalogue.catalogue import find_hardware
 from servetwin.sim.catalogue.entry import Count, Positive, Share
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.model import ModelShape
-from servetwin.sim.step_times.acceptance import Chain, StoppedChain, Tree
+from servetwin.sim.step_times.acceptance import Chain, Tree
 from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting
 from servetwin.sim.step_times.roofline.formats import FORMATS, Format
 from servetwin.sim.techniques.decoding import DraftedDecoding, PassCount, split_by_x
@@ -40,7 +40,7 @@ class ChainDecoding(DraftedDecoding):
     least_confidence: Share = 0.0
     most_entropy: Annotated[float | None, Field(ge=0)] = None
 
-    def _law(self) -> Chain | StoppedChain:
+    def _law(self) -> Chain:
         """Return what comes out of a pass; raise where two conditions end the drafting."""
         least = self.least_confidence
         if self.most_entropy is not None:
@@ -50,9 +50,7 @@ class ChainDecoding(DraftedDecoding):
                     "the drafting; set one of them"
                 )
             least = max(0.0, 1 - sqrt(ENTROPY_FACTOR * self.most_entropy))
-        if not least:
-            return Chain(self.alpha, self.drafts)
-        return StoppedChain(self.alpha, self.drafts, least)
+        return Chain(self.alpha, self.drafts, least)
 
 
 class DraftModelDecoding(DraftedDecoding):
@@ -66,9 +64,6 @@ class DraftModelDecoding(DraftedDecoding):
     are streamed for every draft. ``resident_gb`` (10^9 bytes) of the target's weights stay on the
     device, every pass streams the others at ``gb_per_s``; None: all stay, and the host link's.
     """
-
-    kind = "system"
-    lossless = True
 
     draft: str = "llama-68m"
     any_vocabulary: bool = False
@@ -161,13 +156,6 @@ class SpeculativeDecoding(ChainDecoding, DraftModelDecoding):
     an entropy above ``most_entropy`` (nats).
     """
 
-    name = "speculative"
-    formula = (
-        "(1 - a^(g + 1)) / (1 - a) tokens in g t_draft + t_verify(g + 1); stopped where unsure "
-        "1 + a (1 - s^g) / (1 - s) tokens, (1 - q^g) / (1 - q) drafts"
-    )
-    source = "Leviathan 2023; Chen 2023; stopping: Draft & Verify (Zhang 2023), AdaEDL (2024)"
-
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with drafts; raise where the draft model does not fit the target."""
         law = self._law()
@@ -181,10 +169,6 @@ class TreeSpeculation(DraftModelDecoding):
     One masked pass verifies all. A proposal is right with probability ``alpha`` whatever its
     siblings are, which is optimistic.
     """
-
-    name = "tree-speculation"
-    formula = "1 + sum over levels of prod (1 - (1 - a)^w) tokens; all nodes are verified"
-    source = "SpecInfer (Miao 2024)"
 
     alpha: Share = 0.6
     widths: Annotated[tuple[PassCount, ...], BeforeValidator(split_by_x), Field(min_length=1)] = (
@@ -204,12 +188,6 @@ class SelfSpeculation(ChainDecoding):
     Drafts see ``context_tokens`` tokens, the first and the last ones as in streaming (None: all).
     Weights and keys are those of the target; the verification reads everything.
     """
-
-    name = "self-speculation"
-    kind = "system"
-    lossless = True
-    formula = "as speculative; a draft reads share x weights and min(l, W) tokens of KV"
-    source = "Draft & Verify (Zhang 2023); TriForce (Sun 2024) on StreamingLLM (Xiao 2023)"
 
     alpha: Share = 0.8
     layer_share: Annotated[float, Field(gt=0, le=1)] = 0.5

@@ -21,11 +21,6 @@ class MixtureOfExperts(Technique):
     Off, a mixture gets a dense FFN of as many weights, in all or (``compare=active``) for a token.
     """
 
-    name = "experts"
-    family = "attention"
-    formula = "E (1 - (1 - k / E)^T) experts read by T tokens, k computed by each"
-    source = "Shazeer 2017; GLaM (Du 2021); Mixtral (2024)"
-
     experts: Count = 8
     top_k: Count = 2
     compare: Literal["total", "active", "width"] = "total"

@@ -9,15 +9,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import LONG_PROMPTS, Technique
 
 
-class KernelTechnique(Technique):
-    """A technique that changes no result, only how a step is computed."""
-
-    family = "kernels"
-    kind = "system"
-    lossless = True
-
-
-class AttentionKernel(KernelTechnique):
+class AttentionKernel(Technique):
     """A technique of the kernels of softmax attention."""
 
     def _with(self, setup: Setup, **changes: object) -> Setup:
@@ -31,10 +23,6 @@ class FlashAttention(AttentionKernel):
 
     Off, all n^2 scores of a head travel out and in twice.
     """
-
-    name = "flash-attention"
-    formula = "traffic n^2 d^2 / M instead of n d + n^2; memory 2 n instead of n^2 a head"
-    source = "FlashAttention (Dao 2022)"
 
     def apply(self, setup: Setup) -> Setup:
         """Keep the scores on the chip; raise where the model has no softmax attention."""
@@ -52,9 +40,6 @@ class FlashDecoding(AttentionKernel):
     efficiency. Off, a decode has a thread block per sequence and KV head, too few to fill a device.
     """
 
-    name = "flash-decoding"
-    formula = "occupancy min(1, B k ceil(l / split) / SMs) instead of min(1, B k / SMs)"
-    source = "Flash-Decoding (Dao 2023)"
     experiment = LONG_PROMPTS
 
     split_tokens: Count | None = None
@@ -78,10 +63,6 @@ class AsynchronousSoftmax(AttentionKernel):
     take.
     """
 
-    name = "flash-decoding++"
-    formula = "decode attention x (1 - share), without the reduction of splits"
-    source = "FlashDecoding++ (Hong 2023)"
-
     share: Annotated[float, Field(ge=0, lt=1)] = 0.2
 
     def apply(self, setup: Setup) -> Setup:
@@ -95,15 +76,11 @@ class AsynchronousSoftmax(AttentionKernel):
         return self._with(setup, synchronised=True, synchronisation_share=self.share)
 
 
-class KernelFusion(KernelTechnique):
+class KernelFusion(Technique):
     """``launches_per_layer`` kernels that keep on the chip what lies between two products.
 
     Off, a layer launches twice as many, and their results travel through memory.
     """
-
-    name = "kernel-fusion"
-    formula = "saves L x launches x t_launch and about L T (10 d + 4 f) 2 bytes"
-    source = "Megatron-LM, FasterTransformer (fused transformer layers); Pope 2022"
 
     launches_per_layer: Count = 8
 

@@ -15,13 +15,6 @@ from servetwin.sim.techniques.technique import LONG_PROMPTS, Technique
 class KVCache(Technique):
     """Keeps keys and values; off, every token computes its whole context anew."""
 
-    name = "kv-cache"
-    family = "memory"
-    kind = "system"
-    lossless = True
-    formula = "n + m - 1 token passes instead of m n + m (m - 1) / 2"
-    source = "Pope 2022, Efficiently Scaling Transformer Inference"
-
     def apply(self, setup: Setup) -> Setup:
         """Keep keys and values."""
         return setup.with_deployment(kv_cache=True)
@@ -38,10 +31,6 @@ class Offloading(Technique):
     with computing where ``prefetch`` is on.
     """
 
-    family = "memory"
-    kind = "system"
-    lossless = True
-    source = "FlexGen (Sheng 2023)"
     gb_per_s: Positive | None = None
     prefetch: bool = True
 
@@ -57,9 +46,6 @@ class WeightOffload(Offloading):
 
     Every step streams all the others, experts without a token included.
     """
-
-    name = "weight-offload"
-    formula = "t = max(compute, (W - resident) / link), the sum without prefetch"
 
     resident_share: Share = 0.0
     resident_gb: Annotated[float | None, Field(ge=0)] = None
@@ -79,9 +65,6 @@ class KVOffload(Offloading):
     others.
     """
 
-    name = "kv-offload"
-    formula = "t = max(attention, share KV / link), the sum without prefetch; room / (1 - share)"
-
     host_share: Annotated[float, Field(ge=0, lt=1)] = 0.5
 
     def apply(self, setup: Setup) -> Setup:
@@ -95,11 +78,6 @@ class LowRankKV(AttentionChange):
     The prompt is compressed when it has been computed. The small factor is a state of r d elements,
     so a short sequence takes more memory than before.
     """
-
-    name = "low-rank-kv"
-    family = "memory"
-    formula = "r (l + d) elements per matrix instead of l d: saves where r < l d / (l + d)"
-    source = "own arithmetic; GEAR (Kang 2024) has such factors beside a quantised cache"
 
     rank: Count = 256
 
@@ -117,10 +95,6 @@ class TurnCompression(AttentionChange):
     ``drop`` the ``kept_tokens`` with the most attention. A prompt is attended to in full.
     """
 
-    name = "turn-compression"
-    family = "memory"
-    formula = "r (l + d) + (d - r) T elements per matrix, or min(l, kept + T) d, instead of l d"
-    source = "own arithmetic; factors as in GEAR (Kang 2024), dropping as in H2O (Zhang 2023)"
     experiment = LONG_PROMPTS
 
     method: Literal["low-rank", "drop"] = "low-rank"

@@ -23,10 +23,6 @@ class Parallelism(Technique):
     applied together share one link: the last given figure counts.
     """
 
-    family = "parallel"
-    kind = "system"
-    lossless = True
-
     latency_us: Annotated[float | None, Field(ge=0)] = None
     gb_per_s: Positive | None = None
 
@@ -51,10 +47,6 @@ class Parallelism(Technique):
 class TensorParallel(Parallelism):
     """``ways`` devices hold a slice of every weight and whole KV heads, or copies of one."""
 
-    name = "tensor-parallel"
-    formula = "weights / P, KV heads / P; 2 all-reduces of T d bytes a layer"
-    source = "Megatron-LM (Shoeybi 2019)"
-
     ways: Count = 2
 
     def apply(self, setup: Setup) -> Setup:
@@ -68,10 +60,6 @@ class PipelineParallel(Parallelism):
     ``micro_batches`` are in flight (0: as many as stages). The idle share of a stage is
     (p - 1) / (m + p - 1).
     """
-
-    name = "pipeline-parallel"
-    formula = "prompts (m + p - 1) t_stage, decodes max(p, m) t_stage; T d bytes a hop"
-    source = "GPipe (Huang 2019)"
 
     stages: Count = 2
     micro_batches: Annotated[int, Field(ge=0)] = 0
@@ -90,10 +78,6 @@ class SequenceParallel(Parallelism):
     FLOP/s over bytes/s of the link.
     """
 
-    name = "sequence-parallel"
-    formula = "prompt / P; P - 1 sends of n / P keys and values a layer, hidden by attention"
-    source = "Ring Attention (Liu 2023); Striped Attention (Brandon 2023)"
-
     ways: Count = 2
     zig_zag: bool = True
 
@@ -105,10 +89,6 @@ class SequenceParallel(Parallelism):
 
 class ExpertParallel(Parallelism):
     """``ways`` devices share the experts; each has all other weights and sequences of its own."""
-
-    name = "expert-parallel"
-    formula = "experts / P; 2 all-to-alls of T k d bytes / P a layer of experts"
-    source = "GShard (Lepikhin 2020); DeepSpeed-MoE (Rajbhandari 2022)"
 
     ways: Count = 2
 

@@ -1,4 +1,4 @@
-"""What a technique costs in quality: 0 where it keeps the answers, else published or one's own.
+"""What a technique costs in quality: 0 where it keeps the answers, else published or given by you.
 
 Nothing is computed and nothing is interpolated. A figure measured on another model is that of the
 model nearest in size, and says so; without a figure the quality is not known.
@@ -121,7 +121,7 @@ _LEAST_CHANGE, _MOST_CHANGE = -1.0, 1e4
 class Quality:
     """The relative change of a metric of quality, and how it is known.
 
-    ``before`` and ``after`` are the published figures of ``model``; undefined for one's own value.
+    ``before`` and ``after`` are the published figures of ``model``; your value has none.
     """
 
     basis: Basis
@@ -152,7 +152,7 @@ def quality_of(
 ) -> Quality | None:
     """Return the quality of ``technique`` on ``model``; None where it is not known.
 
-    One's own value comes first, then that of the same model, then that of the nearest in size.
+    A value that you give comes first, then the same model, then the nearest in size.
     """
     if technique.lossless:
         return KEPT
@@ -175,7 +175,7 @@ def quality_of(
 def parse_own_qualities(
     texts: Iterable[str], tried: Iterable[Technique], where: str = "--quality"
 ) -> dict[str, Quality]:
-    """Return one's own values by technique, from texts such as ``EXAMPLE``.
+    """Return the values that you give by technique, from texts such as ``EXAMPLE``.
 
     Raises ``PolicyError`` that names ``where``, the technique, the reason and the right form.
     """

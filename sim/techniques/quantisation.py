@@ -9,7 +9,6 @@ from pydantic import AfterValidator, Field
 from servetwin.sim.catalogue.entry import Count
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.model import ModelShape
-from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.formats import (
     BF16,
     BLOCK_FORMATS,
@@ -17,7 +16,6 @@ from servetwin.sim.step_times.roofline.formats import (
     KV_FORMATS,
     Format,
     Grid,
-    find_format,
     grouped_bytes,
     with_dynamic_scales,
 )
@@ -25,22 +23,29 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import did_you_mean
 
+
+def _require_one_of(known: Iterable[str]) -> AfterValidator:
+    """Return the validator that refuses all names of formats but these."""
+    names = list(known)
+
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"unknown format {name!r}; {did_you_mean(name.lower(), names)}")
+        return name
+
+    return AfterValidator(check)
+
+
+_FormatName = Annotated[str, _require_one_of(FORMATS)]
+_BlockName = Annotated[str, _require_one_of(BLOCK_FORMATS)]
+_KVName = Annotated[
+    str, _require_one_of(name for name, size in KV_FORMATS.items() if size < BF16.weight_bytes)
+]
+
 BREAK_EVEN_WIDTH = 4096
 """Model width at which products by LLM.int8 are as fast as in fp16 (Dettmers 2022: 6.7B models)."""
 
-_WEIGHTS = "the format of the weights"
-
 Scales = Literal["static", "dynamic"]
-
-
-class NumberFormat(Technique):
-    """A technique that rounds numbers of the model to fewer bits."""
-
-    family = "numbers"
-
-    def _on_device(self, form: Format, deployment: Deployment) -> Format:
-        """Return ``form`` as this device runs it, for this model (``format_on_device``)."""
-        return format_on_device(self, form, deployment.hardware, deployment.model)
 
 
 def format_on_device(
@@ -78,10 +83,8 @@ def decomposed_share(width: int) -> float:
     return width / (width + BREAK_EVEN_WIDTH)
 
 
-class WeightFormat(NumberFormat):
+class WeightFormat(Technique):
     """Another format for the weights of both phases, embedding and head included."""
-
-    chooses = _WEIGHTS
 
     def form(self) -> Format:
         """Return the format; by default the one with the name of the technique."""
@@ -89,16 +92,13 @@ class WeightFormat(NumberFormat):
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup in that format; raise where the device cannot compute in it."""
-        form = self._on_device(self.form(), setup.deployment)
+        deployment = setup.deployment
+        form = format_on_device(self, self.form(), deployment.hardware, deployment.model)
         return setup.with_deployment(prefill=form, decode=form)
 
 
 class WeightInt8(WeightFormat):
     """Weights in int8, turned to bf16 inside the product: half the bytes, the same products."""
-
-    name = "weight-int8"
-    formula = "weight bytes 1 instead of 2; products in bf16"
-    source = "Weight-only quantisation as in FasterTransformer (2022)"
 
     def form(self) -> Format:
         """Return int8 weights with bf16 products."""
@@ -110,10 +110,6 @@ class WeightInt4(WeightFormat):
 
     ``rounding`` to the nearest, or trained with the format in mind (QAT): the same bytes and speed.
     """
-
-    name = "weight-int4"
-    formula = "weight bytes 0.5 + 4 / group instead of 2; products in bf16"
-    source = "Rounding to nearest; EfficientQAT (Chen 2024) for training"
 
     group: Count = 128
     rounding: Literal["nearest", "qat"] = "nearest"
@@ -130,8 +126,6 @@ class WeightInt4(WeightFormat):
 class CalibratedFormat(WeightFormat):
     """Weights of ``bits`` with an fp16 scale and a packed zero point of ``bits`` per ``group``."""
 
-    formula = "weight bytes (bits + (16 + bits) / group) / 8 instead of 2; products in bf16"
-
     bits: Annotated[int, Field(ge=2, le=8)] = 4
     group: Count = 128
 
@@ -146,9 +140,6 @@ class CalibratedFormat(WeightFormat):
 class GPTQ(CalibratedFormat):
     """Weights of ``bits``, rounded one after the other, each making up for those before it."""
 
-    name = "gptq"
-    source = "GPTQ (Frantar 2022)"
-
 
 class AWQ(CalibratedFormat):
     """Weights of ``bits`` with a scale and a zero point per ``group``.
@@ -157,13 +148,6 @@ class AWQ(CalibratedFormat):
     which would make the format irregular.
     """
 
-    name = "awq"
-    source = "AWQ (Lin 2023)"
-
-
-def _known_block(name: str) -> str:
-    return _known_of(name, BLOCK_FORMATS)
-
 
 class BlockFormat(WeightFormat):
     """Weights in blocks of GGUF, as llama.cpp has them: 1.6 to 8.5 bits a weight.
@@ -171,11 +155,7 @@ class BlockFormat(WeightFormat):
     All weights have the one ``format``; a file type such as Q4_K_M keeps some of them wider.
     """
 
-    name = "gguf"
-    formula = "bytes of a block / its weights, q4_k: 144 / 256; products in bf16"
-    source = "GGUF of llama.cpp (Gerganov 2023); k-quants and i-quants by Kawrakow"
-
-    format: Annotated[str, AfterValidator(_known_block)] = "q4_k"
+    format: _BlockName = "q4_k"
 
     def form(self) -> Format:
         """Return the blocks with bf16 products."""
@@ -189,10 +169,6 @@ class LLMInt8(WeightFormat):
     slower than in fp16 (15 to 23 % for BLOOM-176B), prompts gain in wide models only.
     """
 
-    name = "llm-int8"
-    formula = "weight bytes 1.01; int8 peak x d / (d + 4096); 0.42 of the bandwidth"
-    source = "LLM.int8 (Dettmers 2022); times by Belkada and Dettmers 2022"
-
 
 class SmoothQuant(WeightFormat):
     """Weights and activations in int8: half the bytes and twice the peak.
@@ -200,10 +176,6 @@ class SmoothQuant(WeightFormat):
     Outliers are moved from the activations into the weights beforehand. ``scales`` of activations
     are static, or dynamic: chosen per token, which moves every activation once more.
     """
-
-    name = "smooth-quant"
-    formula = "weight bytes 1 instead of 2; products at the int8 peak"
-    source = "SmoothQuant (Xiao 2022)"
 
     scales: Scales = "static"
 
@@ -219,10 +191,6 @@ class FP8(WeightFormat):
     activations are static, or dynamic as in ``smooth-quant``. On a device without fp8 products the
     weights are fp8 and the products bf16 (``missing`` emulate), or it is refused.
     """
-
-    name = "fp8"
-    formula = "weight bytes 1 instead of 2; products at the fp8 peak, or in bf16 without one"
-    source = "FP8 Formats for Deep Learning (Micikevicius 2022)"
 
     format: Literal["e4m3", "e5m2"] = "e4m3"
     scales: Scales = "static"
@@ -262,22 +230,7 @@ def _scaled(form: Format, scales: Scales) -> Format:
     return with_dynamic_scales(form) if scales == "dynamic" else form
 
 
-def _known_of(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    if name not in names:
-        hint = did_you_mean(name.lower(), names)
-        raise ValueError(f"unknown format {name!r}; {hint}")
-    return name
-
-
-def _known(name: str) -> str:
-    return _known_of(name, FORMATS)
-
-
-_FormatName = Annotated[str, AfterValidator(_known)]
-
-
-class PhaseFormats(NumberFormat):
+class PhaseFormats(Technique):
     """Steps with a prompt in ``prefill``, steps of decodes alone in ``decode``.
 
     int8 products suit prompts, which computing limits, and few bytes suit decodes, which reading
@@ -285,39 +238,27 @@ class PhaseFormats(NumberFormat):
     copies.
     """
 
-    name = "phase-formats"
-    formula = "2 P n / F_int8 + (m - 1) P w / BW"
-    source = "Paddle's deployment of 175B models: LLM.int8 for contexts, weight-only to generate"
-    chooses = _WEIGHTS
-
     prefill: _FormatName = "llm-int8"
     decode: _FormatName = "int8"
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with both formats; raise where the device cannot compute in one."""
-        formats = map(find_format, (self.prefill, self.decode))
-        prefill, decode = (self._on_device(form, setup.deployment) for form in formats)
+        deployment = setup.deployment
+        prefill, decode = (
+            format_on_device(self, FORMATS[name], deployment.hardware, deployment.model)
+            for name in (self.prefill, self.decode)
+        )
         return setup.with_deployment(prefill=prefill, decode=decode)
 
 
-def _known_kv(name: str) -> str:
-    return _known_of(
-        name, (known for known, size in KV_FORMATS.items() if size < BF16.weight_bytes)
-    )
-
-
-class KVQuantisation(NumberFormat):
+class KVQuantisation(Technique):
     """Keys and values stored in ``format`` and turned to bf16 as attention reads them.
 
     fp8 (E4M3) has a scale per tensor, bf8 (E5M2) none, int8 and int4 have scales per head of a
     token, q8_0 and q4_0 are blocks of GGUF. Constant states (SSM) stay as they are.
     """
 
-    name = "kv-quantisation"
-    formula = "KV bytes per element 1 (fp8, bf8), 1.03 (int8), 0.53 (int4) instead of 2"
-    source = "KVQuant (Hooper 2024); fp8 as in vLLM, int8 and int4 as in LMDeploy"
-
-    format: Annotated[str, AfterValidator(_known_kv)] = "fp8"
+    format: _KVName = "fp8"
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with smaller keys and values; raise where the model keeps none."""

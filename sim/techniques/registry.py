@@ -1,89 +1,30 @@
 """Find a technique by name, with its parameters: ``tensor-parallel:ways=4,latency_us=5``."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-from servetwin.workloads.errors import PluginError, PolicyError, did_you_mean
-from servetwin.workloads.key_values import key_values
-from servetwin.workloads.plugins import Registry, split_settings
-
-if TYPE_CHECKING:
-    from servetwin.sim.techniques.setup import Setup
-    from servetwin.sim.techniques.technique import Technique
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from pydantic import ValidationError
 
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
 from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Technique
+from servetwin.sim.techniques.technique import SHIPPED, Technique
+from servetwin.workloads.errors import PluginError, PolicyError, did_you_mean
+from servetwin.workloads.key_values import key_values
+from servetwin.workloads.plugins import Registry, split_settings
 
-TECHNIQUES: "Registry[Technique]" = Registry(
+TECHNIQUES: Registry[Technique] = Registry(
     "technique",
     "technique",
-    "servetwin.sim.techniques.technique:Technique",
+    f"{Technique.__module__}:{Technique.__name__}",
     "**parameters",
-    {
-        "kv-cache": "servetwin.sim.techniques.memory:KVCache",
-        "continuous-batching": "servetwin.sim.techniques.serving:ContinuousBatching",
-        "dynamic-insertion": "servetwin.sim.techniques.serving:DynamicInsertion",
-        "paged-attention": "servetwin.sim.techniques.serving:PagedAttention",
-        "chunked-prefill": "servetwin.sim.techniques.serving:ChunkedPrefill",
-        "prefix-cache": "servetwin.sim.techniques.serving:PrefixCache",
-        "copy-on-write": "servetwin.sim.techniques.serving:CopyOnWrite",
-        "prefill-decode-split": "servetwin.sim.techniques.serving:PrefillDecodeSplit",
-        "weight-int8": "servetwin.sim.techniques.quantisation:WeightInt8",
-        "weight-int4": "servetwin.sim.techniques.quantisation:WeightInt4",
-        "gptq": "servetwin.sim.techniques.quantisation:GPTQ",
-        "awq": "servetwin.sim.techniques.quantisation:AWQ",
-        "gguf": "servetwin.sim.techniques.quantisation:BlockFormat",
-        "llm-int8": "servetwin.sim.techniques.quantisation:LLMInt8",
-        "smooth-quant": "servetwin.sim.techniques.quantisation:SmoothQuant",
-        "fp8": "servetwin.sim.techniques.quantisation:FP8",
-        "kv-quantisation": "servetwin.sim.techniques.quantisation:KVQuantisation",
-        "phase-formats": "servetwin.sim.techniques.quantisation:PhaseFormats",
-        "structured-pruning": "servetwin.sim.techniques.compression:StructuredPruning",
-        "unstructured-pruning": "servetwin.sim.techniques.compression:UnstructuredPruning",
-        "sparsity-2-4": "servetwin.sim.techniques.compression:SemiStructuredSparsity",
-        "distillation": "servetwin.sim.techniques.compression:Distillation",
-        "weight-sharing": "servetwin.sim.techniques.compression:WeightSharing",
-        "grouped-query": "servetwin.sim.techniques.attention:GroupedQuery",
-        "multi-query": "servetwin.sim.techniques.attention:MultiQuery",
-        "latent-attention": "servetwin.sim.techniques.attention:MultiHeadLatent",
-        "cross-layer": "servetwin.sim.techniques.attention:CrossLayer",
-        "sliding-window": "servetwin.sim.techniques.attention:SlidingWindow",
-        "dilated": "servetwin.sim.techniques.attention:Dilated",
-        "streaming": "servetwin.sim.techniques.attention:Streaming",
-        "kv-budget": "servetwin.sim.techniques.attention:KVBudget",
-        "low-rank-kv": "servetwin.sim.techniques.memory:LowRankKV",
-        "turn-compression": "servetwin.sim.techniques.memory:TurnCompression",
-        "experts": "servetwin.sim.techniques.experts:MixtureOfExperts",
-        "state-space": "servetwin.sim.techniques.attention:StateSpace",
-        "linear-attention": "servetwin.sim.techniques.attention:LinearAttention",
-        "weight-offload": "servetwin.sim.techniques.memory:WeightOffload",
-        "kv-offload": "servetwin.sim.techniques.memory:KVOffload",
-        "speculative": "servetwin.sim.techniques.drafting:SpeculativeDecoding",
-        "tree-speculation": "servetwin.sim.techniques.drafting:TreeSpeculation",
-        "self-speculation": "servetwin.sim.techniques.drafting:SelfSpeculation",
-        "blockwise": "servetwin.sim.techniques.decoding:BlockwiseDecoding",
-        "diffusion": "servetwin.sim.techniques.decoding:DiffusionDecoding",
-        "early-exit": "servetwin.sim.techniques.decoding:EarlyExitDecoding",
-        "cascade": "servetwin.sim.techniques.decoding:ModelCascade",
-        "flash-attention": "servetwin.sim.techniques.kernels:FlashAttention",
-        "flash-decoding": "servetwin.sim.techniques.kernels:FlashDecoding",
-        "flash-decoding++": "servetwin.sim.techniques.kernels:AsynchronousSoftmax",
-        "kernel-fusion": "servetwin.sim.techniques.kernels:KernelFusion",
-        "tensor-parallel": "servetwin.sim.techniques.parallel:TensorParallel",
-        "pipeline-parallel": "servetwin.sim.techniques.parallel:PipelineParallel",
-        "sequence-parallel": "servetwin.sim.techniques.parallel:SequenceParallel",
-        "expert-parallel": "servetwin.sim.techniques.parallel:ExpertParallel",
-    },
+    SHIPPED,
 )
 
 
-def find_technique(text: str) -> "Technique":
+def find_technique(text: str) -> Technique:
     """Return a technique by name or ``path.py:Class``, its parameters after a colon.
 
     Raises ``PolicyError`` that names the technique, the parameter and what would be right, and
@@ -99,16 +40,7 @@ def find_technique(text: str) -> "Technique":
     return _with_parameters(name, parameters)
 
 
-def apply_all(techniques: Iterable["Technique"], setup: "Setup") -> "Setup":
-    """Return ``setup`` with every technique on, in the order given."""
-    for technique in techniques:
-        setup = technique.apply(setup)
-    return setup
-
-
-def _with_parameters(name: str, parameters: dict[str, str]) -> "Technique":
-    from pydantic import ValidationError
-
+def _with_parameters(name: str, parameters: dict[str, str]) -> Technique:
     try:
         return TECHNIQUES.build(name, **parameters)
     except (PluginError, ValidationError) as error:
@@ -169,7 +101,9 @@ class Toggles:
         """Return ``setup`` with the techniques off and on, in the order given."""
         for technique in self.off:
             setup = technique.off(setup)
-        return apply_all(self.on, setup)
+        for technique in self.on:
+            setup = technique.apply(setup)
+        return setup
 
     def notes(self, setup: Setup, given: Mapping[str, Any]) -> list[str]:
         """Return what a user should know: a technique that changes nothing, a setting that is lost.
@@ -196,11 +130,6 @@ class Toggles:
             notes += _overridden(f"--technique {name}", setup, after, given)
             setup = after
         return notes
-
-
-def names_on(setup: Setup) -> list[str]:
-    """Return the shipped techniques that ``setup`` has, at their default parameters."""
-    return [name for name, technique in TECHNIQUES.items() if technique().is_on(setup)]
 
 
 def _overridden(option: str, before: Setup, after: Setup, given: Mapping[str, Any]) -> list[str]:

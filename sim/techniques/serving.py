@@ -16,15 +16,10 @@ from servetwin.sim.techniques.technique import Experiment, Technique
 _NO_BUDGET = 1 << 20
 _BY_REQUEST = ("static", "insertion")
 """Schedulers that admit a request to a free slot; all others admit at every step."""
-_SCHEDULER = "which requests share a step"
 
 
 class ServingTechnique(Technique):
     """A technique that changes which requests share a step, its memory or a server."""
-
-    family = "serving"
-    kind = "system"
-    lossless = True
 
     def _require_whole_contexts(self, setup: Setup) -> None:
         """Raise ``PolicyError`` where a server does not keep every token of every layer."""
@@ -48,9 +43,6 @@ class ContinuousBatching(ServingTechnique):
     step with many decodes, and they share theirs with the prompts of new requests.
     """
 
-    name = "continuous-batching"
-    formula = "slots used: 1 instead of E[m] / E[max of b m]"
-    source = "Orca (Yu 2022), section 3"
     experiment = Experiment(prompt_tokens=16, output_tokens=1024, load=8.0)
 
     max_seqs: Count = 256
@@ -74,11 +66,6 @@ class DynamicInsertion(ServingTechnique):
     longest, so the gain in throughput is at most E[max of b m] / E[m] for lengths m and b slots.
     """
 
-    name = "dynamic-insertion"
-    formula = "gain <= E[max of b m] / E[m] = 1 / static efficiency"
-    source = "PaddlePaddle deployment talk; FasterTransformer's interactive mode"
-    chooses = _SCHEDULER
-
     slots: Count = 8
 
     def apply(self, setup: Setup) -> Setup:
@@ -100,11 +87,7 @@ class ChunkedPrefill(ServingTechnique):
     as the decodes do anyway.
     """
 
-    name = "chunked-prefill"
-    formula = "no gap between tokens above t(budget); ceil(n / C) steps, n (n + C) / 2C KV reads"
-    source = "Sarathi-Serve (Agrawal 2024), section 4; Dynamic SplitFuse (2023)"
     experiment = Experiment(prompt_tokens=1500, output_tokens=128, longest_tokens=3000)
-    chooses = _SCHEDULER
 
     token_budget: Count = 512
 
@@ -126,9 +109,6 @@ class PagedAttention(ServingTechnique):
     longer decode attention takes when it reads by a table (0.20 to 0.26 in the paper, section 7.1).
     """
 
-    name = "paged-attention"
-    formula = "ceil(l / block) blocks instead of a region of the longest length"
-    source = "vLLM (Kwon 2023), section 4"
     experiment = Experiment(load=0.3)
 
     block_tokens: Count = 16
@@ -158,9 +138,6 @@ class PrefixCache(ServingTechnique):
     blocks are given up in the order of ``eviction``.
     """
 
-    name = "prefix-cache"
-    formula = "hit tokens / prompt tokens = (K - 1) s / K n for K prompts of n that share s"
-    source = "SGLang (Zheng 2024), section 3; ChunkedAttention (Ye 2024)"
     experiment = Experiment(prompt_tokens=128, shared_tokens=512)
 
     index: PrefixIndex = "radix"
@@ -188,9 +165,6 @@ class CopyOnWrite(ServingTechnique):
     answer, send k requests, with or without ``prefix-cache``.)
     """
 
-    name = "copy-on-write"
-    formula = "floor(p / b) + k ceil((p mod b + o) / b) blocks instead of k ceil((p + o) / b)"
-    source = "vLLM (Kwon 2023), section 4.4"
     experiment = Experiment(samples=4)
 
     def apply(self, setup: Setup) -> Setup:
@@ -219,10 +193,6 @@ class PrefillDecodeSplit(ServingTechnique):
     replica. ``layerwise``: a layer is sent while the next one is computed, so that a request waits
     for the share of the last layer only; the link is assumed to keep up.
     """
-
-    name = "prefill-decode-split"
-    formula = "n KV bytes / link per request; goodput min(n r_p, m r_d) / (n + m)"
-    source = "DistServe (Zhong 2024); Splitwise (Patel 2024)"
 
     prefill_replicas: Count = 1
     decode_replicas: Count = 1

@@ -1,6 +1,6 @@
 """What techniques change: a deployment, its policies, and the servers around it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ class Setup:
     @classmethod
     def of(cls, deployment: Deployment) -> "Setup":
         """Return ``deployment`` with continuous batching on paged memory, on one replica."""
-        return cls(deployment, base_policies(deployment))
+        return cls(deployment, base_policies(deployment.model.max_model_len))
 
     def server(self) -> RooflineServer:
         """Return the server model of the deployment."""
@@ -96,31 +96,26 @@ def changed_fields(before: Setup, after: Setup) -> list[str]:
     Members of two tuples of one length share a name (``deployment.model.layers.mixer.kv_heads``).
     Where types or lengths differ, the whole value counts as changed, and a format always does.
     """
-    return sorted(set(_changed("", before, after)))
+    return sorted({name.removeprefix(".") for name in _changed("", before, after)})
 
 
 def _changed(name: str, before: object, after: object) -> Iterator[str]:
     if before == after:
         return
-    if type(before) is type(after):
-        old, new = _members(before), _members(after)
-        if old and old.keys() == new.keys():
-            for key, value in old.items():
-                yield from _changed(f"{name}.{key}".strip("."), value, new[key])
-            return
-        if isinstance(before, tuple) and isinstance(after, tuple) and len(before) == len(after):
-            for one, other in zip(before, after, strict=True):
-                yield from _changed(name, one, other)
-            return
-    yield name
+    old, new = _members(before), _members(after)
+    if old and type(before) is type(after) and len(old) == len(new):
+        for (member, value), (_, other) in zip(old, new, strict=True):
+            yield from _changed(name + member, value, other)
+    else:
+        yield name
 
 
-def _members(value: object) -> Mapping[str, Any]:
-    """Return the fields of a dataclass or a model by name; of anything else, none."""
-    if isinstance(value, Format):
-        return {}
+def _members(value: object) -> list[tuple[str, Any]]:
+    """Return the members of a tuple, a dataclass or a model, with what names them."""
+    if isinstance(value, tuple):
+        return [("", member) for member in value]
     if isinstance(value, FrozenModel):
-        return {name: getattr(value, name) for name in type(value).model_fields}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    return {}
+        return [(f".{name}", member) for name, member in value]
+    if is_dataclass(value) and not isinstance(value, Format):
+        return [(f".{field.name}", getattr(value, field.name)) for field in fields(value)]
+    return []

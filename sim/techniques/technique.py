@@ -3,12 +3,12 @@
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
 from servetwin.sim.catalogue.catalogue import find_model
-from servetwin.sim.catalogue.entry import FrozenModel
+from servetwin.sim.catalogue.entry import FrozenModel, shipped_json
 from servetwin.sim.catalogue.layers import Recurrence
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.setup import Setup
@@ -102,6 +102,12 @@ LONG_PROMPTS = Experiment(3000, 128, longest_tokens=3900, loaded=60, saturated=6
 _MOST_COUNT, _MOST_QUANTITY = 10_000_000, 1e9
 """Of whole and of other parameters: what is more only overflows."""
 
+_PACKAGE = __name__.rpartition(".")[0]
+_FACTS: dict[str, dict[str, Any]] = shipped_json("techniques/techniques.json")
+SHIPPED = {name: f"{_PACKAGE}.{facts.pop('class')}" for name, facts in _FACTS.items()}
+"""The class of every shipped technique (``module:Class``), by name."""
+_NAMES = {place: name for name, place in SHIPPED.items()}
+
 Family = Literal["numbers", "attention", "kernels", "parallel", "decoding", "serving", "memory"]
 
 
@@ -114,7 +120,7 @@ class Technique(FrozenModel):
     of the technique, ``source`` the paper.
     ``experiment`` is the load that shows the effect of the technique where the default load does
     not. ``chooses`` names what of a server the technique chooses: two that choose the same exclude
-    each other.
+    each other. A shipped technique has all of these but ``experiment`` in ``techniques.json``.
     """
 
     name: ClassVar[str]
@@ -125,6 +131,13 @@ class Technique(FrozenModel):
     source: ClassVar[str]
     experiment: ClassVar[Experiment | None] = None
     chooses: ClassVar[str | None] = None
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Give a shipped technique the attributes in ``techniques.json``."""
+        if name := _NAMES.get(f"{cls.__module__}:{cls.__name__}"):
+            for attribute, value in {"name": name, **_FACTS[name]}.items():
+                setattr(cls, attribute, value)
 
     @field_validator("*")
     @classmethod

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from servetwin.app.lasting_imports import lasting_imports
+from servetwin.app.command import lasting_imports
 
 
 def test_what_is_made_while_importing_is_sought_no_more() -> None:

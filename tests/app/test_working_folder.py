@@ -15,7 +15,7 @@ from servetwin.engine.http.engine_server import EngineServer
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.loadtest.mock.plan import MockPlan
 from servetwin.policies.config import PolicyConfig
-from servetwin.workloads.child_process import python_command, python_environment
+from servetwin.workloads.program.child_process import python_command, python_environment
 from tests.support.command import servetwin
 from tests.support.mock_endpoint import mocked
 from tests.support.paths import ROOT, SAMPLE
@@ -167,6 +167,6 @@ def test_the_environment_names_our_root_and_no_relative_folder(
 def test_an_installed_program_adds_no_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("servetwin.workloads.child_process._ROOT", tmp_path)
+    monkeypatch.setattr("servetwin.workloads.program.child_process._ROOT", tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     assert "PYTHONPATH" not in python_environment()

@@ -36,7 +36,7 @@ from servetwin.engine.sampling.sampler import new_tokens
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
-from servetwin.workloads.child_process import python_environment
+from servetwin.workloads.program.child_process import python_environment
 
 PROMPT_TOKENS, NEW_TOKENS = 128, 33
 BATCHES = (1, 8)

@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Thread
 from typing import IO, Any
 
-from servetwin.workloads.child_process import python_command, python_environment
+from servetwin.workloads.program.child_process import python_command, python_environment
 
 SHAPES = ("llama-1b", "llama-8b", "llama-0.6b")
 LARGEST = "llama-8b"

@@ -23,7 +23,8 @@ import typer
 from servetwin.app.calibration.recorded import calibrate_recorded
 from servetwin.app.dashboard.trust.real_gpus import EVIDENCE, FILE, shown_metric
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
-from servetwin.app.scenario.options.server import ServerOptions, TableOptions
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.tables import TableOptions
 from servetwin.app.scenario.scenarios import recorded_prior, recorded_server
 from servetwin.app.words import number
 from servetwin.loadtest.recorded.reading import read_recording

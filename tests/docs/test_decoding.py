@@ -1,6 +1,6 @@
 """The computed figures of decoding in the evidence are those of the model."""
 
-from servetwin.sim.step_times.acceptance import Chain, StoppedChain
+from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.techniques.decoding import EarlyExitDecoding
 from servetwin.sim.techniques.drafting import SpeculativeDecoding, TreeSpeculation
 from tests.support.decoding_techniques import base, gain, ideal
@@ -26,7 +26,7 @@ def test_the_numbers_of_drafts_are_the_best() -> None:
 def test_the_thresholds_are_those_of_the_law() -> None:
     for least, *means in rows("draft-thresholds"):
         stops = float(least) > 0
-        law = StoppedChain(0.7, 4, float(least)) if stops else Chain(0.7, 4)
+        law = Chain(0.7, 4, float(least) if stops else 0.0)
         drafts = sum(law.step_shares) if stops else 4
         assert means == [f"{law.mean_tokens_per_pass():.4f}", f"{drafts:.4f}"]
 

@@ -4,21 +4,22 @@ import re
 
 import pytest
 
-from servetwin.sim.catalogue import (
-    Attention,
-    Dense,
-    Experts,
-    Hardware,
-    LatentAttention,
-    LayerGroup,
-    Mixer,
-    ModelShape,
-    Recurrence,
+from servetwin.sim.catalogue.catalogue import (
     find_hardware,
     find_model,
     shipped_hardware,
     shipped_models,
 )
+from servetwin.sim.catalogue.hardware import Hardware
+from servetwin.sim.catalogue.layers import (
+    Attention,
+    Dense,
+    Experts,
+    LatentAttention,
+    Mixer,
+    Recurrence,
+)
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from tests.support.paths import DOCS
 
 PAGE = (DOCS / "catalogues.md").read_text()

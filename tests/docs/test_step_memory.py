@@ -26,5 +26,5 @@ def test_the_room_of_a_real_server() -> None:
     """vLLM's own count on a card of 23.64 GiB; the formula is within 5 % of it."""
     card = find_hardware("rtx-4090").model_copy(update={"memory_bytes": 23.64 * 2**30})
     server = Deployment(find_model("llama-3.1-8b"), card, memory_share=0.9)
-    found = memory_settings(server, base_policies(server)).kv_tokens
+    found = memory_settings(server, base_policies(server.model.max_model_len)).kv_tokens
     assert found == 42_926 == pytest.approx(41_408, rel=0.05)

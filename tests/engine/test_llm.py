@@ -12,8 +12,8 @@ from servetwin.engine import LLM, SamplingParams
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.parallel.parallel_runner import ParallelRunner
 from servetwin.policies.config import PolicyConfig
-from servetwin.workloads.child_process import python_environment
 from servetwin.workloads.errors import EngineError
+from servetwin.workloads.program.child_process import python_environment
 from tests.support.checkpoints import edit_json, write_checkpoint
 from tests.support.text_tokenizers import byte_level
 

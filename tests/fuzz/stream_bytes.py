@@ -19,7 +19,7 @@ from servetwin.loadtest.http.exchange import Exchange
 from servetwin.loadtest.http.http_parser import ResponseParser
 from servetwin.loadtest.http.recorded_reads import RecordedReads
 from servetwin.loadtest.plan.schedule import ScheduledRequest
-from servetwin.loadtest.report.rows import request_rows
+from servetwin.loadtest.report.rows import Sending, request_rows
 from servetwin.loadtest.stream.stream_reader import StreamReader, TokenStream, read_stream
 from servetwin.loadtest.stream.whole_answer import WholeAnswerReader
 from servetwin.workloads.request import Request
@@ -168,7 +168,8 @@ def _whole_embedding(exchange: Exchange) -> TokenStream:
 def _check_row(exchange: Exchange, read: Callable[[Exchange], TokenStream]) -> None:
     """Check that the row of an answer can be written, and that its counts fit each other."""
     send = ScheduledRequest(0.0, ASKED, b"")
-    rows, messages = request_rows([send], [exchange], 0, "", read)
+    sending = Sending(exchange.sent_ns, exchange.reads, send=send)
+    rows, messages = request_rows([sending], 0, "", read)
     json.dumps(messages, ensure_ascii=False).encode()
     for name, value in rows[0].items():
         assert not isinstance(value, int) or abs(value) < LARGEST, name

@@ -33,7 +33,7 @@ _PHASES = (
     b"model,hardware,tensor_parallel,prompt_size,batch_size,token_size,prompt_time,token_time\n"
     b"m,h,1,128,1,64,20,9\nm,h,1,512,1,64,40,10\nm,h,1,128,2,64,30,11\nm,h,1,512,2,64,70,12\n",
 )
-ASKED = ParsedRequest(0, "m", True, True, True, 5, 3)
+ASKED = ParsedRequest(0, "m", "messages", True, True, 5, 3)
 """What a mock endpoint of a plan answers."""
 
 

@@ -15,7 +15,8 @@ from servetwin.app.verdict.verifier import Verifier
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.run.client import LoadOptions
 from servetwin.sim.experiments.decision_check import DecisionCheck
-from servetwin.sim.experiments.predict import predict_once
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.reading import sample_trace
@@ -62,7 +63,7 @@ class FakeCalibrator:
 def simulated_pulse(requests: tuple[Request, ...], slowness: float) -> Run:
     """Find what a pulse finds on a machine of another speed; it is the same every time."""
     profile = PROFILE.scaled(slowness)
-    return pretended(predict_once(Trace(requests, "pulse"), profile.policy_config(), profile))
+    return pretended(run_once(Trace(requests, "pulse"), Scenario(profile.policy_config(), profile)))
 
 
 @cache
@@ -100,7 +101,9 @@ class FakeMachine:
         self.tests += 1
         self._events.append(f"test {endpoint.salt}".replace("salt/", ""))
         profile = PROFILE.scaled(self.slowness(self.tests))
-        return pretended(predict_once(trace, PROFILE.policy_config(), profile, seed=self.tests))
+        return pretended(
+            run_once(trace, Scenario(PROFILE.policy_config(), profile), seed=self.tests)
+        )
 
     def pulse(self, trace: Trace, options: LoadOptions) -> Run:
         """Find the speed of the machine."""

@@ -37,7 +37,9 @@ IMPORTS = (
     "servetwin.app.reports.verdict", "servetwin.app.reports.report_folders",
     "servetwin.app.scenario.files.sweep_file", "servetwin.app.reports.html.picture_file",
     "servetwin.workloads.plugin_guard", "servetwin.workloads.readers.published_csv",
-    "servetwin.workloads.reading", "pyarrow.pandas_compat",
+    "servetwin.workloads.reading", "pyarrow.pandas_compat", "servetwin.app.tasks.capacity",
+    "servetwin.app.tasks.load_test", "servetwin.app.tasks.replay", "servetwin.app.tasks.sweep",
+    "servetwin.app.tasks.verify",
 )  # fmt: skip
 """What most commands import when they need it."""
 

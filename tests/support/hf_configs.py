@@ -1,6 +1,7 @@
 """Hugging Face configs as tests read them."""
 
-from servetwin.sim.catalogue import Attention, ModelShape
+from servetwin.sim.catalogue.layers import Attention
+from servetwin.sim.catalogue.model import ModelShape
 
 LLAMA = {
     "vocab_size": 500,

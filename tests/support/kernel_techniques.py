@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.model import ModelShape
@@ -41,5 +39,4 @@ def ideal(model: ModelShape = GQA, **kernels: Any) -> Deployment:
 
 def attention_s(deployment: Deployment, sequences: int, context_tokens: int) -> float:
     """Decode attention of equal contexts."""
-    contexts = np.full((1, sequences), context_tokens)
-    return float(StepCost(deployment).attention.decodes_s(contexts)[0])
+    return StepCost(deployment).attention.decodes_s(sequences, context_tokens)

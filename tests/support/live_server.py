@@ -23,7 +23,7 @@ from servetwin.engine.http.serving import CoreServer
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.errors import EngineError
-from servetwin.workloads.listening import listening_socket
+from servetwin.workloads.program.listening import listening_socket
 from tests.support.fake_engine import build_fake
 
 CONFIG = PolicyConfig(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
-from servetwin.workloads.listening import stop_accepting
+from servetwin.workloads.program.listening import stop_accepting
 
 MODELS = {"data": [{"id": "mock", "max_model_len": 4096, "vocab_size": 1000}]}
 SSE = {"Content-Type": "text/event-stream"}

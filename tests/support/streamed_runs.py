@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from servetwin.app.scenario.options.replay import StreamOptions
+from servetwin.app.scenario.options.simulations import StreamOptions
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core import recorder as flushing_recorder
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario

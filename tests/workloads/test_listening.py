@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from servetwin.workloads.errors import EngineError, MockError
-from servetwin.workloads.listening import listening_socket, stop_accepting, url_of
+from servetwin.workloads.program.listening import listening_socket, stop_accepting, url_of
 
 
 def test_a_free_port_answers_at_its_url() -> None:

@@ -3,11 +3,11 @@
 The first request of a generated trace arrives at 0; a process spaces the others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import exp, expm1, gamma, isfinite, lgamma, log, log1p, sqrt
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,13 @@ from numpy.typing import NDArray
 from servetwin.workloads.errors import TraceError
 
 
-@runtime_checkable
-class Described(Protocol):
-    """A distribution, process or structure that says what it draws."""
-
-    def describe(self) -> str:
-        """Return what it draws, as a phrase without a capital or a full stop."""
-
-
 def describe(drawn: object) -> str:
-    """Return what ``drawn`` says of itself; of a class that says nothing, its name."""
-    return drawn.describe() if isinstance(drawn, Described) else f"by {type(drawn).__name__}"
+    """Return the description of a distribution, or the name of its class if it has none.
+
+    That is a phrase without a capital or a full stop.
+    """
+    description: Callable[[], str] | None = getattr(drawn, "describe", None)
+    return description() if description else f"by {type(drawn).__name__}"
 
 
 def several(count: float, noun: str) -> str:
@@ -72,50 +68,51 @@ class RenewalProcess(ArrivalProcess, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ConstantArrivals:
-    """One request every 1 / rate seconds."""
+class RatedArrivals:
+    """A process with a mean rate; ``phrase`` describes it, with its fields in braces."""
 
     rate_per_s: float
+    phrase: ClassVar[str]
 
     def __post_init__(self) -> None:
         check_positive("rate", self.rate_per_s)
+
+    def describe(self) -> str:
+        """Return the phrase with the values of this process."""
+        return self.phrase.format(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantArrivals(RatedArrivals):
+    """One request every 1 / rate seconds."""
+
+    phrase: ClassVar[str] = "evenly spaced arrivals at {0.rate_per_s:g}/s"
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` equal gaps in seconds."""
         return np.full(count, 1 / self.rate_per_s)
 
-    def describe(self) -> str:
-        """Return the rate."""
-        return f"evenly spaced arrivals at {self.rate_per_s:g}/s"
-
 
 @dataclass(frozen=True, slots=True)
-class PoissonArrivals:
+class PoissonArrivals(RatedArrivals):
     """Independent clients: exponential gaps, coefficient of variation 1."""
 
-    rate_per_s: float
-
-    def __post_init__(self) -> None:
-        check_positive("rate", self.rate_per_s)
+    phrase: ClassVar[str] = "Poisson arrivals at {0.rate_per_s:g}/s"
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` exponential gaps in seconds."""
         return rng.exponential(1 / self.rate_per_s, count)
 
-    def describe(self) -> str:
-        """Return the rate."""
-        return f"Poisson arrivals at {self.rate_per_s:g}/s"
-
 
 @dataclass(frozen=True, slots=True)
-class GammaArrivals:
+class GammaArrivals(RatedArrivals):
     """Gamma gaps of shape 1 / cv^2: burstier than Poisson above cv 1, steadier below."""
 
-    rate_per_s: float
     cv: float
+    phrase: ClassVar[str] = "arrivals at {0.rate_per_s:g}/s with gamma gaps, CV {0.cv:.3g}"
 
     def __post_init__(self) -> None:
-        check_positive("rate", self.rate_per_s)
+        RatedArrivals.__post_init__(self)
         check_positive("cv of the arrivals", self.cv)
 
     @classmethod
@@ -132,24 +129,20 @@ class GammaArrivals:
         """Return ``count`` gamma gaps in seconds."""
         return rng.gamma(self.cv**-2, self.cv**2 / self.rate_per_s, count)
 
-    def describe(self) -> str:
-        """Return the rate and the CV of the gaps."""
-        return f"arrivals at {self.rate_per_s:g}/s with gamma gaps, CV {self.cv:.3g}"
-
     def residual_s(self, rng: np.random.Generator) -> float:
         """Draw a uniform part of a gap of shape + 1, which is the length-biased gamma."""
         return rng.random() * rng.gamma(self.cv**-2 + 1, self.cv**2 / self.rate_per_s)
 
 
 @dataclass(frozen=True, slots=True)
-class WeibullArrivals:
+class WeibullArrivals(RatedArrivals):
     """Weibull gaps by their coefficient of variation; above 1, a heavier tail than gamma gaps."""
 
-    rate_per_s: float
     cv: float
+    phrase: ClassVar[str] = "arrivals at {0.rate_per_s:g}/s with Weibull gaps, CV {0.cv:.3g}"
 
     def __post_init__(self) -> None:
-        check_positive("rate", self.rate_per_s)
+        RatedArrivals.__post_init__(self)
         weibull_shape(self.cv)
 
     @classmethod
@@ -163,10 +156,6 @@ class WeibullArrivals:
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` Weibull gaps in seconds."""
         return self._scale_s * rng.weibull(weibull_shape(self.cv), count)
-
-    def describe(self) -> str:
-        """Return the rate and the CV of the gaps."""
-        return f"arrivals at {self.rate_per_s:g}/s with Weibull gaps, CV {self.cv:.3g}"
 
     def residual_s(self, rng: np.random.Generator) -> float:
         """Draw part of a length-biased gap, whose k-th power is gamma of shape 1 + 1/k."""
@@ -216,35 +205,30 @@ def arrivals_within(process: RenewalProcess, span_s: float, rng: np.random.Gener
 
 
 @dataclass(frozen=True, slots=True)
-class ClientArrivals:
+class ClientArrivals(RatedArrivals):
     """``clients`` independent gamma processes: client k's rate is proportional to k^-skew.
 
     Their CVs are lognormal, by median and 90 % point. The defaults are those of the ServeGen
     clients of public models: rates fall with a slope of -1.05 to -1.8.
     """
 
-    rate_per_s: float
     clients: int = 50
     skew: float = 1.3
     cv_median: float = 1.2
     cv_p90: float = 5.0
+    phrase: ClassVar[str] = (
+        "arrivals of {0.clients:,} clients at {0.rate_per_s:g}/s in all (rates fall with skew "
+        "{0.skew:.3g}; CVs have median {0.cv_median:.3g}, p90 {0.cv_p90:.3g})"
+    )
 
     def __post_init__(self) -> None:
-        check_positive("rate", self.rate_per_s)
+        RatedArrivals.__post_init__(self)
         check_positive("number of clients", self.clients)
         check_positive("median cv", self.cv_median)
         check_not_negative("skew of the clients", self.skew)
         if self.cv_p90 < self.cv_median:
             least = f"at least the median {self.cv_median:g}"
             raise TraceError(f"the 90 % cv must be {least}, not {self.cv_p90:g}")
-
-    def describe(self) -> str:
-        """Return the rate, the number of clients and how they differ."""
-        return (
-            f"arrivals of {self.clients:,} clients at {self.rate_per_s:g}/s in all (rates fall "
-            f"with skew {self.skew:.3g}; "
-            f"CVs have median {self.cv_median:.3g}, p90 {self.cv_p90:.3g})"
-        )
 
     def processes(self, rng: np.random.Generator) -> list[GammaArrivals]:
         """Return the processes of the clients, largest rate first; their rates sum to

@@ -152,7 +152,7 @@ def _conversation(
         if turn:
             arrival_s = round(arrival_s + pause_s, 6)
         prompt_tokens, output_tokens = contexts.extend(added, drawn_output)
-        asked = Request(
+        request = Request(
             f"{SOURCE}:{number}.{turn}",
             arrival_s,
             prompt_tokens,
@@ -166,7 +166,7 @@ def _conversation(
         )
         if before is not None:
             yield contexts.answered(before)
-        before = asked
+        before = request
     if before is not None:
         yield before
 

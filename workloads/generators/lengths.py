@@ -23,7 +23,7 @@ _MAX = 2**31 - 1
 _WIDEST = 100.0
 """The variance of the logarithm beyond which mean and CV say nothing."""
 _LARGEST_POWER = 700.0
-"""Of e, so that the result is a float."""
+"""The largest power of e that is a float."""
 
 
 class TokenLaw(Protocol):
@@ -33,7 +33,7 @@ class TokenLaw(Protocol):
         """Return ``count`` token counts, each at least 1."""
 
     def describe(self, noun: str = "token") -> str:
-        """Return what it draws, in plain English; ``noun`` says of what."""
+        """Return what it draws, in plain English; ``noun`` is the thing that is counted."""
 
 
 class LengthDistribution(Protocol):

@@ -219,8 +219,8 @@ def ramp_arrivals(
 ) -> DiurnalArrivals:
     """Return Poisson arrivals whose rate goes from one to another over the period.
 
-    With ``steps`` it goes in so many equal stairs. ``rate_per_s``, which every process is given,
-    does not count: a ramp has rates of its own. Raises ``TraceError`` where these are missing.
+    With ``steps`` it goes in that number of equal stairs. ``rate_per_s``, an argument of every
+    process, does not count: a ramp has rates of its own. Raises ``TraceError`` without these.
     """
     if from_per_s is None or to_per_s is None:
         raise TraceError("--arrivals ramp: wants two rates, such as ramp:from=1,to=10")

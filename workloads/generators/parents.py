@@ -76,8 +76,8 @@ def without_failed(requests: Sequence[Request]) -> list[Request]:
     Its delay becomes the sum of both.
     """
     failed = {request.request_id: request for request in requests if request.status == "failed"}
-    kept = [_past(request, failed) for request in requests if request.status == "ok"]
-    return detach_orphans(kept)
+    answered = [_past(request, failed) for request in requests if request.status == "ok"]
+    return detach_orphans(answered)
 
 
 def _past(request: Request, failed: Mapping[str, Request]) -> Request:

@@ -57,10 +57,8 @@ class PrefixGroups:
 
         Group k's prefix has the ids from k P, P = prefix_tokens // block_tokens; unique ids follow.
         """
-        drawn = rng.choice(self.groups, size=len(prompts), p=_popularity(self.groups, self.zipf))
-        unique_ids = count(self.groups * self._prefix_blocks)
-        pairs = zip(drawn.tolist(), prompts.tolist(), strict=True)
-        return [tuple(self._chain(group, tokens, unique_ids)) for group, tokens in pairs]
+        shared = np.minimum(self.prefix_tokens, prompts - 1) // self.block_tokens
+        return _in_groups(self, prompts, shared, self.prefix_tokens // self.block_tokens, rng)
 
     def describe(self) -> str:
         """Return how many groups there are, and what each shares."""
@@ -68,16 +66,6 @@ class PrefixGroups:
             f"shared prefixes of {counted(self.prefix_tokens, 'token')} in "
             f"{counted(self.groups, 'group')} (Zipf exponent {self.zipf:.3g})"
         )
-
-    @property
-    def _prefix_blocks(self) -> int:
-        return self.prefix_tokens // self.block_tokens
-
-    def _chain(self, group: int, prompt_tokens: int, unique_ids: Iterator[int]) -> Iterator[int]:
-        shared = min(self.prefix_tokens, prompt_tokens - 1) // self.block_tokens
-        first = group * self._prefix_blocks
-        yield from range(first, first + shared)
-        yield from islice(unique_ids, -(-prompt_tokens // self.block_tokens) - shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +175,27 @@ class PrefixShares:
         """Return ceil(prompt / block_tokens) chained ids for each of the prompt lengths."""
         shared = np.minimum((self.share * prompts).astype(int), prompts - 1).clip(0)
         shared //= self.block_tokens
-        text_blocks = int(shared.max(initial=0))
-        drawn = rng.choice(self.groups, size=len(prompts), p=_popularity(self.groups, self.zipf))
-        own_ids = count(self.groups * text_blocks)
-        blocks = -(-prompts // self.block_tokens)
-        return [
-            (*range(first, first + begins), *islice(own_ids, whole - begins))
-            for first, begins, whole in zip(
-                (drawn * text_blocks).tolist(), shared.tolist(), blocks.tolist(), strict=True
-            )
-        ]
+        return _in_groups(self, prompts, shared, int(shared.max(initial=0)), rng)
+
+
+def _in_groups(
+    structure: PrefixGroups | PrefixShares,
+    prompts: IntArray,
+    shared: IntArray,
+    text_blocks: int,
+    rng: np.random.Generator,
+) -> list[tuple[int, ...]]:
+    """Return ids of prompts that share blocks with a group, whose text has ``text_blocks``."""
+    popularity = _popularity(structure.groups, structure.zipf)
+    drawn = rng.choice(structure.groups, size=len(prompts), p=popularity)
+    own_ids = count(structure.groups * text_blocks)
+    blocks = -(-prompts // structure.block_tokens)
+    starts = (drawn * text_blocks).tolist()
+    rows = zip(starts, shared.tolist(), blocks.tolist(), strict=True)
+    return [
+        (*range(first, first + begins), *islice(own_ids, whole - begins))
+        for first, begins, whole in rows
+    ]
 
 
 def _popularity(choices: int, zipf: float) -> FloatArray:

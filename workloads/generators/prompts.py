@@ -14,7 +14,7 @@ FIRST_ID = 259
 """Below are 256 bytes and three special tokens of the bundled engine's vocabulary."""
 
 WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="ascii").split())
-"""Common words, of which most tokenizers make one token each."""
+"""Common words: one token each in most tokenizers."""
 
 _UINT64 = 2**64 - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -96,8 +96,8 @@ class Resampling:
         gaps_s = np.diff(starts_s)
         self._gaps_s = np.array([gaps_s.mean() if len(gaps_s) else 0.0, *gaps_s])
         tokens = [sum(r.total_tokens for r in requests) for requests in self._conversations]
+        self._owners = _owners(self._conversations)
         self.block = max(block_length(self._gaps_s), block_length(tokens))
-        self._own_blocks = _own_blocks(self._conversations)
 
     def draw(self, rng: np.random.Generator) -> Trace:
         """Return a trace of as many conversations; copies of a request have ids of their own."""
@@ -112,7 +112,7 @@ class Resampling:
         places = ((starts[:, None] + np.arange(self.block)) % size).ravel()[:size]
         starts_s = np.cumsum(self._gaps_s[places]).tolist()
         numbers, requests = defaultdict[int, int](int), list[Request]()
-        own_ids = _OwnIds(self._own_blocks)
+        own_ids = _OwnIds(self._owners)
         for place, start_s in zip(places.tolist(), starts_s, strict=True):
             conversation, number = self._conversations[place], numbers[place]
             numbers[place] += 1
@@ -120,24 +120,6 @@ class Resampling:
             requests += _copied(conversation, later_s, number, own_ids)
         requests.sort(key=lambda request: request.arrival_s)
         return self._trace.replaced(requests, f"resampled in blocks of {self.block}")
-
-
-class Copies:
-    """The conversations of a trace, as often as they are wanted.
-
-    The ids of a copy tell it from those of a trace that was drawn.
-    """
-
-    def __init__(self, trace: Trace) -> None:
-        self._conversations = _conversations(trace)
-        self._own_ids = _OwnIds(_own_blocks(self._conversations))
-
-    def __len__(self) -> int:
-        return len(self._conversations)
-
-    def of(self, place: int, number: int) -> Conversation:
-        """Return a copy of a conversation, 0 is itself; requests have ids of their own in each."""
-        return list(_copied(self._conversations[place], 0.0, number, self._own_ids, "+"))
 
 
 def _copied(
@@ -163,21 +145,21 @@ def _conversations(trace: Trace) -> Sequence[Conversation]:
     if all(request.parent_id is None for request in trace):
         return [[request] for request in trace]
     roots = rooted({request.request_id: request.parent_id for request in trace})
-    found: dict[str, Conversation] = {}
+    conversations: dict[str, Conversation] = {}
     for request in trace:
-        found.setdefault(roots[request.request_id], []).append(request)
-    return list(found.values())
+        conversations.setdefault(roots[request.request_id], []).append(request)
+    return list(conversations.values())
 
 
-def _own_blocks(conversations: Sequence[Conversation]) -> Mapping[int, int]:
+def _owners(conversations: Sequence[Conversation]) -> Mapping[int, int]:
     """Return the conversation that alone has a block, by block; -1 where several have it."""
-    owner: dict[int, int] = {}
+    owners: dict[int, int] = {}
     for place, requests in enumerate(conversations):
         for request in requests:
             for block in (*request.prefix_block_ids, *request.answer_block_ids):
-                if owner.setdefault(block, place) != place:
-                    owner[block] = -1
-    return owner
+                if owners.setdefault(block, place) != place:
+                    owners[block] = -1
+    return owners
 
 
 class _OwnIds:
@@ -186,17 +168,19 @@ class _OwnIds:
     Else a copy would find the whole prompt of the first one in the prefix cache.
     """
 
-    def __init__(self, own_blocks: Mapping[int, int]) -> None:
-        self._own = own_blocks
-        above = count(1 + max((0, *own_blocks)))
+    def __init__(self, owners: Mapping[int, int]) -> None:
+        self._owners = owners
+        above = count(1 + max((0, *self._owners)))
         # Not below the others: sequences name blocks that are theirs alone by negative numbers.
         self._new_ids = defaultdict[tuple[int, int], int](above.__next__)
 
     def of(self, ids: tuple[int, ...], copy: int) -> tuple[int, ...]:
         """Return the ids in a copy."""
-        return tuple(self._new_ids[one, copy] if self._own[one] >= 0 else one for one in ids)
+        return tuple(self._new_ids[one, copy] if self._owners[one] >= 0 else one for one in ids)
 
 
+_DRAWN = 1024
+"""Think times that are drawn at a time."""
 ROUNDS = 20
 """Conversations of each user, at least: a shorter trace is sent again."""
 _THINK_STREAM = 2
@@ -216,20 +200,21 @@ def sent_by_users(
     """
     if users < 1:
         raise TraceError(f"a closed loop wants at least 1 user, not {users}")
-    copies = Copies(trace)
-    if not len(copies):
+    conversations = _conversations(trace)
+    if not conversations:
         raise TraceError(f"{trace.source}: no request that a user could send")
-    each = max(ROUNDS, len(copies) // users)
-    require_possible(each * users * len(trace) // len(copies))
+    each = max(ROUNDS, len(conversations) // users)
+    require_possible(each * users * len(trace) // len(conversations))
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_THINK_STREAM,)))
-    pauses = _Pauses(think, rng)
-    requests: list[Request] = []
+    pauses_s = _pauses_s(think, rng)
+    requests, own_ids = list[Request](), _OwnIds(_owners(conversations))
     ends: list[Request | None] = [None] * users
     for number in range(each * users):
-        conversation = copies.of(number % len(copies), number // len(copies))
+        copy, place = divmod(number, len(conversations))
+        conversation = list(_copied(conversations[place], 0.0, copy, own_ids, "+"))
         user = number % users
         begun = (user + 1) / users
-        sent = list(_sent(conversation, ends[user], pauses, f"user-{user + 1}", begun))
+        sent = list(_sent(conversation, ends[user], pauses_s, f"user-{user + 1}", begun))
         ends[user] = sent[-1]
         requests += sent
     requests.sort(key=lambda request: request.arrival_s)
@@ -238,28 +223,16 @@ def sent_by_users(
     return replace(trace, timed=True).replaced(requests, note)
 
 
-class _Pauses:
-    """Draws one think time after the other, in blocks."""
-
-    _BLOCK = 1024
-
-    def __init__(self, think: PauseDistribution | None, rng: np.random.Generator) -> None:
-        self._think, self._rng = think, rng
-        self._drawn: list[float] = []
-
-    def next_s(self) -> float:
-        """Return the next one; 0 without thinking."""
-        if self._think is None:
-            return 0.0
-        if not self._drawn:
-            self._drawn = self._think.sample(self._BLOCK, self._rng).round(6).tolist()[::-1]
-        return self._drawn.pop()
+def _pauses_s(think: PauseDistribution | None, rng: np.random.Generator) -> Iterator[float]:
+    """Yield one think time after the other, drawn in blocks; 0 without thinking."""
+    while True:
+        yield from [0.0] if think is None else think.sample(_DRAWN, rng).round(6).tolist()
 
 
 def _sent(
     conversation: Sequence[Request],
     before: Request | None,
-    pauses: _Pauses,
+    pauses_s: Iterator[float],
     user: str,
     begun: float,
 ) -> Iterator[Request]:
@@ -269,7 +242,7 @@ def _sent(
     """
     sent: dict[str, Request] = {}
     for request in conversation:
-        think_s = pauses.next_s()  # One for each request, whether it is needed or not.
+        think_s = next(pauses_s)  # One for each request, whether it is needed or not.
         parent = before if request.parent_id is None else sent[request.parent_id]
         own_s = request.delay_s if request.parent_id is not None else None
         delay_s = think_s if own_s is None else own_s

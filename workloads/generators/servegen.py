@@ -191,8 +191,9 @@ def _distributions(path: Path, start: str, fields: Any) -> Lengths:
     for names in ({"output_tokens"}, {"input_tokens", "text_tokens"}):
         if not names & fields.keys():
             raise TraceError(f"{where}: field {' or '.join(sorted(names))} is missing")
-    found = {name: _distribution(f"{where}: {name}", text) for name, text in fields.items()}
-    return {name: known for name, known in found.items() if known} if all(found.values()) else {}
+    drawn = {name: _distribution(f"{where}: {name}", text) for name, text in fields.items()}
+    lengths = {name: distribution for name, distribution in drawn.items() if distribution}
+    return lengths if len(lengths) == len(drawn) else {}
 
 
 def _distribution(where: str, text: Any) -> Distribution | None:

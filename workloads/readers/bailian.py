@@ -35,32 +35,20 @@ def read(rows: Rows) -> Trace:
     The published ids name the content of a block alone; here they are chained. A session is named
     by its first chat.
     """
-    parse = _ChatParser().parse
-    chats = without_broken_links(rows, rows.parse(parse), "parent_chat_id")
-    roots = rooted({chat.request_id: chat.parent_id for chat in chats})
-    requests = (replace(chat, session_id=roots[chat.request_id]) for chat in chats)
-    return Trace(tuple(requests), rows.source, notes=("block ids of contents chained",))
+    chaining, seen = Chaining(), set[int]()
 
-
-class _ChatParser:
-    """Turns records into requests; remembers the chats and the prefixes it has seen."""
-
-    def __init__(self) -> None:
-        self._chaining = Chaining()
-        self._seen: set[int] = set()
-
-    def parse(self, line: int, text: str) -> tuple[int, Request]:
+    def parse(line: int, text: str) -> tuple[int, Request]:
         fields = check.checked(check.json_object(text), _FIELDS, _REQUIRED)
         chat_id, parent = fields["chat_id"], fields.get("parent_chat_id", NO_PARENT)
-        if chat_id in self._seen:
+        if chat_id in seen:
             raise RowError("chat_id", "duplicate", chat_id)
-        self._seen.add(chat_id)
+        seen.add(chat_id)
         return line, Request(
             request_id=str(chat_id),
             arrival_s=fields["timestamp"],
             prompt_tokens=fields["input_length"],
             output_tokens=fields["output_length"],
-            prefix_block_ids=self._chaining.chained(fields.get("hash_ids", ())),
+            prefix_block_ids=chaining.chained(fields.get("hash_ids", ())),
             block_tokens=BLOCK_TOKENS,
             parent_id=None if parent == NO_PARENT else str(parent),
             turn=fields["turn"] - 1 if "turn" in fields else None,
@@ -68,3 +56,8 @@ class _ChatParser:
             status="ok" if fields["output_length"] else "failed",
             source_line=line,
         )
+
+    chats = without_broken_links(rows, rows.parse(parse), "parent_chat_id")
+    roots = rooted({chat.request_id: chat.parent_id for chat in chats})
+    requests = (replace(chat, session_id=roots[chat.request_id]) for chat in chats)
+    return Trace(tuple(requests), rows.source, notes=("block ids of contents chained",))

@@ -5,8 +5,8 @@ may state its output length.
 """
 
 from servetwin.workloads import fields as check
-from servetwin.workloads.prompt_fields import messages, texts_of
-from servetwin.workloads.readers.prompt_records import Record, Said, answer_of, read_records
+from servetwin.workloads.readers.prompt_fields import messages, texts_of
+from servetwin.workloads.readers.prompt_records import Exchange, Record, answer_of, read_records
 from servetwin.workloads.rows import RowError, Rows
 from servetwin.workloads.trace import Trace
 
@@ -23,11 +23,11 @@ def read(rows: Rows) -> Trace:
     return read_records(rows, chat_prompt)
 
 
-def chat_prompt(record: Record) -> Said:
+def chat_prompt(record: Record) -> Exchange:
     """Return the messages up to the last answer, and that answer."""
     if FIELD not in record:
         raise RowError(FIELD, "missing", dict(record))
-    said = messages(FIELD, record[FIELD])
-    if len(said) == 1 or said[-1]["role"] != "assistant":
-        return Said(said, answer_of(record))
-    return Said(said[:-1], "".join(texts_of(said[-1:])) or None)
+    chat = messages(FIELD, record[FIELD])
+    if len(chat) == 1 or chat[-1]["role"] != "assistant":
+        return Exchange(chat, answer_of(record))
+    return Exchange(chat[:-1], "".join(texts_of(chat[-1:])) or None)

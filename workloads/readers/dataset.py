@@ -43,18 +43,18 @@ def read_dataset(path: Path, bad: BadRows, header_columns: Mapping[str, str]) ->
     """
     files = _files(path)
     rows = Rows(path, (), bad, header_columns)
-    found: list[Request | None] = []
+    requests: list[Request | None] = []
     records: PromptRecords | None = None
     for file in files:
         for number, record in enumerate(_records(file), 1):
             records = records or PromptRecords(rows, _take(file, record))
             try:
-                found.append(records.request(number, record))
+                requests.append(records.request(number, record))
             except RowError as error:
                 bad.add(file, number, f"{file}:{number}: {error}")
     if records is None:
         raise TraceError(f"{path}: a dataset without rows")
-    return records.trace(found)
+    return records.trace(requests)
 
 
 def _files(path: Path) -> list[Path]:

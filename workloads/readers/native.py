@@ -10,7 +10,7 @@ from servetwin.workloads.errors import TraceError
 from servetwin.workloads.fields import request_headers, without_headers
 from servetwin.workloads.files import write_whole
 from servetwin.workloads.generators.parents import without_broken_links
-from servetwin.workloads.prompt_fields import prompt_content
+from servetwin.workloads.readers.prompt_fields import prompt_content
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows
 from servetwin.workloads.trace import Trace
@@ -57,8 +57,8 @@ def _record(request: Request, header: dict[str, Any]) -> dict[str, Any]:
         if field.name == "headers":
             continue
         value = getattr(request, field.name)
-        said = field.name == "block_tokens" and field.name in header
-        if not said and (field.default is MISSING or value != field.default):
+        is_in_header = field.name == "block_tokens" and field.name in header
+        if not is_in_header and (field.default is MISSING or value != field.default):
             record[field.name] = dict(value) if field.name == "modal" else value
     return record
 
@@ -72,32 +72,21 @@ _HEADER_FIELDS: dict[str, check.Check] = {
     "timed": check.boolean,
 }
 _REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
+COUNTS: dict[str, int | None] = {
+    "prompt_tokens": 0, "output_tokens": 0, "block_tokens": 1, "turn": 0, "shared_prefix_tokens": 0,
+    "reasoning_tokens": 0, "priority": None, "samples": 1, "estimated_output_tokens": 1,
+    "source_line": 1,
+}  # fmt: skip
+"""The whole numbers of a record, and the least value of each."""
 _FIELDS: dict[str, check.Check] = {
-    "request_id": check.text,
-    "arrival_s": check.seconds,
-    "prompt_tokens": check.integer(0),
-    "output_tokens": check.integer(0),
-    "prefix_block_ids": check.integer_list,
-    "answer_block_ids": check.integer_list,
-    "block_tokens": check.integer(1),
-    "session_id": check.text,
-    "parent_id": check.text,
-    "turn": check.integer(0),
-    "delay_s": check.seconds,
-    "shared_prefix_tokens": check.integer(0),
-    "reasoning_tokens": check.integer(0),
-    "model": check.text,
-    "kind": check.text,
-    "tenant": check.text,
-    "priority": check.integer(),
-    "samples": check.integer(1),
-    "estimated_output_tokens": check.integer(1),
-    "ttft_slo_s": check.seconds,
+    **{name: check.integer(least) for name, least in COUNTS.items()},
+    **dict.fromkeys(("arrival_s", "delay_s", "ttft_slo_s"), check.seconds),
+    **dict.fromkeys(("prefix_block_ids", "answer_block_ids"), check.integer_list),
+    **dict.fromkeys(("request_id", "session_id", "parent_id", "model", "kind"), check.text),
+    **dict.fromkeys(("tenant", "answer"), check.text),
     "status": check.one_of("ok", "failed"),
     "modal": check.counts,
-    "source_line": check.integer(1),
     "prompt": prompt_content,
-    "answer": check.text,
 }
 
 
@@ -163,7 +152,7 @@ class RecordReader:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which fields were left out."""
+        """The note on fields that were left out."""
         if not self._unknown:
             return ()
         return (f"unknown fields left out: {', '.join(sorted(self._unknown))}",)

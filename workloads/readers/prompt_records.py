@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from servetwin.workloads import fields as check
 from servetwin.workloads.fields import request_headers, without_headers
-from servetwin.workloads.prompt_fields import PromptContent, estimated_tokens, texts_of
+from servetwin.workloads.readers.prompt_fields import PromptContent, estimated_tokens, texts_of
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows, counted
 from servetwin.workloads.trace import Trace
@@ -25,14 +25,14 @@ ESTIMATED = "lengths estimated at 4 bytes a token; --tokenizer counts them"
 Record = Mapping[str, Any]
 
 
-class Said(NamedTuple):
-    """What a record says: a prompt, and perhaps its answer."""
+class Exchange(NamedTuple):
+    """The prompt of a record, and perhaps its answer."""
 
     prompt: PromptContent
     answer: str | None = None
 
 
-TakeRecord = Callable[[Record], Said | None]
+TakeRecord = Callable[[Record], Exchange | None]
 """Takes the prompt of a record; None for a record without one that could be sent."""
 
 
@@ -50,11 +50,11 @@ class PromptRecords:
         """Return the request of the next record. Raises ``RowError``."""
         self._records += 1
         try:
-            said = self._take(without_headers(record, self._rows.header_columns))
-            if said is None:
+            exchange = self._take(without_headers(record, self._rows.header_columns))
+            if exchange is None:
                 self._left_out += 1
                 return None
-            return self._request(line, record, said)
+            return self._request(line, record, exchange)
         except RowError as error:
             raise (
                 error.inside(f"[{self._records - 1}]") if self._rows.is_array else error
@@ -62,27 +62,27 @@ class PromptRecords:
 
     def trace(self, requests: Iterable[Request | None]) -> Trace:
         """Return the trace of the requests, with notes on what is assumed."""
-        found = tuple(filter(None, requests))
+        taken = tuple(filter(None, requests))
         notes = [NO_TIMES, ESTIMATED]
         if self._without_length:
             unknown = counted(self._without_length, "prompt")
             notes.append(f"{unknown} without an output length: {DEFAULT_OUTPUT_TOKENS} assumed")
         if self._left_out:
             notes.append(f"{counted(self._left_out, 'conversation')} without an answer left out")
-        return Trace(found, self._rows.source, notes=tuple(notes), timed=False)
+        return Trace(taken, self._rows.source, notes=tuple(notes), timed=False)
 
-    def _request(self, line: int, record: Record, said: Said) -> Request:
+    def _request(self, line: int, record: Record, exchange: Exchange) -> Request:
         stated = _stated_tokens(record)
-        answered = None if said.answer is None else estimated_tokens([said.answer])
+        answered = None if exchange.answer is None else estimated_tokens([exchange.answer])
         self._without_length += stated is None and answered is None
         return Request(
             request_id=f"{self._rows.source}:{self._records}",
             arrival_s=0.0,
-            prompt_tokens=estimated_tokens([*texts_of(said.prompt)]),
+            prompt_tokens=estimated_tokens([*texts_of(exchange.prompt)]),
             output_tokens=stated or answered or DEFAULT_OUTPUT_TOKENS,
             source_line=line,
-            prompt=said.prompt,
-            answer=None if stated else said.answer,
+            prompt=exchange.prompt,
+            answer=None if stated else exchange.answer,
             headers=request_headers(record, self._rows.header_columns),
         )
 
@@ -101,16 +101,16 @@ def first_of(record: Record, names: Iterable[str]) -> tuple[str, Any] | None:
 
 def answer_of(record: Record) -> str | None:
     """Return the answer that stands beside a prompt; None without one, or for an empty one."""
-    found = first_of(record, ANSWER_COLUMNS)
-    return check.text(*found) or None if found else None
+    field = first_of(record, ANSWER_COLUMNS)
+    return check.text(*field) or None if field else None
 
 
 def _stated_tokens(record: Record) -> int | None:
     """Return the output length that a record states, also as the text of a CSV cell."""
-    found = first_of(record, LENGTH_COLUMNS)
-    if found is None or found[1] == "":
+    field = first_of(record, LENGTH_COLUMNS)
+    if field is None or field[1] == "":
         return None
-    name, value = found
+    name, value = field
     length: int = (
         check.cell_integer(name, value.strip(), 1)
         if isinstance(value, str)

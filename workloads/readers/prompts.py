@@ -5,11 +5,11 @@ hold commas, quotes and line ends.
 """
 
 from servetwin.workloads import fields as check
-from servetwin.workloads.prompt_fields import prompt_content
+from servetwin.workloads.readers.prompt_fields import prompt_content
 from servetwin.workloads.readers.prompt_records import (
+    Exchange,
     PromptRecords,
     Record,
-    Said,
     answer_of,
     first_of,
     read_records,
@@ -39,12 +39,12 @@ def read(rows: Rows) -> Trace:
     return read_records(rows, prompt_of) if first.startswith("{") else _read_csv(rows)
 
 
-def prompt_of(record: Record) -> Said:
+def prompt_of(record: Record) -> Exchange:
     """Return the prompt of a record, with its answer where there is one."""
-    found = first_of(record, FIELDS)
-    if found is None:
+    field = first_of(record, FIELDS)
+    if field is None:
         raise RowError(" or ".join(FIELDS), "missing", dict(record))
-    return Said(prompt_content(*found), answer_of(record))
+    return Exchange(prompt_content(*field), answer_of(record))
 
 
 def _header(row: str) -> list[str]:
@@ -57,13 +57,13 @@ def _read_csv(rows: Rows) -> Trace:
     if len(set(names)) < len(names):
         raise rows.failure(line, RowError("row", "a column has the name of another", header))
     records = PromptRecords(rows, prompt_of)
-    found: list[Request | None] = []
+    requests: list[Request | None] = []
     for at, cells in csv_cells(rows):
         try:
-            found.append(records.request(at, _record(names, cells)))
+            requests.append(records.request(at, _record(names, cells)))
         except RowError as error:
             rows.reject(at, error)
-    return records.trace(found)
+    return records.trace(requests)
 
 
 def _record(names: list[str], cells: list[str]) -> dict[str, str]:

@@ -244,4 +244,4 @@ class Vidur(CsvReader):
 
 
 FORMATS: Mapping[str, type[CsvReader]] = {"azure": Azure, "burstgpt": BurstGPT, "vidur": Vidur}
-"""By the names of the registered readers."""
+"""The readers by their registered names."""

@@ -42,7 +42,7 @@ READERS: Registry[Reader] = Registry(
     checks="servetwin.workloads.readers.registry:RETURNED",
     call_limit_s=None,
 )
-"""In the order in which they are shown a file's first row."""
+"""The readers, in the order in which they see the first row of a file."""
 
 
 def _wrong_trace(trace: Trace, rows: Rows) -> str | None:

@@ -7,7 +7,7 @@ and the answer to it gives the output length.
 from typing import Any
 
 from servetwin.workloads import fields as check
-from servetwin.workloads.readers.prompt_records import Record, Said, read_records
+from servetwin.workloads.readers.prompt_records import Exchange, Record, read_records
 from servetwin.workloads.rows import RowError, Rows
 from servetwin.workloads.trace import Trace
 
@@ -27,14 +27,14 @@ def read(rows: Rows) -> Trace:
     return read_records(rows, first_exchange)
 
 
-def first_exchange(record: Record) -> Said | None:
+def first_exchange(record: Record) -> Exchange | None:
     """Return the first question with its answer; None where the conversation has no such pair."""
     if FIELD not in record:
         raise RowError(FIELD, "missing", dict(record))
     turns = check.record_list(FIELD, record[FIELD])
-    said = [_turn(f"{FIELD}[{index}]", turn) for index, turn in enumerate(turns)]
-    before = [text for role, text in said[:1] if role == _SYSTEM and text.strip()]
-    pair = said[len(before) :][:2]
+    messages = [_turn(f"{FIELD}[{index}]", turn) for index, turn in enumerate(turns)]
+    before = [text for role, text in messages[:1] if role == _SYSTEM and text.strip()]
+    pair = messages[len(before) :][:2]
     if [role in roles for (role, _), roles in zip(pair, (_CLIENT, _MODEL), strict=False)] != [
         True,
         True,
@@ -43,7 +43,7 @@ def first_exchange(record: Record) -> Said | None:
     (_, question), (_, answer) = pair
     if not question.strip() or not answer.strip():
         return None
-    return Said("\n\n".join([*before, question]), answer)
+    return Exchange("\n\n".join([*before, question]), answer)
 
 
 def _turn(place: str, turn: dict[str, Any]) -> tuple[str, str]:

@@ -23,8 +23,8 @@ def recognises(row: str) -> bool:
     if not row.startswith("{"):
         return len(split_cells(row, delimiter_of(row))) > 1
     names = json_names(row)
-    said = {quantity for name in names for quantity in meanings(name)}
-    return len(missing_of(said)) < 2 and _OURS not in names
+    quantities = {quantity for name in names for quantity in meanings(name)}
+    return len(missing_of(quantities)) < 2 and _OURS not in names
 
 
 def read(rows: Rows) -> Trace:
@@ -33,12 +33,12 @@ def read(rows: Rows) -> Trace:
     A row follows the one before it in its session, ``delay_s`` after the end of that one's answer
     where its latency is known. Prompts with one prefix share ``prefix_tokens``.
     """
-    found = read_table(rows, rows.columns, keep_cells=bool(rows.header_columns))
-    requests = requests_of(rows.source, found.rows)
+    reading = read_table(rows, rows.columns, keep_cells=bool(rows.header_columns))
+    requests = requests_of(rows.source, reading.rows)
     if rows.header_columns:
         requests = [
             replace(request, headers=request_headers(cells, rows.header_columns))
-            for request, cells in zip(requests, found.cells, strict=True)
+            for request, cells in zip(requests, reading.cells, strict=True)
         ]
-    estimated = (ESTIMATED,) if found.estimates else ()
-    return Trace(tuple(requests), rows.source, notes=(*found.notes, *estimated))
+    estimated = (ESTIMATED,) if reading.estimates else ()
+    return Trace(tuple(requests), rows.source, notes=(*reading.notes, *estimated))

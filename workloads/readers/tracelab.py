@@ -41,29 +41,23 @@ def read(rows: Rows) -> Trace:
     session, ``delay_s`` after that one's last event. The provider's cache counters are left out:
     they say what one cache held, not what the prompts share.
     """
-    rounds = rows.parse(_RoundParser().parse)
-    origin_ns = min((entry.sent_ns for entry in rounds), default=0)
-    requests = tuple(_request(rows.source, entry, origin_ns) for entry in rounds)
-    return Trace(requests, rows.source)
+    latest: dict[str, _Round] = {}
 
-
-class _RoundParser:
-    """Turns records into rounds; remembers the latest of each session."""
-
-    def __init__(self) -> None:
-        self._latest: dict[str, _Round] = {}
-
-    def parse(self, line: int, text: str) -> _Round:
+    def parse(line: int, text: str) -> _Round:
         record = check.json_object(text)
         fields = check.checked(record, _FIELDS, _REQUIRED)
         sent_ns, ended_ns = _span_ns(record["timing_events"])
-        previous = self._latest.get(fields["session_id"])
+        previous = latest.get(fields["session_id"])
         if previous and fields["round_index"] <= previous.fields["round_index"]:
             reason = "must rise within its session"
             raise RowError("round_index", reason, fields["round_index"])
-        entry = _Round(line, fields, sent_ns, ended_ns, previous)
-        self._latest[fields["session_id"]] = entry
+        entry = latest[fields["session_id"]] = _Round(line, fields, sent_ns, ended_ns, previous)
         return entry
+
+    rounds = rows.parse(parse)
+    origin_ns = min((entry.sent_ns for entry in rounds), default=0)
+    requests = tuple(_request(rows.source, entry, origin_ns) for entry in rounds)
+    return Trace(requests, rows.source)
 
 
 def _span_ns(events: Any) -> tuple[int, int]:

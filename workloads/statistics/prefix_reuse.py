@@ -72,14 +72,14 @@ class _RecencyStack:
         What an earlier request touched and no later one is the tail of its chain, so the blocks of
         a run lay one below the other.
         """
-        found = list(self._runs(chain))
-        known = [(self._depth - self._count_until(touch), run) for touch, run in found]
-        for touch, run in found:
+        runs = list(self._runs(chain))
+        known = [(self._depth - self._count_until(touch), run) for touch, run in runs]
+        for touch, run in runs:
             self._add(touch, -run)
         self._add(self._now, len(chain))
         self._last_touch[chain] = self._now
         self._now += 1
-        self._depth += len(chain) - sum(run for _, run in found)
+        self._depth += len(chain) - sum(run for _, run in runs)
         return known
 
     def _runs(self, chain: IntArray) -> Iterator[tuple[int, int]]:
@@ -124,10 +124,7 @@ def _reblocked(request: Request, factor: int) -> Request:
     if len(ids) % factor:
         coarse = (*coarse, ids[-1])
     return replace(
-        request,
-        prefix_block_ids=coarse,
-        answer_block_ids=(),
-        block_tokens=factor * block_tokens,
+        request, prefix_block_ids=coarse, answer_block_ids=(), block_tokens=factor * block_tokens
     )
 
 

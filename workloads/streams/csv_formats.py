@@ -12,20 +12,12 @@ from pyarrow import csv
 
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.fields import MAX_COUNT, MAX_SECONDS
-from servetwin.workloads.readers.published_csv import (
-    FORMATS,
-    Header,
-    Kind,
-    as_request,
-    differs,
-    total_notes,
-)
-from servetwin.workloads.request import Request
+from servetwin.workloads.readers.published_csv import FORMATS, Header, Kind, as_request, differs
 from servetwin.workloads.rows import Rows
-from servetwin.workloads.streams.request_block import LineBlock, Stamp
+from servetwin.workloads.streams.blocks import BlockFormat, LineBlock, ParsedRow
 
 Cells = Mapping[str, Any]
-"""By column: arrays of numbers, nanoseconds since 1970 of stamps, lists of texts."""
+"""Values by column: arrays of numbers, stamps in nanoseconds since 1970, lists of texts."""
 
 _STAMP = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,9})?"
 _FORMS = {
@@ -98,15 +90,11 @@ def _at_most(values: npt.NDArray[Any], most: float) -> npt.NDArray[Any] | None:
     return values if not len(values) or values.max() <= most else None
 
 
-ParsedRow = tuple[Stamp, Request, bool]
-"""The stamp of a row, its request (whose arrival is not read), and whether its total is another
-than the sum of its tokens.
-"""
 _IN_BLOCKS = ("time", "prompt_tokens", "output_tokens", "total_tokens", "model", "kind")
 """The fields that are read of a block; a file with images is read row by row."""
 
 
-class CsvFormat:
+class CsvFormat(BlockFormat):
     """A CSV file in one of ``FORMATS``; takes its header. Raises ``TraceError``."""
 
     def __init__(self, name: str, rows: Rows) -> None:
@@ -126,10 +114,6 @@ class CsvFormat:
         if "time" not in self._columns:
             untimed = "is missing: a trace without times is read without --stream"
             raise TraceError(f"{where} '{reader.time.name}' {untimed}")
-
-    def notes(self, differing_totals: int) -> tuple[str, ...]:
-        """Return what the rows that were read have to say."""
-        return total_notes(differing_totals)
 
     def plain(self, block: LineBlock) -> pd.DataFrame | None:
         """Return the requests of a block of plain rows; None where a row may be wrong."""

@@ -13,7 +13,7 @@ from servetwin.workloads.generators.arrivals import check_positive
 from servetwin.workloads.reading import tie_notes
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted
-from servetwin.workloads.streams.request_block import Floats, Stamp, requests_in
+from servetwin.workloads.streams.blocks import Floats, Stamp, requests_in
 from servetwin.workloads.streams.trace_file import OpenTrace, TraceFile
 from servetwin.workloads.transform import limit_note, window_note
 
@@ -22,14 +22,14 @@ MOST_PARTS = 4096
 
 
 class QuietMoments:
-    """Keeps, of each part of so many requests, the one that comes after the longest gap.
+    """Keeps one request of each part of the trace: the one after the longest gap.
 
     The parts grow with the trace, so that there are never more than ``MOST_PARTS`` of them.
     """
 
     def __init__(self) -> None:
         self._part = FIRST_PART
-        self._found: list[tuple[float, int]] = []
+        self._gaps: list[tuple[float, int]] = []
         self._count = 0
         self._latest_s: float | None = None
 
@@ -50,13 +50,13 @@ class QuietMoments:
         self._latest_s = float(arrivals_s[-1])
 
     def _keep(self, place: int, gap: tuple[float, int]) -> None:
-        if place < len(self._found):
-            self._found[place] = max(self._found[place], gap, key=lambda found: found[0])
+        if place < len(self._gaps):
+            self._gaps[place] = max(self._gaps[place], gap, key=lambda one: one[0])
             return
-        self._found.append(gap)
-        if len(self._found) > MOST_PARTS and not len(self._found) % 2:
-            pairs = zip(self._found[::2], self._found[1::2], strict=True)
-            self._found = [max(pair, key=lambda found: found[0]) for pair in pairs]
+        self._gaps.append(gap)
+        if len(self._gaps) > MOST_PARTS and not len(self._gaps) % 2:
+            pairs = zip(self._gaps[::2], self._gaps[1::2], strict=True)
+            self._gaps = [max(pair, key=lambda one: one[0]) for pair in pairs]
             self._part *= 2
 
     def cuts(self, parts: int) -> list[int]:
@@ -65,7 +65,7 @@ class QuietMoments:
         Each comes after the longest of the gaps that share the nearest even cut.
         """
         best = [(0.0, 0)] * (parts + 1)
-        for gap_s, number in self._found:
+        for gap_s, number in self._gaps:
             place = (2 * number * parts // self._count + 1) // 2
             best[place] = max(best[place], (gap_s, number))
         return [number for gap_s, number in best[1:parts] if gap_s > 0]
@@ -73,14 +73,14 @@ class QuietMoments:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which requests of a file are taken: the ones in a window, and of these the first."""
+    """The requests that are taken from a file: those in a window, up to a limit."""
 
     start_s: float | None = None
     end_s: float | None = None
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        self._notes()  # raises ``TraceError`` where nothing can be chosen
+        _ = self.notes  # raises ``TraceError`` where nothing can be chosen
 
     @property
     def _end_s(self) -> float:
@@ -99,10 +99,7 @@ class Chosen:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out."""
-        return self._notes()
-
-    def _notes(self) -> tuple[str, ...]:
+        """The notes on what was left out."""
         notes = []
         if self.start_s is not None or self.end_s is not None:
             notes.append(window_note(self.start_s or 0.0, self._end_s))
@@ -116,7 +113,7 @@ ALL = Chosen()
 
 @dataclass(slots=True)
 class Survey:
-    """What one reading of the chosen requests found."""
+    """The facts of one reading of the chosen requests."""
 
     source: str
     origin: Stamp = 0
@@ -160,26 +157,26 @@ class Survey:
         return replace(self, notes=(*notes, *reading.bad_notes, *chosen.notes))
 
 
-def survey(file: TraceFile, chosen: Chosen) -> Survey:
+def take_survey(file: TraceFile, chosen: Chosen) -> Survey:
     """Read the chosen requests once. Raises ``TraceError`` for bad rows, or without requests."""
     reading = file.opened()
-    found, begun = Survey(reading.format.source), not reading.format.begins_at_zero
+    result, begun = Survey(reading.format.source), not reading.format.begins_at_zero
     for block in reading.blocks():
         if not begun and len(block):
-            found.origin, begun = block["stamp"].iloc[0].item(), True
-        found.failed += int(block["failed"].sum())
-        kept, arrivals_s, over = chosen.of(block, found.origin)
+            result.origin, begun = block["stamp"].iloc[0].item(), True
+        result.failed += int(block["failed"].sum())
+        requests, arrivals_s, over = chosen.of(block, result.origin)
         if chosen.limit is not None:
-            left = chosen.limit - found.requests
-            over = over or len(kept) >= left
-            kept, arrivals_s = kept.iloc[:left], arrivals_s[:left]
-        found.add(kept, arrivals_s)
+            left = chosen.limit - result.requests
+            over = over or len(requests) >= left
+            requests, arrivals_s = requests.iloc[:left], arrivals_s[:left]
+        result.add(requests, arrivals_s)
         if over:
             break
-    if not found.requests:
-        notes = found.finished(reading, ALL).notes
+    if not result.requests:
+        notes = result.finished(reading, ALL).notes
         raise TraceError("; ".join([f"{file.path}:1: no requests", *notes]))
-    return found.finished(reading, chosen)
+    return result.finished(reading, chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,16 +185,16 @@ class StreamedTrace:
 
     file: TraceFile
     chosen: Chosen
-    found: Survey
+    survey: Survey
     rate_factor: float | None = None
 
     @classmethod
     def open(cls, file: TraceFile, chosen: Chosen = ALL) -> "StreamedTrace":
         """Read the file once. Raises ``TraceError``."""
-        return cls(file, chosen, survey(file, chosen))
+        return cls(file, chosen, take_survey(file, chosen))
 
     def __len__(self) -> int:
-        return self.found.requests
+        return self.survey.requests
 
     def __iter__(self) -> Iterator[Request]:
         return self.requests(0, len(self))
@@ -205,18 +202,18 @@ class StreamedTrace:
     @property
     def source(self) -> str:
         """Where the requests come from."""
-        return self.found.source
+        return self.survey.source
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was done to the rows."""
+        """The notes on changes to the rows."""
         scaled = () if self.rate_factor is None else (f"rate scaled by {self.rate_factor:g}",)
-        return (*self.found.notes, *scaled)
+        return (*self.survey.notes, *scaled)
 
     @property
     def longest_tokens(self) -> int:
         """The longest context that a request reaches."""
-        return self.found.longest_tokens
+        return self.survey.longest_tokens
 
     def scaled(self, factor: float) -> "StreamedTrace":
         """Return the trace at ``factor`` times its rate; the first arrival moves to 0."""
@@ -226,7 +223,7 @@ class StreamedTrace:
     def at_rate(self, rate_per_s: float) -> "StreamedTrace":
         """Return the trace at a mean rate. Raises ``TraceError`` where it has no rate."""
         check_positive("rate", rate_per_s)
-        span_s = self.found.last_s - self.found.first_s
+        span_s = self.survey.last_s - self.survey.first_s
         if not span_s > 0 or len(self) < 2:
             raise TraceError("a trace whose requests all arrive at once has no rate to scale")
         return self.scaled(rate_per_s / ((len(self) - 1) / span_s))
@@ -236,14 +233,14 @@ class StreamedTrace:
 
         Raises ``TraceError`` where the file no longer has them.
         """
-        befores = list(accumulate(self.found.by_block, initial=0))
-        skipped = bisect_right(befores, first, hi=len(self.found.by_block)) - 1
+        befores = list(accumulate(self.survey.by_block, initial=0))
+        skipped = bisect_right(befores, first, hi=len(self.survey.by_block)) - 1
         number = befores[skipped]
         for block in self.file.opened().blocks(skipped):
-            kept, arrivals_s, _ = self.chosen.of(block, self.found.origin)
+            chosen, arrivals_s, _ = self.chosen.of(block, self.survey.origin)
             part = slice(max(0, first - number), last - number)
-            yield from requests_in(kept.iloc[part], self._scaled(arrivals_s[part]))
-            number += len(kept)
+            yield from requests_in(chosen.iloc[part], self._scaled(arrivals_s[part]))
+            number += len(chosen)
             if number >= last:
                 return
         raise TraceError(f"{self.file.path}: has changed while it was read; begin again")
@@ -251,4 +248,4 @@ class StreamedTrace:
     def _scaled(self, arrivals_s: Floats) -> Floats:
         if self.rate_factor is None:
             return arrivals_s
-        return (arrivals_s - self.found.first_s) / self.rate_factor
+        return (arrivals_s - self.survey.first_s) / self.rate_factor

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import dropwhile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,34 +21,39 @@ from servetwin.workloads.errors import TraceError
 from servetwin.workloads.fields import MAX_COUNT, MAX_SECONDS
 from servetwin.workloads.files import is_directory, open_text
 from servetwin.workloads.readers import mooncake
-from servetwin.workloads.readers.native import RecordReader
+from servetwin.workloads.readers.native import COUNTS, RecordReader
 from servetwin.workloads.readers.published_csv import FORMATS
 from servetwin.workloads.reading import find_reader
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import BadRows, RowError, Rows, utf8
-from servetwin.workloads.streams.csv_formats import CsvFormat, ParsedRow
-from servetwin.workloads.streams.request_block import LineBlock, Stamp, block_of, line_blocks
+from servetwin.workloads.streams.blocks import (
+    BlockFormat,
+    LineBlock,
+    ParsedRow,
+    Stamp,
+    block_of,
+    line_blocks,
+)
+from servetwin.workloads.streams.csv_formats import CsvFormat
 
 _REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
 _LEAST = {
-    "prompt_tokens": 1, "output_tokens": 1, "priority": -MAX_COUNT, "samples": 1,
-    "estimated_output_tokens": 1, "source_line": 1, "turn": 0, "reasoning_tokens": 0,
-    "shared_prefix_tokens": 0,
-}  # fmt: skip
+    name: -MAX_COUNT if least is None else least
+    for name, least in {**COUNTS, "prompt_tokens": 1, "output_tokens": 1}.items()
+    if name != "block_tokens"
+}
 _SECONDS = ("arrival_s", "ttft_slo_s")
 _TEXTS = ("request_id", "session_id", "tenant", "model", "kind")
-_SCHEMA = pa.schema(
-    [(name, pa.int64()) for name in _LEAST]
-    + [(name, pa.float64()) for name in _SECONDS]
-    + [(name, pa.string()) for name in _TEXTS]
-)
+_SCHEMA = pa.schema({
+    **dict.fromkeys(_LEAST, pa.int64()),
+    **dict.fromkeys(_SECONDS, pa.float64()),
+    **dict.fromkeys(_TEXTS, pa.string()),
+})  # fmt: skip
 _DEFAULT = {"priority": 0, "samples": 1}
 
 
-class NativeFormat:
+class NativeFormat(BlockFormat):
     """Our own JSON Lines; takes the header. Ids are not compared with each other."""
-
-    begins_at_zero = False
 
     def __init__(self, rows: Rows) -> None:
         self._reader = RecordReader(rows, unique=False)
@@ -90,7 +95,8 @@ class NativeFormat:
 
 
 def _filled(column: "pa.ChunkedArray", default: int | None) -> list[Any]:
-    return (column if default is None else pc.fill_null(column, default)).to_pylist()
+    values: list[Any] = (column if default is None else pc.fill_null(column, default)).to_pylist()
+    return values
 
 
 def _table(block: LineBlock) -> "pa.Table | None":
@@ -126,21 +132,11 @@ def _is_right(table: "pa.Table") -> bool:
     return True
 
 
-class MooncakeFormat:
+class MooncakeFormat(BlockFormat):
     """Mooncake's JSON Lines without sessions, row by row: most of a row is its list of ids."""
-
-    begins_at_zero = False
-    header_line = 0
 
     def __init__(self, rows: Rows) -> None:
         self._path, self.source = rows.path, rows.source
-
-    def notes(self, differing_totals: int) -> tuple[str, ...]:
-        """Return nothing."""
-        return ()
-
-    def plain(self, block: LineBlock) -> pd.DataFrame | None:
-        """Return nothing: every row is parsed on its own."""
 
     def row(self, line: int, text: str) -> ParsedRow:
         """Parse a row. Raises ``RowError``, and ``TraceError`` for one of a session."""
@@ -157,28 +153,9 @@ STREAMED = (*FORMATS, "mooncake", "native")
 """The readers whose files can be read in blocks."""
 
 
-class BlockFormat(Protocol):
-    """A format whose rows say all about themselves."""
-
-    source: str
-    header_line: int
-    """0 where there is none."""
-    begins_at_zero: bool
-    """Whether the first stamp is the beginning of the trace's time."""
-
-    def notes(self, differing_totals: int) -> tuple[str, ...]:
-        """Return what the rows that were read have to say."""
-
-    def plain(self, block: LineBlock) -> pd.DataFrame | None:
-        """Return the requests of a block of plain rows; None where a row may be wrong."""
-
-    def row(self, line: int, text: str) -> ParsedRow:
-        """Parse a row. Raises ``RowError``."""
-
-
 @dataclass(frozen=True, slots=True)
 class TraceFile:
-    """Where a trace is, what names its format (None: it is seen from the first row), and how many
+    """The path of a trace, the name of its format (None: seen from the first row), and how many
     bad rows are skipped.
     """
 
@@ -210,7 +187,7 @@ class OpenTrace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the rows so far have to say; skipped rows are left out."""
+        """The notes on the rows so far; skipped rows are left out."""
         return self.format.notes(self._differing_totals)
 
     @property

@@ -22,7 +22,7 @@ COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "prefix_tokens")
 TEXTS = ("prompt", "answer", "request_id", "session_id", "prefix_id", "status", "error", "model",
          "tenant")  # fmt: skip
 MEASURED = ("ttft", "e2e", "first_token", "last_token")
-"""What a server that was measured did, of which step times can be fitted."""
+"""Measured times, from which step times can be fitted."""
 
 NEEDED = (("arrival",), ("prompt_tokens", "prompt"), ("output_tokens", "answer"))
 """One of each: when a request came, how long its prompt is, and how long its answer."""
@@ -31,7 +31,7 @@ WORDS: Mapping[str, str] = {
     "prompt_tokens": "the tokens or the text of the prompt",
     "output_tokens": "the tokens or the text of the answer",
 }
-"""By the first quantity of each that is needed."""
+"""The words for what is needed, by its first quantity."""
 
 KNOWN = (
     *COUNTS,
@@ -68,21 +68,21 @@ def parse_mapping(text: str, where: str = OPTION) -> dict[str, str]:
 
     Raises ``TraceError`` for an unknown quantity, and for one or a column that is given twice.
     """
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for part in _parts(text, where):
         key, column = key_value(part, where, TraceError, FORM)
         if key not in KNOWN:
             raise TraceError(f"{where}: unknown quantity {key!r}; {did_you_mean(key, KNOWN)}")
         if not column:
             raise TraceError(f"{where}: {key} names no column; write {key}=COLUMN")
-        if quantity_of(key) in map(quantity_of, found):
+        if quantity_of(key) in map(quantity_of, columns):
             raise TraceError(f"{where}: {quantity_of(key)} is given twice; give it once")
-        if column in found.values():
+        if column in columns.values():
             raise TraceError(f"{where}: the column {column!r} is given twice; give it once")
-        found[key] = column
-    if not found:
+        columns[key] = column
+    if not columns:
         raise TraceError(f"{where}: empty; write {FORM},...")
-    return found
+    return columns
 
 
 def mapping_text(columns: Columns) -> str:
@@ -93,7 +93,7 @@ def mapping_text(columns: Columns) -> str:
 
 
 def missing_of(columns: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return the needed quantities of which none is among the keys of a mapping."""
+    """Return the needed quantities that the keys of a mapping lack."""
     given = {quantity_of(key) for key in columns}
     return [names for names in NEEDED if given.isdisjoint(names)]
 

@@ -5,11 +5,13 @@ zone beside one without, cannot be on one clock, and are errors.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from typing import TypeVar
 
 from servetwin.workloads.fields import MAX_COUNT, MAX_SECONDS
 from servetwin.workloads.rows import RowError
@@ -265,6 +267,7 @@ def _within(name: str, value_s: float, cell: str) -> float:
 
 
 _FEWEST_OF_A_COUNTER = 3
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -285,24 +288,19 @@ class Content:
     @cached_property
     def counts(self) -> list[int]:
         """The cells that are whole numbers from 0 on."""
-        found = []
-        for cell in self.cells:
-            try:
-                found.append(cell_count("", cell, 0))
-            except RowError:
-                continue
-        return found
+        return self._parsed(lambda cell: cell_count("", cell, 0))
 
     @cached_property
     def numbers(self) -> list[float]:
         """The cells that are numbers."""
-        found = []
+        return self._parsed(lambda cell: float(plain_number("", cell, self.comma)))
+
+    def _parsed(self, parse: Callable[[str], Number]) -> list[Number]:
+        values = []
         for cell in self.cells:
-            try:
-                found.append(float(plain_number("", cell, self.comma)))
-            except RowError:
-                continue
-        return found
+            with suppress(RowError):
+                values.append(parse(cell))
+        return values
 
     @property
     def are_counts(self) -> bool:
@@ -342,8 +340,8 @@ class Content:
     @cached_property
     def orders(self) -> tuple[str, ...]:
         """The orders in which all dates can be read."""
-        found = [set(orders) for cell in self.cells if (orders := date_orders(cell))]
-        common = set.intersection(*found) if found else set()
+        by_cell = [set(orders) for cell in self.cells if (orders := date_orders(cell))]
+        common = set.intersection(*by_cell) if by_cell else set()
         return tuple(sorted(common))
 
     @cached_property

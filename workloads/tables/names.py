@@ -1,4 +1,4 @@
-"""What the name of a column says that it holds, whatever its case, its order and its marks.
+"""The meaning of the name of a column, whatever its case, its order and its marks.
 
 A name is taken where *all* of its words are known: ``prompt_tokens``, ``Input Tokens (count)`` and
 ``usage.prompt_tokens`` are the tokens of the prompt; ``prompt_tokens_price`` is nothing.
@@ -25,7 +25,7 @@ _UNITS = {word: unit for unit, words in _KNOWN["units"].items() for word in word
 _LEFT_OUT = known_words("left out")
 _TOKENS, _COUNT = known_words("tokens"), known_words("count")
 _LENGTHS = known_words("lengths")
-"""Of a request or a response it may be one in bytes, of a context the longest that a model has."""
+"""The length of a request may be in bytes; that of a context may be the limit of a model."""
 _ASKED, _ANSWERED = known_words("prompt"), known_words("answer")
 _ASKED_IN_TOKENS = _ASKED | known_words("prompt in tokens")
 _ANSWERED_IN_TOKENS = _ANSWERED | known_words("answer in tokens")
@@ -44,12 +44,12 @@ def meanings(name: str) -> tuple[str, ...]:
     """Return the quantities that a column of this name may hold, the likeliest first."""
     words = tuple(word for word in _words(name) if word not in _LEFT_OUT)
     bare = _without_unit(words)
-    found = [*_BY_PHRASE.get(words, ()), *_BY_PHRASE.get(bare, ())]
+    quantities = [*_BY_PHRASE.get(words, ()), *_BY_PHRASE.get(bare, ())]
     if counted := _tokens(words):
-        found.insert(0, counted)
+        quantities.insert(0, counted)
     if _is_arrival(bare):
-        found.append("arrival")
-    return tuple(dict.fromkeys(found))
+        quantities.append("arrival")
+    return tuple(dict.fromkeys(quantities))
 
 
 def unit_in(name: str) -> str | None:
@@ -86,19 +86,19 @@ def _without_unit(words: tuple[str, ...]) -> tuple[str, ...]:
 def _tokens(words: tuple[str, ...]) -> str | None:
     if len(words) == 1:
         return _COUNTED_ALONE.get(words[0])
-    said = set(words) - _COUNT
-    if said & _TOKENS:
+    present = set(words) - _COUNT
+    if present & _TOKENS:
         asks, answers, units = _ASKED_IN_TOKENS, _ANSWERED_IN_TOKENS, _TOKENS | _LENGTHS
     else:
         asks, answers, units = _ASKED, _ANSWERED, _LENGTHS
-    kind = said - units
-    if not said & units or not kind:
+    kind = present - units
+    if not present & units or not kind:
         return None
     return "prompt_tokens" if kind <= asks else "output_tokens" if kind <= answers else None
 
 
 def _is_arrival(words: tuple[str, ...]) -> bool:
-    said = set(words)
-    if said - _ARRIVES - _BEGINS - _MOMENTS - _BESIDE:
+    present = set(words)
+    if present - _ARRIVES - _BEGINS - _MOMENTS - _BESIDE:
         return False
-    return bool(said & (_ARRIVES | _BEGINS | _MOMENTS))
+    return bool(present & (_ARRIVES | _BEGINS | _MOMENTS))

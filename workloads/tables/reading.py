@@ -23,13 +23,13 @@ _SHOWN_REASONS = 5
 
 @dataclass(frozen=True, slots=True)
 class TableReading:
-    """All right rows of a table, the columns they come from, and what is said of them."""
+    """All valid rows of a table, the columns they come from, and notes."""
 
     rows: Sequence[TableRow]
     columns: Columns
     notes: tuple[str, ...]
     cells: Sequence[Cells]
-    """Of each row, where columns of headers are wanted."""
+    """The cells of each row, if columns hold HTTP headers."""
 
     @property
     def estimates(self) -> bool:
@@ -47,8 +47,8 @@ def read_table(rows: Rows, given: Columns | None = None, keep_cells: bool = Fals
     if not table.sample:
         rows.parsed(table.numbered(), _bad)
         return TableReading((), given or {}, (), ())
-    found = recognise(table)
-    columns = settled(rows, table, found, given or {})
+    recognition = recognise(table)
+    columns = settled(rows, table, recognition, given or {})
     parser = RowParser(columns, table.comma)
 
     def parse(line: int, cells: Cells | RowError) -> tuple[TableRow, Cells]:
@@ -59,7 +59,10 @@ def read_table(rows: Rows, given: Columns | None = None, keep_cells: bool = Fals
     parsed = rows.parsed(table.numbered(), parse)
     read = [row for row, _ in parsed]
     return TableReading(
-        read, columns, tuple(_notes(rows, found, columns, read)), [cells for _, cells in parsed]
+        read,
+        columns,
+        tuple(_notes(rows, recognition, columns, read)),
+        [cells for _, cells in parsed],
     )
 
 
@@ -67,7 +70,7 @@ def _bad(line: int, cells: Cells | RowError) -> TableRow:
     raise cells if isinstance(cells, RowError) else RowError("row", "empty", "")
 
 
-def settled(rows: Rows, table: Table, found: Recognition, given: Columns) -> dict[str, str]:
+def settled(rows: Rows, table: Table, recognition: Recognition, given: Columns) -> dict[str, str]:
     """Return the mapping that a table is read by.
 
     Raises ``TraceError`` where that cannot be known.
@@ -79,16 +82,18 @@ def settled(rows: Rows, table: Table, found: Recognition, given: Columns) -> dic
                 f"{rows.path}:{table.line}: {OPTION}: {key}: no column {name!r}; {hint}"
             )
     if not given:
-        if not found.is_certain:
-            raise TraceError(f"{rows.path}:{table.line}: {found.message()}")
-        return dict(found.columns)
+        if not recognition.is_certain:
+            raise TraceError(f"{rows.path}:{table.line}: {recognition.message()}")
+        return dict(recognition.columns)
     columns = dict(given)
     for names in missing_of(given):
-        keys = [k for k in found.columns if quantity_of(k) in names]
-        columns |= {k: found.columns[k] for k in keys if found.columns[k] not in given.values()}
+        keys = [k for k in recognition.columns if quantity_of(k) in names]
+        columns |= {
+            k: recognition.columns[k] for k in keys if recognition.columns[k] not in given.values()
+        }
     if missing := missing_of(columns):
         what = " and ".join(WORDS[names[0]] for names in missing)
-        would = {**_beside(given, found.proposed), **given}
+        would = {**_beside(given, recognition.proposed), **given}
         hint = f"; {shlex.quote(mapping_text(would))} would do" if not missing_of(would) else ""
         raise TraceError(f"{rows.path}:{table.line}: {OPTION}: {what} missing{hint}")
     return columns
@@ -104,12 +109,14 @@ def _beside(given: Columns, proposed: Columns) -> dict[str, str]:
     }
 
 
-def _notes(rows: Rows, found: Recognition, columns: Columns, read: Sequence[TableRow]) -> list[str]:
+def _notes(
+    rows: Rows, recognition: Recognition, columns: Columns, read: Sequence[TableRow]
+) -> list[str]:
     taken = f"columns taken: {mapping_text(columns)}"
-    unused = found.unused(dict(columns))
+    unused = recognition.unused(dict(columns))
     notes = [taken + (f"; left: {', '.join(unused)}" if unused else "")]
-    if found.asides:
-        notes.append(f"left, in doubt: {'; '.join(found.asides)} ({OPTION})")
+    if recognition.asides:
+        notes.append(f"left, in doubt: {'; '.join(recognition.asides)} ({OPTION})")
     failures = Counter(row.failure for row in read if row.failure is not None)
     if failures:
         listed = ", ".join(

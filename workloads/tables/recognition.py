@@ -17,10 +17,7 @@ from servetwin.workloads.tables.mapping import (
     mapping_text,
     missing_of,
 )
-from servetwin.workloads.tables.moments import (
-    Content,
-    status_of,
-)
+from servetwin.workloads.tables.moments import Content, status_of
 from servetwin.workloads.tables.names import (
     is_plain_time,
     meanings,
@@ -42,9 +39,9 @@ _WHOLE_SECONDS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """What is certain of the columns of a table.
+    """The certain columns of a table.
 
-    ``questions`` say what is not, and ``asides`` what might be taken beside what is needed;
+    ``questions`` are on the others, ``asides`` on columns that are not needed;
     ``proposed`` is the mapping with the likeliest answers.
     """
 
@@ -159,18 +156,18 @@ class _Recogniser:
         )
 
     def _lengths(self, tokens: str, text: str) -> None:
-        counted, said = self.candidates.get(tokens, []), self.candidates.get(text, [])
+        counted, texts = self.candidates.get(tokens, []), self.candidates.get(text, [])
         what = WORDS[tokens].rpartition(" ")[2]
-        if len(counted) > 1 or (not counted and len(said) > 1):
-            several = counted or said
+        if len(counted) > 1 or (not counted and len(texts) > 1):
+            several = counted or texts
             self.questions.append(f"which is the {what}: {_either(several)}?")
             self.guesses[tokens if counted else text] = several[0]
             return
         if counted:
             self.columns[tokens] = counted[0]
-        if len(said) == 1:
-            self.columns[text] = said[0]
-        if not counted and not said:
+        if len(texts) == 1:
+            self.columns[text] = texts[0]
+        if not counted and not texts:
             self.questions.append(f"no column is clearly the {what}")
             taken = {*self.columns.values(), *self.guesses.values()}
             left = [n for n, c in self.contents.items() if c.are_counts and n not in taken]
@@ -234,9 +231,9 @@ class _Recogniser:
             named = [n for n in self.candidates.get(quantity, []) if n != arrival]
             measured = any(k.startswith(f"{duration}_") for k in self.columns)
             if len(named) == 1 and not measured:
-                content, own = self.contents[named[0]], self.contents[arrival]
+                content, arrivals = self.contents[named[0]], self.contents[arrival]
                 if (content.is_iso, content.is_dated, content.epoch) == (
-                    own.is_iso, own.is_dated, own.epoch,
+                    arrivals.is_iso, arrivals.is_dated, arrivals.epoch,
                 ) and content.are_stamps:  # fmt: skip
                     self.columns[f"{quantity}{form}"] = named[0]
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from servetwin.workloads.generators.parents import ROOT, Chaining
-from servetwin.workloads.prompt_fields import estimated_tokens
+from servetwin.workloads.readers.prompt_fields import estimated_tokens
 from servetwin.workloads.request import Request
 from servetwin.workloads.tables.table import TableRow
 
@@ -68,33 +68,31 @@ class _Requests:
         native = self._prefixes.setdefault(name, len(self._prefixes))
         shared = min(shared_tokens, prompt_tokens) // BLOCK_TOKENS
         ids = self._chaining.chained([native] * shared)
-        own = prompt_tokens // BLOCK_TOKENS - shared
-        return (*ids, *self._chaining.private(own, ids[-1] if ids else ROOT))
+        private = prompt_tokens // BLOCK_TOKENS - shared
+        return (*ids, *self._chaining.private(private, ids[-1] if ids else ROOT))
 
 
 def _ids(source: str, rows: Sequence[TableRow]) -> dict[int, str]:
     """Return the id of the request on each line: its own, or by its line where that is taken."""
-    found: dict[int, str] = {}
+    ids: dict[int, str] = {}
     taken: set[str] = set()
     for row in rows:
         name = row.texts.get("request_id", "")
-        found[row.line] = own = name if name and name not in taken else f"{source}:{row.line - 1}"
-        taken.add(own)
-    return found
+        ids[row.line] = unique = name if name and name not in taken else f"{source}:{row.line - 1}"
+        taken.add(unique)
+    return ids
 
 
-def _before_in_session(
-    rows: Sequence[TableRow],
-) -> Mapping[int, tuple[TableRow | None, int]]:
+def _before_in_session(rows: Sequence[TableRow]) -> Mapping[int, tuple[TableRow | None, int]]:
     """Return the row before each one in its session, by arrival, and its place there."""
     latest: dict[str, tuple[TableRow, int]] = {}
-    found: dict[int, tuple[TableRow | None, int]] = {}
+    before_by_line: dict[int, tuple[TableRow | None, int]] = {}
     for row in sorted(rows, key=lambda row: row.arrival_ns):
         if session := row.texts.get("session_id"):
             before, turn = latest.get(session, (None, -1))
-            found[row.line] = before, turn + 1
+            before_by_line[row.line] = before, turn + 1
             latest[session] = row, turn + 1
-    return found
+    return before_by_line
 
 
 def _delay_s(before: TableRow, row: TableRow) -> float | None:

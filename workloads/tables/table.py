@@ -161,13 +161,13 @@ def _json_rows(rows: Rows) -> Iterator[NumberedCells]:
 
 
 def _flat(record: dict[str, Any], before: str = "") -> Cells:
-    found: Cells = {}
+    cells: Cells = {}
     for key, value in record.items():
         if isinstance(value, dict):
-            found |= _flat(value, f"{before}{key}.")
+            cells |= _flat(value, f"{before}{key}.")
         else:
-            found[before + key] = _cell(value)
-    return found
+            cells[before + key] = _cell(value)
+    return cells
 
 
 def _cell(value: Any) -> str:
@@ -241,9 +241,11 @@ class RowParser:
         if failure is not None:
             return TableRow(line, arrival_ns, self._known_counts(cells), texts, failure)
         counts = {q: self._count(q, cells) for q in self._counts}
-        if counts.get("output_tokens") == 0 or self._says_nothing(counts, texts):
+        says_nothing = "output_tokens" not in counts and "answer" not in texts
+        if says_nothing or counts.get("output_tokens") == 0:
             return TableRow(line, arrival_ns, counts, texts, NO_OUTPUT)
-        self._require_prompt(counts, texts)
+        if "prompt_tokens" not in counts and "prompt" not in texts:
+            raise RowError(self._texts["prompt"], "missing: the prompt has no text", "")
         ttft_s, e2e_s, queue_s = (self._duration_s(q, cells) for q in DURATIONS)
         first_s, last_s = (
             self._after(q, cells, arrival_ns) if q in self._stamps else None
@@ -277,18 +279,11 @@ class RowParser:
 
     def _known_counts(self, cells: Cells) -> dict[str, int | None]:
         """Return what a failed request has of its counts."""
-        found: dict[str, int | None] = {}
+        counts: dict[str, int | None] = {}
         for quantity, name in self._counts.items():
             cell = cells.get(name, "")
-            found[quantity] = None if is_missing(cell) else cell_count(name, cell, 0)
-        return found
-
-    def _says_nothing(self, counts: Mapping[str, int | None], texts: Mapping[str, str]) -> bool:
-        return "output_tokens" not in counts and "answer" not in texts
-
-    def _require_prompt(self, counts: Mapping[str, int | None], texts: Mapping[str, str]) -> None:
-        if "prompt_tokens" not in counts and "prompt" not in texts:
-            raise RowError(self._texts["prompt"], "missing: the prompt has no text", "")
+            counts[quantity] = None if is_missing(cell) else cell_count(name, cell, 0)
+        return counts
 
     def _duration_s(self, quantity: str, cells: Cells) -> float | None:
         if quantity not in self._durations:

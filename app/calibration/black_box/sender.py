@@ -13,7 +13,8 @@ import httpx
 import numpy as np
 import pandas as pd
 
-from servetwin.loadtest.dialects.native_event import count, fields_of
+from servetwin.loadtest.dialects.dialect import count
+from servetwin.loadtest.dialects.server_probe import fields_of
 from servetwin.loadtest.endpoint import Endpoint, client_settings
 from servetwin.loadtest.run.client import LoadOptions, run_load_test
 from servetwin.sim.step_times.black_box_steps import ObservedRequest, observed_steps

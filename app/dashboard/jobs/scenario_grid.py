@@ -9,8 +9,8 @@ import pandas as pd
 from servetwin.app.dashboard.scenario.controls import CONTROLS
 from servetwin.app.scenario.files.scenario_file import ScenarioError, ScenarioFile
 from servetwin.app.words import asset_table
-from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.experiments.sweep import FIGURE_MEANINGS, PROBLEM, Row, figures_of
+from servetwin.sim.experiments import sweep
+from servetwin.sim.experiments.sweep import FIGURE_MEANINGS, PROBLEM, Row
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.trace import Trace
 
@@ -36,11 +36,10 @@ def simulate_point(scene: GridScenario) -> Row:
     traces = {file.workload.source: scene.given} if scene.given else None
     try:
         trace = file.workload.trace(file.seed, traces)
-        scenario = file.build(trace)
-        run = run_once(trace, scenario, seed=file.seed)
+        conditions = sweep.GridConditions(trace, file.slo.slo(), file.seed)
+        return sweep.simulate_point(conditions, sweep.GridPoint(file.build(trace)))
     except ServetwinError as error:
         return {PROBLEM: str(error)}
-    return {**figures_of(run.summary(file.slo.slo()), len(scenario.servers())), PROBLEM: ""}
 
 
 def parse_numbers(text: str, axis: str) -> list[float]:

@@ -19,7 +19,7 @@ from servetwin.app.dashboard.kept_runs.folder import new_child
 from servetwin.app.dashboard.kept_runs.saved_scenario import save_run
 from servetwin.app.dashboard.simulations import SimulatedScenario
 from servetwin.sim.records.run import RunError
-from servetwin.workloads.child_process import python_command, python_environment
+from servetwin.workloads.program.child_process import python_command, python_environment
 from servetwin.workloads.readers.native import write_trace
 
 MEASURED, PREDICTED = "measured", "predicted"

@@ -254,8 +254,8 @@ class ScenarioFile(FrozenModel):
         if not named.presets or named.presets[-1] == self.preset:
             return self.over(named.policies, cluster)
         before = {**preset_cluster(self.preset), **cluster}
-        found = self.over({**self._policies(), **named.policies}, before)
-        return found.model_copy(update={"preset": named.presets[-1]})
+        scenario = self.over({**self._policies(), **named.policies}, before)
+        return scenario.model_copy(update={"preset": named.presets[-1]})
 
     def servers(self, servers: Servers | None = None) -> Servers:
         """Return servers (``servers`` in place of its own) under the policies and cluster."""
@@ -304,20 +304,20 @@ def parse_scenario(content: str | bytes, source: str) -> ScenarioFile:
     Raises ``ScenarioError`` naming ``source``, the key and what would be right.
     """
     try:
-        found = load_yaml(content if isinstance(content, str) else content.decode())
+        document = load_yaml(content if isinstance(content, str) else content.decode())
     except UnicodeDecodeError:
         raise ScenarioError(f"{source}: not a text file") from None
     except YamlError as error:
         raise ScenarioError(f"{source}: not YAML ({error})") from error
-    if not isinstance(found, dict | None):
+    if not isinstance(document, dict | None):
         raise ScenarioError(f"{source}: wants keys such as {', '.join(ScenarioFile.model_fields)}")
-    return parse_scenario_dict(found or {}, source)
+    return parse_scenario_dict(document or {}, source)
 
 
-def parse_scenario_dict(found: Mapping[Any, Any], source: str) -> ScenarioFile:
+def parse_scenario_dict(settings: Mapping[Any, Any], source: str) -> ScenarioFile:
     """Check a scenario that is a mapping already; raises as ``parse_scenario`` does."""
     try:
-        scenario = ScenarioFile.model_validate(found)
+        scenario = ScenarioFile.model_validate(settings)
     except ValidationError as error:
         raise ScenarioError(f"{source}: {_first_problem(error)}") from error
     for section in _SETTINGS:

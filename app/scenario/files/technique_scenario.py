@@ -90,15 +90,15 @@ def read_technique_scenario(path: Path | None) -> TechniqueScenario:
     if path is None:
         return _scenario(_File(), "default scenario")
     try:
-        found = load_yaml(document(path))
+        content = load_yaml(document(path))
     except (OSError, YamlError) as error:
         raise PolicyError(f"{path}: not a scenario that can be read ({error})") from error
     known = _File.model_fields
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise PolicyError(f"{path}: a scenario is a YAML mapping of {', '.join(known)}")
-    _require_known(str(path), found, known)
+    _require_known(str(path), content, known)
     try:
-        return _scenario(_File.model_validate(found), str(path))
+        return _scenario(_File.model_validate(content), str(path))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
@@ -120,9 +120,9 @@ def _scenario(file: _File, where: str) -> TechniqueScenario:
     _require_known(f"{where}: workload", file.workload, Experiment.__match_args__)
     load = _Loaded.model_validate({"workload": file.workload}).workload
     experiment = Experiment(**load.model_dump(exclude_unset=True))
-    found = TechniqueScenario(setup, toggles, experiment, bool(file.workload))
-    _ = found.setup  # refuses what does not go together
-    return found
+    scenario = TechniqueScenario(setup, toggles, experiment, bool(file.workload))
+    _ = scenario.setup  # refuses what does not go together
+    return scenario
 
 
 def _require_known(where: str, section: dict[str, Any], known: Any) -> None:

@@ -1,19 +1,26 @@
 """Options that several commands share: single ones, and those of a gate."""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 
 from typer import Argument, Option
+
+from servetwin.app.scenario.options.groups import given, require_absent
 
 if TYPE_CHECKING:
     from servetwin.app.reports.html.picture_file import PictureFile
     from servetwin.loadtest.report.limits import FailCondition
+    from servetwin.sim.experiments.parallel_map import Call, Called
     from servetwin.sim.records.run_claim import RunClaim
+
+_Shared = TypeVar("_Shared")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 TRACE = Argument(help="Any known trace: a file, or a WEKA directory.")
 TracePath = Annotated[Path, TRACE]
@@ -24,14 +31,6 @@ Attainment = Annotated[
 MOST_REPLICATIONS = 100_000
 Seed = Annotated[int, Option(help="Seed of every random stream.", min=0, max=2**63 - 1)]
 RunFolder = Annotated[Path | None, Option(help="Run folder to write.")]
-Recorded = Annotated[
-    Path | None,
-    Option(
-        metavar="RUN",
-        help="Instead of a live endpoint: a run folder of loadtest import, or of a load test, or a "
-        "table with measured times.",
-    ),
-]
 Vary = Annotated[
     tuple[str, ...],
     Option(metavar="KEY=A,B", help="A setting and its values: max_seqs=16,64; repeatable."),
@@ -45,23 +44,15 @@ ThinkTime = Annotated[
     ),
 ]
 Csv = Annotated[bool, Option("--csv", help="Also write requests.csv into the run folder.")]
-Ray = Annotated[
-    str | None,
-    Option(
-        metavar="[HOST:PORT]",
-        help="On a Ray cluster (needs ray): at that address, else of RAY_ADDRESS, else of this "
-        "machine.",
-    ),
-]
 Json = Annotated[bool, Option("--json", help="One JSON object on stdout.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Overwriting:
-    """What may become of the run that ``--out`` has, and of the picture that ``--plot`` has."""
+    """Whether the output that exists may be replaced."""
 
     overwrite: Annotated[bool, Option("--overwrite")] = False
-    """Replace the run, or the file of ours, that --out or --plot has; other files stay."""
+    """Overwrite existing output (only files that Servetwin wrote)."""
 
     def claimed(self, folder: Path, resume: bool = False) -> "AbstractContextManager[RunClaim]":
         """Claim a run folder before the work begins (``sim.records.run_claim.claimed_run``)."""
@@ -75,6 +66,12 @@ class Overwriting:
         """Do as ``claimed`` where there is a folder; else yield None."""
         return nullcontext() if folder is None else self.claimed(folder, resume)
 
+    def claimed_or_new(self, folder: Path | None, stem: Path) -> "AbstractContextManager[RunClaim]":
+        """Do as ``claimed`` where there is a folder; else claim a new one, named by ``stem``."""
+        from servetwin.sim.records.run_claim import claimed_new_run
+
+        return claimed_new_run(stem) if folder is None else self.claimed(folder)
+
     def claimed_profile(self, path: Path) -> AbstractContextManager[Path]:
         """Claim the file of a profile before the work begins."""
         from servetwin.sim.records.run_claim import claimed_profile
@@ -83,6 +80,32 @@ class Overwriting:
 
 
 KEEP = Overwriting()
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelOptions:
+    """Where the parts of a long simulation run: on processes here, or on a Ray cluster."""
+
+    processes: Annotated[int | None, Option(min=1, max=512, rich_help_panel="Parallel")] = None
+    """Parts or points side by side; else one per core."""
+    ray: Annotated[str | None, Option(metavar="[HOST:PORT]", rich_help_panel="Parallel")] = None
+    """On a Ray cluster (needs ray): at that address, else of RAY_ADDRESS, else of this machine."""
+
+    def map(
+        self,
+        function: "Call[_Shared, _Item, _Result]",
+        shared: _Shared,
+        items: Sequence[_Item],
+        called: "Called",
+    ) -> Iterator[tuple[int, _Result]]:
+        """Yield the place and the result of each item as it is done; raises ``LostItems``."""
+        from servetwin.sim.experiments.parallel_map import map_on_processes
+        from servetwin.sim.experiments.ray_cluster import map_on_ray
+
+        if self.ray is not None:
+            return map_on_ray(function, shared, items, self.ray or None, called)
+        workers = self.processes or os.cpu_count() or 1
+        return map_on_processes(function, shared, items, workers, called)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +167,10 @@ class Additions:
         return json.dumps(asdict(self), default=str)
 
 
-class RunChart(StrEnum):
-    """A chart of one run, or of several beside each other."""
-
-    ttft = "ttft"
-    tpot = "tpot"
-    e2e = "e2e"
-    ttft_over_time = "ttft-over-time"
-    tpot_over_time = "tpot-over-time"
-    throughput = "throughput"
-    server = "server"
-    requests = "requests"
+RunChart = Literal[
+    "ttft", "tpot", "e2e", "ttft-over-time", "tpot-over-time", "throughput", "server", "requests",
+]  # fmt: skip
+"""A chart of one run, or of several beside each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,17 +187,15 @@ class PictureOptions:
     """Draw on a dark page rather than on a white one."""
 
     def file(self, *, overwrite: bool, runs: int) -> "PictureFile | None":
-        """Return where to draw so many runs, None without ``--plot``.
+        """Return where to draw the runs; None without ``--plot``.
 
         Raises ``PictureError`` for what cannot be drawn, before any work.
         """
         from servetwin.app.reports.html.picture_file import PictureError, PictureFile
 
         if self.plot is None:
-            given = {"--chart": self.chart is not None, "--dark": self.dark}
-            if alone := [option for option, is_given in given.items() if is_given]:
-                raise PictureError(f"{alone[0]}: goes with --plot")
+            require_absent(given(self), "goes with --plot")
             return None
-        if self.chart is RunChart.requests and runs > 1:
+        if self.chart == "requests" and runs > 1:
             raise PictureError(f"--chart {self.chart}: shows one run, and there are {runs}")
         return PictureFile.checked(self.plot, dark=self.dark, overwrite=overwrite)

@@ -100,8 +100,8 @@ class ArrivalChoice:
     def _settings(self) -> dict[str, Any]:
         """Return the fields that a registered process takes, and the settings."""
         takes = [p.name for p in arrival_settings(self.name).values() if self.name in ARRIVALS]
-        own = {name: getattr(self, name) for name in takes if name in self.__slots__}
-        return {**own, **dict(self.settings)}
+        fields = {name: getattr(self, name) for name in takes if name in self.__slots__}
+        return {**fields, **dict(self.settings)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,14 +197,6 @@ DEFAULT_PROMPT = LengthChoice("prompt", "lognormal", 128.0, 0.8)
 DEFAULT_OUTPUT = LengthChoice("output", "lognormal", 24.0, 0.6)
 
 
-def think_time(name: str, think_s: float) -> "PauseDistribution":
-    """Return think times by name: of this median if lognormal, of this mean if exponential."""
-    from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
-
-    is_lognormal = known("--think", name, THINK_TIMES) == "lognormal"
-    return LognormalPause(think_s) if is_lognormal else ExponentialPause(think_s)
-
-
 def known(option: str, name: str, names: Sequence[str]) -> str:
     """Return ``name``; raises ``TraceError`` with the nearest name if ``names`` has no such."""
     if name in names:
@@ -251,11 +243,11 @@ def arrivals_of(text: str, base: ArrivalChoice, option: str = "--arrivals") -> A
     fields = {key: p.name for key, p in takes.items()}
     whole = [p.name for p in takes.values() if re.search(r"\bint\b", str(p.annotation))]
     settings = _parse_settings(f"{option} {name}", parameters, fields, whole)
-    own: dict[str, Any] = {
+    known_fields: dict[str, Any] = {
         f: v for f, v in settings.items() if name in ARRIVALS and f in ArrivalChoice.__slots__
     }
-    others = tuple((field, value) for field, value in settings.items() if field not in own)
-    return replace(base, name=name, **own, settings=others)
+    others = tuple((field, value) for field, value in settings.items() if field not in known_fields)
+    return replace(base, name=name, **known_fields, settings=others)
 
 
 def lengths_of(text: str, base: LengthChoice, option: str) -> LengthChoice:

@@ -1,48 +1,21 @@
 """Options of a live endpoint: where it is and how requests are put to it."""
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from typer import Option
 
 from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.trace import Trace
 
 if TYPE_CHECKING:
     from servetwin.loadtest.body.options import BodyOptions
     from servetwin.loadtest.endpoint import Endpoint
-    from servetwin.workloads.trace import Trace
 
 
-class ApiChoice(StrEnum):
-    """An API: one of OpenAI's, or the server's own."""
-
-    completions = "completions"
-    chat = "chat"
-    embeddings = "embeddings"
-    native = "native"
-
-
-class TooLongChoice(StrEnum):
-    """What becomes of requests that are longer than the server's context."""
-
-    drop = "drop"
-    clip = "clip"
-
-
-class PromptChoice(StrEnum):
-    """What a prompt is made of."""
-
-    auto = "auto"
-    ids = "ids"
-    text = "text"
-
-
-ModelOrPreset = Annotated[
-    str | None,
-    Option(help="Model preset (base) or folder of a checkpoint, or with --url the served model."),
-]
+Api = Literal["completions", "chat", "embeddings", "native"]
+"""An API: one of OpenAI's, or the server's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +27,11 @@ class EndpointOptions:
     dialect: Annotated[str | None, Option()] = None
     """openai, vllm, sglang, tgi, llamacpp, tensorrt-llm, triton, mlc or ollama; default what is
     recognised."""
-    api: Annotated[ApiChoice | None, Option()] = None
+    api: Annotated[Api | None, Option()] = None
     """API of the endpoint; default the dialect's own."""
     model: Annotated[str | None, Option()] = None
     """Served model; default the first."""
-    prompt: Annotated[PromptChoice, Option()] = PromptChoice.auto
+    prompt: Annotated[Literal["auto", "ids", "text"], Option()] = "auto"
     """Prompts as token ids (exact lengths) or as text."""
     force_length: Annotated[bool, Option("--force-length/--no-force-length")] = True
     """Demand the trace's exact output lengths, where the dialect can."""
@@ -75,30 +48,30 @@ class EndpointOptions:
     """File with a header on each line."""
     insecure: Annotated[bool, Option("--insecure")] = False
     """Accept every certificate; the report says so."""
-    on_too_long: Annotated[TooLongChoice | None, Option()] = None
+    on_too_long: Annotated[Literal["drop", "clip"] | None, Option()] = None
     """Requests longer than the server's context: leave them out or shorten them."""
 
-    def for_prompts(self, trace: "Trace", *, images: bool = False) -> "EndpointOptions":
+    def for_prompts(self, trace: Trace, *, images: bool = False) -> "EndpointOptions":
         """Return the options with the API and the form that real prompts, or images, need.
 
         Raises ``LoadTestError`` where real prompts cannot be sent as chosen.
         """
         if images and self.api is None:
-            return replace(self, api=ApiChoice.chat).for_prompts(trace)
+            return replace(self, api="chat").for_prompts(trace)
         real = [request.prompt for request in trace if request.prompt is not None]
         if not real:
             return self
-        if self.prompt == PromptChoice.ids:
+        if self.prompt == "ids":
             raise LoadTestError("--prompt ids: the trace has real prompts, which are sent as text")
         if all(isinstance(prompt, str) for prompt in real):
-            return replace(self, prompt=PromptChoice.text)
-        if self.api not in (None, ApiChoice.chat):
+            return replace(self, prompt="text")
+        if self.api not in (None, "chat"):
             raise LoadTestError(f"--api {self.api}: the trace has chats; leave it out, or use chat")
-        return replace(self, prompt=PromptChoice.text, api=ApiChoice.chat)
+        return replace(self, prompt="text", api="chat")
 
     def probe_generating(self, url: str) -> "Endpoint":
         """Probe an endpoint whose tokens shall be timed; raises ``LoadTestError`` without any."""
-        if self.api == ApiChoice.embeddings:
+        if self.api == "embeddings":
             raise LoadTestError(
                 "--api embeddings: has no tokens to time; only servetwin loadtest sends it"
             )
@@ -120,8 +93,8 @@ class EndpointOptions:
         return probe(
             url,
             model=self.model,
-            api=self.api.value if self.api else None,
-            prompt=self.prompt.value,
+            api=self.api,
+            prompt=self.prompt,
             force_length=self.force_length,
             dialect=self.dialect,
             insecure=self.insecure,

@@ -1,20 +1,22 @@
-"""Options of the bundled engine, and of the HTTP API before it."""
+"""Options of the bundled engine, and of all that ``servetwin serve`` serves."""
 
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+import typer
 from typer import Option
 
+from servetwin.app.scenario.options.common import Seed
 from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from servetwin.engine.drafting.drafts import Drafts
     from servetwin.engine.http.http_settings import HttpSettings
     from servetwin.engine.models.computation import Computation
     from servetwin.engine.serve_options import ServeOptions
+    from servetwin.loadtest.mock.plan import MockPlan
     from servetwin.policies.config import PolicyConfig
     from servetwin.sim.techniques.registry import Toggles
 
@@ -83,21 +85,21 @@ class EngineChoice:
 
     def _adapters(self) -> tuple[tuple[str, str], ...]:
         """Return (name, folder) of each adapter."""
-        found: dict[str, str] = {}
+        folders: dict[str, str] = {}
         for text in self.adapter:
             name, _, folder = text.partition("=")
             if not name or not folder:
                 raise EngineError(f"--adapter {text}: must be NAME=FOLDER")
-            if name in found or name == self.model:
+            if name in folders or name == self.model:
                 raise EngineError(f"--adapter {text}: the name {name!r} is given twice")
-            found[name] = folder
-        return tuple(found.items())
+            folders[name] = folder
+        return tuple(folders.items())
 
     def options(
         self,
         policies: "PolicyConfig",
         toggles: "Toggles | None" = None,
-        step_log: "Path | None" = None,
+        step_log: Path | None = None,
     ) -> "ServeOptions":
         """Return the options of an engine under ``policies``, with techniques off and on.
 
@@ -117,6 +119,19 @@ class EngineChoice:
         from servetwin.app.serving.techniques import with_techniques
 
         return with_techniques(options, toggles)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """The model that is served, by the engine or simulated."""
+
+    name: Annotated[str | None, Option("--model")] = None
+    """Model preset, or the folder of a checkpoint; with --hardware, a model of the catalogue."""
+    simulated: Annotated[str | None, Option(metavar="PROFILE", rich_help_panel="Server")] = None
+    """Serve the simulator in real time: shipped name or .json path."""
+    step_log: Annotated[Path | None, Option()] = None
+    """Step log to write (JSON Lines)."""
+    seed: Seed = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +168,51 @@ class HttpOptions:
             max_restarts=self.max_restarts,
             allow_origins=self.allow_origin or ("*",),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class MockOptions:
+    """A server that sends streams by plan; ``serve`` sets ``model``."""
+
+    PANEL: ClassVar = "Mock"
+
+    mock: Annotated[bool, Option("--mock")] = False
+    """Serve streams with set times and faults."""
+    ttft_ms: Annotated[float | None, Option()] = None
+    """Time to the first token."""
+    itl_ms: Annotated[float | None, Option()] = None
+    """Time between tokens."""
+    tokens: Annotated[int | None, Option()] = None
+    """Tokens of an answer at most."""
+    lora_module: Annotated[tuple[str, ...], Option(metavar="NAME")] = ()
+    """A further model that it serves; repeatable."""
+    fault: Annotated[tuple[str, ...], Option(metavar="NAME:KEY=VALUE,...")] = ()
+    """What goes wrong: freeze:at_s=2, cut:every=2,after=8, status:code=429 ..."""
+    fault_plan: Annotated[Path | None, Option()] = None
+    """The same in a YAML or JSON file."""
+    truth: Annotated[Path | None, Option()] = None
+    """File (JSON Lines) of what was really sent when."""
+    model: str | None = None
+
+    def plan(self) -> "MockPlan":
+        """Return the plan of the file with the options laid over it. Raises ``MockError``."""
+        from servetwin.loadtest.mock.plan import parse_fault, read_plan
+
+        names = ("model", "ttft_ms", "itl_ms", "tokens")
+        options = {name: v for name in names if (v := getattr(self, name)) is not None}
+        if self.lora_module:
+            options["lora_modules"] = self.lora_module
+        options["faults"] = tuple(parse_fault(text) for text in self.fault)
+        return read_plan(self.fault_plan, options)
+
+    def serve(self, host: str, port: int) -> None:
+        """Serve until Ctrl-C."""
+        from servetwin.loadtest.mock.server import serve_mock
+
+        plan, truth = self.plan(), self.truth
+        ready = f"serving {plan.model} at {{}}/v1 (Ctrl-C stops)"
+        count = serve_mock(plan, host, port, truth, lambda url: typer.echo(ready.format(url)))
+        typer.echo(f"{count} requests came" + (f"; the truth is in {truth}" if truth else ""))
 
 
 def require_engine() -> None:

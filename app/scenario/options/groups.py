@@ -7,8 +7,8 @@ any other field is for the command to set. ``PANEL`` of the class is the heading
 """
 
 import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import Parameter
 from math import isfinite
 from typing import Annotated, Any, get_args, get_origin
@@ -23,28 +23,29 @@ MOST_NUMBER = 1e12
 """Seconds, tokens per second and scales end far below."""
 
 
-class NumberError(ServetwinError):
-    """A number on the command line is not possible."""
+class OptionError(ServetwinError):
+    """An option is impossible, or does not go with another one."""
 
 
 def bounded(declared: Any) -> Callable[[typer.CallbackParam, Any], Any]:
-    """Return the callback of an option of numbers, which raises ``NumberError``.
+    """Return the callback of an option of numbers, which raises ``OptionError``.
 
     ``declared`` is its ``typer.Option``.
     """
 
     def check(param: typer.CallbackParam, value: Any) -> Any:
-        name = param.opts[0]
-        for number in _numbers(value):
-            if wrong := _problem(number, declared):
-                raise NumberError(f"{name}: {str(number)[:20]} is impossible; give {wrong}")
+        numbers = value if isinstance(value, list | tuple) else [value]
+        for number in numbers:
+            if isinstance(number, int | float) and (wrong := _problem(number, declared)):
+                name = param.opts[0]
+                raise OptionError(f"{name}: {str(number)[:20]} is impossible; give {wrong}")
         return value
 
     return check
 
 
 def _problem(number: float, declared: Any) -> str | None:
-    """Return what is right where a number cannot be meant; the bounds that are declared hold."""
+    """Return what is right where a number is impossible; declared bounds are checked elsewhere."""
     most = MOST_COUNT if isinstance(number, int) else MOST_NUMBER
     if isinstance(number, float) and not isfinite(number):
         return "a finite number"
@@ -56,20 +57,38 @@ def _problem(number: float, declared: Any) -> str | None:
 
 
 def as_number(text: str) -> float:
-    """Return the number in a part of an option; raises ``ValueError`` where none can be meant."""
+    """Return the number in a part of an option; raises ``ValueError`` for an impossible one."""
     number = float(text)
     if not abs(number) <= MOST_NUMBER:
         raise ValueError(text)
     return number
 
 
-def _numbers(value: Any) -> Iterator[float]:
-    """Yield the numbers of an option: none, one, or several where it may be repeated."""
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _numbers(item)
-    elif isinstance(value, int | float):
-        yield value
+def given(group: Any, *names: str) -> dict[str, object]:
+    """Return the options of a group that differ from their defaults, as the command line has them.
+
+    ``names`` restricts them to some fields.
+    """
+    values: dict[str, object] = {}
+    for field in fields(group):
+        value, declared = getattr(group, field.name), _declared(field.type)
+        if names and field.name not in names:
+            continue
+        if is_dataclass(value):
+            values |= given(value)
+        elif declared and value != field.default:
+            plain = f"--{field.name.replace('_', '-')}"
+            names_of_it = (declared.default, *(declared.param_decls or ()), plain)
+            option = next(n for n in names_of_it if isinstance(n, str) and n.startswith("--"))
+            values[option.partition("/")[0]] = value
+    return values
+
+
+def require_absent(options: Mapping[str, object], why: str) -> None:
+    """Raise ``OptionError`` for the first option that has a value, saying ``why`` it may not."""
+    for name, value in options.items():
+        if value not in (None, ()):
+            raise OptionError(f"{name}: {why}")
 
 
 @dataclass(frozen=True)
@@ -87,7 +106,7 @@ def takes_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command as typer wants it, with options in place of its groups.
 
-    The command gets the groups, built from what stands on the command line. Its ``--help`` shows
+    The command gets the groups, built from the command line. Its ``--help`` shows
     the ``essential`` options, ``--help-all`` every one; ``cls`` is its class beside ``Command``.
     """
 
@@ -130,7 +149,12 @@ def _members(annotation: Any) -> list[Parameter] | None:
     chosen = [each.names for each in get_args(annotation) if isinstance(each, Only)]
     names = chosen[0] if chosen else {field.name for field in fields(group)}
     members = [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if field.default is MISSING else field.default,
+            annotation=field.type,
+        )
         for field in fields(group)
         if field.name in names and (_declared(field.type) or is_dataclass(_kind(field.type)))
     ]

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from math import ceil, inf, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from typer import Option
 
-from servetwin.app.scenario.options.common import Csv, ThinkTime
+from servetwin.app.scenario.options.common import Csv, Seed, ThinkTime
 from servetwin.app.scenario.options.distributions import (
     DEFAULT_OUTPUT,
     DEFAULT_PROMPT,
@@ -17,21 +17,20 @@ from servetwin.app.scenario.options.distributions import (
     lengths_of,
     think_time_of,
 )
-from servetwin.app.scenario.options.levels import (
-    NO_SWEEP,
-    LevelSweepOptions,
-    SweepChoice,
-)
+from servetwin.app.scenario.options.groups import given
 from servetwin.app.scenario.options.policy import ClosedLoop
 from servetwin.app.scenario.options.trace import WHOLE_TRACE, Limit, TraceOptions, TraceShape
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.generators.processes import ARRIVALS
+from servetwin.workloads.tokenizer import LocalTokenizer
+from servetwin.workloads.trace import Trace
 
 if TYPE_CHECKING:
     from servetwin.loadtest.options import LoadOptions
+    from servetwin.loadtest.sweep.run_sweep import SweepBudget
+    from servetwin.loadtest.sweep.sweep import SweepSettings
+    from servetwin.sim.records.metrics import SLO
     from servetwin.workloads.generators.arrivals import ArrivalProcess
-    from servetwin.workloads.tokenizer import LocalTokenizer
-    from servetwin.workloads.trace import Trace
 
 OWN_LENGTHS = (
     "--prompt-tokens and --output-tokens are of a generated load, and --trace has its own lengths; "
@@ -41,14 +40,65 @@ ENDLESS_REQUESTS = 1000
 """Requests that users take in turn until the end, where no option says how many."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
-    """The processes that share a load; the fields are those of ``LoadOptions``."""
+GENERATED_REQUESTS = 400
+"""Of a level whose load is generated: enough to prove 99 % if none misses."""
 
-    processes: Annotated[int | None, Option(min=1)] = None
-    """That share the load; default what its peak rate needs."""
-    workers: Annotated[str, Option(metavar="local|ray[=HOST:PORT]")] = "local"
-    """Where these run: here, or over a Ray cluster (needs ray)."""
+
+@dataclass(frozen=True, slots=True)
+class LevelSweepOptions:
+    """The levels of a sweep; without ``of`` there is one load test."""
+
+    PANEL: ClassVar = "Sweep"
+
+    of: Annotated[Literal["rates", "users", "slo"] | None, Option("--sweep")] = None
+    """Load test after load test: one user, all at once, then rates or users between, or a search
+    for the highest rate that holds --slo."""
+    levels: Annotated[int | None, Option("--sweep-levels", min=1, max=1000)] = None
+    """Rates or users between the two ends; default 6."""
+    requests: Annotated[int | None, Option("--sweep-requests", min=20)] = None
+    """Requests of a level; default all of --trace, or 400."""
+    budget: Annotated[str | None, Option("--sweep-budget", metavar="N|TIME")] = None
+    """End after N load tests (24), or after a time: 900s, 15min."""
+    precision: Annotated[float | None, Option("--sweep-precision", min=0.001, max=0.5)] = None
+    """Relative width at which the search ends; default 0.02."""
+    attainment: Annotated[float | None, Option("--attainment")] = None
+    """With --sweep slo: share of the requests that must meet it; default 0.99."""
+
+    def settings(self, requests: int, slo: "SLO | None") -> "SweepSettings":
+        """Return what is swept; each level has this number of requests."""
+        from servetwin.loadtest.sweep.sweep import SweepSettings
+
+        assert self.of
+        settings = {"levels": self.levels, "precision": self.precision, "wanted": self.attainment}
+        chosen: dict[str, Any] = {name: at for name, at in settings.items() if at is not None}
+        return SweepSettings(self.of, requests, slo=slo, **chosen)
+
+    def stopping_rule(self) -> "SweepBudget":
+        """Return the budget; raises ``LoadTestError`` where it cannot be read."""
+        from servetwin.loadtest.sweep.run_sweep import parse_budget
+
+        return parse_budget(self.budget or "24")
+
+    def contradictions(self) -> Iterator[str]:
+        """Yield a message for options that need another one, or exclude each other.
+
+        Raises ``LoadTestError`` where the budget cannot be read.
+        """
+        if self.of is None:
+            for option in given(self):
+                yield f"{option} needs a sweep: give --sweep rates, users or slo as well"
+        elif self.of == "slo":
+            if self.levels is not None:
+                yield "--sweep-levels: the search for --slo chooses its rates; leave it out"
+        elif self.precision is not None:
+            yield "--sweep-precision: only --sweep slo searches"
+        if self.budget is not None:
+            self.stopping_rule()
+        if self.attainment is not None and not 0 < self.attainment < 1:
+            yield f"--attainment {self.attainment:g}: must be above 0 and below 1, such as 0.99"
+
+
+NO_SWEEP = LevelSweepOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +108,7 @@ class LoadChoice:
     PANEL: ClassVar = "Load"
 
     path: Annotated[Path | None, Option("--trace")] = None
-    """Replay it: any known trace."""
+    """Trace to replay, in any known format."""
     arrivals: Annotated[
         str | None,
         Option(
@@ -67,7 +117,7 @@ class LoadChoice:
         ),
     ] = None
     concurrency: Annotated[int | None, Option(min=1)] = None
-    """Or so many users, each waits for every answer."""
+    """Or a closed loop of N concurrent users."""
     rate_per_s: Annotated[float | None, Option("--rate")] = None
     """Requests/s that are generated, or scaled to."""
     prompt_tokens: Annotated[str | None, Option(metavar="N|DISTRIBUTION[:KEY=N,...]")] = None
@@ -80,11 +130,11 @@ class LoadChoice:
     ramp_up_s: Annotated[float, Option("--ramp-up", min=0)] = 0.0
     """Seconds until the last user begins."""
     time_scale: Annotated[float | None, Option()] = None
-    """Times all times of the trace; 0.5 = twice as fast."""
+    """Factor on all times of the trace; 0.5 = twice as fast."""
     loop: Annotated[int, Option(min=1)] = 1
-    """Replay the trace so many times over."""
+    """Repeat the trace N times."""
     duration_s: Annotated[float | None, Option("--duration")] = None
-    """Send nothing after so many s."""
+    """Stop sending after N seconds."""
     warm_up_s: Annotated[float, Option("--warm-up", min=0)] = 0.0
     """First seconds that no figure counts."""
     drain_s: Annotated[float | None, Option("--drain", min=0)] = None
@@ -92,15 +142,15 @@ class LoadChoice:
     cancel: Annotated[str | None, Option(metavar="share=P,after=N")] = None
     """Hang up on some: share=0.1,after=5tokens or after=200ms."""
     retries: Annotated[int, Option(min=0)] = 0
-    """Send again after 429, 503 or no connection, so often."""
+    """Retries after 429, 503 or no connection."""
     give_up_after: Annotated[str, Option(metavar="TIME|never")] = "10s"
-    """End the test after so long without any connection; ms, s or min."""
+    """End the test after this time without any connection; ms, s or min."""
     closed_loop: ClosedLoop = None
     sweep: LevelSweepOptions = NO_SWEEP
     shape: TraceShape = WHOLE_TRACE
     limit: Limit = None
     csv: Csv = False
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         for message in self._contradictions():
@@ -142,13 +192,11 @@ class LoadChoice:
             **more,
         )
 
-    def tokenizer(self) -> "LocalTokenizer | None":
+    def tokenizer(self) -> LocalTokenizer | None:
         """Return the tokenizer that counts prompts; raises ``TraceError`` where it is none."""
-        from servetwin.workloads.tokenizer import LocalTokenizer
-
         return LocalTokenizer(Path(self.shape.tokenizer)) if self.shape.tokenizer else None
 
-    def trace(self) -> "Trace":
+    def trace(self) -> Trace:
         """Read or generate the requests to send.
 
         Raises ``LoadTestError`` or ``TraceError`` for what cannot be read or generated.
@@ -174,7 +222,7 @@ class LoadChoice:
             yield from self._contradictions_of_the_source()
         else:
             yield from self._contradictions_of_a_sweep()
-        users = self.concurrency is not None or self.sweep.of is SweepChoice.users
+        users = self.concurrency is not None or self.sweep.of == "users"
         if not users and (self.think_time is not None or self.ramp_up_s):
             yield "--think-time and --ramp-up are of users: give --concurrency N as well"
         if self.path is None and self.header_columns:
@@ -223,10 +271,10 @@ class LoadChoice:
             yield "--arrivals and --trace exclude each other; give one"
         if self.arrivals and self.arrivals.startswith("ramp"):
             yield "--arrivals ramp and --sweep exclude each other: a level has one rate"
-        if self.arrivals and self.sweep.of is SweepChoice.users:
+        if self.arrivals and self.sweep.of == "users":
             yield "--arrivals and --sweep users exclude each other: users wait for their answers"
 
-    def _read(self) -> "Trace":
+    def _read(self) -> Trace:
         from servetwin.loadtest.plan.repeats import looped
         from servetwin.workloads.fields import parse_header_columns
 
@@ -239,7 +287,7 @@ class LoadChoice:
         options = replace(options, path=self.path, seed=self.seed, header_columns=columns)
         return looped(self._with_outputs(options.read()), self.loop)
 
-    def _with_outputs(self, trace: "Trace") -> "Trace":
+    def _with_outputs(self, trace: Trace) -> Trace:
         """Return real prompts with the output lengths of the options, where there are any."""
         from servetwin.workloads.generators.generate import with_output_lengths
 
@@ -250,7 +298,7 @@ class LoadChoice:
         outputs = lengths_of(self.output_tokens, DEFAULT_OUTPUT, "--output-tokens").distribution()
         return with_output_lengths(trace, outputs, self.output_tokens, self.seed)
 
-    def _generated(self) -> "Trace":
+    def _generated(self) -> Trace:
         from servetwin.workloads.generators.arrivals import ConstantArrivals
 
         if self.arrivals is None:  # Users set the times; only the lengths are wanted.
@@ -265,7 +313,7 @@ class LoadChoice:
             return trace
         return replace(trace, requests=tuple(r for r in trace if r.arrival_s < end_s))
 
-    def _generate(self, process: "ArrivalProcess", count: int) -> "Trace":
+    def _generate(self, process: "ArrivalProcess", count: int) -> Trace:
         from servetwin.workloads.generators.generate import WorkloadSpec, generate
         from servetwin.workloads.generators.lengths import IndependentLengths
 

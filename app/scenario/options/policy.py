@@ -1,7 +1,6 @@
 """Options of policies and of a cluster, and all options of a scenario together."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -10,11 +9,13 @@ from typer import Option
 
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.trace import TraceOptions
+from servetwin.app.scenario.settings import parse_settings, with_settings
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import find_preset
 from servetwin.workloads.errors import PolicyError
 
 if TYPE_CHECKING:
     from servetwin.app.scenario.servers import Servers
-    from servetwin.policies.config import PolicyConfig
     from servetwin.sim.catalogue.hardware import Link
 
 UNLIMITED_TOKENS = 1 << 40
@@ -43,19 +44,8 @@ class PolicyOptions:
     settings: Annotated[tuple[str, ...], Option("--set", metavar="KEY=VALUE")] = ()
     """Any other setting: queue_order, admission, victim, eviction ..."""
 
-    def check_live(self, names: Sequence[str]) -> None:
-        """Raise ``PolicyError`` for an option of ``names``, which only a recorded run takes."""
-        for name in names:
-            if getattr(self, name) not in (None, ()):
-                option = "set" if name == "settings" else name.replace("_", "-")
-                raise PolicyError(
-                    f"--{option}: goes with --recorded; live policies are named by --policy"
-                )
-
     def require_one_server(self) -> None:
         """Raise ``PolicyError`` for a preset of several servers, where there is one."""
-        from servetwin.policies.presets import find_preset
-
         around = find_preset(self.preset).cluster if self.preset else {}
         if around:
             settings = ", ".join(f"{key} {value}" for key, value in around.items())
@@ -68,17 +58,12 @@ class PolicyOptions:
         """Return ``servers`` with the preset, its kernels too, and every option laid over them."""
         return servers.imitating(self.preset).over(self.changes(), {})
 
-    def over(self, base: "PolicyConfig") -> "PolicyConfig":
+    def over(self, base: PolicyConfig) -> PolicyConfig:
         """Return ``base`` with the preset and every option laid over it."""
-        from servetwin.app.scenario.settings import with_settings
-
         return with_settings(base, self.changes())
 
     def changes(self) -> dict[str, Any]:
         """Return the settings of ``PolicyConfig`` to change: options over ``--set`` over preset."""
-        from servetwin.app.scenario.settings import parse_settings
-        from servetwin.policies.presets import find_preset
-
         changes = dict(find_preset(self.preset).policies) if self.preset else {}
         changes.update(parse_settings(self.settings, "--set"))
         apart = ("kv_tokens", "wait_limit_ms", "preset", "settings")

@@ -21,7 +21,7 @@ KVFormat = Annotated[str, Option(help="Number format of keys and values: bf16, f
 
 @dataclass(frozen=True, slots=True)
 class EffectOptions:
-    """Which techniques are compared on which server, or which table of the notes is printed."""
+    """Techniques to compare, and the server to compare them on."""
 
     scenario: Annotated[Path | None, Option()] = None
     """YAML: model, hardware, techniques, policies, workload."""
@@ -35,7 +35,7 @@ class EffectOptions:
 
 @dataclass(frozen=True, slots=True)
 class IntensityOptions:
-    """Of which products the intensity is computed, and in which unit."""
+    """Products whose intensity is printed, and the unit."""
 
     model: Model = None
     rows: Annotated[str, Option(metavar="N,...")] = "1,2,4,8,128,512,4096"
@@ -43,22 +43,22 @@ class IntensityOptions:
     context: Annotated[str | None, Option(metavar="N,...")] = None
     """Keys attended to, l; a token's position."""
     ffn_matrices: Annotated[int | None, Option()] = None
-    """Count so many matrices an FFN: 2 plain, 3 gated."""
+    """Matrices of an FFN: 2 plain, 3 gated."""
     element_bytes: Annotated[float | None, Option()] = None
-    """FLOP/byte at so many bytes, rather than FLOP/element."""
+    """Bytes of an element: print FLOP/byte, not FLOP/element."""
     hardware: Device = None
 
 
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
-    """Of which model the formats of weights are shown."""
+    """Model whose weight formats are listed."""
 
     model: Model = None
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:
-    """Of which models the memory is computed, and on which device."""
+    """Models and device to size."""
 
     model: Annotated[tuple[str, ...], Option()] = ()
     """Only this model or path; may be repeated."""
@@ -77,7 +77,7 @@ class MemoryOptions:
 
 @dataclass(frozen=True, slots=True)
 class LatencyOptions:
-    """Of which steps the latency is computed, on which device."""
+    """Decode steps to time, and the device."""
 
     model: Model = None
     hardware: Annotated[str, _DEVICE] = "h100"
@@ -90,4 +90,4 @@ class LatencyOptions:
     form: WeightFormat = "bf16"
     kv_format: KVFormat = "bf16"
     tokens_per_day: Annotated[float | None, Option()] = None
-    """How many devices make so many tokens a day?"""
+    """Also print how many devices generate N tokens a day."""

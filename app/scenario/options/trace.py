@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from typer import Option
 
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.readers.registry import READERS
-
-if TYPE_CHECKING:
-    from servetwin.workloads.trace import Trace
+from servetwin.workloads.tables.mapping import parse_mapping
+from servetwin.workloads.tokenizer import LocalTokenizer
+from servetwin.workloads.trace import Trace
 
 Columns = Annotated[
     str | None,
@@ -64,7 +64,7 @@ class TraceOptions(TraceShape):
 
     limit: Limit = None
     rate_per_s: Annotated[float | None, Option("--rate")] = None
-    """Scale to so many requests/s."""
+    """Scale the arrivals to N requests/s."""
     session_rate_per_s: Annotated[float | None, Option("--session-rate")] = None
     """Sessions of a directory that start per second."""
     estimate_cv: Annotated[float | None, Option()] = None
@@ -73,13 +73,12 @@ class TraceOptions(TraceShape):
     seed: int = 0
     header_columns: Mapping[str, str] | None = None
 
-    def read(self) -> "Trace":
+    def read(self) -> Trace:
         """Read the trace and transform it.
 
         Raises ``TraceError`` for a malformed row or an impossible option.
         """
         from servetwin.workloads.reading import SESSION_RATE_PER_S, read_first
-        from servetwin.workloads.tables.mapping import parse_mapping
 
         if self.path is None:
             raise TraceError("no trace: give TRACE, or --scenario FILE")
@@ -97,7 +96,12 @@ class TraceOptions(TraceShape):
         )
         return self.transform(trace)
 
-    def read_or_sample(self) -> "Trace":
+    def check_rates(self) -> None:
+        """Raise ``TraceError`` where two options scale the rate."""
+        if self.rate_scale is not None and self.rate_per_s is not None:
+            raise TraceError("--rate and --rate-scale exclude each other; give one")
+
+    def read_or_sample(self) -> Trace:
         """Read the trace; without a path, the bundled sample."""
         from servetwin.workloads.reading import sample_path
 
@@ -108,13 +112,11 @@ class TraceOptions(TraceShape):
         with sample_path() as sample:
             return replace(self, path=sample).read()
 
-    def transform(self, trace: "Trace") -> "Trace":
+    def transform(self, trace: Trace) -> Trace:
         """Return the part of ``trace`` that the options choose, scaled as they say."""
         from servetwin.workloads import transform
-        from servetwin.workloads.tokenizer import LocalTokenizer
 
-        if self.rate_scale is not None and self.rate_per_s is not None:
-            raise TraceError("--rate and --rate-scale exclude each other; give one")
+        self.check_rates()
         if self.start_s is not None or self.end_s is not None:
             end_s = float("inf") if self.end_s is None else self.end_s
             trace = transform.window(trace, self.start_s or 0.0, end_s)

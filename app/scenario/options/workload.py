@@ -1,4 +1,4 @@
-"""Further options of ``servetwin workload generate``: lengths, sessions, users, ServeGen."""
+"""Options of ``servetwin workload generate``: lengths, sessions, users, ServeGen."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
+from servetwin.app.scenario.options.common import Seed
 from servetwin.app.scenario.options.distributions import (
     DEFAULT_OUTPUT,
     DEFAULT_PROMPT,
@@ -14,14 +15,15 @@ from servetwin.app.scenario.options.distributions import (
     ArrivalChoice,
     LengthChoice,
     PrefixChoice,
+    arrivals_of,
     lengths_of,
-    think_time,
+    think_time_of,
 )
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.trace import Trace
 
 if TYPE_CHECKING:
     from servetwin.workloads.generators.lengths import LengthDistribution
-    from servetwin.workloads.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +91,11 @@ class SessionOptions:
     sessions: Annotated[int, Option()] = 20
     """How many conversations (multi-turn, agentic)."""
     context_limit: Annotated[int | None, Option()] = None
-    """Compact a conversation beyond so many tokens."""
+    """Compact a conversation that is longer, in tokens."""
 
     def generate(
         self, prefix: PrefixChoice, arrivals: ArrivalChoice, output: LengthChoice, seed: int
-    ) -> "Trace":
+    ) -> Trace:
         """Return a trace of conversations of the structure that ``prefix`` names."""
         from servetwin.workloads.generators.conversations import (
             agentic,
@@ -126,11 +128,12 @@ class UserOptions:
     think_time_s: Annotated[float, Option("--think-time")] = 120.0
     """Median (lognormal) or mean think time."""
 
-    def generate(self, prefix: PrefixChoice, lengths: "LengthDistribution", seed: int) -> "Trace":
+    def generate(self, prefix: PrefixChoice, lengths: "LengthDistribution", seed: int) -> Trace:
         """Return a trace of the users' requests."""
         from servetwin.workloads.generators.generate import ClosedLoopSpec, generate_closed_loop
 
-        think = think_time(self.think, self.think_time_s)
+        key = "mean" if self.think == "exponential" else "median"
+        think = think_time_of(f"{self.think}:{key}={self.think_time_s!r}", "--think")
         spec = ClosedLoopSpec(self.closed_loop, self.each, lengths, think, prefix.prefixes())
         return generate_closed_loop(spec, seed)
 
@@ -152,9 +155,72 @@ class ServeGenOptions:
     rate_scale: Annotated[float, Option()] = 1.0
     """Times the clients' rates."""
 
-    def generate(self, folder: Path, seed: int) -> "Trace":
+    def generate(self, folder: Path, seed: int) -> Trace:
         """Return a trace of the clients in ``folder``."""
         from servetwin.workloads.generators.servegen import generate_servegen, read_clients
 
         clients = read_clients(folder, list(self.client))
         return generate_servegen(clients, seed, self.start, self.span, self.rate_scale)
+
+
+CONVERSATIONS = ("multi-turn", "agentic")
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateOptions:
+    """A synthetic trace: independent requests, conversations, users, or clients of ServeGen."""
+
+    out: Annotated[Path, Option()]
+    """Trace to write (.jsonl or .jsonl.gz)."""
+    arrivals: ArrivalChoice
+    lengths: LengthOptions
+    prefix: PrefixChoice
+    sessions: SessionOptions
+    users: UserOptions
+    servegen: ServeGenOptions
+    named: Annotated[str | None, Option(metavar="NAME")] = None
+    """Options of a named workload; others win over it."""
+    requests: Annotated[int, Option()] = 240
+    """How many independent requests."""
+    samples: Annotated[int, Option(min=1)] = 1
+    """Answers wanted to each prompt."""
+    seed: Seed = 0
+
+    def generate(self) -> Trace:
+        """Generate the trace; raises ``TraceError`` for options that exclude each other."""
+        structure, clients = self.prefix.name, self.servegen.servegen
+        sources = {
+            f"--structure {structure}": structure in CONVERSATIONS,
+            "--closed-loop": bool(self.users.closed_loop),
+            "--servegen": clients is not None,
+        }
+        chosen = [option for option, is_chosen in sources.items() if is_chosen]
+        if len(chosen) > 1:
+            raise TraceError(f"{' and '.join(chosen)} exclude each other; give one")
+        if clients is not None:
+            return self.servegen.generate(clients, self.seed)
+        trace = self._drawn()
+        if self.samples > 1:
+            several = tuple(replace(request, samples=self.samples) for request in trace)
+            trace = replace(trace, requests=several)
+        if self.named is None:
+            return trace
+        from servetwin.workloads.generators.named import find_named
+
+        source = f"{self.named}: {find_named(self.named).source}"
+        return replace(trace, notes=(*trace.notes, source))
+
+    def _drawn(self) -> Trace:
+        from servetwin.workloads.generators.generate import WorkloadSpec, generate
+
+        prompt, output = self.lengths.choice("prompt"), self.lengths.choice("output")
+        arrivals = arrivals_of(self.arrivals.name, self.arrivals)
+        if self.prefix.name in CONVERSATIONS:
+            return self.sessions.generate(self.prefix, arrivals, output, self.seed)
+        lengths = self.lengths.joint(prompt, output)
+        if self.users.closed_loop:
+            return self.users.generate(self.prefix, lengths, self.seed)
+        prefixes = self.prefix.prefixes()
+        return generate(
+            WorkloadSpec(self.requests, arrivals.process(), lengths, prefixes), self.seed
+        )

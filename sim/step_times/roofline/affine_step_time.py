@@ -75,9 +75,9 @@ class RooflineStepTime(AffineStepTime):
         return [apart + units for units in group.sums(by_start, steps)]
 
     def _of_passes(self, passes: tuple[int, int]) -> tuple[int, ByStart]:
-        """Return the units of a pass of so many decodes of so many rows.
+        """Return the units of a pass of ``drafted`` decodes of ``rows`` rows each.
 
-        Apart, and what each decode adds by the first position of its pass.
+        The fixed part, and what each decode adds by the first position of its pass.
         """
         drafted, rows = passes
         beside = BatchShape(0, 0, 0, (), 0, drafted)
@@ -86,7 +86,7 @@ class RooflineStepTime(AffineStepTime):
         return apart, self._verifications[rows, self._together(drafted), more - apart]
 
     def _units_with_drafts(self, shape: BatchShape) -> int:
-        """Return the units of a step of which the first chunks verify drafts."""
+        """Return the units of a step whose first chunks verify drafts."""
         drafted, chunks = shape.drafted_chunks, shape.prefill_chunks
         together = self._together(drafted)
         attention = sum(self._verifications[n, together, 0].at(s) for s, n in chunks[:drafted])
@@ -166,7 +166,7 @@ class RooflineStepTime(AffineStepTime):
         return to_units(self.cost.attention.chunk_s(*chunk))
 
     def _of_verification(self, passes: tuple[int, int, int]) -> ByStart:
-        """Return the units of attention in a pass of so many rows, beside so many others.
+        """Return the units of attention in a pass, by its rows and the decodes beside it.
 
         The last number is what else a pass takes per first position.
         """
@@ -179,7 +179,7 @@ class RooflineStepTime(AffineStepTime):
         return to_units(self.cost.rows_s(*rows))
 
     def expected_units(self, decodes: float) -> int:
-        """Return the units of a step of so many decodes on average, without their contexts."""
+        """Return the units of a step of ``decodes`` on average, without their contexts."""
         return self._rows[decodes, decodes, False] + to_units(self.cost.attention.state_s(decodes))
 
     def _of_slack(self, rows: Rows) -> int:

@@ -72,16 +72,13 @@ def decode_breakdown(deployment: Deployment, sequences: int, context_tokens: int
     Drafting and cascades are left out: this is a plain step of the model itself.
     """
     cost = StepCost(_alone(deployment))
-    contexts = np.full((1, sequences), context_tokens)
     every = (context_tokens,) * sequences
     shape = BatchShape(sequences, sum(every), sequences, decode_contexts=every)
-    groups, part = (
-        cost.deployment.model.layers,
-        sequences / cost.deployment.parallel.pieces(sequences),
-    )
-    attention = _merged(_decodes(cost.deployment, g, part, context_tokens) for g in groups)
-    states = _merged(counts.decode_state(cost.deployment, g, part) for g in groups)
-    attention_s = float(cost.attention.decodes_s(contexts)[0])
+    alone = cost.deployment
+    groups, part = alone.model.layers, sequences / alone.parallel.pieces(sequences)
+    attention = _merged(_decodes(alone, g, part, context_tokens) for g in groups)
+    states = _merged(counts.decode_state(alone, g, part) for g in groups)
+    attention_s = cost.attention.decodes_s(sequences, context_tokens)
     states_s = cost.attention.state_s(sequences)
     return _breakdown(cost, shape, {attention: attention_s, states: states_s})
 
@@ -90,23 +87,20 @@ def prefill_breakdown(deployment: Deployment, prompt_tokens: int) -> Breakdown:
     """Return a step that computes one whole prompt, of the model itself."""
     cost = StepCost(_alone(deployment))
     shape = BatchShape(0, 0, 0, ((0, prompt_tokens),))
-    groups = cost.deployment.model.layers
+    alone = cost.deployment
     attention = _merged(
-        counts.prefill_attention(cost.deployment, g, 0, prompt_tokens) for g in groups
+        counts.prefill_attention(alone, g, 0, prompt_tokens) for g in alone.model.layers
     )
-    attention_s = cost.attention.chunk_s(0, prompt_tokens) * cost.deployment.parallel.path_share(
-        1, True
-    )
+    attention_s = cost.attention.chunk_s(0, prompt_tokens) * alone.parallel.path_share(1, True)
     return _breakdown(cost, shape, {attention: attention_s})
 
 
 def _breakdown(cost: StepCost, shape: BatchShape, attended: dict[Operator, float]) -> Breakdown:
     """Place all operators; ``attended`` has those without weights, and their seconds."""
     deployment, has_prefill = cost.deployment, bool(shape.prefill_chunks)
-    path = cost.deployment.parallel.path_share(
-        shape.sequences, has_prefill
-    ) * cost.deployment.parallel.pieces(shape.sequences)
-    form = deployment.prefill if has_prefill else deployment.decode
+    parallel = deployment.parallel
+    path = parallel.path_share(shape.sequences, has_prefill) * parallel.pieces(shape.sequences)
+    form = deployment.form(has_prefill)
     hardware = deployment.hardware
     placed = []
     for operator in _products(cost, shape, has_prefill):
@@ -121,13 +115,13 @@ def _breakdown(cost: StepCost, shape: BatchShape, attended: dict[Operator, float
 
 def _products(cost: StepCost, shape: BatchShape, has_prefill: bool) -> list[Operator]:
     """Return products with weights, and the traffic beside them, of one piece of the batch."""
-    parts = cost.deployment.parallel.pieces(shape.sequences)
-    groups = cost.deployment.parallel.spread(shape.sequences)
-    rows, logit_rows = shape.rows / parts, shape.sequences / parts
-    operators = counts.linear_operators(cost.deployment, rows, has_prefill, groups)
+    deployment, sequences = cost.deployment, shape.sequences
+    parts, groups = deployment.parallel.pieces(sequences), deployment.parallel.spread(sequences)
+    rows, logit_rows = shape.rows / parts, sequences / parts
+    operators = counts.linear_operators(deployment, rows, has_prefill, groups)
     names = dict.fromkeys(operator.name for operator in operators)
     merged = [_merged(o for o in operators if o.name == name) for name in names]
-    return [*merged, counts.head_operator(cost.deployment, logit_rows, has_prefill)]
+    return [*merged, counts.head_operator(deployment, logit_rows, has_prefill)]
 
 
 def _decodes(

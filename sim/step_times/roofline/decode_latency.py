@@ -13,7 +13,6 @@ embeddings.
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
 
 import numpy as np
 
@@ -57,11 +56,6 @@ class RooflineEstimate:
         return (*self.linear, *self.attention)
 
     @property
-    def flops(self) -> float:
-        """FLOPs of all."""
-        return sum(operator.flops for operator in self.operators)
-
-    @property
     def moved_bytes(self) -> float:
         """Memory traffic of all."""
         return sum(operator.moved_bytes for operator in self.operators)
@@ -70,7 +64,7 @@ class RooflineEstimate:
     def compute_s(self) -> float:
         """Seconds of computing at the peaks."""
         deployment = self.deployment
-        form = deployment.prefill if self.has_prefill else deployment.decode
+        form = deployment.form(self.has_prefill)
         linear = sum(operator.flops for operator in self.linear)
         attention = sum(operator.flops for operator in self.attention)
         peak = deployment.hardware.peak(form.compute) * form.compute_share
@@ -86,11 +80,6 @@ class RooflineEstimate:
         """The step: its overhead, and the longer of both times, each at its achieved share."""
         efficiency = self.deployment.efficiency
         return efficiency.overhead_s + efficiency.seconds(self.compute_s, self.memory_s)
-
-    @property
-    def bound(self) -> Literal["compute", "memory"]:
-        """Which of the two is the longer, at the peaks."""
-        return "compute" if self.compute_s > self.memory_s else "memory"
 
 
 def _attention(deployment: Deployment, shape: BatchShape) -> tuple[Operator, ...]:
@@ -162,7 +151,7 @@ def most_tokens_per_s(deployment: Deployment, context_tokens: int) -> float:
 
 
 def touched_linear_params(model: ModelShape, tokens: int) -> float:
-    """Return the weights of the layers that a step of so many tokens reads."""
+    """Return the number of weights of the layers that a step of ``tokens`` reads."""
     width = model.width
     return model.total(lambda g: g.mixer.params(width) + g.ffn.touched_params(width, tokens))
 
@@ -174,9 +163,9 @@ def kv_heads(model: ModelShape) -> int | None:
 
 
 def with_kv_heads(model: ModelShape, count: int) -> ModelShape:
-    """Return the model with so many KV heads (GQA, Ainslie 2023); its projections shrink too.
+    """Return the model with ``count`` KV heads (GQA, Ainslie 2023); its projections shrink too.
 
-    Raises ``PolicyError`` where a model has no KV heads, or its heads cannot share so many.
+    Raises ``PolicyError`` where a model has no KV heads, or ``count`` does not divide its heads.
     """
     if not model.attentions():
         raise PolicyError(f"{model.name} has no KV heads that could be {count}")
@@ -193,5 +182,5 @@ def with_kv_heads(model: ModelShape, count: int) -> ModelShape:
 
 
 def devices_for(tokens_per_day: float, tokens_per_s: float) -> int:
-    """Return the devices that make so many tokens a day, each ``tokens_per_s``, without a pause."""
+    """Return the devices for a daily output, each making ``tokens_per_s`` without a pause."""
     return ceil(tokens_per_day / SECONDS_PER_DAY / tokens_per_s)

@@ -169,7 +169,7 @@ class Cascade:
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """A drafter: ``model``, in one step after the other, each with so many rows of a sequence.
+    """A drafter: ``model``, in consecutive steps of ``step_rows`` rows of a sequence each.
 
     A chain has a row per step, a tree as many as its level before. ``placement``: on the same
     device (draft, then verify), on another ``hardware`` before it, or on another one ``overlapped``
@@ -233,6 +233,10 @@ class Deployment:
         """Between the devices."""
         hardware = self.hardware
         return self.parallel.link or Link(hardware.link_latency_s, hardware.link_bytes_per_s)
+
+    def form(self, has_prefill: bool) -> Format:
+        """Return the format of a step, with a prompt in it or not."""
+        return self.prefill if has_prefill else self.decode
 
     @property
     def host_bytes_per_s(self) -> float:

@@ -24,7 +24,7 @@ class ByStart:
         self._known: IntArray = np.full(1024, -1, np.int64)
 
     def __call__(self, base: int, offsets: IntArray) -> IntArray:
-        """Return the values at ``base`` + ``offsets``, of which the last is the largest."""
+        """Return the values at ``base`` + ``offsets``; the last offset is the largest."""
         if not len(offsets):
             return offsets
         if base + offsets[-1] >= len(self._known):
@@ -56,7 +56,7 @@ class DraftModel(Protocol):
         """Return (first step, growth per step)."""
 
     def expected_units(self, decodes: float) -> int:
-        """Return the units of a step of so many decodes on average, without their contexts."""
+        """Return the units of a step of ``decodes`` on average, without their contexts."""
 
 
 class DraftTime:
@@ -138,9 +138,9 @@ class DraftTime:
         return self._model.affine(BatchShape(0, 0, 0, prompts))[0]
 
     def _of_drafted(self, drafted: int) -> tuple[int, int]:
-        """Return the units of drafting for so many decodes: apart from contexts, per token seen.
+        """Return the units of drafting for ``drafted`` decodes: fixed, and per token seen.
 
-        Where nothing limits what drafting reads, the tokens that it drafts itself are apart too.
+        Where nothing limits what drafting reads, its own drafts are in the fixed part.
         """
         per_token, steps = self._model.decodes[drafted][1], self._drafting.step_rows
         pairs = zip(steps, self.shares, strict=True)

@@ -8,15 +8,14 @@ of R bits a weight has more than 6.02 R dB (the rate-distortion bound). Calibrat
 make the outputs better than this noise of the weights says.
 """
 
-import json
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from math import erf, log10, pi, sqrt
 from typing import Any, Literal
 
 import numpy as np
 
+from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.hardware import Precision
 from servetwin.workloads.errors import PolicyError, did_you_mean
 
@@ -48,12 +47,12 @@ def sqnr_db(grid: Grid) -> float:
 
 
 def most_sqnr_db(bits_per_weight: float) -> float:
-    """Return what no format of so many bits a weight exceeds."""
+    """Return the bound that no format of these bits a weight exceeds."""
     return DB_PER_BIT * bits_per_weight
 
 
 def noise_bits(grid: Grid) -> float:
-    """Return the signal over the noise as bits: of what the weights say, so many are right."""
+    """Return the signal over the noise in bits: the correct bits of a weight."""
     return sqnr_db(grid) / DB_PER_BIT
 
 
@@ -160,10 +159,8 @@ def _read(entry: dict[str, Any]) -> Format:
     return Format(**entry, grid=Grid(**grid) if grid else None)
 
 
-_FILE = resources.files("servetwin.sim").joinpath("step_times/roofline/formats.json")
-FORMATS: dict[str, Format] = {
-    entry["name"]: _read(entry) for entry in json.loads(_FILE.read_text("utf-8"))
-}
+_FILE = shipped_json("step_times/roofline/formats.json")
+FORMATS: dict[str, Format] = {entry["name"]: _read(entry) for entry in _FILE["weights"]}
 """By name. ``int4`` weighs ``grouped_bytes(4, 128, zero_bits=16)``; ``gptq`` and ``awq`` have zeros
 of 4 bits; those from ``q8_0`` on are the blocks of GGUF (llama.cpp).
 
@@ -174,16 +171,7 @@ BF16 = FORMATS["bf16"]
 BLOCK_FORMATS = tuple(name for name, form in FORMATS.items() if form.source.startswith("GGUF"))
 """Those of GGUF, which llama.cpp reads."""
 
-KV_FORMATS = {
-    "fp32": 4.0,
-    "bf16": 2.0,
-    "fp8": 1.0,
-    "bf8": 1.0,
-    "int8": 1.0 + 4 / 128,
-    "int4": 0.5 + 4 / 128,
-    "q8_0": 34 / 32,
-    "q4_0": 18 / 32,
-}
+KV_FORMATS: dict[str, float] = _FILE["keys_and_values"]
 """Bytes per element of keys and values.
 
 ``fp8`` is E4M3 with a scale per tensor, ``bf8`` E5M2 without one. ``int8`` has an fp32 scale per

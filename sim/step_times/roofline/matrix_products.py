@@ -187,7 +187,7 @@ def total_work(work: dict[Kind, Work]) -> Work:
 
 
 def with_ffn_matrices(model: ModelShape, matrices: int) -> ModelShape:
-    """Return the model with so many matrices in each FFN or expert: 2 plain, 3 gated."""
+    """Return the model with ``matrices`` in each FFN or expert: 2 plain, 3 gated."""
     return model.with_ffns(lambda ffn: ffn.model_copy(update={"matrices": matrices}))
 
 

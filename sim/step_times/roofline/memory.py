@@ -96,7 +96,7 @@ class DeviceMemory:
         return max(0, int(room // (self.kv_per_sequence + self.state_per_sequence)))
 
     def parts(self, sequences: int) -> dict[str, float]:
-        """Return the bytes of each part with so many sequences; ``free`` may still be used."""
+        """Return the bytes of each part with ``sequences`` running; ``free`` may still be used."""
         kv, state = sequences * self.kv_per_sequence, sequences * self.state_per_sequence
         taken = self.weights + self.step + kv + state
         return {

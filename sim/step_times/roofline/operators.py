@@ -44,10 +44,10 @@ def linear_operators(
 ) -> list[Operator]:
     """Return the operators of ``rows`` tokens in all layers, without the head.
 
-    Experts serve all ``groups`` that have so many rows each (``Parallel.spread``).
+    Experts serve all ``groups``, each with ``rows`` of its own (``Parallel.spread``).
     """
     model, ranks = deployment.model, deployment.parallel.tensor
-    form = deployment.prefill if has_prefill else deployment.decode
+    form = deployment.form(has_prefill)
     weight = form.weight_bytes
     computed = read = 1.0
     if deployment.early_exit and not has_prefill:
@@ -82,7 +82,7 @@ def linear_operators(
 
 def head_operator(deployment: Deployment, logit_rows: float, has_prefill: bool) -> Operator:
     """Return the output head, for the rows that need logits."""
-    weight = (deployment.prefill if has_prefill else deployment.decode).weight_bytes
+    weight = deployment.form(has_prefill).weight_bytes
     head = deployment.model.head_params() / deployment.parallel.tensor
     return Operator("head", 2 * head * logit_rows, head * weight if logit_rows else 0.0)
 
@@ -97,14 +97,14 @@ def decode_attention(
 
 
 def decode_state(deployment: Deployment, group: LayerGroup, sequences: float) -> Operator:
-    """Return the traffic of the states of so many decodes: reading, and writing unless fixed."""
+    """Return the traffic of the states of ``sequences``: reading, and writing unless fixed."""
     state = group.mixer.state_elements() * group.count / deployment.parallel.tensor * sequences
     passes = group.mixer.state_passes
     return Operator("state", STATE_FLOPS * passes * state, STATE_BYTES * passes * state)
 
 
 def read_kv_bytes(deployment: Deployment, mixer: Mixer, tokens: float) -> float:
-    """Return the bytes of keys and values that one layer reads of so many tokens on a device."""
+    """Return the bytes of keys and values of ``tokens`` that one layer reads on a device."""
     per_token = mixer.kv_elements() * kv_sharing(mixer) * deployment.kv_element_bytes
     return per_token / kv_ranks(deployment) * tokens
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.protocols import KVLayout
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.profile import ApiLatencyFit
@@ -21,7 +20,8 @@ from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.memory import KVRoom
 from servetwin.sim.step_times.roofline.operators import STATE_BYTES
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
-from servetwin.sim.step_times.step_time import NO_NOISE, NoiseSample, StepTime
+from servetwin.sim.step_times.server_model import UnmeasuredServer
+from servetwin.sim.step_times.step_time import StepTime
 from servetwin.workloads.errors import PolicyError, ServetwinError
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ BLOCK_TOKENS = 16
 NEVER_FULL_TOKENS = 1 << 40
 
 
-@dataclass(frozen=True, slots=True)
-class RooflineServer:
-    """A ``sim.step_times.server_model.ServerModel`` made of data sheets, and its step times.
+@dataclass(frozen=True)
+class RooflineServer(UnmeasuredServer):
+    """A server made of data sheets.
 
     ``acceptance`` says how many drafted tokens a pass accepts, where there are any.
     """
@@ -64,10 +64,6 @@ class RooflineServer:
             f"{achieved.overhead_s * 1e3:g} ms a step",
         ]
 
-    def step_time(self, layout: KVLayout) -> "RooflineServer":
-        """Return itself, for every layout."""
-        return self
-
     def model(self) -> StepTime:
         """Return the step times at the assumed efficiencies."""
         return roofline_step_time(self.deployment)
@@ -76,10 +72,6 @@ class RooflineServer:
         """Return the step times at efficiencies drawn from their spread."""
         efficiency = self.deployment.efficiency.drawn(rng)
         return roofline_step_time(replace(self.deployment, efficiency=efficiency))
-
-    def noise_factors(self) -> NoiseSample:
-        """Return 1: no noise was measured."""
-        return NO_NOISE
 
     def is_certain(self) -> bool:
         """Return whether the efficiencies have no spread."""
@@ -99,20 +91,16 @@ class RooflineServer:
 
         Raises ``PolicyError`` where the weights do not fit.
         """
-        return memory_settings(self.deployment, base_policies(self.deployment))
-
-
-def base_policies(deployment: Deployment) -> PolicyConfig:
-    """Return continuous batching on paged memory of a size that is still open."""
-    return _policies(deployment.model.max_model_len)
+        return memory_settings(self.deployment, base_policies(self.deployment.model.max_model_len))
 
 
 def unlimited_policies(max_model_len: int = PolicyConfig().max_model_len) -> PolicyConfig:
     """Return continuous batching on memory that no trace fills: no device says how large it is."""
-    return replace(_policies(max_model_len), kv_tokens=NEVER_FULL_TOKENS)
+    return replace(base_policies(max_model_len), kv_tokens=NEVER_FULL_TOKENS)
 
 
-def _policies(max_model_len: int) -> PolicyConfig:
+def base_policies(max_model_len: int) -> PolicyConfig:
+    """Return continuous batching on paged memory of a size that is still open."""
     return PolicyConfig(
         max_model_len=max_model_len,
         max_seqs=MAX_SEQS,
@@ -192,22 +180,21 @@ def check_bounds(steps: "pd.DataFrame", deployment: Deployment) -> None:
 
 def least_token_s(deployment: Deployment) -> float:
     """Return 2 P / F, the share of one token in a step: its layers, not the head."""
-    return float(min(_token_s(deployment, has_prefill) for has_prefill in (False, True)))
+    flops, devices = 2 * _least_params(deployment), deployment.parallel.devices
+    peaks = [
+        deployment.hardware.peak(form.compute)
+        * devices
+        * max(1.0, form.compute_share)  # a sparse product computes a part of its FLOPs
+        for form in (deployment.decode, deployment.prefill)
+    ]
+    return flops / max(peaks)
 
 
 def least_read_s(deployment: Deployment) -> float:
     """Return the seconds to read the weights that any step needs, over all devices."""
     weight_bytes = min(deployment.prefill.weight_bytes, deployment.decode.weight_bytes)
-    params = _least_params(deployment)
     bandwidth = deployment.hardware.memory_bytes_per_s * deployment.parallel.devices
-    return params * weight_bytes / bandwidth
-
-
-def _token_s(deployment: Deployment, has_prefill: bool) -> float:
-    form = deployment.prefill if has_prefill else deployment.decode
-    peak = deployment.hardware.peak(form.compute) * deployment.parallel.devices
-    skipping = max(1.0, form.compute_share)  # a sparse product computes a part of its FLOPs
-    return 2 * _least_params(deployment) / (peak * skipping)
+    return _least_params(deployment) * weight_bytes / bandwidth
 
 
 def _least_params(deployment: Deployment) -> float:

@@ -20,7 +20,7 @@ from servetwin.sim.step_times.roofline.operators import (
     linear_operators,
     read_kv_bytes,
 )
-from servetwin.sim.step_times.step_time import FloatArray, Remembered
+from servetwin.sim.step_times.step_time import Remembered
 
 
 class AttentionCost:
@@ -38,20 +38,14 @@ class AttentionCost:
         share = self._parallel.path_share(decodes, False)
         return share * sum(token_s for _, token_s in self._groups_token_s)
 
-    def decodes_s(self, contexts: counts.IntArray) -> FloatArray:
-        """Return the seconds of decode attention for each row of contexts, windows included.
-
-        Tokens that are seen are whole numbers, so their sums are exact, and a row does not depend
-        on the rows beside it.
-        """
-        rows, decodes = contexts.shape
-        total = np.zeros(rows)
-        for place, mixer in enumerate(self.mixers()) if decodes else ():
-            seen = counts.visible(mixer, contexts).sum(axis=1)
-            splits = self.splits(seen, decodes)
-            for split in np.unique(splits).tolist():
-                token_s, apart_s = self.decode_line_s(place, decodes, split)
-                total += np.where(splits == split, token_s * seen + apart_s, 0.0)
+    def decodes_s(self, decodes: int, context_tokens: int) -> float:
+        """Return the seconds of decode attention where all contexts are equally long."""
+        total = 0.0
+        for place, mixer in enumerate(self.mixers()):
+            seen = decodes * counts.visible(mixer, np.array([context_tokens]))
+            (split,) = self.splits(seen, decodes).tolist()
+            token_s, apart_s = self.decode_line_s(place, decodes, split)
+            total += token_s * int(seen[0]) + apart_s
         return total
 
     def mixers(self) -> list[Mixer]:
@@ -66,7 +60,7 @@ class AttentionCost:
         return decodes * self._deployment.parallel.sequence * kernels.split_tokens
 
     def splits(self, seen: counts.IntArray, decodes: int) -> counts.IntArray:
-        """Return the pieces of each context where ``decodes`` decodes see so many tokens in all."""
+        """Return the pieces of each context where ``decodes`` see ``seen`` tokens in all."""
         size = self.split_tokens(decodes)
         return np.ones_like(seen) if size is None else np.maximum(1, -(-seen // size))
 
@@ -84,7 +78,7 @@ class AttentionCost:
         return [(g, self._decode_attention_s(g)) for g in self._deployment.model.layers]
 
     def state_s(self, decodes: float) -> float:
-        """Return the seconds that the states of so many decodes take, whatever their contexts."""
+        """Return the seconds that the states of ``decodes`` take, whatever their contexts."""
         deployment = self._deployment
         states = (counts.decode_state(deployment, g, decodes) for g in deployment.model.layers)
         total = sum(self._seconds(state) for state in states)
@@ -268,13 +262,14 @@ class StepCost:
     def _device_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
         parallel = self.deployment.parallel
         micro_batches, groups = self._cuts[logit_rows]
-        piece = rows / micro_batches / groups, logit_rows / micro_batches / groups
-        device_s = self._linear_s(*piece, has_prefill, groups)
-        device_s += self._messages.layers_s(*piece, has_prefill)
+        rows, logit_rows = rows / micro_batches / groups, logit_rows / micro_batches / groups
+        device_s = self._layers_s[rows, has_prefill, groups]
+        device_s += self._heads_s[logit_rows, has_prefill]
+        device_s += self._messages.layers_s(rows, logit_rows, has_prefill)
         device_s += self._launching_s
         device_s *= parallel.stage_times(micro_batches, has_prefill) / parallel.pipeline
         if parallel.pipeline > 1:
-            device_s += (parallel.pipeline - 1) * self._messages.hop_s(piece[0], has_prefill)
+            device_s += (parallel.pipeline - 1) * self._messages.hop_s(rows, has_prefill)
         return device_s
 
     def weighted_s(self, operator: Operator, form: Format) -> float:
@@ -287,12 +282,9 @@ class StepCost:
         memory_s = operator.moved_bytes / (self.deployment.hardware.memory_bytes_per_s * share)
         return self.deployment.efficiency.seconds(operator.flops / flops_per_s, memory_s)
 
-    def _linear_s(self, rows: float, logit_rows: float, has_prefill: bool, groups: float) -> float:
-        return self._layers_s[rows, has_prefill, groups] + self._heads_s[logit_rows, has_prefill]
-
     def _of_head(self, piece: tuple[float, bool]) -> float:
         """Return the seconds of the head, by its rows and whether prompts are among them."""
-        form = self.deployment.prefill if piece[1] else self.deployment.decode
+        form = self.deployment.form(piece[1])
         return self.weighted_s(head_operator(self.deployment, *piece), form)
 
     def _cut(self, logit_rows: float) -> tuple[float, float]:
@@ -302,7 +294,7 @@ class StepCost:
 
     def _of_layers(self, piece: tuple[float, bool, float]) -> float:
         """Return the seconds of the layers, by rows, whether prompts are among them, and groups."""
-        form = self.deployment.prefill if piece[1] else self.deployment.decode
+        form = self.deployment.form(piece[1])
         operators = linear_operators(self.deployment, *piece)
         return sum(self.weighted_s(operator, form) for operator in operators)
 

@@ -16,32 +16,25 @@ Buffers = tuple[float, ...]
 """Elements per row of each buffer that lives."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerBuffers:
-    """Buffers of a layer that live at the same time, in elements per row.
+def _layer_buffers(
+    group: LayerGroup, width: int, ranks: int, fused: bool
+) -> tuple[tuple[Buffers, ...], Buffers]:
+    """Return the buffers that live at the same time in a layer on one of ``ranks`` devices.
 
-    ``stages`` between attention and the next layer, and those while ``attention`` runs. Fused
+    Those of each stage between attention and the next layer, and those while attention runs. Fused
     kernels reuse buffers: beside the residual, only an operator's input and output live. Where
     nothing is reused, these are the tensors that have a name in a layer of the bundled engine.
     """
-
-    stages: tuple[Buffers, ...]
-    attention: Buffers
-
-    @classmethod
-    def of(cls, group: LayerGroup, width: int, ranks: int, fused: bool) -> "LayerBuffers":
-        """Return the buffers of a layer of ``group`` on one of ``ranks`` devices that share it."""
-        projected, rotated, mixed = (part / ranks for part in _mixer_elements(group.mixer, width))
-        inner, active, routed = _ffn_elements(group.ffn, width)
-        inner, active = inner / ranks, active / ranks
-        if not fused:
-            before = (width, width)  # the residual, and what the last layer adds to it
-            attention = (*before, width, width, projected, rotated, mixed)  # their sum, its norm
-            down = (*before, width, width, width, inner, active, width, routed)
-            return cls((down,), attention)
-        pairs = ((width, projected), (mixed, width), (width, inner), (inner, active))
-        stages = tuple((width, routed, *pair) for pair in (*pairs, (active, width)))
-        return cls(stages, (width, projected, mixed))
+    projected, rotated, mixed = (part / ranks for part in _mixer_elements(group.mixer, width))
+    inner, active, routed = _ffn_elements(group.ffn, width)
+    inner, active = inner / ranks, active / ranks
+    if not fused:
+        before = (width, width)  # the residual, and what the last layer adds to it
+        attention = (*before, width, width, projected, rotated, mixed)  # their sum, its norm
+        down = (*before, width, width, width, inner, active, width, routed)
+        return (down,), attention
+    pairs = ((width, projected), (mixed, width), (width, inner), (inner, active), (active, width))
+    return tuple((width, routed, *pair) for pair in pairs), (width, projected, mixed)
 
 
 def _mixer_elements(mixer: Mixer, width: int) -> tuple[float, float, float]:
@@ -135,9 +128,9 @@ class StepBuffers:
             drawn = step.logit_rows * model.vocabulary * DRAWN_LOGIT_BYTES
             moments.append(StepMemory(logits=(drawn,)))
         for group in model.layers:
-            layer = LayerBuffers.of(group, model.width, self.ranks, self.fused)
-            moments += [self._activations(group.mixer, step, stage) for stage in layer.stages]
-            beside = self._activations(group.mixer, step, layer.attention)
+            stages, attention = _layer_buffers(group, model.width, self.ranks, self.fused)
+            moments += [self._activations(group.mixer, step, stage) for stage in stages]
+            beside = self._activations(group.mixer, step, attention)
             moments.append(replace(beside, scores=self._scores(group.mixer, step)))
         return max(moments, key=lambda moment: moment.allocated_bytes)
 

@@ -29,7 +29,7 @@ from servetwin.sim.step_times.step_time import (
 )
 
 _FINE_BITS = 8
-"""The units of ``ContextStepTime`` are so many bits longer than a tick: 2^-56 s."""
+"""The bits by which a unit of ``ContextStepTime`` is longer than a tick: 2^-56 s."""
 _MOST_UNITS = 1 << 60
 """Units that 64 bits hold, of one group of layers beside others."""
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from servetwin.sim.step_times.step_time import FloatArray
-from servetwin.sim.step_times.tables.interpolate import LevelArray, Places, as_levels
+from servetwin.sim.step_times.tables.interpolate import Interpolated, LevelArray, Places, as_levels
 
 AXES = ("chunk rows", "chunk start", "decodes", "context")
 _ROWS, _START, _DECODES, _CONTEXT = range(4)
@@ -14,7 +14,7 @@ _FILLED_ALONG = (_CONTEXT, _START, _DECODES, _ROWS)
 """In this order places without a measurement are filled: time is smoothest along a context."""
 
 
-class AttentionGrid:
+class AttentionGrid(Interpolated):
     """Seconds of one layer's attention in a step of chunks and decodes.
 
     ``coordinates`` are the four ``AXES`` of every point: rows of one prompt's chunk, positions
@@ -39,7 +39,7 @@ class AttentionGrid:
     ) -> FloatArray:
         """Return the seconds at each place."""
         times_s = [
-            self.at_context(self.contexts(r, s, n), kd)
+            self.at_context(self.of_chunk(self.at_decodes(n), r, s), kd)
             for r, s, n, kd in zip(rows, start, decodes, context, strict=True)
         ]
         return np.array(times_s)
@@ -47,10 +47,6 @@ class AttentionGrid:
     def at_decodes(self, decodes: float) -> FloatArray:
         """Return the seconds [rows, start, context] for a number of decodes."""
         return _between(self.axes[_DECODES], decodes, lambda place: self.grid[:, :, place])
-
-    def contexts(self, rows: float, start: float, decodes: float) -> FloatArray:
-        """Return the seconds at every context of the grid."""
-        return self.of_chunk(self.at_decodes(decodes), rows, start)
 
     def of_chunk(self, at_decodes: FloatArray, rows: float, start: float) -> FloatArray:
         """Return the seconds at every context beside a chunk, from those of ``at_decodes``."""
@@ -61,7 +57,7 @@ class AttentionGrid:
         )
 
     def at_context(self, times_s: FloatArray, context: float) -> float:
-        """Return the seconds at a context, from those of ``contexts`` or ``of_chunk``."""
+        """Return the seconds at a context, from those of ``of_chunk``."""
         return float(np.interp(context, *_line(self.axes[_CONTEXT], times_s)))
 
     def thinned(self, places: Places) -> "AttentionGrid":

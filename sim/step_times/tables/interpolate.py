@@ -6,9 +6,10 @@ on in a straight line, by the slope over the last octave: on a grid of doublings
 segment, on a dense grid it does not follow the noise of the last two points. It never falls there.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,26 +25,22 @@ LevelArray = npt.NDArray[np.int8]
 _LEAST_S = 1e-9
 
 
-class Interpolated(Protocol):
-    """Times between measured points, along one or more axes."""
+class Interpolated(ABC):
+    """Times between measured points; ``coordinates`` are their places, an array for each axis."""
 
+    coordinates: tuple[FloatArray, ...]
     times_s: FloatArray
 
-    def __hash__(self) -> int:
-        """Return a hash by identity: the points of a table never change."""
-
-    @property
-    def coordinates(self) -> tuple[FloatArray, ...]:
-        """The place of every point, an array for each axis."""
-
+    @abstractmethod
     def __call__(self, *places: Any, **by_name: Any) -> FloatArray:
         """Return the seconds at places, an array for each axis."""
 
+    @abstractmethod
     def thinned(self, places: Places) -> "Interpolated":
         """Return the table through some of the points only."""
 
 
-class Curve:
+class Curve(Interpolated):
     """Seconds along one axis. ``x`` are distinct; ``times_s`` their times (at least 1 ns).
 
     A ``straight`` one joins its points by lines instead of monotone cubics.
@@ -58,11 +55,7 @@ class Curve:
         join = _lines if straight else _monotone_cubic
         self._between = join(self.x, self.times_s)
         self._slope = self._last_slope()
-
-    @property
-    def coordinates(self) -> tuple[FloatArray, ...]:
-        """The place of every point."""
-        return (self.x,)
+        self.coordinates = (self.x,)
 
     def __call__(self, x: FloatArray) -> FloatArray:
         """Return the seconds at ``x``."""
@@ -88,8 +81,8 @@ class Curve:
         return max(0.0, float(rise_s) / (self.high - start))
 
 
-class Surface:
-    """Seconds over two axes, of which the second may have other points at each of the first.
+class Surface(Interpolated):
+    """Seconds over two axes; the second may have other points at each value of the first.
 
     At each ``u`` the times over ``v`` are a ``Curve``. Between two of them a time is the geometric
     mean, weighted by log u: exact for powers of u, and within 2 % of a straight line on doublings.

@@ -25,6 +25,7 @@ import numpy as np
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import plain_name
+from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
 from servetwin.sim.step_times.provenance import Origin
 from servetwin.sim.step_times.step_time import FloatArray, Remembered, to_units
@@ -37,17 +38,7 @@ PACKAGES = ("aiconfigurator_core", "aisimulate_core")
 DISTRIBUTIONS = {"aisimulate_core": "aisimulate"}
 """The distribution of a package, where it has another name than the package."""
 BACKENDS = ("vllm", "sglang", "trtllm")
-SYSTEMS = {
-    "a100-80gb": "a100_sxm",
-    "b200": "b200_sxm",
-    "b300": "b300_sxm",
-    "gb200": "gb200",
-    "gb300": "gb300",
-    "h100": "h100_sxm",
-    "h200": "h200_sxm",
-    "l40s": "l40s",
-    "rtx-pro-6000": "rtx_pro_6000_server",
-}
+SYSTEMS: dict[str, str] = shipped_json("step_times/tables/kernel_systems.json")
 """The package's name of each device of ours."""
 
 

@@ -1,6 +1,6 @@
 """Step times from the layer times of a GPU (``layer_bundle``).
 
-A step of n rows, of which s sequences want a token, takes::
+A step of n rows that yields a token to each of s sequences takes::
 
     layers * (operators(n) + attention + experts(n) + two all-reduces of n rows)
     + once(n) + head(s) + one all-reduce of n rows

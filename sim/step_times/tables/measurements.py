@@ -12,11 +12,16 @@ from servetwin.workloads.errors import ProfileError, TraceError, did_you_mean
 from servetwin.workloads.files import open_text
 from servetwin.workloads.rows import RowError, utf8
 
-_PLAUSIBLE_SHORTEST_S = (1e-6, 10.0)
-"""No kernel is quicker than 1 us, and the shortest step of no table takes longer than 10 s."""
+_UNITS = {
+    "ms": (1e-6, 10.0, 1e-3, "microseconds or nanoseconds", "seconds"),
+    "us": (0.3e-6, 1e-3, 1e-6, "nanoseconds", "ms or seconds"),
+}
+"""By unit: the least and the most that the shortest time of a table may last, the seconds of the
+unit, and the units that shorter and longer times look like.
 
-_PLAUSIBLE_KERNEL_US = (0.3, 1000.0)
-"""A GPU starts a kernel no quicker than in 1 us; the shortest of a file takes less than 1 ms."""
+Steps, in ms: no kernel is quicker than 1 us, and no table's shortest step takes longer than 10 s.
+Kernels, in us: a GPU starts none quicker than in 1 us; the shortest of a file takes less than 1 ms.
+"""
 
 MOST_FALL = 0.20
 """A share that a time may fall by where there is more work.
@@ -135,25 +140,14 @@ def points(times_s: "pd.Series[float]", *axes: "pd.Series[float]") -> tuple[Floa
     return tuple(medians[name].to_numpy(float) for name in [*names, "s"])
 
 
-def require_milliseconds(path: Path, times_s: FloatArray) -> None:
-    """Raise ``ProfileError`` for times that no device takes: they are in another unit."""
-    shortest_s, (least_s, most_s) = float(times_s.min()), _PLAUSIBLE_SHORTEST_S
+def require_unit(path: Path, times_s: "FloatArray | pd.Series[float]", unit: str) -> None:
+    """Raise ``ProfileError`` for times that no device takes: they are not in ``ms`` or ``us``."""
+    least_s, most_s, seconds, shorter, longer = _UNITS[unit]
+    shortest_s = float(times_s.min())
     if not least_s <= shortest_s <= most_s:
-        other = "seconds" if shortest_s < least_s else "microseconds or nanoseconds"
         raise ProfileError(
-            f"{path}: the shortest time is {shortest_s * 1e3:.3g} ms; times must be in ms, these "
-            f"look like {other}"
-        )
-
-
-def require_microseconds(path: Path, times_s: "pd.Series[float]") -> None:
-    """Raise ``ProfileError`` for times of kernels that are not in microseconds."""
-    shortest_us, (least_us, most_us) = 1e6 * float(times_s.min()), _PLAUSIBLE_KERNEL_US
-    if not least_us <= shortest_us <= most_us:
-        other = "ms or seconds" if shortest_us < least_us else "nanoseconds"
-        raise ProfileError(
-            f"{path}: column 'time_us': the shortest time is {shortest_us:.3g} us; times must be "
-            f"in us, these look like {other}"
+            f"{path}: the shortest time is {shortest_s / seconds:.3g} {unit}; times must be in "
+            f"{unit}, these look like {longer if shortest_s < least_s else shorter}"
         )
 
 

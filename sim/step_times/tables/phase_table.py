@@ -28,8 +28,8 @@ from servetwin.sim.step_times.tables.interpolate import LEVELS, LevelArray, Surf
 from servetwin.sim.step_times.tables.measurements import (
     Measurements,
     points,
-    require_milliseconds,
     require_rising,
+    require_unit,
 )
 from servetwin.sim.step_times.tables.table import StepColumns, Table, TablePart, worst
 from servetwin.workloads.errors import ProfileError
@@ -124,6 +124,6 @@ def _decode(table: Measurements) -> Surface:
 def _surface(table: Measurements, column: str, axis: str, tokens: "pd.Series[float]") -> Surface:
     """Return the times of a column by the size of the batch and by ``tokens``, named ``axis``."""
     places = points(table.times_s(column), table.counts("batch_size", 1), tokens)
-    require_milliseconds(table.path, places[-1])
+    require_unit(table.path, places[-1], "ms")
     require_rising(table.path, column, places[-1], **{"batch_size": places[0], axis: places[1]})
     return Surface(*places)

@@ -15,16 +15,15 @@ The terms are fitted, or your own: none is a law of physics. Host time that an a
 scheduler hides behind the kernels is in no term: a fit finds what is left of it.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from importlib import resources
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from servetwin.policies.batch import BatchShape
+from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.step_times.piecewise import Piece, PiecewiseStepTime
 from servetwin.sim.step_times.profile import ApiLatencyFit
 from servetwin.sim.step_times.provenance import Origin
@@ -40,16 +39,8 @@ OPTION = "--overheads"
 GIVEN = "given"
 FITTED = "fitted"
 
-MOST_S = {
-    "step_s": 0.01,
-    "sequence_s": 1e-4,
-    "prefill_step_s": 0.05,
-    "prefill_chunk_s": 0.05,
-    "prefill_row_s": 5e-5,
-    "request_s": 0.1,
-    "prompt_token_s": 5e-5,
-    "chunk_s": 0.05,
-}
+_SHIPPED = shipped_json("catalogue/overheads.json")
+MOST_S: dict[str, float] = _SHIPPED["most_s"]
 """The largest plausible value of each term; more than that is not a host but a mistake."""
 _NOTHING_S = 1e-12
 
@@ -143,16 +134,14 @@ def fitted_overheads(backend: str | None) -> ServerOverheads:
 
     Raises ``ProfileError`` for a backend without any.
     """
-    text = resources.files("servetwin.sim").joinpath("catalogue/overheads.json").read_text("utf-8")
-    shipped = json.loads(text)
-    if backend not in shipped["backends"]:
-        there = ", ".join(shipped["backends"])
+    if backend not in _SHIPPED["backends"]:
+        there = ", ".join(_SHIPPED["backends"])
         raise ProfileError(
             f"{OPTION} {FITTED}: none were fitted for {backend or 'tables without a backend'}; "
             f"there are some for --kernels {there}; or give NAME=VALUE,... of "
-            f"{', '.join(field.name for field in fields(ServerOverheads)[:-1])}"
+            f"{', '.join(MOST_S)}"
         )
-    return overheads_of(shipped["backends"][backend], shipped["source"])
+    return overheads_of(_SHIPPED["backends"][backend], _SHIPPED["source"])
 
 
 class LoadedTable(PiecewiseStepTime, Table):

@@ -12,10 +12,10 @@ import pandas as pd
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVLayout
-from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import ApiLatencyFit
-from servetwin.sim.step_times.provenance import Excess, Origin, Provenance
-from servetwin.sim.step_times.step_time import NO_NOISE, FloatArray, NoiseSample, StepTime
+from servetwin.sim.step_times.provenance import Excess, Origin, Provenance, Source
+from servetwin.sim.step_times.server_model import UnmeasuredServer
+from servetwin.sim.step_times.step_time import FloatArray, StepTime
 from servetwin.sim.step_times.tables.interpolate import (
     LEVELS,
     HeldOutError,
@@ -143,36 +143,8 @@ def _spans(ranges: dict[str, tuple[float, float]]) -> str:
     return ", ".join(f"{axis} {low:,.0f} to {high:,.0f}" for axis, (low, high) in ranges.items())
 
 
-class TableFit:
-    """A table's step times, and how sure they are.
-
-    An error of interpolation is the same in every step, so it is drawn once a replication, not once
-    a step.
-    """
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self.log_deviation = table.log_deviation()
-
-    def model(self) -> StepTime:
-        """Return the table as it is."""
-        return self.table
-
-    def drawn(self, rng: np.random.Generator) -> StepTime:
-        """Return the table times a lognormal factor as large as the held-out error."""
-        return self.table.scaled(float(rng.lognormal(0.0, self.log_deviation)))
-
-    def noise_factors(self) -> NoiseSample:
-        """Return 1: a table has medians, no noise."""
-        return NO_NOISE
-
-    def is_certain(self) -> bool:
-        """Return whether every draw is the same: the table is too small to tell its error."""
-        return not self.log_deviation
-
-
-@dataclass(frozen=True, slots=True)
-class TableSource:
+@dataclass(frozen=True)
+class TableSource(Source):
     """What a run rests on: each row of steps counts as its middle, its chunks as equal."""
 
     profile: str
@@ -231,7 +203,7 @@ def _reached(steps: pd.DataFrame) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class TableProfile:
+class TableProfile(UnmeasuredServer):
     """Servers whose steps take as long as ``table`` says, under ``policies``.
 
     ``kv_bytes`` of one token's keys and values are needed to move them over a link. Tables do not
@@ -247,26 +219,30 @@ class TableProfile:
     device: str = ""
     devices: int = 1
 
-    def step_time(self, layout: KVLayout) -> TableFit:
-        """Return the same fit for every layout."""
-        return self._fit
-
     @cached_property
-    def _fit(self) -> TableFit:
-        return TableFit(self.table)
+    def log_deviation(self) -> float:
+        """The standard deviation of the logarithm of a factor on all times."""
+        return self.table.log_deviation()
 
-    @property
-    def acceptance(self) -> None:
-        """No table knows of drafts."""
+    def model(self) -> StepTime:
+        """Return the table as it is."""
+        return self.table
+
+    def drawn(self, rng: np.random.Generator) -> StepTime:
+        """Return the table times a lognormal factor as large as the held-out error.
+
+        An error of interpolation is the same in every step, so a replication draws it once.
+        """
+        return self.table.scaled(float(rng.lognormal(0.0, self.log_deviation)))
+
+    def is_certain(self) -> bool:
+        """Return whether every draw is the same: the table is too small to tell its error."""
+        return not self.log_deviation
 
     @property
     def origin(self) -> Origin:
         """The origin of the table."""
         return self.table.origin
-
-    def is_certain(self) -> bool:
-        """Return whether every draw of it is the same."""
-        return self._fit.is_certain()
 
     def source(self, layout: KVLayout) -> TableSource:
         """Return the source of its step times."""
@@ -278,9 +254,6 @@ class TableProfile:
             f"table profile {self.name} ({self.origin})",
             *(f"  {line}" for line in self.table.summary()),
         ]
-
-    def check(self, run: Run, replica: int) -> None:
-        """Accept every run: measured times have no bound to break."""
 
     def policy_config(self) -> PolicyConfig:
         """Return the policies of the profile."""

@@ -106,5 +106,5 @@ def test_a_header_without_quotes_is_not_repeated() -> None:
         "loadtest", "http://127.0.0.1:1", "--concurrency", 1, "--header", "X-Key:", KEY
     )  # fmt: skip
     assert done.code == 2
-    assert "a header with spaces wants quotes" in done.err
+    assert "a header with spaces needs quotes" in done.err
     assert leaks(done.out + done.err) == []

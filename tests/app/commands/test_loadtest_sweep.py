@@ -156,14 +156,14 @@ def test_another_sweep_replaces_one_only_where_it_is_asked_to(tmp_path: Path) ->
         (["--sweep", "users", "--arrivals", "poisson"], "--arrivals and --sweep users exclude"),
         (["--sweep", "rates", "--arrivals", "ramp:from=1,to=2"], "a level has one rate"),
         (["--sweep", "slo", *SLO, "--sweep-levels", "3"], "chooses its rates"),
-        (["--sweep", "rates", "--sweep-precision", "0.1"], "--sweep-precision is of the search"),
+        (["--sweep", "rates", "--sweep-precision", "0.1"], "--sweep-precision: only --sweep slo"),
         (["--sweep", "rates", "--attainment", "0.9"], "--attainment: give --slo as well"),
         (
             ["--sweep", "slo", *SLO, "--attainment", "nan"],
             "nan is impossible; give a finite number",
         ),
         (["--sweep", "slo", *SLO, "--sweep-budget", "soon"], "no number and no time"),
-        (["--concurrency", "2", "--limit", "9"], "--sweep-requests is of a sweep: give --sweep"),
+        (["--concurrency", "2", "--limit", "9"], "--sweep-requests needs a sweep: give --sweep"),
     ],
 )
 def test_what_contradicts_a_sweep_is_one_line(options: list[str], complaint: str) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from servetwin.sim.records.run import load_run
-from servetwin.workloads.prompt_fields import estimated_tokens
 from servetwin.workloads.readers.native import write_trace
+from servetwin.workloads.readers.prompt_fields import estimated_tokens
 from servetwin.workloads.request import Request
 from servetwin.workloads.tokenizer import LocalTokenizer
 from servetwin.workloads.trace import Trace

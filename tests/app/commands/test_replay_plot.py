@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -15,7 +16,7 @@ REPLAY = ("replay", SAMPLE, "--limit", 20, "--replications", 0)
 COMPARE = ("replay", "compare", "static", "vllm-v1", *REPLAY[1:])
 
 
-@pytest.mark.parametrize("chart", RunChart)
+@pytest.mark.parametrize("chart", get_args(RunChart))
 def test_every_chart_of_a_run_can_be_drawn(chart: RunChart, tmp_path: Path) -> None:
     path = tmp_path / "c.html"
     done = servetwin(*REPLAY, "--plot", path, "--chart", chart)

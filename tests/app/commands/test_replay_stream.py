@@ -119,12 +119,12 @@ def test_a_trace_that_fails_in_the_middle_leaves_no_folder(tmp_path: Path) -> No
     [
         (
             ["--kv-usage"],
-            "--kv-usage: servetwin replay stream has no such option; it is of servetwin replay",
+            "--kv-usage: servetwin replay stream has no such option; servetwin replay",
         ),
-        (["--replications", "5"], "it is of servetwin replay"),
-        (["--estimate-cv", "0.5"], "it is of servetwin replay"),
-        (["--prompt-scale", "2"], "it is of servetwin replay"),
-        (["--spread-ties"], "it is of servetwin replay"),
+        (["--replications", "5"], "has no such option; servetwin replay"),
+        (["--estimate-cv", "0.5"], "has no such option; servetwin replay"),
+        (["--prompt-scale", "2"], "has no such option; servetwin replay"),
+        (["--spread-ties"], "has no such option; servetwin replay"),
         (["--closed-loop"], "--closed-loop needs the whole trace"),
         (["--limit", "0"], "a limit must be at least 1 request"),
         (["--start", "9", "--end", "3"], "a window wants 0 <= start < end"),

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner, Result
 
-import servetwin.app.commands.selftest as command
+import servetwin.app.tasks.selftest as command
 from servetwin.app.cli import app
 
 

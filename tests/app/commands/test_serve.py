@@ -149,7 +149,7 @@ async def _leave_early(url: str) -> None:
             ["--simulated", "base-cpu", "--technique", "prefix-cache"],
             "--technique: needs --model and --hardware",
         ),
-        (["--simulated", "base-cpu", "--threads", "2"], "--device, --dtype, --threads, --adapter"),
+        (["--simulated", "base-cpu", "--threads", "2"], "--threads: says how torch computes"),
         (["--simulated", "base-cpu", "--batching", "speculative"], "batching 'speculative' cannot"),
         (
             ["--simulated", "base-cpu", "--batching", "statik"],

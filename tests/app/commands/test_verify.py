@@ -7,9 +7,9 @@ from typing import Never
 
 import pytest
 
-from servetwin.app.commands import verify
-from servetwin.app.commands.verify import VerifyTask
 from servetwin.app.reports.report_folders import find_runs
+from servetwin.app.tasks import verify
+from servetwin.app.tasks.verify import VerifyTask
 from servetwin.app.verdict.claims import EXIT_CODES
 from servetwin.app.verdict.verification import STEP_LOG_UTILISATIONS
 from servetwin.sim.records.run import load_run

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 import typer
 
-from servetwin.app.commands.report import write_html
-from servetwin.app.commands.verify import finish
+from servetwin.app.tasks.report import write_html
+from servetwin.app.tasks.verify import finish
 from servetwin.app.verdict.load_tests import require_complete
 from servetwin.app.verdict.verification import Verification
 from servetwin.loadtest.report.server_metrics import FILE_NAME, ServerWatch, save_server_metrics

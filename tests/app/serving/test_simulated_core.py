@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.app.serving.simulated import SPIN_S, Answers, SimulatedCore
+from servetwin.app.serving.simulated import (
+    SPIN_S,
+    Answers,
+    SimulatedCore,
+    SimulatedExecutor,
+    StepTimer,
+)
 from servetwin.engine.core.core_process import CoreLoop
 from servetwin.engine.core.messages import Stop, TokenEvent
 from servetwin.engine.sampling.sampling_params import SamplingParams
@@ -91,15 +97,11 @@ def shapes(seed: int) -> list[tuple[float, int, int]]:
 def served(config: PolicyConfig, step_time: StepTime, script: Script) -> MemoryStepLog:
     """The log of a core that serves on a clock of its own."""
     clock, log = TickingClock(), MemoryStepLog()
+    noise = StepNoise(NoiseSample(NOISE), np.random.default_rng(0))
+    timer = StepTimer(clock, clock.sleep)
+    executor = SimulatedExecutor(Answers(vocab_size=1000), step_time, noise, timer)
     core = SimulatedCore(
-        build_scheduler(config),
-        Answers(vocab_size=1000),
-        step_time,
-        StepNoise(NoiseSample(NOISE), np.random.default_rng(0)),
-        clock=clock,
-        prefix_cache=config.prefix_cache,
-        log=log,
-        sleep=clock.sleep,
+        build_scheduler(config), executor, prefix_cache=config.prefix_cache, log=log
     )
     inbox = ScriptedInbox(clock, [*script, (1000.0, Stop())])
     CoreLoop(core, inbox, lambda update: None).run()
@@ -182,9 +184,9 @@ def test_an_answer_depends_on_the_prompt_and_the_seeds(prompt: list[int], seed: 
 
 def test_it_gives_several_answers_and_has_no_logprobs() -> None:
     clock = TickingClock()
-    core = SimulatedCore(
-        build_scheduler(BASE), Answers(vocab_size=1000), STEP_TIME, clock=clock, sleep=clock.sleep
-    )
+    timer = StepTimer(clock, clock.sleep)
+    executor = SimulatedExecutor(Answers(vocab_size=1000), STEP_TIME, None, timer)
+    core = SimulatedCore(build_scheduler(BASE), executor)
     refusal = core.add("r", [1, 2, 3], SamplingParams(4, logprobs=0), 0.0)
     assert refusal is not None
     assert (refusal.kind, refusal.reason) == (

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from servetwin.loadtest.endpoint import Endpoint
-from servetwin.sim.experiments.predict import predict_once
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import EndedEarly
 from servetwin.workloads.trace import Trace
@@ -96,7 +97,7 @@ def test_a_load_test_that_is_cut_short_is_kept(
     tmp_path: Path,
 ) -> None:
     def run_load_test(endpoint: Endpoint, trace: Trace) -> Run:
-        run = pretended(predict_once(trace, PROFILE.policy_config(), PROFILE))
+        run = pretended(run_once(trace, Scenario(PROFILE.policy_config(), PROFILE)))
         run.requests.loc[0, "status"] = "failed"
         run.extra["delivered"] |= {"stopped": "Ctrl-C", "failures": {}}
         return run

@@ -12,7 +12,8 @@ from servetwin.app.verdict.claims import Comparison, compare
 from servetwin.app.verdict.forecast import make_forecast
 from servetwin.app.verdict.power import CHANGES, refutable_change
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.experiments.predict import Interval, Prediction, predict, predict_once
+from servetwin.sim.experiments.predict import Interval, Prediction, predict, run_once
+from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.trace import Trace
 from tests.support.fake_calibrator import PROFILE, TRACE
@@ -43,7 +44,7 @@ def predictions_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def comparison(half_width: float, forecast: float = 0.0) -> Comparison:
     """Judge two exact runs, as if the intervals of error and forecast were so wide."""
-    run = pretended(predict_once(LEVEL.trace, PROFILE.policy_config(), PROFILE))
+    run = pretended(run_once(LEVEL.trace, Scenario(PROFILE.policy_config(), PROFILE)))
     found = compare(LEVEL.intervals, [run, run], LIMITS, requests=LEVEL.requests)
     rows = [
         replace(row, predicted=around(row.predicted, forecast),
@@ -89,13 +90,13 @@ def test_what_is_refutable_is_refuted_and_the_next_smaller_change_is_not() -> No
     found = refutable_change(LEVEL, certain, comparison(half_width), LIMITS)
     assert found.slower is not None
     assert found.faster is not None
-    truth_s = predict_once(LEVEL.trace, config, certain).requests["tpot_s"].mean()
+    truth_s = run_once(LEVEL.trace, Scenario(config, certain)).requests["tpot_s"].mean()
     half = math.log((1 + half_width) / (1 - half_width)) / 2
     for change, sign in ((found.slower, 1), (found.faster, -1)):
         smaller = CHANGES[CHANGES.index(change) - 1]
         for tried, refuted in ((change, True), (smaller, False)):
             scaled = certain.scaled((1 + tried) ** sign)
-            tpot_s = predict_once(LEVEL.trace, config, scaled).requests["tpot_s"].mean()
+            tpot_s = run_once(LEVEL.trace, Scenario(config, scaled)).requests["tpot_s"].mean()
             off = sign * math.log(tpot_s / truth_s) - half
             assert (off > sign * math.log(1 + sign * 0.05)) is refuted
 

@@ -10,7 +10,7 @@ import pytest
 from servetwin.app.verdict import recorded
 from servetwin.app.verdict.recorded import require_enough, verify_recorded
 from servetwin.loadtest.recorded.recorded_run import RecordedRun
-from servetwin.sim.experiments.predict import Interval, predict_once, run_once
+from servetwin.sim.experiments.predict import Interval, run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import figure
 from servetwin.workloads.errors import LoadTestError
@@ -24,7 +24,7 @@ TPOT = "tpot_s.mean"
 
 
 def recorded_run(slowness: float = 1.0) -> RecordedRun:
-    run = pretended(predict_once(TRACE, CONFIG, PROFILE.scaled(slowness)))
+    run = pretended(run_once(TRACE, Scenario(CONFIG, PROFILE.scaled(slowness))))
     return RecordedRun(run, TRACE)
 
 

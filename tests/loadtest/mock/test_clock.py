@@ -1,4 +1,4 @@
-"""The mock's times: a clock that stands still, and calls that are never early."""
+"""The mock's times: a clock that stands still, and waits that are never short."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.loadtest.mock.clock import ServerClock, Timeline
+from servetwin.loadtest.mock.clock import ServerClock, wait_until
 from servetwin.loadtest.mock.faults import Freeze
 
 S = 10**9
@@ -73,24 +73,13 @@ def test_order_is_kept_and_nothing_is_due_in_a_freeze(
         assert due - arrival_s == after_s + len(stood)
 
 
-def test_calls_come_in_the_order_of_their_times_and_never_early() -> None:
-    called: list[tuple[int, bool]] = []
+def test_a_wait_is_never_short_and_ends_when_the_client_leaves() -> None:
+    async def story() -> list[bool]:
+        left = asyncio.get_running_loop().create_future()
+        waits = [await wait_until(time.perf_counter_ns() + ms * 10**6, left) for ms in (-1, 0)]
+        due_ns = time.perf_counter_ns() + 5_000_000
+        waits.append(await wait_until(due_ns, left) and time.perf_counter_ns() >= due_ns)
+        asyncio.get_running_loop().call_later(0.005, left.set_result, None)
+        return [*waits, await wait_until(due_ns + 10**12, left), await wait_until(0, left)]
 
-    async def story() -> None:
-        timeline = Timeline(asyncio.get_running_loop())
-        zero_ns = time.perf_counter_ns()
-
-        def note(ms: int) -> None:
-            called.append((ms, time.perf_counter_ns() >= zero_ns + ms * 1_000_000))
-            if ms == 10:
-                timeline.at(zero_ns + 15_000_000, lambda: note(15))
-                timeline.at(zero_ns + 5_000_000, lambda: note(5))
-
-        for ms in (30, 10, 20, -1):
-            timeline.at(zero_ns + ms * 1_000_000, lambda ms=ms: note(ms))  # type: ignore[misc]
-        await asyncio.sleep(0.1)
-        timeline.at(zero_ns + 10**12, lambda: note(10**6))
-        timeline.clear()
-
-    asyncio.run(story())
-    assert called == [(ms, True) for ms in (-1, 10, 5, 15, 20, 30)]
+    assert asyncio.run(story()) == [True, True, True, False, False]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.loadtest.mock.parsed_request import BadRequest, parse_embedding, parse_request
+from servetwin.loadtest.mock.parsed_request import BadRequest, parse_request
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
@@ -25,7 +25,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}
 )
 def test_requests_that_cannot_be_answered(body: bytes, status: int, message: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        parse_request(0, False, body, ["mock"])
+        parse_request(0, "prompt", body, ["mock"])
     assert caught.value.status == status
     assert str(caught.value).startswith(message)
 
@@ -43,7 +43,7 @@ def test_requests_that_cannot_be_answered(body: bytes, status: int, message: str
 def test_what_is_asked_for(
     chat: bool, body: dict[str, Any], prompt_tokens: int, max_tokens: int
 ) -> None:
-    ask = parse_request(3, chat, json.dumps(body).encode(), ["mock"])
+    ask = parse_request(3, "messages" if chat else "prompt", json.dumps(body).encode(), ["mock"])
     assert (ask.prompt_tokens, ask.max_tokens, ask.stream) == (prompt_tokens, max_tokens, False)
     assert ask.request_id == "mock-3"
 
@@ -61,15 +61,15 @@ def test_what_is_asked_for(
 def test_a_part_that_is_neither_text_nor_image(part: object) -> None:
     body = json.dumps({"messages": [{"role": "user", "content": [part]}]}).encode()
     with pytest.raises(BadRequest, match="messages: a part of the content is not a text"):
-        parse_request(0, True, body, ["mock"])
+        parse_request(0, "messages", body, ["mock"])
 
 
 @pytest.mark.parametrize(("given", "tokens"), [("a b c", 3), ([5, 6], 2)])
 def test_an_embedding_has_an_input(given: object, tokens: int) -> None:
-    ask = parse_embedding(1, json.dumps({"input": given, "model": "b"}).encode(), ["a", "b"])
+    ask = parse_request(1, "input", json.dumps({"input": given, "model": "b"}).encode(), ["a", "b"])
     assert (ask.prompt_tokens, ask.max_tokens, ask.model) == (tokens, 0, "b")
 
 
 def test_an_embedding_without_an_input() -> None:
     with pytest.raises(BadRequest, match="input is missing"):
-        parse_embedding(1, b"{}", ["a"])
+        parse_request(1, "input", b"{}", ["a"])

@@ -3,12 +3,10 @@
 import signal
 import socket
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
 from servetwin.loadtest.endpoint import probe
-from servetwin.loadtest.mock.server import MockConnection
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.workloads.errors import LoadTestError
 from tests.support.command import refused
@@ -36,14 +34,6 @@ def test_a_signal_ends_it_cleanly_and_the_truth_is_kept(
     found = read_truth(path)
     assert [truth.outcome for truth in found] == ["complete"] * 2
     assert [truth.tokens for truth in found] == [[1] * 4] * 2
-
-
-def test_the_transport_of_any_event_loop_is_taken() -> None:
-    """That of uvloop has the methods of asyncio's, and is no subclass of it."""
-    connections = set[MockConnection]()
-    connection = MockConnection(Mock(), connections)
-    connection.connection_made(Mock(spec_set=["write", "close", "is_closing"]))
-    assert connections == {connection}
 
 
 def port_of(url: str) -> int:

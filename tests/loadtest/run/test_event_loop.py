@@ -181,7 +181,7 @@ def test_the_first_signal_waits_and_the_second_does_not() -> None:
 SAVING = """
 import os, signal
 from pathlib import Path
-import servetwin.app.commands.loadtest as command, sim.records.run
+import servetwin.app.tasks.load_test, sim.records.run
 from servetwin.app.cli import main
 save = sim.records.run.Run.save
 def slow(self, folder):

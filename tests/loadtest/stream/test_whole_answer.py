@@ -10,7 +10,7 @@ import pytest
 from servetwin.loadtest.http.exchange import Exchange, Failure
 from servetwin.loadtest.http.recorded_reads import RecordedReads
 from servetwin.loadtest.plan.schedule import ScheduledRequest
-from servetwin.loadtest.report.rows import request_rows
+from servetwin.loadtest.report.rows import Sending, request_rows
 from servetwin.loadtest.stream.read_ahead import ReadAhead
 from servetwin.loadtest.stream.whole_answer import WholeAnswer, WholeAnswerReader
 from servetwin.workloads.request import Request
@@ -52,9 +52,10 @@ def test_the_last_byte_is_the_only_stamp() -> None:
 
 def test_the_row_has_an_end_and_no_first_token() -> None:
     exchange = exchange_of(json.dumps(TEXT).encode())
-    sends = [ScheduledRequest(0.0, Request("r", 0.0, 7, 3), b"", model="m")]
+    send = ScheduledRequest(0.0, Request("r", 0.0, 7, 3), b"", model="m")
+    sending = Sending(500, exchange.reads, exchange.headers, None, True, 200, send=send)
     ahead = ReadAhead(lambda one: WholeAnswerReader(one, embedding=False))
-    ((row,), _) = request_rows(sends, [exchange], 0, "", ahead.stream)
+    ((row,), _) = request_rows([sending], 0, "", ahead.stream)
     assert row["last_token_s"] == 1e-6
     assert row["first_token_s"] != row["first_token_s"], "undefined"
     assert (row["output_tokens"], len(row["chunk_s"]), row["model"]) == (3, 0, "m")

@@ -1,6 +1,9 @@
 """What a level tells of its load test."""
 
+from dataclasses import asdict
+
 import pytest
+from pydantic import TypeAdapter
 
 from servetwin.loadtest.sweep.level import COMPLETED, SHARE, Level, LevelPlan, measured_level
 from servetwin.sim.records.metrics import SLO
@@ -19,7 +22,7 @@ def test_figures_attainment_and_answers_at_once_of_a_load_test() -> None:
     assert level.figures == level.predicted
     assert (level.figures[COMPLETED] or 0) == pytest.approx(50, rel=0.3)
     assert 0.5 < (level.answered_at_once or 0) < 3
-    assert Level.of_dict(level.as_dict()) == level
+    assert TypeAdapter(Level).validate_python(asdict(level)) == level
 
 
 def test_a_late_client_does_not_count_but_at_once_all_are_late() -> None:

@@ -4,7 +4,12 @@ import pytest
 
 from servetwin.engine.models.model_config import PRESETS
 from servetwin.engine.models.tensor_layout import parameters
-from servetwin.sim.catalogue import find_hardware, find_model, shipped_hardware, shipped_models
+from servetwin.sim.catalogue.catalogue import (
+    find_hardware,
+    find_model,
+    shipped_hardware,
+    shipped_models,
+)
 
 BYTES = 2  # per element, in all tables
 

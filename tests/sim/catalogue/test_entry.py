@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.catalogue import entry, find_hardware, find_model, model_from_hf_config
+from servetwin.sim.catalogue import entry
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.hf_config import model_from_hf_config
 from servetwin.workloads.errors import ShapeError
 
 SHAPES = Path(entry.__file__).parent

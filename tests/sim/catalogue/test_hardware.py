@@ -2,7 +2,8 @@
 
 import pytest
 
-from servetwin.sim.catalogue import Precision, find_hardware
+from servetwin.sim.catalogue.catalogue import find_hardware
+from servetwin.sim.catalogue.hardware import Precision
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from servetwin.sim.catalogue import Experts, LatentAttention, ModelShape, find_model
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.hf_config import model_from_hf_config
+from servetwin.sim.catalogue.layers import Experts, LatentAttention
+from servetwin.sim.catalogue.model import ModelShape
 from tests.support.hf_configs import DEEPSEEK, LLAMA, QWEN_EXPERTS, WIDE_HEADS, windows
 
 

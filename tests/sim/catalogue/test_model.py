@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.sim.catalogue import find_model
+from servetwin.sim.catalogue.catalogue import find_model
 
 BYTES = 2  # per element, in all tables
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.app.scenario.options.replay import StreamOptions
+from servetwin.app.scenario.options.simulations import StreamOptions
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.parallel_map import map_on_processes
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario

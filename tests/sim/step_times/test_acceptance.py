@@ -20,7 +20,6 @@ from servetwin.sim.step_times.acceptance import (
     Blockwise,
     Chain,
     Diffusion,
-    StoppedChain,
     Tree,
     Verifier,
 )
@@ -164,7 +163,7 @@ def test_with_equal_draws_a_likelier_acceptance_never_yields_less(
     assert all(a <= b for a, b in zip(less, more, strict=True))
 
 
-def stopped_passes(law: StoppedChain, count: int) -> tuple[list[float], list[float]]:
+def stopped_passes(law: Chain, count: int) -> tuple[list[float], list[float]]:
     """Tokens and drafts of passes, drafted one by one: how often 1, 2, ... of each."""
     rng = np.random.default_rng(9)
     exponent = law.alpha / (1 - law.alpha)
@@ -186,7 +185,7 @@ def test_a_chain_that_ends_where_the_drafter_is_unsure_follows_the_exact_law(
     alpha: float, least: float
 ) -> None:
     """Against drafting token by token, each with a confidence of its own."""
-    law, count = StoppedChain(alpha, 4, least), 20_000
+    law, count = Chain(alpha, 4, least), 20_000
     tokens, drafts = stopped_passes(law, count)
     expected = law.distribution() * count
     assert min(expected) > 5
@@ -209,7 +208,7 @@ def test_a_chain_that_ends_where_the_drafter_is_unsure_follows_the_exact_law(
 )
 def test_means_of_stopped_chains(least: float, tokens: float, drafts: float) -> None:
     """1 + a (1 - s^g) / (1 - s) tokens of (1 - q^g) / (1 - q) drafts, at a = 0.7 and g = 4."""
-    law, exponent = StoppedChain(0.7, 4, least), 0.7 / 0.3
+    law, exponent = Chain(0.7, 4, least), 0.7 / 0.3
     q, s = 1 - least**exponent, 0.7 * (1 - least ** (exponent + 1))
     assert law.mean_tokens_per_pass() == pytest.approx(1 + 0.7 * (1 - s**4) / (1 - s))
     assert sum(law.step_shares) == pytest.approx((1 - q**4) / (1 - q))
@@ -222,12 +221,12 @@ def test_means_of_stopped_chains(least: float, tokens: float, drafts: float) -> 
 def test_stopping_lies_between_one_draft_and_all_of_them(
     alpha: float, drafts: int, least: float
 ) -> None:
-    stopped, one, whole = StoppedChain(alpha, drafts, least), Chain(alpha, 1), Chain(alpha, drafts)
+    stopped, one, whole = Chain(alpha, drafts, least), Chain(alpha, 1), Chain(alpha, drafts)
     assert 1 <= sum(stopped.step_shares) <= drafts
     mean = stopped.mean_tokens_per_pass()
     assert one.mean_tokens_per_pass() <= mean * (1 + 1e-12)
     assert mean <= whole.mean_tokens_per_pass() * (1 + 1e-12)
-    never = StoppedChain(alpha, drafts, 1e-300)
+    never = Chain(alpha, drafts, 1e-300)
     assert never.reach == pytest.approx(whole.reach, abs=0.01 if alpha < 0.1 else 1e-9)
 
 
@@ -310,7 +309,10 @@ def test_a_law_of_other_rows_is_refused() -> None:
         (lambda: Chain(1.2, 4), "alpha: 1.2 is not possible; it must be from 0 to 1"),
         (lambda: Tree(-0.1, (2,)), "alpha: -0.1"),
         (lambda: Blockwise(float("nan"), 2), "alpha: nan"),
-        (lambda: StoppedChain(0.5, 4, 0.0), "least_confidence: 0.0 is not possible; it must be ab"),
+        (
+            lambda: Chain(0.5, 4, 1.5),
+            "least_confidence: 1.5 is not possible; it must be from",
+        ),
         (lambda: Chain(0.5, 0), "drafts: 0 is not possible; it must be at least 1"),
         (lambda: Tree(0.5, (2, 0)), "widths: 0"),
         (lambda: Tree(0.5, ()), "widths: 0"),

@@ -13,7 +13,7 @@ from servetwin.policies.batch import BatchShape
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.experiments.predict import Prediction, predict, predict_scenario, runs_over_seeds
+from servetwin.sim.experiments.predict import Prediction, predict, runs_over_seeds
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario, replicate
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.extrapolation import ExtrapolatedStepTime, draw_extrapolation_factor
@@ -215,6 +215,6 @@ def test_a_certain_profile_stays_certain() -> None:
     fit = StepTimeFit(coefficients={"constant": 0.01, "decode_context_tokens": 1e-5})
     ranged = fit.model_copy(update={"ranges": {"decode_context_tokens": 5.0}})
     profile = MEASURED.model_copy(update={"layouts": {"paged": ranged}})
-    found = predict_scenario(alone(50, 20), Scenario(PolicyConfig(), profile), replications=3)
+    found = predict(alone(50, 20), PolicyConfig(), profile, replications=3)
     assert found.run.extra["provenance"]["shares"]["extrapolated"] > 0.5
     assert width(found) == 0

@@ -8,7 +8,7 @@ import pytest
 
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.step_times.profile import load_profile, shipped_profiles
-from servetwin.sim.step_times.provenance import MEANINGS, ORIGINS, Origin, origin_in_words
+from servetwin.sim.step_times.provenance import MEANINGS, Origin, origin_in_words
 from servetwin.sim.step_times.server_model import PluginServer
 from servetwin.sim.step_times.tables import (
     KernelTable,
@@ -21,9 +21,11 @@ from servetwin.sim.techniques.registry import build_setup
 from tests.support.made_kernels import MadeKernels
 from tests.support.paths import DOCS
 
+ORIGINS: tuple[Origin, ...] = get_args(Origin)
+
 
 def test_every_word_has_a_sentence() -> None:
-    assert tuple(MEANINGS) == ORIGINS == get_args(Origin)
+    assert tuple(MEANINGS) == ORIGINS
     assert all(said.endswith(".") for said in MEANINGS.values())
 
 

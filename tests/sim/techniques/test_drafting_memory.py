@@ -8,7 +8,7 @@ import pytest
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.step_times.acceptance import Chain, StoppedChain
+from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.roofline.formats import BF16, Format
@@ -193,9 +193,9 @@ def test_what_does_not_fit_is_refused_with_key_and_reason(
 def test_the_threshold_is_one_of_confidence_or_of_entropy() -> None:
     assert law_of(SpeculativeDecoding().apply(base())) == Chain(0.7, 4)
     by_confidence = law_of(SpeculativeDecoding(least_confidence=0.4).apply(base()))
-    assert by_confidence == StoppedChain(0.7, 4, 0.4)
+    assert by_confidence == Chain(0.7, 4, 0.4)
     by_entropy = law_of(SpeculativeDecoding(most_entropy=1.8).apply(base()))
-    assert isinstance(by_entropy, StoppedChain)
+    assert isinstance(by_entropy, Chain)
     assert by_entropy.least_confidence == pytest.approx(0.4), "1 - sqrt(0.2 x 1.8)"
     assert law_of(SpeculativeDecoding(most_entropy=5).apply(base())) == Chain(0.7, 4)
 
@@ -203,7 +203,7 @@ def test_the_threshold_is_one_of_confidence_or_of_entropy() -> None:
 def test_drafts_that_are_not_made_take_no_time() -> None:
     """Each draft with its probability, and the rows that are verified on average."""
     setup = SpeculativeDecoding(least_confidence=0.8).apply(base())
-    shares = StoppedChain(0.7, 4, 0.8).step_shares
+    shares = Chain(0.7, 4, 0.8).step_shares
     draft = Deployment(find_model("llama-68m"), A100, IDEAL, kernels=IDEAL_KERNELS)
     drafts_s = [plain_step_s(draft, 1, 100 + place) for place in range(4)]
     verify_s = drafted_pass_s(base().deployment, 5, 1, 100)

@@ -7,7 +7,6 @@ from servetwin.sim.techniques.registry import (
     Toggles,
     build_setup,
     find_technique,
-    names_on,
 )
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError
@@ -33,7 +32,8 @@ def setup_of(model: str) -> Setup:
 
 @pytest.mark.parametrize(("model", "expected"), MODELS.items())
 def test_what_a_server_has_by_itself(model: str, expected: set[str]) -> None:
-    assert set(names_on(setup_of(model))) == expected
+    setup = setup_of(model)
+    assert {name for name, technique in TECHNIQUES.items() if technique().is_on(setup)} == expected
 
 
 @pytest.mark.parametrize("model", MODELS)

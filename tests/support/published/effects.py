@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from servetwin.sim.techniques.effects import Effect, Laboratory
-from servetwin.sim.techniques.registry import apply_all, find_technique
+from servetwin.sim.techniques.registry import Toggles, find_technique
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Experiment, Technique
 
@@ -37,7 +37,7 @@ class ParallelAndSplit(Technique):
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with both techniques on."""
-        return apply_all(map(find_technique, ("tensor-parallel", "flash-decoding")), setup)
+        return Toggles.of(("tensor-parallel", "flash-decoding")).over(setup)
 
     def off(self, setup: Setup) -> Setup:
         """Return the setup with keys that are not split, on as many devices as it has."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.prompt_fields import estimated_tokens, texts_of
+from servetwin.workloads.readers.prompt_fields import estimated_tokens, texts_of
 from servetwin.workloads.readers.prompt_records import DEFAULT_OUTPUT_TOKENS, ESTIMATED, NO_TIMES
 from servetwin.workloads.reading import read_trace
 from tests.support.prompt_files import (

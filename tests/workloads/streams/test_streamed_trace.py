@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.app.scenario.options.replay import StreamOptions
+from servetwin.app.scenario.options.simulations import StreamOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.streams import request_block as blocks_of_lines
+from servetwin.workloads.streams import blocks
 from servetwin.workloads.streams import streamed_trace as quiet_moments
 from servetwin.workloads.streams.streamed_trace import Chosen, QuietMoments, StreamedTrace
 from servetwin.workloads.streams.trace_file import TraceFile
@@ -64,7 +64,7 @@ def test_a_stream_takes_what_the_options_take_of_the_whole(
     path.write_text(text)
     given_options = TraceOptions(path=path, **chosen)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks_of_lines, "BLOCK_BYTES", 100)
+        patch.setattr(blocks, "BLOCK_BYTES", 100)
         whole = outcome(given_options.read)
         if isinstance(whole, str) or not whole.requests:
             said = outcome(lambda: StreamOptions().open(given_options, None))
@@ -86,14 +86,14 @@ def test_rows_after_the_last_chosen_request_are_not_read(
 ) -> None:
     path = tmp_path / "some.csv"
     path.write_text(azure_text(list(range(60)), [5] * 60) + "\nno row at all\n")
-    monkeypatch.setattr(blocks_of_lines, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 100)
     assert len(StreamedTrace.open(TraceFile(path), chosen)) == 3
     with pytest.raises(TraceError, match=":62: field"):
         StreamedTrace.open(TraceFile(path))
 
 
 def test_a_limit_stops_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks_of_lines, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 200)
     path = tmp_path / "some.csv"
     path.write_text(azure_text(list(range(100)), [3] * 100) + "\nno row at all")
     with pytest.raises(TraceError, match=":102: field"):
@@ -105,7 +105,7 @@ def test_a_limit_stops_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_later_part_does_not_parse_what_is_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks_of_lines, "BLOCK_BYTES", 400)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 400)
     path = tmp_path / "some.csv"
     path.write_text(azure_text(list(range(100)), [3] * 100))
     stream = StreamedTrace.open(TraceFile(path))

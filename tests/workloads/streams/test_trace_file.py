@@ -14,7 +14,7 @@ from servetwin.workloads.errors import TraceError
 from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.streams import request_block as blocks_of_lines
+from servetwin.workloads.streams import blocks
 from servetwin.workloads.streams.streamed_trace import Chosen, StreamedTrace
 from servetwin.workloads.streams.trace_file import TraceFile
 from servetwin.workloads.trace import Trace
@@ -111,7 +111,7 @@ def test_requests_notes_and_errors_are_those_of_the_rows(
     expected = whole(path, max_bad_rows)
     assume("out of order" not in str(expected))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks_of_lines, "BLOCK_BYTES", 100)
+        patch.setattr(blocks, "BLOCK_BYTES", 100)
         assert streamed(path, max_bad_rows) == expected
 
 

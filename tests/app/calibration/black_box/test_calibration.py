@@ -14,7 +14,8 @@ from servetwin.app.calibration.black_box.sender import Allowance, Burst
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.experiments.predict import predict_once
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.step_times.profile import StepTimeFit, load_profile
 from servetwin.workloads.errors import EndedEarly, ProfileError
@@ -149,7 +150,7 @@ def test_what_is_learned_predicts_what_the_server_does() -> None:
     trace = at_rate(sample_trace(), 3.0)
     truth = replace(config, prefix_cache=False)
     runs = [
-        predict_once(trace, policies, server, seed=seed).summary()
+        run_once(trace, Scenario(policies, server), seed=seed).summary()
         for policies, server in ((truth, TRUTH), (profile.policy_config(), profile))
         for seed in range(4)
     ]

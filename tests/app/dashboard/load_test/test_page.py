@@ -8,14 +8,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import httpx
 import pytest
 
 from servetwin.app.dashboard.load_test.load_test_process import MEASURED, LoadTestProcess
-from servetwin.loadtest.report.prompt_cache import PromptCache
 from servetwin.sim.records.run import load_run
 from tests.support.dashboard_app import Browser, expect, page_test
 from tests.support.mock_load import load, trace_of
@@ -62,7 +60,12 @@ def test_the_warnings_of_the_report_stand_above_the_result(tmp_path: Path) -> No
     run = load(trace_of(0.0, 0.01))
     run.extra["delivered"]["limited_by"] = []  # A busy machine may make the client late.
     run.extra["delivered"]["token_doubts"] = ["USAGE DOUBTED for 2 of 2 requests"]
-    run.extra["prompt_cache"] = asdict(PromptCache(0.9, "usage", own_share=0.1, added_share=0.0))
+    run.extra["prompt_cache"] = {
+        "cached_share": 0.9,
+        "said_by": "usage",
+        "own_share": 0.1,
+        "added_share": 0.0,
+    }
     run.save(folder / MEASURED)
     at = page_test("load_test")
     at.session_state["requests"] = 50

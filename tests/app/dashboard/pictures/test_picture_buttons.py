@@ -13,7 +13,7 @@ import pytest
 from servetwin.app import figures
 from servetwin.app.dashboard.pictures.picture_buttons import picture_buttons
 from servetwin.app.dashboard.what_if.first_visit import BATCHING, BUTTON
-from servetwin.workloads.version import own_version
+from servetwin.workloads.program.version import own_version
 from tests.support.dashboard_app import Browser, expect
 from tests.support.drawn_figures import DRAWN
 

@@ -40,7 +40,7 @@ def test_windows_and_states_bound_what_a_sequence_takes() -> None:
 
 def test_weights_that_do_not_fit_leave_room_for_nobody() -> None:
     found = Deployment(find_model("llama-2-70b"), find_hardware("h100"))
-    memory = DeviceMemory.of(found, base_policies(found), 2048)
+    memory = DeviceMemory.of(found, base_policies(found.model.max_model_len), 2048)
     assert memory.sequences == 0
     figure = figures.device_memory({"here": memory.parts(1)}, memory.capacity)
     assert sum(trace.x[0] for trace in figure.data) > memory.capacity / 1e9

@@ -22,7 +22,7 @@ pytest.importorskip("plotly", reason="reports need plotly")
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from servetwin.app.commands.report import report
+from servetwin.app.commands.runs import report
 from servetwin.app.reports.html.charts import packed_library
 from servetwin.app.reports.html.page import render_html
 from servetwin.app.reports.report_folders import NamedRun, find_runs
@@ -320,7 +320,7 @@ def test_ten_thousand_requests_stay_small() -> None:
 
 @contextmanager
 def no_plotly() -> Iterator[None]:
-    with patch("servetwin.app.commands.report.find_spec", return_value=None):
+    with patch("servetwin.app.tasks.report.find_spec", return_value=None):
         yield
 
 

@@ -43,7 +43,6 @@ OTHER_MEANING = {
     "--start": "the start of what is exported, or of ServeGen's clients",
     "--think-time": "a distribution (loadtest), or a number beside its name (generate)",
     "--trace": "one of three sources of a load (loadtest), or optional (verify)",
-    "--url": "default: measure, or start, the bundled engine",
 }
 """Options whose name has several meanings, each with its reason."""
 

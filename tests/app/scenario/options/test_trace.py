@@ -12,8 +12,9 @@ from servetwin.app.scenario.files.scenario_file import (
 )
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
 from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.simulations import ReplayOptions
 from servetwin.app.scenario.options.trace import TraceOptions
-from servetwin.app.scenario.replay_scenario import ReplayScenario
+from servetwin.app.tasks.replay import Replay
 from servetwin.workloads.errors import TraceError
 
 MAP = "arrival_ms=time,prompt_tokens=prompt,output_tokens=x"
@@ -39,7 +40,8 @@ def test_a_scenario_keeps_the_mapping(table: Path) -> None:
     assert again == file
     trace = TraceOptions(path=table)
     options = ScenarioOptions(ServerOptions(), PolicyOptions(), ClusterOptions(), trace)
-    assert [r.arrival_s for r in ReplayScenario(again, options).requests()] == [0.0, 1.5]
+    replay = Replay(again, options, ReplayOptions())
+    assert [r.arrival_s for r in replay.requests()] == [0.0, 1.5]
     with pytest.raises(ScenarioError, match=r"workload\.columns: columns: unknown quantity 'tz'"):
         parse_scenario("workload: {columns: 'tz=a'}", "scenario.yaml")
 

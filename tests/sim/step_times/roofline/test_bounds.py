@@ -42,9 +42,9 @@ def test_every_roofline_run_is_checked_against_the_data_sheet() -> None:
         check_bounds(busy, SHEET)
 
     class TooFast(RooflineServer):
-        def step_time(self, layout: KVLayout) -> RooflineServer:
+        def step_time(self, layout: KVLayout) -> "TooFast":
             faster = A100.model_copy(update={"memory_bytes_per_s": 1e14})
-            return RooflineServer(replace(SHEET, hardware=faster))
+            return TooFast(replace(SHEET, hardware=faster))
 
     with pytest.raises(BoundBroken):
         run_once(trace(), replace(scenario, profile=TooFast(SHEET)))

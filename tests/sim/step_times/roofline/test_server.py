@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from servetwin.sim.experiments.predict import predict_scenario
+from servetwin.sim.experiments.predict import predict
 from servetwin.sim.experiments.scenario import replicate
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
 from servetwin.sim.step_times.roofline.server import RooflineServer
@@ -31,7 +31,9 @@ def test_intervals_come_from_the_spread_of_efficiencies() -> None:
     for deployment, sure in ((REAL, False), (replace(REAL, efficiency=certain), True)):
         scenario = Setup.of(deployment).scenario()
         assert scenario.is_certain() is sure
-        found = predict_scenario(trace(), scenario, replications=8).interval("tpot_s.mean")
+        found = predict(trace(), scenario.policies, scenario.profile, replications=8).interval(
+            "tpot_s.mean"
+        )
         assert found is not None
         assert (found.high - found.low < 1e-12) is sure
 

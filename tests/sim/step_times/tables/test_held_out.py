@@ -2,10 +2,7 @@
 
 import numpy as np
 
-from servetwin.sim.step_times.tables import (
-    Curve,
-    held_out_error,
-)
+from servetwin.sim.step_times.tables.interpolate import Curve, held_out_error
 
 
 def test_held_out_error_is_that_of_the_noise_where_the_truth_is_smooth() -> None:

@@ -5,11 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.step_times.tables import (
-    Curve,
-    Surface,
-)
-from servetwin.sim.step_times.tables.interpolate import LEVELS
+from servetwin.sim.step_times.tables.interpolate import LEVELS, Curve, Surface
 
 grids = st.lists(
     st.tuples(st.integers(0, 5000), st.floats(1e-6, 10)), min_size=2, unique_by=lambda p: p[0]

@@ -21,8 +21,10 @@ def test_a_bundle_has_the_sums_of_its_operators(tmp_path: Path) -> None:
     assert times.head(at) == pytest.approx([1e-6 * head_us(sequences) for sequences in at])
     places = [(0.0, 0.0, 8.0, 700.0), (600.0, 300.0, 0.0, 0.0), (100.0, 0.0, 30.0, 2000.0)]
     for place in places:
-        found = times.attention.contexts(*place[:3])
-        by_context = dict(zip(times.attention.axes[3].tolist(), found.tolist(), strict=True))
+        rows, start, decodes, _ = place
+        at_decodes = times.attention.at_decodes(decodes)
+        seconds = times.attention.of_chunk(at_decodes, rows, start)
+        by_context = dict(zip(times.attention.axes[3].tolist(), seconds.tolist(), strict=True))
         low, high = (1024.0, 4096.0) if place[3] > 1024 else (256.0, 1024.0)
         share = (place[3] - low) / (high - low) if place[3] else 0.0
         between = by_context[low] + share * (by_context[high] - by_context[low])

@@ -1,0 +1,115 @@
+"""Options of a server that is measured, whether to calibrate it or to verify a forecast."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from servetwin.app.scenario.options.common import Json, RunFolder, Seed
+from servetwin.app.scenario.options.endpoint import BlackBoxOptions, EndpointOptions
+from servetwin.app.scenario.options.engine import EngineChoice
+from servetwin.app.scenario.options.groups import Only, given, require_absent
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
+
+if TYPE_CHECKING:
+    from servetwin.loadtest.endpoint import Endpoint
+
+RECORDED_SETTINGS = ("preset", "batching", "kv", "prefix_cache", "settings")
+"""Policies of a run that was recorded; those of a live engine have names, or are in its log."""
+MEASURED_SETTINGS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredServer:
+    """The bundled engine, an endpoint, or the server of a run that was recorded elsewhere."""
+
+    endpoint: Annotated[EndpointOptions, Only("api", "prompt", "prompt_salt")]
+    limits: BlackBoxOptions
+    engine: Annotated[EngineChoice, Only("device", "dtype", "threads")]
+    servers: Annotated[ServerOptions, Only("hardware", "techniques", "without", "tables")]
+    link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")]
+    recorded: Annotated[Path | None, Option(metavar="RUN")] = None
+    """Instead of a live endpoint: a run folder of loadtest import, or of a load test, or a table
+    with measured times."""
+    url: Annotated[str | None, Option(rich_help_panel=EndpointOptions.PANEL)] = None
+    """A running OpenAI-compatible endpoint; default: start the bundled engine."""
+    model: Annotated[str | None, Option()] = None
+    """Model preset (base) or folder of a checkpoint, or with --url the served model."""
+    seed: Seed = 0
+    json: Json = False
+
+    def choice(self) -> EngineChoice:
+        """Return the bundled engine to start."""
+        return replace(self.engine, model=self.model or "base", seed=self.seed)
+
+    def recorded_servers(self, profile: str | None = None) -> ServerOptions:
+        """Return what served the recorded run."""
+        return replace(
+            self.servers, model=self.model, profiles=() if profile is None else (profile,)
+        )
+
+    def probe(self) -> "Endpoint | None":
+        """Return the endpoint that answers at the URL, if one is given."""
+        endpoint = replace(self.endpoint, model=self.model)
+        return None if self.url is None else endpoint.probe_generating(self.url)
+
+    def require_live(self, policy: PolicyOptions, *allowed: str) -> None:
+        """Raise ``OptionError`` for an option that only a recorded run takes."""
+        settings = given(policy, *RECORDED_SETTINGS)
+        require_absent(settings, "goes with --recorded; live policies are named by --policy")
+        of_server = {name: at for name, at in given(self.servers).items() if name not in allowed}
+        require_absent(of_server, "goes with --recorded")
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """The profile that is written, and how much is measured for it."""
+
+    out: Annotated[Path, Option()] = Path("profile.json")
+    """Profile to write."""
+    name: Annotated[str | None, Option()] = None
+    """Name of the profile; default its file's."""
+    rounds: Annotated[int, Option(min=1)] = 2
+    """Rounds of bursts per server."""
+    until: Annotated[str, Option(metavar="SHARE")] = "100%"
+    """With --recorded: fit the stamps of the first 50% of the requests, say."""
+
+    @property
+    def label(self) -> str:
+        """The name of the profile."""
+        return self.name or self.out.stem
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """The forecast, the load tests that judge it, and where both are kept."""
+
+    trace: Annotated[Path | None, Option()] = None
+    """Trace to predict; default the bundled sample."""
+    as_black_box: Annotated[
+        bool, Option("--black-box", "--outside", rich_help_panel=EndpointOptions.PANEL)
+    ] = False
+    """With --url: use no step log, only what clients see (so for foreign endpoints)."""
+    policy: Annotated[tuple[str, ...], Option()] = ()
+    """Such as static+contiguous or continuous+paged+prefix; repeatable."""
+    utilisation: Annotated[tuple[float, ...], Option(min=0.05, max=0.95)] = ()
+    """Share of the predicted capacity offered (0.7; of a black box 0.5, then 0.7); from 0.9 on, of
+    the capacity that is measured first; repeatable."""
+    repeats: Annotated[int, Option(min=1)] = 2
+    """Load tests at each load, at least."""
+    minutes: Annotated[float, Option(min=0.0)] = 4.0
+    """Time for more load tests at a load, until they decide."""
+    profile: Annotated[str | None, Option()] = None
+    """Judge this profile (a name or a .json file) instead of calibrating."""
+    resume: Annotated[bool, Option("--resume")] = False
+    """Go on with the forecast and load tests in --out."""
+    why: Annotated[bool, Option("--why")] = False
+    """Replace part after part of the prediction by what was measured."""
+    out: RunFolder = None
+
+
+def require_recorded_alone(live: dict[str, object]) -> None:
+    """Raise ``OptionError`` for an option of a live endpoint beside ``--recorded``."""
+    require_absent(live, "sends a load; --recorded takes one that was sent")

@@ -1,0 +1,197 @@
+"""Options of simulations: a replay, a trace too long for the memory, a grid, a search."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from typer import Option
+
+from servetwin.app.scenario.options.common import (
+    KEEP,
+    MOST_REPLICATIONS,
+    Attainment,
+    Csv,
+    Json,
+    Overwriting,
+    ParallelOptions,
+    RunFolder,
+    Seed,
+    ThinkTime,
+    Vary,
+)
+from servetwin.app.scenario.options.groups import MOST_COUNT, given, require_absent
+from servetwin.app.scenario.options.trace import TraceOptions
+from servetwin.workloads.errors import PolicyError, TraceError
+
+if TYPE_CHECKING:
+    from servetwin.app.scenario.answers import What
+    from servetwin.sim.long_runs.partitioned_run import DividedRun, Part, PartDone
+    from servetwin.workloads.streams.streamed_trace import StreamedTrace
+
+STREAMED = (
+    "reader", "max_bad_rows", "start_s", "end_s", "limit", "rate_scale", "rate_per_s",
+)  # fmt: skip
+"""What a stream takes of ``TraceOptions``; the others need the whole trace."""
+KEPT = ("scenario", "seed", "full_check", "out", "overwriting", "as_json")
+"""The options of a replay that hold for a comparison too."""
+Replications = Annotated[int | None, Option(min=0, max=MOST_REPLICATIONS)]
+OF_A_RATE, OF_A_COUNT = 10, 20
+"""Replications where no option says how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """A scenario file below the options, the seed, and where the run goes."""
+
+    scenario: Annotated[Path | None, Option(metavar="FILE")] = None
+    """What the dashboard saved; TRACE and options win."""
+    seed: Annotated[int | None, Option(min=0, max=2**63 - 1)] = None
+    """Seed of every random stream: the scenario's, or 0."""
+    step_by_step: Annotated[bool, Option("--step-by-step")] = False
+    """One event per step: slow, the same result."""
+    full_check: Annotated[bool, Option("--check")] = False
+    """Check every sequence and all KV memory at each step: slow."""
+    out: RunFolder = None
+    overwriting: Overwriting = KEEP
+    as_json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a single run has beside its figures."""
+
+    replications: Replications = None
+    """Simulations behind the intervals; 0 for none."""
+    kv_usage: Annotated[bool, Option("--kv-usage")] = False
+    """Where the KV memory is, in every row of the steps."""
+    csv: Csv = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions(ParallelOptions):
+    """The parts of a streamed simulation, and where they are simulated."""
+
+    PANEL: ClassVar = "Long traces"
+
+    partitions: Annotated[int | None, Option(min=1, max=100_000)] = None
+    """Simulate a stream in up to N parts, cut by time or by replicas."""
+
+    def check(self) -> None:
+        """Raise ``OptionError`` for an option of the parts without any."""
+        if self.partitions is None:
+            require_absent(given(self), "is for the parts of a stream; give --partitions")
+
+    def simulated(
+        self, run: "DividedRun", parts: "Sequence[Part]"
+    ) -> "Iterator[tuple[int, PartDone]]":
+        """Yield the place and the end of each part as it is simulated; raises ``LostItems``."""
+        from servetwin.sim.long_runs.partitioned_run import simulate_part
+
+        return self.map(simulate_part, run, parts, lambda place: parts[place].name)
+
+    def open(self, options: TraceOptions, closed_loop: bool | None) -> "StreamedTrace":
+        """Read the trace once. Raises ``TraceError`` for what a stream cannot do."""
+        from servetwin.workloads.streams.streamed_trace import Chosen, StreamedTrace
+        from servetwin.workloads.streams.trace_file import TraceFile
+
+        if options.path is None:
+            raise TraceError("a stream needs TRACE, a file")
+        if closed_loop:
+            raise TraceError("--closed-loop needs the whole trace: servetwin replay")
+        options.check_rates()
+        file = TraceFile(options.path, options.reader, options.max_bad_rows)
+        trace = StreamedTrace.open(file, Chosen(options.start_s, options.end_s, options.limit))
+        if trace.survey.followers and closed_loop is None:
+            raise TraceError(
+                f"{options.path}: has requests that follow an answer, which a stream does not; "
+                "give --open-loop, or use servetwin replay"
+            )
+        if options.rate_scale is not None:
+            trace = trace.scaled(options.rate_scale)
+        return trace if options.rate_per_s is None else trace.at_rate(options.rate_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class GridOptions(ParallelOptions):
+    """What is varied, and the file that has the points."""
+
+    vary: Vary = ()
+    rates: Annotated[str | None, Option(metavar="R,R")] = None
+    """Requests/s at each point; else the trace's own."""
+    out: Annotated[Path | None, Option()] = None
+    """Frame to write (.csv, .parquet), or to continue."""
+    overwriting: Overwriting = KEEP
+
+
+@dataclass(frozen=True, slots=True)
+class CountOptions:
+    """What is counted, up to which number, and what a device costs."""
+
+    PANEL: ClassVar = "How many"
+
+    users: Annotated[bool, Option("--users")] = False
+    """How many users (or agents) at a time, each of which waits for every answer."""
+    think_time: ThinkTime = None
+    most: Annotated[int | None, Option(min=1, max=100_000)] = None
+    """Most replicas or users that are tried; default 1,024."""
+    price: Annotated[str | None, Option(metavar="N|DEVICE=N,...")] = None
+    """What a device costs per hour, in any currency: 2.5, or h100=2.5,l40s=0.9."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityOptions:
+    """What is searched, on which candidates, and how exactly."""
+
+    count: CountOptions
+    replicas: Annotated[
+        str | None,
+        Option(
+            metavar="[N]",
+            help="{cluster.replicas} Without a number: how many keep the SLO.",
+            rich_help_panel="Cluster",
+        ),
+    ] = None
+    vary: Vary = ()
+    attainment: Attainment = 0.99
+    replications: Annotated[int | None, Option(min=0, max=MOST_REPLICATIONS)] = None
+    """Draws behind an interval, of engine and traffic; 0 for none. Default 10, of replicas and
+    users 20."""
+    precision: Annotated[float, Option(min=1e-6, max=1)] = 0.01
+    """Relative width at which a search ends."""
+    processes: Annotated[int, Option(min=1, max=512)] = 1
+    """Replications side by side."""
+    seed: Seed = 0
+    json: Json = False
+
+    @property
+    def what(self) -> "What":
+        """What is searched: ``--replicas`` without a number asks for it."""
+        return "users" if self.count.users else "replicas" if self.replicas == "" else "rate"
+
+    @property
+    def draws(self) -> int:
+        """The replications of a search."""
+        usual = OF_A_RATE if self.what == "rate" else OF_A_COUNT
+        return usual if self.replications is None else self.replications
+
+    def replica_count(self) -> int | None:
+        """Return the number of replicas; None where they are left out, or searched."""
+        text = self.replicas
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_COUNT):
+            raise PolicyError(
+                f"--replicas: {text[:40]!r} is no number from 1 on; leave it out to ask how many"
+            )
+        return int(text)
+
+    def check(self) -> None:
+        """Raise ``ServetwinError`` for options that do not go together."""
+        if self.count.users and self.replicas == "":
+            raise PolicyError("--users: asks for users; give --replicas N beside it, with a number")
+        if not self.count.users:
+            require_absent(given(self.count, "think_time"), "is of users: give --users as well")
+        if self.what == "rate":
+            why = "is of replicas or users: give --replicas or --users as well"
+            require_absent(given(self.count, "most"), why)

@@ -1,0 +1,109 @@
+"""Servers whose step times are tables: of a model's operators, phases, layers or kernels."""
+
+from servetwin.app.scenario.options.tables import TableOptions
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.hardware import Link
+from servetwin.sim.catalogue.model import ModelShape
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.step_times.profile import ApiLatencyFit
+from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
+from servetwin.sim.step_times.roofline.server import unlimited_policies
+from servetwin.sim.step_times.tables import (
+    KernelTable,
+    LayerTable,
+    LoadedTable,
+    OperatorTable,
+    PhaseTable,
+    Table,
+    TableProfile,
+    read_layer_bundle,
+)
+from servetwin.sim.step_times.tables.server_overheads import ServerOverheads, parse_overheads
+from servetwin.sim.techniques.setup import Setup
+from servetwin.workloads.errors import PolicyError
+
+
+def table_server(options: TableOptions, setup: Setup, link: Link | None) -> Scenario:
+    """Return the scenario of a setup with the step times of the table."""
+    scenario, deployment = setup.scenario(), setup.deployment
+    device, parallel = deployment.hardware.name, deployment.parallel
+    if options.layers is not None:
+        name, table = _layers(options, deployment.model, parallel.tensor, link)
+    elif options.kernels is not None:
+        name, table = _kernels(options, deployment.model, parallel.tensor, device)
+    elif options.operators is not None:
+        name = options.operators[0].parent.name or "operators"
+        table = OperatorTable.read(
+            *options.operators,
+            layers=deployment.model.layer_count,
+            tensor_parallel=parallel.tensor,
+            overhead_s=deployment.efficiency.overhead_s,
+            where=options.rows(),
+        )
+    else:
+        name, table = _phases(options, parallel.tensor)
+    overheads = _overheads(options)
+    server = TableProfile(
+        name, table, scenario.policies, deployment.kv_bytes_per_token(),
+        overheads.api() if overheads else setup.api, device, parallel.devices,
+    )  # fmt: skip
+    return Scenario(scenario.policies, server, scenario.cluster)
+
+
+def layer_server(options: TableOptions, model_name: str, link: Link | None) -> Scenario:
+    """Return a scenario of layer times alone: no device says how large its KV memory is."""
+    model, overheads = find_model(model_name), _overheads(options)
+    name, table = _layers(options, model, None, link)
+    policies = unlimited_policies(model.max_model_len)
+    kv_bytes = model.kv_elements_per_token() * ACTIVATION_BYTES
+    api = overheads.api() if overheads else ApiLatencyFit()
+    return Scenario(policies, TableProfile(name, table, policies, kv_bytes, api))
+
+
+def _overheads(options: TableOptions) -> ServerOverheads | None:
+    """Return what the server adds to kernels or layers."""
+    text = options.overheads
+    return None if text is None else parse_overheads(text, options.kernels)
+
+
+def _loaded(options: TableOptions, table: KernelTable | LayerTable) -> Table:
+    overheads = _overheads(options)
+    return table if overheads is None else LoadedTable(table, overheads)
+
+
+def _layers(
+    options: TableOptions, model: ModelShape, ranks: int | None, link: Link | None
+) -> tuple[str, Table]:
+    assert options.layers is not None
+    times = read_layer_bundle(options.layers, ranks, linked=link is not None)
+    if times.ranks > 1 and link is None:
+        raise PolicyError(
+            f"--link-us: layer times of {times.ranks} ranks hold no messages between them; "
+            "give latency and bandwidth of their link, --link-us and --link-gb-per-s"
+        )
+    return times.name, _loaded(options, LayerTable(times, model, link))
+
+
+def _kernels(
+    options: TableOptions, model: ModelShape, ranks: int, device: str
+) -> tuple[str, Table]:
+    from servetwin.sim.step_times.tables.kernel_table import open_kernels
+
+    assert options.kernels is not None
+    kernels, origin = open_kernels(model.name, device, options.kernels, ranks)
+    table = _loaded(options, KernelTable(kernels, origin))
+    return f"{model.name} on {device}, {options.kernels}", table
+
+
+def _phases(options: TableOptions, ranks: int) -> tuple[str, Table]:
+    assert options.phases is not None
+    where = options.rows()
+    if unknown := where.keys() - {"model", "hardware"}:
+        raise PolicyError(f"--where: {min(unknown)!r}; a phase table has model, hardware")
+    table = PhaseTable.read(
+        options.phases,
+        model=where.get("model"),
+        hardware=where.get("hardware"),
+        tensor_parallel=ranks if ranks > 1 else None,
+    )
+    return options.phases.stem, table

@@ -1,0 +1,132 @@
+"""Make a profile: of an engine that is driven, of a run that was recorded, or of tables."""
+
+from pathlib import Path
+
+import typer
+
+from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
+from servetwin.app.calibration.black_box.sender import Allowance
+from servetwin.app.calibration.recorded import calibrate_recorded as fit_recorded
+from servetwin.app.command import print_result
+from servetwin.app.reports.progress import progress, report_progress
+from servetwin.app.reports.verdict import calibration_lines, profile_lines
+from servetwin.app.scenario.options.common import Overwriting
+from servetwin.app.scenario.options.engine import require_engine
+from servetwin.app.scenario.options.measured import (
+    MeasuredServer,
+    ProfileOptions,
+    require_recorded_alone,
+)
+from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.trace import TraceOptions
+from servetwin.app.scenario.scenarios import recorded_prior
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.recorded.recorded_run import RecordedRun, load_recorded_run
+from servetwin.sim.experiments.conversion import converted_profile, linearised
+from servetwin.sim.experiments.stamp_fit import FITTED
+from servetwin.workloads.errors import LoadTestError, PolicyError
+from servetwin.workloads.tables.mapping import parse_mapping
+
+MOST_SIMULATIONS = 200
+"""About as many as a fit to a recorded run takes at most."""
+
+
+def recorded_run(path: Path, table: TraceOptions) -> RecordedRun:
+    """Return a run that was recorded: of a run folder, or of a file."""
+    return load_recorded_run(path, parse_mapping(table.columns) if table.columns else None)
+
+
+def black_box(server: MeasuredServer, endpoint: Endpoint) -> BlackBoxCalibrator:
+    """Return what calibrates an endpoint by what its clients see, within the limits."""
+    allowance = Allowance(60 * server.limits.max_minutes, server.limits.max_requests)
+    return BlackBoxCalibrator(endpoint, allowance, server.seed, report_progress)
+
+
+def calibrate_recorded(
+    server: MeasuredServer,
+    policy: PolicyOptions,
+    table: TraceOptions,
+    options: ProfileOptions,
+    overwriting: Overwriting,
+) -> None:
+    """Fit a profile to a recorded run, write it and print it."""
+    assert server.recorded
+    require_recorded_alone({"--url": server.url})
+    servers, until = server.recorded_servers(), _share(options.until)
+    with overwriting.claimed_profile(options.out):
+        recorded = recorded_run(server.recorded, table)
+        config, model_times = recorded_prior(recorded.trace, servers, policy, server.link)
+        prior = linearised(model_times, FITTED) if model_times else None
+        with progress("simulations", total=MOST_SIMULATIONS) as advance:
+            fit = fit_recorded(
+                recorded, config, until=until, prior=prior, seed=server.seed, on_simulation=advance
+            )
+        fit.profile(options.label, recorded, server.model).save(options.out)
+    lines = [*calibration_lines(fit, prior), f"profile: {options.out}"]
+    print_result(server.json, {"profile": str(options.out), **fit.as_dict()}, lines)
+
+
+def calibrate_live(
+    server: MeasuredServer,
+    policy: PolicyOptions,
+    table: TraceOptions,
+    options: ProfileOptions,
+    overwriting: Overwriting,
+) -> None:
+    """Measure the bundled engine or an endpoint, write its profile and print it."""
+    if table.columns is not None:
+        raise LoadTestError("--map: names the columns of a table; give it with --recorded")
+    server.require_live(policy, *(() if server.url else ("--technique", "--without")))
+    stopped, out = None, options.out
+    with overwriting.claimed_profile(out):
+        if endpoint := server.probe():
+            calibrator = black_box(server, endpoint)
+            calibrator.identify(options.rounds)
+            profile, stopped = calibrator.profile(options.label), calibrator.stopped
+            lines = [*calibrator.limits.lines(), f"profile: {out}"]
+        else:
+            require_engine()
+            from servetwin.app.calibration.step_log import calibrate_bundled
+
+            engine = server.choice()
+            profile = calibrate_bundled(
+                policy.over(engine.policies()), engine, options.rounds, options.label,
+                report_progress, server.endpoint.prompt_salt, server.servers.toggles(),
+            )  # fmt: skip
+            lines = [f"profile: {out}", f"next: servetwin replay TRACE --profile {out}"]
+        profile.save(out)
+    if server.json:
+        typer.echo(profile.model_dump_json(by_alias=True))
+    else:
+        typer.echo("\n".join([*profile_lines(profile), *lines]))
+    if stopped:
+        report_progress(f"servetwin: calibration ended early: {stopped}")
+        raise typer.Exit(1)
+
+
+def convert(
+    servers: ServerOptions, link: ClusterOptions, overwriting: Overwriting, out: Path, as_json: bool
+) -> None:
+    """Fit a profile to the step times of tables, write it and print the error of the fit."""
+    if servers.model is None:
+        raise PolicyError("--model: say what to convert, with --hardware and a table")
+    scenario = servers.base(link.link())
+    hardware = servers.hardware or scenario.profile.name
+    with overwriting.claimed_profile(out):
+        profile, error = converted_profile(out.stem, scenario, servers.model, hardware)
+        profile.save(out)
+    figures = {"profile": str(out), "median_error": error.median, "p90": error.p90}
+    lines = [*scenario.profile.describe(), f"error: {error}", f"profile: {out}"]
+    print_result(as_json, figures, lines)
+
+
+def _share(text: str) -> float:
+    """Return the share that ``50%`` or ``0.5`` stands for."""
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise LoadTestError(f"--until: {text!r} is not a share such as 50% or 0.5")
+    return share

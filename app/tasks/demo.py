@@ -1,0 +1,37 @@
+"""The demo: two policies on the bundled engine, forecast and judged."""
+
+from servetwin.app.reports.progress import report_progress
+from servetwin.app.scenario.options.engine import EngineChoice, require_engine
+from servetwin.app.scenario.options.trace import TraceOptions
+from servetwin.app.scenario.settings import policies_named
+from servetwin.app.tasks.verify import VerifyTask, finish, verify_policies
+from servetwin.app.verdict.verification import Plan
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.records.run_claim import RunClaim
+
+POLICIES = ("static+contiguous", "continuous+paged")
+MODEL = "small"
+REQUESTS = 100
+MINUTES, ROUNDS = 0.5, 2
+NEXT = (
+    "next: servetwin dashboard",
+    "      servetwin replay TRACE --batching static --kv contiguous",
+    "      servetwin serve, and from another terminal: servetwin loadtest URL --trace TRACE",
+)
+
+
+def run_demo(claim: RunClaim, seed: int, json: bool) -> None:
+    """Verify the policies, keep both runs, and say what to try next."""
+    require_engine()
+    base = PolicyConfig(kv_tokens=16_384, max_model_len=1_024)
+    configs = [policies_named(label, base, "POLICIES") for label in POLICIES]
+    trace = TraceOptions(limit=REQUESTS).read_or_sample()
+    report_progress("two policies on the bundled engine; two to four minutes")
+    folder = claim.begin()
+    task = VerifyTask(trace, Plan(minutes=MINUTES, rounds=ROUNDS, seed=seed), folder)
+    verifications = verify_policies(configs, EngineChoice(MODEL, seed=seed), task)
+    try:
+        finish(verifications, folder, json)
+    finally:
+        for line in NEXT:
+            report_progress(line)

@@ -1,0 +1,267 @@
+"""Replay a trace under a policy, or two policies beside each other, and print the figures."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from servetwin.app.command import print_result
+from servetwin.app.reports.progress import progress, saved_if_asked
+from servetwin.app.reports.run_words import outside_warning, rests_line
+from servetwin.app.reports.tables import (
+    counts_line,
+    error_lines,
+    latency_table,
+    note_lines,
+    scenario_lines,
+    sparkline_lines,
+    steady_lines,
+    totals_lines,
+)
+from servetwin.app.scenario.files.scenario_file import (
+    GENERATED,
+    SAMPLE,
+    ScenarioFile,
+    read_scenario,
+)
+from servetwin.app.scenario.options.common import RunChart
+from servetwin.app.scenario.options.policy import PolicyOptions, ScenarioOptions
+from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.simulations import ReplayOptions, RunOptions
+from servetwin.app.scenario.scenarios import build_scenario, fit_to_trace, scenario_record
+from servetwin.app.scenario.servers import Servers
+from servetwin.app.words import origin_words
+from servetwin.sim.experiments.predict import Redraw, interval, run_once, summaries_over_seeds
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import Run, machine_facts
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.files import require_there
+from servetwin.workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from servetwin.app.reports.html.picture_file import PictureFile
+    from servetwin.workloads.streams.streamed_trace import StreamedTrace
+
+AUTO_REPLICATION_BUDGET_S = 5.0
+AUTO_REPLICATIONS = 10
+_PARTS = ("mean", "p50", "p90", "p99")
+_METRICS = (
+    *(f"{name}.{part}" for name in ("ttft_s", "tpot_s", "e2e_s") for part in _PARTS),
+    "output_throughput_tokens_per_s",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A scenario file under the options of the command line, which win over it."""
+
+    file: ScenarioFile | None
+    options: ScenarioOptions
+    replayed: ReplayOptions
+
+    @classmethod
+    def read(
+        cls, options: ScenarioOptions, replayed: ReplayOptions, trace: Path | None
+    ) -> "Replay":
+        """Read the scenario file; raises ``ServetwinError`` where it or TRACE is not there."""
+        if trace is not None:
+            require_there(trace)
+        file = read_scenario(replayed.scenario) if replayed.scenario else None
+        seed = replayed.seed if replayed.seed is not None else file.seed if file else 0
+        return cls(file, options.with_trace(trace, seed), replayed)
+
+    @property
+    def seed(self) -> int:
+        """The seed of every random stream."""
+        return self.options.trace.seed
+
+    @property
+    def slo(self) -> SLO | None:
+        """The limits of the file."""
+        return self.file.slo.slo() if self.file else None
+
+    def servers(self) -> ServerOptions:
+        """Return the servers of the options, where these name any; else those of the file.
+
+        Techniques of the options come over those of the file.
+        """
+        if self.file and self.options.servers.names_no_server():
+            return self.file.server.options().with_toggles(self.options.servers)
+        return self.options.servers
+
+    def base(self) -> Servers:
+        """Return the servers with the policies and cluster of the file."""
+        servers = self.servers().servers(self.options.cluster.link())
+        return self.file.servers(servers) if self.file else servers
+
+    def policies(self) -> PolicyOptions:
+        """Return the policy options; a model length of the file does not grow with the trace."""
+        policy = self.options.policy
+        in_file = self.file.policies.get("max_model_len") if self.file else None
+        return replace(policy, max_model_len=policy.max_model_len or in_file)
+
+    def requests(self) -> Trace:
+        """Return the trace; where the file names one, as many requests at the rate of the file.
+
+        Raises ``TraceError`` where there is neither trace nor workload.
+        """
+        trace = self.options.trace
+        if trace.path is None and self.file is not None:
+            return trace.transform(self.file.workload.trace(trace.seed))
+        if self.file is None or self.file.workload.source in (GENERATED, SAMPLE):
+            return trace.read()
+        workload = self.file.workload
+        rate_per_s = trace.rate_per_s or (None if trace.rate_scale else workload.rate_per_s)
+        limit = workload.requests if trace.limit is None else trace.limit
+        columns = trace.columns or workload.columns
+        recorded = replace(trace, limit=limit, rate_per_s=rate_per_s, columns=columns).read()
+        return workload.with_prefixes(recorded, trace.seed)
+
+    def redraw(self, scenario: Scenario) -> Redraw | None:
+        """Return draws of a generated workload with other seeds; None for a recorded one."""
+        options = self.options.trace
+        if self.file is None or options.path or not self.file.workload.is_generated:
+            return None
+        workload, settings = self.file.workload, self.policies().changes()
+
+        def draw(seed: int) -> tuple[Trace, Scenario]:
+            trace = options.transform(workload.trace(seed))
+            config, _ = fit_to_trace(scenario.policies, trace, settings)
+            return trace, replace(scenario, policies=config)
+
+        return draw
+
+    def scenario(self, trace: "Trace | StreamedTrace", compared: str | None = None) -> Scenario:
+        """Return the scenario for a trace; ``compared`` policies win."""
+        cluster = self.options.cluster
+        scenario = build_scenario(trace, self.base(), self.policies(), cluster, compared)
+        return replace(scenario, check=self.replayed.full_check)
+
+    def replay(
+        self, single: RunOptions, plotted: "PictureFile | None", chart: RunChart | None
+    ) -> None:
+        """Simulate the trace, keep the run, print and draw it."""
+        options = self.replayed
+        if single.csv and options.out is None:
+            raise ServetwinError("--csv: give --out, the folder for it")
+        trace = self.requests()
+        scenario = self.scenario(trace)
+        with options.overwriting.claimed_if_asked(options.out) as claim:
+            with progress(f"simulating {scenario.name}", total=len(trace)) as advance:
+                run = run_once(
+                    trace, scenario, seed=self.seed, macro=not options.step_by_step,
+                    keep_usage=single.kv_usage, on_arrival=advance,
+                )  # fmt: skip
+            run.scenario = scenario_record(trace, scenario, self.servers().record(), self.seed)
+            run.meta, run.as_csv = machine_facts(), single.csv
+            with saved_if_asked(run, claim.begin() if claim else None) as folder:
+                intervals = self._intervals(trace, scenario, run, single.replications)
+                if folder and intervals:  # the run itself was kept before the replications
+                    run.extra["intervals"] = intervals
+                    run.save(folder)
+                self._print(scenario, run, intervals, folder)
+        if plotted:
+            self._draw(plotted, chart, {scenario.name: run})
+
+    def compare(
+        self,
+        names: tuple[str, str],
+        replications: int | None,
+        plotted: "PictureFile | None",
+        chart: RunChart | None,
+    ) -> None:
+        """Simulate the trace under two policies, print how they differ, and draw both."""
+        from servetwin.app.reports.comparison import print_comparison
+
+        options, trace = self.replayed, self.requests()
+        scenarios = [self.scenario(trace, name) for name in names]
+        record = self.servers().record()
+        with options.overwriting.claimed_if_asked(options.out) as claim:
+            runs = print_comparison(
+                trace, scenarios, names, record, self.seed, replications, claim, options.as_json
+            )
+        if plotted:
+            a, b = names
+            names = (a, b) if a != b else (f"A: {a}", f"B: {b}")
+            self._draw(plotted, chart, dict(zip(names, runs, strict=True)))
+
+    def _intervals(
+        self, trace: Trace, scenario: Scenario, run: Run, replications: int | None
+    ) -> dict[str, Any]:
+        """Return the intervals of the metrics; as many replications as few seconds allow."""
+        if replications is None:
+            wall_s = run.extra["simulation"]["wall_s"] * AUTO_REPLICATIONS
+            replications = AUTO_REPLICATIONS if wall_s < AUTO_REPLICATION_BUDGET_S else 0
+        redraw = self.redraw(scenario)
+        if replications < 2 or (scenario.is_repeatable() and not redraw):
+            return {}  # a single draw is no interval
+        summaries = list(
+            summaries_over_seeds(
+                trace, scenario, run, seed=self.seed, replications=replications, redraw=redraw
+            )
+        )
+        intervals = {metric: interval(summaries, metric) for metric in _METRICS}
+        return {
+            metric: {
+                "median": i.value, "p5": i.low, "p95": i.high, "standard_error": i.standard_error,
+            }
+            for metric, i in intervals.items()
+            if i
+        }  # fmt: skip
+
+    def _print(
+        self, scenario: Scenario, run: Run, intervals: dict[str, Any], folder: Path | None
+    ) -> None:
+        summary = run.summary(self.slo)
+        if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
+            typer.echo(warning, err=True)
+        lines = [
+            *head_lines(run.scenario, scenario, summary, error_lines(run.requests["error"])),
+            *latency_table(summary, intervals),
+            "",
+            *steady_lines(summary["steady"]),
+            "",
+            *sparkline_lines(run.requests),
+            "",
+            *totals_lines(summary),
+            rests_line(summary["provenance"]),
+        ]
+        if scenario.is_certain():
+            origins = origin_words(scenario.origins)
+            lines.append(f"step times {origins}: their error is unknown")
+        elif not intervals:
+            lines.append("no intervals (off, or the run is long): --replications 10")
+        record = {**summary, "intervals": intervals, **run.scenario}
+        print_run(self.replayed.as_json, record, lines, folder)
+
+    def _draw(
+        self, plotted: "PictureFile", chart: RunChart | None, runs: Mapping[str, Run]
+    ) -> None:
+        from servetwin.app.reports.html.picture_file import draw_runs
+        from servetwin.app.reports.report_folders import NamedRun
+
+        named = [NamedRun(name, run) for name, run in runs.items()]
+        typer.echo(draw_runs(plotted, chart, named, self.slo), err=self.replayed.as_json)
+
+
+def head_lines(
+    record: Mapping[str, Any], scenario: Scenario, summary: Mapping[str, Any], errors: Iterable[str]
+) -> list[str]:
+    """Return what was simulated and what became of the requests, above the latencies."""
+    return [
+        *scenario_lines(record["trace"], scenario, record),
+        *note_lines(record["notes"]),
+        counts_line(summary["requests"]),
+        *errors,
+        "",
+    ]
+
+
+def print_run(
+    as_json: bool, record: Mapping[str, Any], lines: list[str], folder: Path | None
+) -> None:
+    """Print the figures of a run, and where it is kept."""
+    print_result(as_json, record, [*lines, f"run folder: {folder}"] if folder else lines)

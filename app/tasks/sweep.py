@@ -1,0 +1,80 @@
+"""Simulate every point of a grid, keep each as it ends, and print the frontier."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import typer
+
+from servetwin.app.reports.progress import progress
+from servetwin.app.reports.sweep import as_json, named, report_text
+from servetwin.app.scenario.files.sweep_file import RATE, SweepFile, identity
+from servetwin.app.scenario.options.policy import ScenarioOptions
+from servetwin.app.scenario.options.simulations import GridOptions
+from servetwin.app.scenario.sweep_axes import combinations, parse_axis, parse_rates, scenario_at
+from servetwin.loadtest.report.limits import parse_slo
+from servetwin.sim.experiments.parallel_map import LostItems
+from servetwin.sim.experiments.sweep import PROBLEM, GridConditions, GridPoint, simulate_point
+from servetwin.sim.records.run_claim import claimed_file
+from servetwin.workloads.errors import ServetwinError
+
+
+def sweep_grid(
+    options: ScenarioOptions, grid: GridOptions, slo: str, attainment: float, json: bool
+) -> None:
+    """Simulate the points that the file lacks, and print the frontier of all."""
+    axes = [parse_axis(text) for text in grid.vary]
+    limits, keys = parse_slo(slo), [axis.key for axis in axes]
+    rates = parse_rates(grid.rates) if grid.rates else (None,)
+    varied = list(combinations(axes))
+    trace = options.trace.read()
+    points = [{**values, RATE: rate} for values in varied for rate in rates]
+    mark = identity(options, trace, limits, keys)
+    conditions, lost = GridConditions(trace, limits, options.trace.seed), None
+    with (
+        claimed_file(grid.out) if grid.out else nullcontext(),
+        SweepFile(grid.out, keys, points, mark, grid.overwriting.overwrite) as rows,
+    ):
+        try:
+            _simulate(points, options, conditions, rows, grid)
+        except LostItems as error:
+            lost = error
+    frame = rows.frame()
+    if len(frame):
+        typer.echo((as_json if json else report_text)(frame, keys, attainment))
+    if lost:
+        raise lost
+    if grid.out and not json:
+        typer.echo(f"all points: {grid.out}")
+    if all(frame[PROBLEM]):
+        raise ServetwinError(f"no point can be simulated: {frame[PROBLEM].iloc[0]}")
+
+
+def _simulate(
+    points: Sequence[dict[str, Any]],
+    options: ScenarioOptions,
+    conditions: GridConditions,
+    rows: SweepFile,
+    grid: GridOptions,
+) -> None:
+    ready: list[tuple[dict[str, Any], GridPoint]] = []
+    missing = [point for point in points if point not in rows]
+    if done := len(points) - len(missing):
+        typer.echo(f"{done} of {len(points)} points are in {grid.out}", err=True)
+    notes: dict[str, None] = {}
+    for point in missing:
+        values = {key: value for key, value in point.items() if key != RATE}
+        try:
+            scenario = scenario_at(options, conditions.trace, values, notes.setdefault)
+        except ServetwinError as error:
+            rows.add(point, {PROBLEM: str(error)})
+        else:
+            ready.append((point, GridPoint(scenario, point[RATE])))
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    with progress("sweep, points", total=len(ready)) as advance:
+        scenarios = [scenario for _, scenario in ready]
+        simulated = grid.map(simulate_point, conditions, scenarios, lambda n: named(ready[n][0]))
+        for done, (number, row) in enumerate(simulated, 1):
+            rows.add(ready[number][0], row)
+            advance(done)
