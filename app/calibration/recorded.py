@@ -187,22 +187,21 @@ def _evidence(
     recorded: RecordedRun, config: PolicyConfig, fit: StampFit, most_decodes: int
 ) -> list[str]:
     """Return what the log shows of limits, and what it cannot answer."""
-    found = []
+    notes = []
     if most_decodes < config.max_seqs:
-        found.append(
+        notes.append(
             f"batches of more than {most_decodes} decodes were never seen: no what-if beyond that "
             "batch rests on this log"
         )
     running, with_queue = _most_running(recorded.run.requests)
     if running is not None:
         also = f", {with_queue} times with others waiting" if with_queue else ", never with a queue"
-        found.append(f"at most {running} requests ran at once{also} (max_seqs {config.max_seqs})")
-    lost = int(fit.run.requests["preemptions"].sum())
-    if lost:
-        found.append(
+        notes.append(f"at most {running} requests ran at once{also} (max_seqs {config.max_seqs})")
+    if lost := int(fit.run.requests["preemptions"].sum()):
+        notes.append(
             f"{lost} preemptions simulated: kv_tokens {config.kv_tokens} limited the batch"
         )
-    return found
+    return notes
 
 
 def _most_running(requests: pd.DataFrame) -> tuple[int | None, int]:

@@ -154,13 +154,10 @@ class StepLogCalibrator:
         self._report_progress(
             f"calibrating: {len(load)} requests like those of the trace, at {rate_per_s:.2f}/s"
         )
-        seen = len(read_step_log(self._step_log)[1])
-        run = run_load_test(self.endpoint.salted("load", len(self.rounds)), load)
-        _require_finished(run)
-        steps = read_step_log(self._step_log)[1][seen:]
-        self.rounds[-1].samples.extend(
-            step_samples(steps, len(self.rounds) - 1, self._next_burst())
-        )
+        before, round_ = len(read_step_log(self._step_log)[1]), len(self.rounds)
+        _require_finished(run_load_test(self.endpoint.salted("load", round_), load))
+        steps = read_step_log(self._step_log)[1][before:]
+        self.rounds[-1].samples.extend(step_samples(steps, round_ - 1, self._next_burst()))
 
     def profile(self, name: str = "calibrated") -> Profile:
         """Fit all rounds so far."""
@@ -181,11 +178,11 @@ class StepLogCalibrator:
         return check_decisions(read_arrivals(self._step_log), self.config, log)
 
     def _run_burst(self, burst: list[Request], observed: Observed) -> None:
-        seen = len(read_step_log(self._step_log)[1])
+        before = len(read_step_log(self._step_log)[1])
         trace = Trace(tuple(burst), "calibration burst")
         run = run_load_test(self.endpoint, trace, options=AT_ONCE)
         _require_finished(run)
-        steps = _settled_steps(self._step_log, seen, run)
+        steps = _settled_steps(self._step_log, before, run)
         observed.samples.extend(step_samples(steps, len(self.rounds), self._next_burst()))
         self._observe_api(run, steps, observed)
 
@@ -229,12 +226,12 @@ def _require_finished(run: Run) -> None:
         raise EngineError(f"calibration: the engine failed {len(failed)} requests: {messages}")
 
 
-def _settled_steps(path: Path, seen: int, run: Run) -> list[StepRecord]:
+def _settled_steps(path: Path, before: int, run: Run) -> list[StepRecord]:
     """Return the steps of a burst; its tokens are out, but the log may lag a little behind them."""
     prompts = _prompt_tokens(run)
     expected = int(run.requests["output_tokens"].sum())
     for _ in range(50):
-        steps = read_step_log(path)[1][seen:]
+        steps = read_step_log(path)[1][before:]
         if sum(len(sampling(step, prompts)) for step in steps) >= expected:
             return steps
         time.sleep(0.02)
@@ -290,13 +287,9 @@ def make_profile(header: Mapping[str, Any], rounds: Sequence[Observed], name: st
 
 
 def _fit_api(rounds: Sequence[Observed]) -> ApiLatencyFit:
-    """Robust lines: request latency over prompt tokens, chunk latency over sequences."""
-    request_s, per_token_s = fit_line(
-        [pair for observed in rounds for pair in observed.requests_in]
-    )
-    chunk_s, per_sequence_s = fit_line(
-        [pair for observed in rounds for pair in observed.chunks_out]
-    )
+    """Fit robust lines: request latency over prompt tokens, chunk latency over sequences."""
+    request_s, per_token_s = fit_line([pair for one in rounds for pair in one.requests_in])
+    chunk_s, per_sequence_s = fit_line([pair for one in rounds for pair in one.chunks_out])
     return ApiLatencyFit(
         request_s=request_s,
         request_per_token_s=per_token_s,

@@ -56,11 +56,11 @@ def table(
     as_json: Json = False,
 ) -> None:
     """Print a published table beside our figures."""
-    from servetwin.app.reports.techniques.published import find_table, table_lines, titles
+    from servetwin.app.reports.techniques.published import find_table, published_lines, titles
 
     if name:
         published = find_table(name)
-        print_result(as_json, published, table_lines(published))
+        print_result(as_json, published, published_lines(published))
     else:
         lines = (f"{key:<22}{title}" for key, title in titles().items())
         print_result(as_json, {"tables": titles()}, lines)

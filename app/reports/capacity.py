@@ -9,7 +9,7 @@ from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import note_lines, scenario_lines
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.scenarios import scenario_record
-from servetwin.app.words import METRICS, RESOURCES, ends, origin_words, slo_words
+from servetwin.app.words import METRICS, RESOURCES, ends, number, origin_words, slo_words
 from servetwin.sim.experiments.capacity import CONFIDENCE, Capacity, SLOTarget, TriedRate
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.experiments.scenario import Scenario
@@ -99,31 +99,23 @@ def _resource_words(capacity: Capacity) -> str:
 
 def _table(capacity: Capacity, target: SLOTarget) -> list[str]:
     """Return a row per simulated rate; those that miss the SLO have a star."""
-    metrics = {
-        name: METRICS[name].fitting(
-            figure(tried.summary, f"{name}.p99") for tried in capacity.tried
-        )
-        for name in ("ttft_s", "tpot_s")
-    }
-    latencies = (f"{metric.label} p99 {metric.unit}" for metric in metrics.values())
+    heads, latencies = [], []
+    for name in ("ttft_s", "tpot_s"):
+        values_s = [figure(tried.summary, f"{name}.p99") for tried in capacity.tried]
+        metric = METRICS[name].fitting(values_s)
+        heads.append(f"{metric.label} p99 {metric.unit}")
+        latencies.append([number(value_s, metric.factor) for value_s in values_s])
     rows = [
         [
-            _number(tried.rate_per_s),
+            number(tried.rate_per_s, 1.0),
             f"{100 * tried.shares['all']:.2f} %",
-            *(
-                _number(metric.scaled(figure(tried.summary, f"{name}.p99")))
-                for name, metric in metrics.items()
-            ),
-            _number(tried.summary["goodput_per_s"]),
+            *of_rate,
+            number(tried.summary["goodput_per_s"], 1.0),
             "" if tried.shares["all"] >= target.attainment else "*",
         ]
-        for tried in capacity.tried
+        for tried, *of_rate in zip(capacity.tried, *latencies, strict=True)
     ]
-    return table_lines(["requests/s", "within SLO", *latencies, "goodput/s", ""], rows, ">")
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    return table_lines(["requests/s", "within SLO", *heads, "goodput/s", ""], rows, ">")
 
 
 def _closing_lines(
@@ -136,10 +128,8 @@ def _closing_lines(
             "use a longer trace"
         )
     if capacity.replications < 2:
-        lines.append(
-            "no interval"
-            + ("" if capacity.rate_per_s.value == 0 else "; --replications 10 gives one")
-        )
+        advice = "; --replications 10 gives one" if capacity.rate_per_s.value else ""
+        lines.append(f"no interval{advice}")
     elif scenario.is_repeatable():
         lines.append(
             "the interval covers resampled traffic; the error of step times "

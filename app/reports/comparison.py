@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import typer
 
 from servetwin.app.reports.progress import saved_if_asked
-from servetwin.app.reports.run_words import outside_warning, rests_line
+from servetwin.app.reports.run_words import outside_warning, provenance_line
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import server_lines
 from servetwin.app.scenario.scenarios import scenario_record
@@ -27,9 +28,25 @@ _SHOWN = 5
 _PARTS = ("a", "b", "difference", "low", "high", "seeds")
 
 
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of the two that are compared; ``letter`` is a or b."""
+
+    letter: str
+    name: str
+    scenario: Scenario
+    runs: Sequence[Run]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What the step times of its first run rest on."""
+        provenance: dict[str, Any] = self.runs[0].extra["provenance"]
+        return provenance
+
+
 def print_comparison(
     trace: Trace,
-    sides: Sequence[Scenario],
+    scenarios: Sequence[Scenario],
     names: tuple[str, str],
     servers: Mapping[str, object],
     seed: int,
@@ -41,45 +58,44 @@ def print_comparison(
 
     ``servers`` is what the scenario says of them.
     """
-    repeatable = all(side.is_repeatable() for side in sides)  # all other seeds would do the same
-    seeds = max(1, (1 if repeatable else REPLICATIONS) if replications is None else replications)
-    runs = [runs_over_seeds(trace, side, seed=seed, replications=seeds) for side in sides]
-    found = compare(runs[0], runs[1])
-    rests = [of_side[0].extra["provenance"] for of_side in runs]
+    if replications is None:  # where nothing is random, all other seeds would do the same
+        replications = 1 if all(one.is_repeatable() for one in scenarios) else REPLICATIONS
+    seeds = max(1, replications)
+    runs = [runs_over_seeds(trace, one, seed=seed, replications=seeds) for one in scenarios]
+    sides = [_Side(*side) for side in zip("ab", names, scenarios, runs, strict=True)]
+    comparison = compare(runs[0], runs[1])
     out = claim.begin() if claim else None
-    with ExitStack() as kept:
-        for name, side, (first, *_) in zip("ab", sides, runs, strict=True):
-            first.scenario = scenario_record(trace, side, servers, seed)
+    with ExitStack() as saved:
+        for side in sides:
+            first = side.runs[0]
+            first.scenario = scenario_record(trace, side.scenario, servers, seed)
             first.meta = machine_facts()
-            kept.enter_context(saved_if_asked(first, out and out / name))
-        for letter, provenance in zip("AB", rests, strict=True):
-            if warning := outside_warning(provenance, widened=seeds > 1):
-                typer.echo(f"{letter}: {warning}", err=True)
+            saved.enter_context(saved_if_asked(first, out and out / side.letter))
+        for side in sides:
+            if warning := outside_warning(side.provenance, widened=seeds > 1):
+                typer.echo(f"{side.letter.upper()}: {warning}", err=True)
         if as_json:
-            typer.echo(json.dumps(_as_dict(found, names, sides, rests)))
+            typer.echo(json.dumps(_as_dict(comparison, sides)))
         else:
-            typer.echo("\n".join(_report(found, names, sides, servers, seeds, rests)))
-    return [of_side[0] for of_side in runs]
+            typer.echo("\n".join(_report(comparison, sides, servers)))
+    return [side.runs[0] for side in sides]
 
 
 def _report(
-    comparison: RunComparison,
-    names: tuple[str, str],
-    sides: Sequence[Scenario],
-    servers: Mapping[str, object],
-    seeds: int,
-    rests: Sequence[dict[str, Any]],
+    comparison: RunComparison, sides: Sequence[_Side], servers: Mapping[str, object]
 ) -> list[str]:
-    lines = [f"A = {names[0]}: {sides[0].name}", f"B = {names[1]}: {sides[1].name}"]
-    if seeds == 1:
-        lines.append("one seed, same load and noise on both sides: no intervals")
-    else:
-        lines.append(f"{seeds} seeds, same load and noise on both sides (common random numbers)")
-    lines += server_lines(sides, servers)
-    rows = [_metric_row(metric) for metric in comparison.metrics]
-    lines += ["", *table_lines(["", "A", "B", "B - A", "95 % interval"], rows, "<>>><")]
-    lines += ["", *(f"{side} {rests_line(of)}" for side, of in zip("AB", rests, strict=True))]
-    if all(side.is_repeatable() for side in sides):
+    lines = [f"{side.letter.upper()} = {side.name}: {side.scenario.name}" for side in sides]
+    same, seeds = "same load and noise on both sides", len(sides[0].runs)
+    lines.append(
+        f"one seed, {same}: no intervals"
+        if seeds == 1
+        else f"{seeds} seeds, {same} (common random numbers)"
+    )
+    lines += server_lines([side.scenario for side in sides], servers)
+    heads = ["", "A", "B", "B - A", "95 % interval"]
+    lines += ["", *table_lines(heads, map(_metric_row, comparison.metrics), "<>>><"), ""]
+    lines += [f"{side.letter.upper()} {provenance_line(side.provenance)}" for side in sides]
+    if all(side.scenario.is_repeatable() for side in sides):
         lines.append("nothing is random here: other seeds give the same figures")
     for title, frame in (("gained", comparison.gained), ("lost", comparison.lost)):
         unit, factor = duration_unit([*frame["a"], *frame["b"]])
@@ -89,16 +105,15 @@ def _report(
 
 
 def _metric_row(metric: MetricDifference) -> list[str]:
-    kind = "s" if "_s." in metric.metric else "throughput"
-    unit, factor = duration_unit([metric.a, metric.b]) if kind == "s" else ("/s", 1.0)
+    is_latency = "_s." in metric.metric
+    unit, factor = duration_unit([metric.a, metric.b]) if is_latency else ("/s", 1.0)
     label = metric.metric.replace("_s.", " ").replace("_throughput", "")
     label = label.replace("_tokens_per_s", " tok").replace("_per_s", "")
     figures = (number(value, factor) for value in (metric.a, metric.b, metric.difference))
     interval = ""
     if metric.low is not None and metric.high is not None:
-        shown = ends(metric.low, metric.high, lambda end: number(end, factor))
-        doubt = "" if metric.sure else "  (unsure)"
-        interval = f"{shown[0]} to {shown[1]}{doubt}" if shown else ""
+        interval = " to ".join(ends(metric.low, metric.high, lambda end: number(end, factor)) or ())
+        interval += "  (unsure)" if interval and not metric.sure else ""
     return [f"{label} {unit}", *figures, interval]
 
 
@@ -113,27 +128,16 @@ def _requests(frame: pd.DataFrame, factor: float) -> list[str]:
     ]
 
 
-def _as_dict(
-    comparison: RunComparison,
-    names: tuple[str, str],
-    sides: Sequence[Scenario],
-    rests: Sequence[dict[str, Any]],
-) -> dict[str, Any]:
-    return {
-        "a": _side(names[0], sides[0], rests[0]),
-        "b": _side(names[1], sides[1], rests[1]),
-        "metrics": {
-            m.metric: {name: getattr(m, name) for name in _PARTS} for m in comparison.metrics
-        },
-        "gained": comparison.gained.to_dict("records"),
-        "lost": comparison.lost.to_dict("records"),
+def _as_dict(comparison: RunComparison, sides: Sequence[_Side]) -> dict[str, Any]:
+    both = {
+        side.letter: {
+            "name": side.name,
+            "policies": side.scenario.policies.as_dict(),
+            "cluster": side.scenario.cluster.as_dict(),
+            "provenance": side.provenance,
+        }
+        for side in sides
     }
-
-
-def _side(name: str, side: Scenario, rests: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "policies": side.policies.as_dict(),
-        "cluster": side.cluster.as_dict(),
-        "provenance": rests,
-    }
+    metrics = {m.metric: {part: getattr(m, part) for part in _PARTS} for m in comparison.metrics}
+    requests = {name: getattr(comparison, name).to_dict("records") for name in ("gained", "lost")}
+    return {**both, "metrics": metrics, **requests}

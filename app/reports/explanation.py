@@ -56,18 +56,19 @@ def slowest_lines(explanations: Sequence[Explanation]) -> list[str]:
         times_s = (one.e2e_s or 0.0, *one.parts_s.values())
         lines += ["", *wrap(f"{one.request_id}: {verdict(one)}", WIDTH)]
         lines.append("".join(f"{factor * s:>12.{1 if unit == 'ms' else 3}f}" for s in times_s))
-    notes = dict.fromkeys(
-        note for one in explanations for note in one.notes if len(explanations) > 1
-    )
-    return [*lines, *note_lines(notes)]
+    if len(explanations) > 1:
+        lines += note_lines(dict.fromkeys(note for one in explanations for note in one.notes))
+    return lines
 
 
 def parts_table(explanation: Explanation) -> list[str]:
     """Return every part in seconds and as a share of the latency; they sum to the last line."""
     e2e_s = explanation.e2e_s or 0.0
-    rows = [
-        _part_row(part, s, s / e2e_s if e2e_s else 0.0) for part, s in explanation.parts_s.items()
-    ]
+    rows = []
+    for part, part_s in explanation.parts_s.items():
+        share = part_s / e2e_s if e2e_s else 0.0
+        bar = "█" * round(_BAR * share)
+        rows.append([part, f"{part_s:.4f}", f"{100 * share:.1f} %", bar])
     rows.append(["E2E latency", f"{e2e_s:.4f}", "", ""])
     return table_lines(["part", "seconds", "share", ""], rows, "<>><")
 
@@ -103,17 +104,13 @@ def _as_dict(explanation: Explanation) -> dict[str, object]:
 def _complaint(explanation: Explanation, part: str) -> str:
     e2e_s = explanation.e2e_s or 0.0
     spent = _of(explanation.parts_s[part], e2e_s)
-    match part:
-        case "queue":
-            return _waited(explanation)
-        case "stalled":
-            return f"prefills of other requests stalled its decoding for {spent}"
-        case "preempted":
-            times = "once" if explanation.preemptions == 1 else f"{explanation.preemptions} times"
-            return f"preempted {times}: {spent} to get back to where it was"
-        case "transfer":
-            return f"its KV cache took {spent} to move to another replica"
-    return f"the HTTP server took {spent}"
+    if part == "queue":
+        return _waited(explanation)
+    if part == "preempted":
+        times = "once" if explanation.preemptions == 1 else f"{explanation.preemptions} times"
+        return f"preempted {times}: {spent} to get back to where it was"
+    sentences: dict[str, str] = asset_table("words.yaml")["delays"]
+    return sentences[part].format(spent)
 
 
 def _from_outside(explanation: Explanation) -> str:
@@ -123,28 +120,17 @@ def _from_outside(explanation: Explanation) -> str:
 
 
 def _waited(explanation: Explanation) -> str:
-    queue_s, waited_s, ttft_s = (
-        explanation.parts_s["queue"],
-        explanation.waited_s or 0.0,
-        explanation.ttft_s or 0.0,
-    )
+    queue_s, waited_s = explanation.parts_s["queue"], explanation.waited_s or 0.0
     if waited_s < queue_s / 2:
         return f"waited {queue_s - waited_s:.3g} s for a slot on the decode replica"
-    reasons = (
-        [asset_table("words.yaml")["causes"][explanation.cause]["of_one"]]
-        if explanation.cause
-        else []
-    )
-    if explanation.neighbours and explanation.neighbours.waiting:
-        before = explanation.neighbours.waiting
-        reasons.insert(0, f"{before} request{'s were' if before > 1 else ' was'} ahead of it")
+    reasons = []
+    if explanation.neighbours and (before := explanation.neighbours.waiting):
+        reasons.append(f"{before} request{'s were' if before > 1 else ' was'} ahead of it")
+    if explanation.cause:
+        reasons.append(asset_table("words.yaml")["causes"][explanation.cause]["of_one"])
     because = f" because {' and '.join(reasons)}" if reasons else ""
-    return f"waited {waited_s:.3g} s of its {ttft_s:.3g} s TTFT{because}"
+    return f"waited {waited_s:.3g} s of its {explanation.ttft_s or 0.0:.3g} s TTFT{because}"
 
 
 def _of(part_s: float, whole_s: float) -> str:
     return f"{part_s:.3g} s of {whole_s:.3g} s"
-
-
-def _part_row(part: str, seconds: float, share: float) -> list[str]:
-    return [part, f"{seconds:.4f}", f"{100 * share:.1f} %", "█" * round(_BAR * share)]

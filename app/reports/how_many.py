@@ -9,35 +9,23 @@ from typing import Any
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import WIDTH
-from servetwin.app.scenario.answers import FEWEST, Answer, What, best
-from servetwin.app.words import figure_words, target_words
+from servetwin.app.scenario.answers import FEWEST, Answer, CurvePoint, What, best
+from servetwin.app.words import asset_table, figure_words, target_words
 from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.experiments.fleet import UNKNOWN
 from servetwin.workloads.rows import counted
 
-HEADS: Mapping[What, str] = {
-    "replicas": "replicas",
-    "devices": "GPUs",
-    "users": "users at a time",
-    "rate": "requests/s",
-}
+HEADS: Mapping[What, str] = asset_table("words.yaml")["how_many"]["counts"]
+HEAD_MEANINGS: Mapping[str, str] = asset_table("words.yaml")["how_many"]["columns"]
 HOLDS_IN = "resamples that pass"
-HEAD_MEANINGS = {
-    "90 % interval": "The answer in 90 % of the resampled traffic traces.",
-    "95 % interval": "The confidence interval of the answer.",
-    "at this size": "Latency at this answer, with its interval over the resampled traces.",
-    HOLDS_IN: "Resampled traces that meet the limit at this answer.",
-    "nearest miss": "The nearest size that misses the limit, and its latency.",
-    "cost per hour": "Devices times the price above.",
-}
 
 
 def headline(answers: Sequence[Answer], target: SLOTarget, load: str) -> str:
     """Return the answer of the best candidate, named where there are several."""
-    found = best(answers) or answers[0]
-    said = sentence(found, target, load)
-    return said if len(answers) == 1 else f"{found.label}: {said}"
+    answer = best(answers) or answers[0]
+    text = sentence(answer, target, load)
+    return text if len(answers) == 1 else f"{answer.label}: {text}"
 
 
 def table_rows(answers: Sequence[Answer], target: SLOTarget) -> list[dict[str, str]]:
@@ -51,23 +39,22 @@ def report_lines(
     answers: Sequence[Answer], target: SLOTarget, load: str, requests: int
 ) -> list[str]:
     """Return what ``servetwin capacity --replicas`` and ``--users`` print."""
-    found = best(answers) or answers[0]
-    said = (headline(answers, target, load), spread_sentence(found), few_words(target, requests))
-    paragraphs = [wrap(text, WIDTH) for text in said if text]
-    lines = [line for paragraph in paragraphs for line in paragraph]
-    return [*lines, "", *_aligned(table_rows(answers, target)), "", *_tried(found, target)]
+    answer = best(answers) or answers[0]
+    texts = headline(answers, target, load), spread_sentence(answer), few_words(target, requests)
+    lines = [line for text in texts for line in wrap(text, WIDTH)]
+    return [*lines, "", *_aligned(table_rows(answers, target)), "", *_tried(answer, target)]
 
 
 def as_json(
     answers: Sequence[Answer], target: SLOTarget, load: str, record: Mapping[str, Any]
 ) -> str:
     """Return all answers as JSON; figures that are without end are null."""
-    found = best(answers)
+    winner = best(answers)
     return json.dumps(
         {
             "what": answers[0].what,
             "answer": headline(answers, target, load),
-            "best": None if found is None else found.label,
+            "best": None if winner is None else winner.label,
             "slo": {**asdict(target.slo), "attainment": target.attainment},
             "candidates": [_finite(asdict(answer)) for answer in answers],
             **record,
@@ -77,19 +64,26 @@ def as_json(
 
 def _row(answer: Answer, target: SLOTarget) -> dict[str, str]:
     held, beyond = answer.at, answer.beyond
+    missed = f"{_plain(beyond.count)}: {_figure(target, beyond)}" if beyond else ""
     return {
         "candidate": answer.label,
         HEADS[answer.what]: _count(answer),
         "90 % interval" if answer.what != "rate" else "95 % interval": _spread(answer),
-        "at this size": "" if held is None else figure_words(target, held.factor, held.interval),
-        HOLDS_IN: "" if held is None or held.holding is None else f"{held.holding} of {held.draws}",
-        "nearest miss": ""
-        if beyond is None
-        else f"{_plain(beyond.count)}: {figure_words(target, beyond.factor, beyond.interval)}",
+        "at this size": _figure(target, held) if held else "",
+        HOLDS_IN: _passing(held) if held else "",
+        "nearest miss": missed,
         "hardware": devices_words(answer.devices) if answer.count else "",
         "cost per hour": "" if answer.cost_per_h is None else f"{answer.cost_per_h:,.2f}",
         "problem": answer.problem,
     }
+
+
+def _figure(target: SLOTarget, point: CurvePoint) -> str:
+    return figure_words(target, point.factor, point.interval)
+
+
+def _passing(point: CurvePoint) -> str:
+    return "" if point.holding is None else f"{point.holding} of {point.draws}"
 
 
 def _count(answer: Answer) -> str:
@@ -112,15 +106,13 @@ def _plain(count: float) -> str:
 def _aligned(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the rows below their heads; candidates one cell a line where they are too wide."""
     lines = table_lines(list(rows[0]), [list(row.values()) for row in rows], "<")
-    if max(map(len, lines)) > WIDTH:
-        return [line for row in rows for line in _listed(row)]
-    return lines
-
-
-def _listed(row: Mapping[str, str]) -> list[str]:
-    """Return a candidate as lines, one per cell."""
-    first, *others = ((head, text) for head, text in row.items() if text)
-    return [first[1], *(f"  {head:<16}{text}" for head, text in others)]
+    if max(map(len, lines)) <= WIDTH:
+        return lines
+    listed = []
+    for row in rows:
+        first, *others = ((head, text) for head, text in row.items() if text)
+        listed += [first[1], *(f"  {head:<16}{text}" for head, text in others)]
+    return listed
 
 
 def _tried(answer: Answer, target: SLOTarget) -> list[str]:
@@ -128,12 +120,7 @@ def _tried(answer: Answer, target: SLOTarget) -> list[str]:
     if not answer.points:
         return []
     rows = [
-        [
-            _plain(point.count),
-            figure_words(target, point.factor, point.interval),
-            "" if point.holding is None else f"{point.holding} of {point.draws}",
-            "" if point.holds else "*",
-        ]
+        [_plain(point.count), _figure(target, point), _passing(point), "" if point.holds else "*"]
         for point in answer.points
     ]
     lines = table_lines([HEADS[answer.what], "", HOLDS_IN, ""], rows, "><")
@@ -143,13 +130,13 @@ def _tried(answer: Answer, target: SLOTarget) -> list[str]:
     return [*lines, "", f"* the SLO is missed{star}; rows without resamples are the trace itself"]
 
 
-def _finite(found: Any) -> Any:
-    """Return the same with None for numbers without end."""
-    if isinstance(found, dict):
-        return {key: _finite(value) for key, value in found.items()}
-    if isinstance(found, list | tuple):
-        return [_finite(value) for value in found]
-    return None if isinstance(found, float) and not isfinite(found) else found
+def _finite(value: Any) -> Any:
+    """Return a value of JSON with None for numbers without end."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 _FEW = 10
@@ -166,13 +153,13 @@ def sentence(answer: Answer, target: SLOTarget, load: str) -> str:
     limit, held = target_words(target), answer.at
     subject, is_one = _subject(answer, answer.count), answer.count == 1
     if answer.what in FEWEST:
-        said = f"{subject} {'holds' if is_one else 'hold'} {limit} for {load}"
+        text = f"{subject} {'holds' if is_one else 'hold'} {limit} for {load}"
     else:
         verb = "is" if is_one and answer.what == "users" else "are"
-        said = f"{subject} {verb} served with {limit} by {devices_words(answer.devices)}"
+        text = f"{subject} {verb} served with {limit} by {devices_words(answer.devices)}"
     if held is not None and answer.beyond is None:
-        said += f": {figure_words(target, held.factor, held.interval)}"
-    return f"{said}{_beyond(answer, target)}."
+        text += f": {_figure(target, held)}"
+    return f"{text}{_beyond(answer, target)}."
 
 
 def spread_sentence(answer: Answer) -> str:
@@ -184,9 +171,8 @@ def spread_sentence(answer: Answer) -> str:
         return f"Resampled traffic allows {ends} requests/s (95 %)."
     share = "" if answer.draws < _CUT_FROM else "90 % of "
     low, high = answer.interval
-    sure = low if low == high else None
-    amount = ends if sure is None else _number(answer.what, sure)
-    every = share if share or sure is None else "All "
+    amount = _plain(low) if low is not None and low == high else ends
+    every = "All " if amount != ends and not share else share
     verb = "need" if answer.what in FEWEST else "allow"
     return f"{every}{answer.draws} resampled traffic traces {verb} {amount}."
 
@@ -195,8 +181,8 @@ def _ends(answer: Answer) -> str:
     low, high = answer.interval or (None, None)
     if low is None:
         return "more than any that was tried"
-    end = "or more" if high is None else f"to {_number(answer.what, high)}"
-    return f"{_number(answer.what, low)} {end}"
+    end = "or more" if high is None else f"to {_plain(high)}"
+    return f"{_plain(low)} {end}"
 
 
 def few_words(target: SLOTarget, requests: int) -> str:
@@ -212,7 +198,7 @@ def few_words(target: SLOTarget, requests: int) -> str:
 
 def _none_holds(answer: Answer, target: SLOTarget, load: str) -> str:
     limit, beyond = target_words(target), answer.beyond
-    has = f": {figure_words(target, beyond.factor, beyond.interval)}" if beyond else ""
+    has = f": {_figure(target, beyond)}" if beyond else ""
     if answer.what == "users":
         return f"Not even 1 user is served with {limit}{has}."
     if answer.what == "rate":
@@ -225,26 +211,21 @@ def _beyond(answer: Answer, target: SLOTarget) -> str:
     beyond = answer.beyond
     if beyond is None:
         return "" if answer.what in FEWEST else "; more were not tried"
-    number, is_one = _number(answer.what, beyond.count), beyond.count == 1
-    figure = figure_words(target, beyond.factor, beyond.interval)
+    number, is_one = _plain(beyond.count), beyond.count == 1
     if beyond.load is not None and beyond.load > 1:
         above = f"{100 * (beyond.load - 1):.3g} % above {'its' if is_one else 'their'} capacity"
         return f"; {number} {'is' if is_one else 'are'} overloaded: load is {above}"
-    return f"; {number} {'misses' if is_one else 'miss'} it: {figure}"
+    return f"; {number} {'misses' if is_one else 'miss'} it: {_figure(target, beyond)}"
 
 
 def _subject(answer: Answer, count: float) -> str:
     if answer.what == "users":
         return f"{counted(int(count), 'user')} at a time"
     if answer.what == "rate":
-        return f"{count:.4g} requests/s"
+        return f"{_plain(count)} requests/s"
     if answer.what == "devices" and len(answer.devices) == 1:
         return devices_words(dict.fromkeys(answer.devices, int(count)))
     return counted(int(count), "replica" if answer.what == "replicas" else "device")
-
-
-def _number(what: What, count: float) -> str:
-    return f"{count:.4g}" if what == "rate" else f"{count:,.0f}"
 
 
 def devices_words(devices: Mapping[str, int]) -> str:

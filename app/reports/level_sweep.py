@@ -18,20 +18,21 @@ _REAL = (
     "the level before"
 )
 _TEXT_FIGURES = FIGURES[:4]
+_SHARES = f"shares with their {CONFIDENCE:.0%} intervals"
 
 
 def sweep_lines(sweep: Sweep) -> list[str]:
     """Return the lines on a sweep: what was sent, its levels, and its knee."""
-    about, settings = sweep.about, sweep.settings
+    about, settings, slo = sweep.about, sweep.settings, sweep.settings.slo
     prompts = _REAL if about.get("real_prompts") else "each has prompts of its own"
     return [
         f"sweep of {about.get('model')} at {about.get('base_url')}",
         *_wrapped(f"levels of {settings.requests} requests of {about.get('trace')}; {prompts}"),
-        *_slo_line(sweep),
+        *([f"SLO {slo_words(slo)}; {_SHARES}"] if slo else []),
         "",
         *_text_table(sweep),
         "",
-        *[line for said in knee_sentences(sweep) for line in _wrapped(said)],
+        *[line for text in knee_sentences(sweep) for line in _wrapped(text)],
         *_wrapped(f"ended: {sweep.ended or 'not yet'}"),
     ]
 
@@ -47,10 +48,10 @@ def level_line(level: Level) -> str:
 
 def share_words(level: Level) -> str:
     """Return the share of a level's requests within the SLO, with its interval."""
-    found = level.attainment
-    if found is None:
+    share = level.attainment
+    if share is None:
         return "-"
-    return f"{100 * found.share:.2f} % ({100 * found.low:.1f} to {100 * found.high:.1f})"
+    return f"{100 * share.share:.2f} % ({100 * share.low:.1f} to {100 * share.high:.1f})"
 
 
 def knee_sentences(sweep: Sweep) -> Iterator[str]:
@@ -69,14 +70,11 @@ def knee_sentences(sweep: Sweep) -> Iterator[str]:
 
 
 def _knee_words(knee: Knee) -> str:
-    low, high = knee.low_per_s, knee.high_per_s
-    ends = (
-        f"{'below the lowest rate' if low is None else f'{low:.4g}'} to "
-        f"{'above the highest rate' if high is None else f'{high:.4g}'}"
-    )
-    if knee.rate_per_s is None:
-        return f"not between the rates of these levels, {KNEE_CONFIDENCE:.0%} interval {ends}"
-    return f"{knee.rate_per_s:.4g} requests/s, {KNEE_CONFIDENCE:.0%} interval {ends}"
+    rate, low, high = knee.rate_per_s, knee.low_per_s, knee.high_per_s
+    place = "not between the rates of these levels" if rate is None else f"{rate:.4g} requests/s"
+    least = "below the lowest rate" if low is None else f"{low:.4g}"
+    most = "above the highest rate" if high is None else f"{high:.4g}"
+    return f"{place}, {KNEE_CONFIDENCE:.0%} interval {least} to {most}"
 
 
 def _predicted_words(predicted: PredictedKnee, knee: Knee) -> str:
@@ -92,21 +90,13 @@ def _predicted_words(predicted: PredictedKnee, knee: Knee) -> str:
     return f"{text}; {off:+.1%} of the measured one, {where} its interval"
 
 
-def _slo_line(sweep: Sweep) -> list[str]:
-    slo = sweep.settings.slo
-    if slo is None:
-        return []
-    return [f"SLO {slo_words(slo)}; shares with their {CONFIDENCE:.0%} intervals"]
-
-
 def sweep_table(sweep: Sweep) -> Table:
     """Return a row per level, and one for its prediction, with all figures."""
     shown = _shown_metrics(sweep, FIGURES)
     titles = [f"{metric.title} {key.partition('.')[2]}" for key, metric in shown.items()]
     heads = ["level", "", "requests/s done", *titles, "tokens/s", "within the SLO"]
     rows = [[level.plan.load, *cells] for level in sweep.levels for cells in _rows(level, shown)]
-    caption = f"shares with their {CONFIDENCE:.0%} intervals" if sweep.settings.slo else ""
-    return Table(heads, rows, caption)
+    return Table(heads, rows, _SHARES if sweep.settings.slo else "")
 
 
 def _text_table(sweep: Sweep) -> Iterator[str]:

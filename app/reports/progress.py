@@ -87,7 +87,7 @@ def _append(file: TextIO, state: "TestProgress") -> None:
             file.close()
 
 
-class Kept(Protocol):
+class Savable(Protocol):
     """A run, or runs that belong together."""
 
     def save(self, folder: Path) -> object:
@@ -95,7 +95,7 @@ class Kept(Protocol):
 
 
 @contextmanager
-def saved(run: Kept, folder: Path) -> Iterator[Path]:
+def saved(run: Savable, folder: Path) -> Iterator[Path]:
     """Yield where ``run`` is saved: in ``folder``, else in the temporary directory.
 
     At the end a line says what could not be written, and the exit code is 1.
@@ -116,6 +116,6 @@ def saved(run: Kept, folder: Path) -> Iterator[Path]:
         raise typer.Exit(trouble.exit_code)
 
 
-def saved_if_asked(run: Kept, folder: Path | None) -> AbstractContextManager[Path | None]:
+def saved_if_asked(run: Savable, folder: Path | None) -> AbstractContextManager[Path | None]:
     """Yield as ``saved`` does where there is a folder; else None."""
     return saved(run, folder) if folder else nullcontext()

@@ -1,17 +1,17 @@
 """From folders to the runs of a report, and which of them predict and which measured the same."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from servetwin.app.reports.run_words import measured_noun, trial_words
 from servetwin.app.verdict.claims import Comparison, MetricComparison, compare, compare_steady
 from servetwin.app.verdict.forecast import level_folder
+from servetwin.app.verdict.same_load import same_requests
 from servetwin.app.verdict.why import Waterfall, read_waterfall
 from servetwin.loadtest.report.server_metrics import load_server_metrics
 from servetwin.loadtest.sweep.sweep import Sweep, is_sweep, load_sweep
@@ -97,15 +97,15 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
 
 def find_sweeps(folders: Sequence[Path]) -> dict[str, Sweep]:
     """Return the sweeps over load levels among ``folders`` by their names; raises ``RunError``."""
-    found = {folder.resolve(): folder for folder in folders if is_sweep(folder)}
-    names = _unique([place.name for place in found], list(found))
-    return {name: load_sweep(at) for name, at in zip(names, found.values(), strict=True)}
+    sweeps = {folder.resolve(): folder for folder in folders if is_sweep(folder)}
+    names = _unique([place.name for place in sweeps], list(sweeps))
+    return {name: load_sweep(at) for name, at in zip(names, sweeps.values(), strict=True)}
 
 
 def unsaved_runs(folders: Sequence[Path]) -> list[Path]:
     """Return the folders in ``folders`` that have the journal of a load test and no run."""
-    found = [folder for root in folders for folder in _runs_in(root)]
-    return [at for at in found if (at / JOURNAL).exists() and not (at / SUMMARY).exists()]
+    run_folders = [folder for root in folders for folder in _runs_in(root)]
+    return [at for at in run_folders if (at / JOURNAL).exists() and not (at / SUMMARY).exists()]
 
 
 def is_run(folder: Path) -> bool:
@@ -127,16 +127,6 @@ def named_runs(runs: Mapping[str, Run]) -> list[NamedRun]:
         NamedRun(name, run, load_server_metrics(folder))
         for name, (folder, run) in zip(names, zip(folders, runs.values(), strict=True), strict=True)
     ]
-
-
-def same_load(predicted: Run, measured: Run) -> bool:
-    """Return whether both had the same requests at the same times."""
-    ours, theirs = (
-        run.requests.set_index("request_id")["scheduled_s"].sort_index()
-        for run in (predicted, measured)
-    )
-    same_ids = ours.index.equals(theirs.index)
-    return same_ids and bool(np.allclose(ours, theirs, rtol=1e-9, atol=1e-6))
 
 
 def _load(folder: Path) -> Run:
@@ -205,52 +195,53 @@ def _trials(runs: dict[Path, NamedRun]) -> Iterator[Trial]:
         if (place / VERDICT).exists()
         for folder, verdict in _read_verdicts(place).items()
     }
-    for folder, verdict in verdicts.items():
+    for folder, (judge, capacity) in verdicts.items():
         inside = [named for at, named in runs.items() if at.parent == folder]
-        yield from _paired(inside, verdict, read_waterfall(folder))
-    yield from _paired([named for at, named in runs.items() if at.parent not in verdicts])
-
-
-def _paired(
-    runs: Iterable[NamedRun], verdict: "_Verdict | None" = None, why: Waterfall | None = None
-) -> Iterator[Trial]:
-    runs = list(runs)
-    for predicted in (named for named in runs if named.run.kind == "simulation"):
-        measured = tuple(
+        measured = [named for named in inside if named.run.kind == "loadtest"]
+        for predicted in _simulations(inside):
+            if measured:
+                comparison = judge(predicted.run, [named.run for named in measured])
+                why = read_waterfall(folder)
+                yield Trial(predicted, tuple(measured), comparison, capacity, why)
+    others = [named for at, named in runs.items() if at.parent not in verdicts]
+    for predicted in _simulations(others):
+        measured = [
             named
-            for named in runs
-            if named.run.kind == "loadtest"
-            and (verdict is not None or same_load(predicted.run, named.run))
-        )
+            for named in others
+            if named.run.kind == "loadtest" and same_requests(predicted.run, named.run)
+        ]
         if measured:
-            tests = [named.run for named in measured]
-            found = verdict.of(predicted.run, tests) if verdict else compare(predicted.run, tests)
-            capacity = verdict.capacity if verdict else None
-            yield Trial(predicted, measured, found, capacity, why)
+            comparison = compare(predicted.run, [named.run for named in measured])
+            yield Trial(predicted, tuple(measured), comparison)
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """A comparison as a verification recorded it; None where it has no intervals of the error.
+def _simulations(runs: Sequence[NamedRun]) -> list[NamedRun]:
+    return [named for named in runs if named.run.kind == "simulation"]
 
-    Older versions recorded none, and let the noise widen the limits: their runs are judged again,
-    with the recorded ``intervals`` and ``limits``.
+
+_Judge = Callable[[Run, Sequence[Run]], Comparison]
+"""Compares a predicted run with load tests, as a verification did."""
+
+
+def _judge(record: Mapping[str, Any]) -> _Judge:
+    """Return the judge whose comparison was recorded.
+
+    Older versions recorded no intervals of the error, and let the noise widen the limits: their
+    runs are judged again, with the recorded intervals and limits.
     """
-
-    comparison: Comparison | None
-    intervals: Mapping[str, Interval]
-    limits: Mapping[str, float]
-    capacity: Comparison | None
-
-    def of(self, predicted: Run, measured: Sequence[Run]) -> Comparison:
-        """Return the recorded comparison of these runs."""
-        return self.comparison or compare(
-            self.intervals, measured, self.limits, requests=predicted.requests
-        )
+    if "outcome" in record:
+        comparison = _comparison(record)
+        return lambda predicted, measured: comparison
+    rows = record["metrics"]
+    intervals = {row["metric"]: Interval(**row["predicted"]) for row in rows if row["predicted"]}
+    limits = {row["metric"]: row["limit"] for row in rows if row["limit"] is not None}
+    return lambda predicted, measured: compare(
+        intervals, measured, limits, requests=predicted.requests
+    )
 
 
-def _read_verdicts(folder: Path) -> dict[Path, _Verdict]:
-    """Return the verdicts of a verification by the folder that holds the runs.
+def _read_verdicts(folder: Path) -> dict[Path, tuple[_Judge, Comparison | None]]:
+    """Return how a verification judged, and its capacity, by the folder that holds the runs.
 
     There is a folder for each load; older versions kept the runs of a single load in ``folder``.
     """
@@ -258,31 +249,21 @@ def _read_verdicts(folder: Path) -> dict[Path, _Verdict]:
     try:
         record = json.loads(path.read_text())
         if "levels" not in record:
-            return {folder: _verdict(record["comparison"])}
+            return {folder: (_judge(record["comparison"]), None)}
         saturation = record.get("saturation")
         capacity = saturation and _comparison(saturation["comparison"])
         return {
-            folder / level_folder(level["utilisation"]): _verdict(level["comparison"], capacity)
+            folder / level_folder(level["utilisation"]): (_judge(level["comparison"]), capacity)
             for level in record["levels"]
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path}: not a readable verdict ({error})") from error
 
 
-def _verdict(record: Mapping[str, Any], capacity: Comparison | None = None) -> _Verdict:
-    rows = record["metrics"]
-    intervals = {row["metric"]: Interval(**row["predicted"]) for row in rows if row["predicted"]}
-    limits = {row["metric"]: row["limit"] for row in rows if row["limit"] is not None}
-    comparison = _comparison(record) if "outcome" in record else None
-    return _Verdict(comparison, intervals, limits, capacity)
-
-
 def _comparison(record: Mapping[str, Any]) -> Comparison:
-    metrics = tuple(_metric(row) for row in record["metrics"])
-    clients = (record.get("set_aside", 0), record.get("limited", 0))
-    return Comparison(metrics, record["repeats"], tuple(record["doubts"]), *clients)
-
-
-def _metric(row: dict[str, Any]) -> MetricComparison:
-    bounds = row["predicted"]
-    return MetricComparison(**{**row, "predicted": Interval(**bounds) if bounds else None})
+    metrics = []
+    for row in record["metrics"]:
+        predicted = Interval(**row["predicted"]) if row["predicted"] else None
+        metrics.append(MetricComparison(**{**row, "predicted": predicted}))
+    clients = record.get("set_aside", 0), record.get("limited", 0)
+    return Comparison(tuple(metrics), record["repeats"], tuple(record["doubts"]), *clients)

@@ -16,7 +16,7 @@ WARN_ABOVE = 0.001
 """Share of simulated time outside the range of its profile that is worth a warning."""
 
 
-def rests_line(provenance: Mapping[str, Any]) -> str:
+def provenance_line(provenance: Mapping[str, Any]) -> str:
     """Return ``rests on   measured here 93.1 %, extrapolated from it 6.9 % of simulated time``."""
     shares = shares_in_words(provenance)
     return f"rests on   {shares} of simulated time" if shares else "no step was run"
@@ -44,9 +44,8 @@ def outside_warning(provenance: Mapping[str, Any], widened: bool) -> str | None:
 
 
 def _excess(excess: Mapping[str, Any]) -> str:
-    reached = asset_table("words.yaml")["features"][excess["feature"]].format(
-        f"{excess['value']:,.0f}"
-    )
+    feature = asset_table("words.yaml")["features"][excess["feature"]]
+    reached = feature.format(f"{excess['value']:,.0f}")
     return f"{reached}; known up to {excess['measured']:,.0f}"
 
 
@@ -91,11 +90,11 @@ def source_line(runs: Sequence[Run]) -> str:
     What several runs have in common stands once. No path of a machine is in it.
     """
     seeds = _distinct(f"seed {run.scenario['seed']}" for run in runs if "seed" in run.scenario)
+    verbs = _distinct(_VERBS[run.kind] for run in runs)
+    loads = _distinct(_requests(len(run.requests), run.scenario.get("trace")) for run in runs)
     parts = [
-        f"{' and '.join(_distinct(_VERBS[run.kind] for run in runs))}: {', '.join(_servers(runs))}",
-        ", ".join(
-            _distinct(_requests(len(run.requests), run.scenario.get("trace")) for run in runs)
-        ),
+        f"{' and '.join(verbs)}: {', '.join(_servers(runs))}",
+        ", ".join(loads),
         ", ".join(seeds),
         made_by(*(run.meta.get("servetwin") for run in runs)),
     ]
@@ -133,8 +132,8 @@ def _servers(runs: Sequence[Run]) -> Iterator[str]:
     """Yield each server once, with what its step times rest on: of each run, where they differ."""
     for name in _distinct(server_name(run.scenario) for run in runs):
         rests = _distinct(_rests(run) for run in runs if server_name(run.scenario) == name)
-        said = " and ".join(filter(None, rests))
-        yield f"{name} (step times {said})" if said else name
+        origins = " and ".join(filter(None, rests))
+        yield f"{name} (step times {origins})" if origins else name
 
 
 def _rests(run: Run) -> str:
@@ -178,16 +177,7 @@ def what_ran(run: Run) -> str:
     trace = _requests(len(run.requests), scenario.get("trace"))
     if run.kind == "loadtest":
         return f"{ran} at {scenario.get('endpoint', {}).get('base_url')}: {trace}"
-    return f"{ran} on {_server_of(scenario)}: {trace}; seed {scenario.get('seed', 0)}"
-
-
-def _server_of(scenario: Mapping[str, Any]) -> str:
-    if model := scenario.get("model"):
-        techniques, without = scenario.get("techniques") or (), scenario.get("without") or ()
-        named = " with ".join([f"{model} on {scenario.get('hardware')}", *techniques])
-        return " without ".join([named, *without])
-    profiles = scenario.get("profile", "an unnamed profile")
-    return ", ".join(profiles) if isinstance(profiles, list) else str(profiles)
+    return f"{ran} on {server_name(scenario)}: {trace}; seed {scenario.get('seed', 0)}"
 
 
 _PART = r"""[^\s/\\:;,'"()<>|]+"""
@@ -202,7 +192,8 @@ _WHOLE = re.compile(r"""(?:~|[A-Za-z]:)?[/\\](?!v\d+/|api/)[^:;,'"()<>|\n]*\.[A-
 def without_paths(value: Any) -> Any:
     """Return a text with absolute paths cut to their last part; so in lists and mappings too."""
     if isinstance(value, str):
-        return _without(value)
+        is_file = _WHOLE.fullmatch(value)
+        return re.split(r"[/\\]", value)[-1] if is_file else _ABSOLUTE.sub(r"\1", value)
     if isinstance(value, Mapping):
         return {without_paths(key): without_paths(of) for key, of in value.items()}
     if isinstance(value, list | tuple):
@@ -214,9 +205,3 @@ def run_without_paths(run: Run) -> Run:
     """Return a run to be shown to others, who have another machine."""
     shown = {part: without_paths(getattr(run, part)) for part in ("scenario", "meta", "extra")}
     return replace(run, **shown)
-
-
-def _without(text: str) -> str:
-    if _WHOLE.fullmatch(text):
-        return re.split(r"[/\\]", text)[-1]
-    return _ABSOLUTE.sub(r"\1", text)

@@ -1,20 +1,17 @@
 """A sweep in words: the frontier, its best point, and what could not be."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from textwrap import shorten, wrap
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from servetwin.app.reports.table import table_lines
-from servetwin.app.reports.tables import WIDTH
+from servetwin.app.reports.tables import WIDTH, error_lines
 from servetwin.sim.experiments.sweep import GOODPUT, INTERACTIVITY, PROBLEM, best_point, on_front
 from servetwin.sim.records.metrics import duration
-
-_MOST_PROBLEMS = 5
 
 
 def report_text(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> str:
@@ -28,7 +25,7 @@ def report_text(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> 
         *front_lines(points, keys, GOODPUT, best),
         "",
         *wrap(_conclusion(points, keys, best, attainment), WIDTH, subsequent_indent="  "),
-        *_problem_lines(frame),
+        *error_lines([f"could not be: {problem}" for problem in frame[PROBLEM] if problem], 5),
     ]
     return "\n".join(lines)
 
@@ -59,14 +56,6 @@ def _conclusion(
         f"best: {named(point)}: {row[GOODPUT]:.4g} requests/s per replica within the SLO, "
         f"{100 * row['slo_attainment']:.1f} % of them"
     )
-
-
-def _problem_lines(frame: pd.DataFrame) -> list[str]:
-    counted = Counter(problem for problem in frame[PROBLEM] if problem).most_common()
-    lines = [f"{count} x could not be: {problem}" for problem, count in counted[:_MOST_PROBLEMS]]
-    if len(counted) > _MOST_PROBLEMS:
-        lines.append(f"and {len(counted) - _MOST_PROBLEMS} other reasons")
-    return [shorten(line, WIDTH, placeholder=" ...") for line in lines]
 
 
 PLOT_WIDTH, PLOT_HEIGHT = 72, 18

@@ -28,25 +28,23 @@ class Table:
     rows: Sequence[Sequence[Content]]
     caption: str = ""
 
-    def lines(self, align: str = "<>", indent: str = "") -> list[str]:
-        """Return the table as text (``table_lines``), the caption below it."""
-        return [*table_lines(self.heads, self.rows, align, indent), *filter(None, [self.caption])]
-
 
 def table_lines(
-    heads: Sequence[Content], rows: Iterable[Sequence[Content]], align: str = "<>", indent: str = ""
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    align: str = "<>",
+    indent: str = "",
+    gap: str = "  ",
 ) -> list[str]:
-    """Return heads and rows in columns that are as wide as they need.
+    """Return heads and rows in columns that are as wide as they need, ``gap`` between them.
 
     ``align`` has ``<`` or ``>`` per column; its last one is that of all further columns.
     """
-    texts = [[*map(str, row)] for row in (heads, *rows)]
+    texts = [heads, *rows]
     sides = align.ljust(len(heads), align[-1])[: len(heads)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    lines = (zip(row, sides, widths, strict=True) for row in texts)
     return [
-        indent
-        + "  ".join(
-            f"{text:{side}{width}}" for text, side, width in zip(row, sides, widths, strict=True)
-        ).rstrip()
-        for row in texts
+        indent + gap.join(f"{text:{side}{width}}" for text, side, width in line).rstrip()
+        for line in lines
     ]

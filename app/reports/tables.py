@@ -12,6 +12,7 @@ import pandas as pd
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.words import METRICS, ends, number
+from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
 from servetwin.workloads.rows import counted
 
@@ -63,20 +64,15 @@ def totals_lines(summary: Mapping[str, Any]) -> list[str]:
 
 def counts_line(counts: Mapping[str, int]) -> str:
     """Return ``240 requests: 240 finished``, and the other endings where there are any."""
-    others = [
-        f"{n} {name}" for name, n in counts.items() if name not in ("total", "finished") and n
-    ]
-    return ", ".join([f"{counts['total']} requests: {counts['finished']} finished", *others])
+    others = {name: n for name, n in counts.items() if name not in ("total", "finished")}
+    endings = [f"{n} {name}" for name, n in others.items() if n]
+    return ", ".join([f"{counts['total']} requests: {counts['finished']} finished", *endings])
 
 
-def error_lines(errors: Iterable[str], most: int = 3) -> list[str]:
-    """Return the most frequent errors with their counts, one line each."""
-    return error_count_lines(Counter(error for error in errors if error), most)
-
-
-def error_count_lines(counts: Mapping[str, int], most: int = 3) -> list[str]:
-    """Return the most frequent of errors that have been counted, one line each."""
-    lines = [f"  {count} x {error}" for error, count in Counter(counts).most_common(most)]
+def error_lines(errors: Iterable[str] | Mapping[str, int], most: int = 3) -> list[str]:
+    """Return the most frequent errors with their counts, one line each; empty ones are none."""
+    counts = Counter({error: count for error, count in Counter(errors).items() if error})
+    lines = [f"  {count} x {error}" for error, count in counts.most_common(most)]
     if len(counts) > most:
         lines.append(f"  and {len(counts) - most} other reasons")
     return [line if len(line) <= WIDTH else line[: WIDTH - 3] + "..." for line in lines]
@@ -121,19 +117,16 @@ def capacity_line(load_tests: int) -> str:
 
 def judged_line(predicted: SteadyPart) -> str:
     """Return which part of the runs a verdict judges, and what stands beside it."""
-    if predicted.unsettled:
-        return f"judged: the {WHOLE_RUN}; {STEADY_PART}: none; {predicted.unsettled}"
-    return (
-        f"judged: the {WHOLE_RUN}; beside it the predicted {STEADY_PART}, the same "
-        f"{len(predicted.requests)} requests on both sides"
-    )
+    requests = f"the same {len(predicted.requests)} requests on both sides"
+    beside = f"beside it the predicted {STEADY_PART}, {requests}"
+    none = f"{STEADY_PART}: none; {predicted.unsettled}"
+    return f"judged: the {WHOLE_RUN}; {none if predicted.unsettled else beside}"
 
 
 def _interval(interval: Mapping[str, float] | None, factor: float) -> str:
     if interval is None:
         return ""
-    shown = ends(interval["p5"], interval["p95"], lambda end: number(end, factor))
-    return f"{shown[0]}-{shown[1]}" if shown else ""
+    return "-".join(ends(interval["p5"], interval["p95"], lambda end: number(end, factor)) or ())
 
 
 SPARKLINE_WIDTH = 50
@@ -160,18 +153,16 @@ def sparkline(values: pd.Series, width: int = SPARKLINE_WIDTH) -> str:
 def sparkline_lines(requests: pd.DataFrame) -> list[str]:
     """Draw TTFT, TPOT and E2E latency of finished requests, a line each: least, blocks, most."""
     finished = requests[requests["status"] == "finished"]
-    lines = [_sparkline_of(name, finished[name]) for name in ("ttft_s", "tpot_s", "e2e_s")]
-    return [line for line in lines if line]
-
-
-def _sparkline_of(name: str, values: pd.Series) -> str:
-    metric = METRICS[name].fitting([values.max()])
-    scaled = values.dropna() * metric.factor
-    if scaled.empty:
-        return ""
-    scale = " (log)" if _is_wide(scaled.to_numpy(dtype=float)) else ""
-    ends = (f"{scaled.min():.4g}", f"{scaled.max():.4g}")
-    return f"{f'{metric.label} {metric.unit}':<16}{ends[0]:>9} {sparkline(scaled)} {ends[1]}{scale}"
+    lines = []
+    for name in LATENCIES:
+        values = finished[name].dropna()
+        if len(values):
+            metric = METRICS[name].fitting([values.max()])
+            values = values * metric.factor
+            scale = " (log)" if _is_wide(values.to_numpy(dtype=float)) else ""
+            label, least = f"{metric.label} {metric.unit}", f"{values.min():.4g}"
+            lines.append(f"{label:<16}{least:>9} {sparkline(values)} {values.max():.4g}{scale}")
+    return lines
 
 
 def _counts(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int64]:

@@ -1,13 +1,23 @@
 """The verdict of a verification, in words and tables."""
 
 import json
-import textwrap
 from collections.abc import Mapping, Sequence
-from itertools import chain
 
 from servetwin.app.calibration.recorded import RecordedCalibration
-from servetwin.app.reports.claims import LEGEND, WIDTH, comparison_table, verdict_in_words
-from servetwin.app.reports.run_words import load_words, measured_noun, recorded_words, rests_line
+from servetwin.app.reports.claims import (
+    LEGEND,
+    WORDS,
+    comparison_table,
+    outcome_word,
+    verdict_in_words,
+    wrapped,
+)
+from servetwin.app.reports.run_words import (
+    load_words,
+    measured_noun,
+    provenance_line,
+    recorded_words,
+)
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import capacity_line, judged_line, note_lines
 from servetwin.app.verdict.capacity import Saturation, is_near_saturation
@@ -15,46 +25,54 @@ from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
 from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.verdict.recorded import POINTS, RecordedVerification
 from servetwin.app.verdict.verification import Level, Verification
-from servetwin.app.verdict.why import Errors, Waterfall
+from servetwin.app.verdict.why import Waterfall
 from servetwin.app.words import METRICS
 from servetwin.sim.experiments.stamp_fit import REQUEST_S
-from servetwin.sim.step_times.profile import Profile
+from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.step_times.profile import Profile, StepTimeFit
 
 
 def verdict_lines(verification: Verification) -> list[str]:
     """Return one verification: the calibration, a table per load, the batches, the verdict."""
     fit, capacity = next(iter(verification.profile.layouts.values())), verification.capacity_per_s
-    return [
+    lines = [
         "",
         f"{verification.config.name}: capacity {capacity.value:.2f}/s "
         f"({capacity.low:.2f} to {capacity.high:.2f})",
-        f"calibration: {fit.steps} steps, held-out error {100 * (fit.held_out_error or 0):.1f} %, "
-        f"drift between rounds {100 * fit.drift:.1f} %",
-        *_saturation_lines(verification.saturation),
-        *(line for level in verification.levels for line in _level_lines(level, verification)),
-        *_decision_lines(verification),
-        *_conclusion(verification),
+        f"calibration: {_fit_words(fit)}",
     ]
+    if saturation := verification.saturation:
+        full = saturation.comparison
+        lines += ["", f"{capacity_line(full.repeats)}:", *comparison_table(full.metrics)]
+    for level in verification.levels:
+        lines += _level_lines(level, verification.saturation)
+    if decisions := verification.decisions:
+        lines.append(
+            "batches: given the engine's own step times, the simulator decides "
+            f"{decisions.agreeing} of {decisions.steps} steps identically"
+        )
+    return [*lines, *_conclusion(verification)]
 
 
 def profile_lines(profile: Profile) -> list[str]:
     """Describe a profile, part by part."""
     lines = profile.describe()
     for layout, fit in profile.layouts.items():
-        error = 100 * (fit.held_out_error or 0)
-        lines.append(
-            f"{layout}: {fit.steps} steps, held-out error {error:.1f} % (median), drift between "
-            f"rounds {100 * fit.drift:.1f} %"
-        )
+        lines.append(f"{layout}: {_fit_words(fit)}")
         parts = {name: value for name, value in fit.coefficients.items() if value > 0}
         lines += [f"  {name:<24}{1e6 * value:>12.3f} us" for name, value in parts.items()]
     api = profile.api
-    lines.append(
+    return [
+        *lines,
         f"API: request in {1e3 * api.request_s:.2f} ms + {1e6 * api.request_per_token_s:.2f} us "
         f"per prompt token, chunk out {1e3 * api.chunk_s:.2f} ms + "
-        f"{1e6 * api.chunk_per_sequence_s:.0f} us per sequence"
-    )
-    return lines
+        f"{1e6 * api.chunk_per_sequence_s:.0f} us per sequence",
+    ]
+
+
+def _fit_words(fit: StepTimeFit) -> str:
+    error = f"held-out error {100 * (fit.held_out_error or 0):.1f} % (median)"
+    return f"{fit.steps} steps, {error}, drift between rounds {100 * fit.drift:.1f} %"
 
 
 def summary_table(verifications: Sequence[Verification]) -> list[str]:
@@ -62,16 +80,14 @@ def summary_table(verifications: Sequence[Verification]) -> list[str]:
     heads = ["policy", "load", "throughput", "TPOT mean", "TTFT mean", "TTFT p90", ""]
     rows = []
     for one in verifications:
-        if one.saturation:
-            outcome = one.saturation.comparison.outcome
-            rows.append(
-                [one.config.name, "full", _cell(one.saturation.capacity), "-", "-", "-", outcome]
-            )
+        name = one.config.name
+        if full := one.saturation:
+            outcome = outcome_word(full.comparison.outcome)
+            rows.append([name, "full", _interval(full.capacity), "-", "-", "-", outcome])
         for level in one.levels:
             errors = {row.metric: row for row in level.comparison.metrics}
-            cells = (_cell(errors[metric]) for metric in DEFAULT_LIMITS)
-            rows.append([one.config.name, _share(level), *cells, level.comparison.outcome])
-    rows = [[*cells, outcome.replace("refuted", "REFUTED")] for *cells, outcome in rows]
+            cells = (_interval(errors[metric]) for metric in DEFAULT_LIMITS)
+            rows.append([name, _share(level), *cells, outcome_word(level.comparison.outcome)])
     title = f"error, {CONFIDENCE:.0%} interval, per cent"
     return ["", title, *table_lines(heads, rows, "<>>>>><")]
 
@@ -85,33 +101,21 @@ def as_json(verifications: Sequence[Verification]) -> str:
     return json.dumps({**alone, **verdict, "verifications": records})
 
 
-def _saturation_lines(saturation: Saturation | None) -> list[str]:
-    if saturation is None:
-        return []
-    found = saturation.comparison
-    return ["", f"{capacity_line(found.repeats)}:", comparison_table(found)]
-
-
-def _level_lines(level: Level, verification: Verification) -> list[str]:
+def _level_lines(level: Level, saturation: Saturation | None) -> list[str]:
     return [
         "",
-        *textwrap.wrap(f"at {_share(level)} of {_offered(level, verification.saturation)}", WIDTH),
-        comparison_table(level.comparison),
-        *_steady_lines(level),
+        *wrapped([f"at {_share(level)} of {_load(level, saturation)}"]),
+        *comparison_table(level.comparison.metrics),
+        judged_line(level.prediction.steady),
+        *(comparison_table(level.steady.metrics)[1:] if level.steady else []),
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
-        rests_line(level.provenance),
+        provenance_line(level.provenance),
         _power_line(level),
         *(waterfall_lines(level.why) if level.why else []),
     ]
 
 
-def _steady_lines(level: Level) -> list[str]:
-    """Return the steady part beside the whole run, and which of the two is judged."""
-    rows = comparison_table(level.steady).splitlines()[1:] if level.steady else []
-    return [judged_line(level.prediction.steady), *rows]
-
-
-def _offered(level: Level, saturation: Saturation | None) -> str:
+def _load(level: Level, saturation: Saturation | None) -> str:
     """Return the load; near saturation the same share of two capacities is compared."""
     sent = load_words(len(level.trace), level.trace.rate_per_s, len(level.measured), {})
     if saturation is None or not is_near_saturation(level.utilisation):
@@ -124,39 +128,25 @@ def _offered(level: Level, saturation: Saturation | None) -> str:
 
 def _power_line(level: Level) -> str:
     """Return the smallest change of all step times that would have been refuted, either way."""
-    slower, faster = level.refutable.slower, level.refutable.faster
-    ways = ((slower, "slower"), (faster, "faster"))
-    changes = [f"{100 * change:.0f} % {way}" for change, way in ways if change is not None]
+    ways = {"slower": level.refutable.slower, "faster": level.refutable.faster}
+    changes = [f"{100 * change:.0f} % {way}" for way, change in ways.items() if change is not None]
     if not changes:
         return "power: no change of step times would have been detected"
     return f"power: step times {' or '.join(changes)} would have been refuted"
 
 
-def _decision_lines(verification: Verification) -> list[str]:
-    if verification.decisions is None:
-        return []
-    return [
-        f"batches: given the engine's own step times, the simulator decides "
-        f"{verification.decisions.agreeing} of {verification.decisions.steps} steps identically"
-    ]
-
-
 def _conclusion(verification: Verification) -> list[str]:
     """Return the verdict, a sentence on each load, and what may be why."""
-    meaning = {
-        "holds": "the engine is within the limits of the prediction",
-        "refuted": "the engine does not behave as the profile says",
-        "cannot tell": "these load tests neither confirm nor refute the prediction",
-    }
-    outcome = verification.outcome.replace("refuted", "REFUTED")
-    lines = [f"VERDICT: {outcome}; {meaning[verification.outcome]}"]
-    judged = [(f"at {_share(level)}", level.comparison) for level in verification.levels]
+    outcome = verification.outcome
+    comparisons = {f"at {_share(level)}": level.comparison for level in verification.levels}
     if verification.saturation:
-        judged.insert(0, ("capacity", verification.saturation.comparison))
-    for what, comparison in judged:
-        said = " ".join(verdict_in_words(comparison))
-        lines += textwrap.wrap(f"{what}: {said}", WIDTH, subsequent_indent="  ")
-    if verification.outcome != "holds" and verification.not_identified:
+        comparisons = {"capacity": verification.saturation.comparison, **comparisons}
+    sentences = [f"{of}: {' '.join(verdict_in_words(one))}" for of, one in comparisons.items()]
+    lines = [
+        f"VERDICT: {outcome_word(outcome)}; {WORDS['verification'][outcome]}",
+        *wrapped(sentences, "  "),
+    ]
+    if outcome != "holds" and verification.not_identified:
         lines += ["possible causes, which calibration could not identify:"]
         lines += [f"  {name}: {why}" for name, why in verification.not_identified.items()]
     return lines
@@ -166,15 +156,12 @@ def _share(level: Level) -> str:
     return f"{100 * level.utilisation:.0f} %"
 
 
-def _cell(row: MetricComparison) -> str:
+def _interval(row: MetricComparison) -> str:
     if row.error is None:
         return "-"
     if row.error_low is None or row.error_high is None:
         return f"{100 * row.error:+.1f}"
     return f"{100 * row.error_low:+.0f}..{100 * row.error_high:+.0f}"
-
-
-_LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
 
 
 def recorded_as_json(verification: RecordedVerification) -> str:
@@ -185,7 +172,11 @@ def recorded_as_json(verification: RecordedVerification) -> str:
 def recorded_lines(verification: RecordedVerification) -> list[str]:
     """Return what served and what was recorded, a table of errors, and the verdict."""
     measured, policies = verification.measured.scenario, verification.scenario.policies
-    said = " ".join(verdict_in_words(verification.comparison, measured_noun(measured)))
+    sentences = " ".join(verdict_in_words(verification.comparison, measured_noun(measured)))
+    rows = [
+        [METRICS[name].label, *_percents({point: row["error"] for point, row in points.items()})]
+        for name, points in verification.metrics.items()
+    ]
     return [
         recorded_words(verification.measured),
         *note_lines(measured.get("notes", ())),
@@ -194,28 +185,16 @@ def recorded_lines(verification: RecordedVerification) -> list[str]:
         f"{policies.kv_tokens} KV tokens; "
         f"{verification.predicted.summary()['preemptions']} preemptions predicted",
         "",
-        *_errors(verification),
+        *table_lines(["error, per cent", *POINTS], rows),
         "",
-        comparison_table(verification.comparison),
-        rests_line(verification.predicted.extra["provenance"]),
+        *comparison_table(verification.comparison.metrics),
+        provenance_line(verification.predicted.extra["provenance"]),
         "",
-        *textwrap.wrap(
-            f"VERDICT: {verification.outcome.replace('refuted', 'REFUTED')}. {said}", WIDTH
-        ),
+        *wrapped([f"VERDICT: {outcome_word(verification.outcome)}. {sentences}"]),
         *(waterfall_lines(verification.why) if verification.why else []),
         "",
         LEGEND,
     ]
-
-
-def _errors(verification: RecordedVerification) -> list[str]:
-    """Return the error of each latency at its mean and quantiles, in per cent."""
-    rows = []
-    for name, label in _LATENCIES.items():
-        errors = (verification.metrics[name][point]["error"] for point in POINTS)
-        cells = ("-" if error is None else f"{100 * error:+.2f}" for error in errors)
-        rows.append([label, *cells])
-    return table_lines(["error, per cent", *POINTS], rows)
 
 
 WHY_TITLE = (
@@ -223,68 +202,66 @@ WHY_TITLE = (
 )
 _NAMED = 0.005
 """An effect of this much of the measured figure is named in words."""
+_SHORT = {name: METRICS[name].label.partition(" ")[0] for name in LATENCIES}
 
 
 def waterfall_lines(waterfall: Waterfall) -> list[str]:
     """Return a line per cause with its effect on the error of the means, then what that says."""
-    labels = [METRICS[name].label.partition(" ")[0] for name in waterfall.predicted]
-    rows = [["predicted", *_errors_shown(waterfall.predicted), ""]]
+    labels = [_SHORT[name] for name in waterfall.predicted]
+    rows = [["predicted", *_percents(waterfall.predicted), ""]]
     for cause, effect in waterfall.effects():
         errors = effect or dict.fromkeys(waterfall.predicted)
-        rows.append([f"  {cause.name}", *_errors_shown(errors), cause.note])
-    rows.append(["left", *_errors_shown(waterfall.left), ""])
+        rows.append([f"  {cause.name}", *_percents(errors), cause.note])
+    rows.append(["left", *_percents(waterfall.left), ""])
     heads = ["error of the mean, per cent", *labels, ""]
-    sentences = (textwrap.wrap(sentence, WIDTH) for sentence in waterfall_sentences(waterfall))
     table = table_lines(heads, rows, "<" + ">" * len(labels) + "<")
-    return ["", WHY_TITLE, *table, "", *chain.from_iterable(sentences)]
+    return ["", WHY_TITLE, *table, "", *wrapped(waterfall_sentences(waterfall))]
 
 
-def _errors_shown(errors: Errors | dict[str, None]) -> list[str]:
+def _percents(errors: Mapping[str, float] | Mapping[str, float | None]) -> list[str]:
     return ["-" if error is None else f"{100 * error:+.2f}" for error in errors.values()]
 
 
 def waterfall_sentences(waterfall: Waterfall) -> list[str]:
     """Return a sentence per latency, and one on what was not measured."""
-    said = []
+    sentences = []
+    effects = [(cause.name, effect) for cause, effect in waterfall.effects() if effect]
     for name, error in waterfall.predicted.items():
-        label = METRICS[name].label.partition(" ")[0]
-        effects = [(effect[name], cause) for cause, effect in waterfall.effects() if effect]
-        named = sorted(
-            (one for one in effects if abs(one[0]) >= _NAMED), key=lambda one: -abs(one[0])
-        )
-        parts = ", ".join(f"{cause.name} {100 * effect:+.1f}" for effect, cause in named)
-        said.append(
-            f"{label} is {100 * error:+.1f} % off: {parts or 'no part matters'}; "
+        parts = [(effect[name], cause) for cause, effect in effects if abs(effect[name]) >= _NAMED]
+        parts.sort(key=lambda part: -abs(part[0]))
+        named = ", ".join(f"{cause} {100 * effect:+.1f}" for effect, cause in parts)
+        sentences.append(
+            f"{_SHORT[name]} is {100 * error:+.1f} % off: {named or 'no part matters'}; "
             f"{100 * waterfall.left[name]:+.1f} is left."
         )
     unknown = [f"{one.name} ({one.note})" for one in waterfall.causes if one.errors is None]
     if unknown:
-        said.append(f"Not measured, so part of what is left: {'; '.join(unknown)}.")
-    return said
-
-
-_SHORT_LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
+        sentences.append(f"Not measured, so part of what is left: {'; '.join(unknown)}.")
+    return sentences
 
 
 def calibration_lines(
     calibration: RecordedCalibration, prior: Mapping[str, float] | None
 ) -> list[str]:
     """Return the coefficients, what the log identifies, and the errors on later requests."""
-    fit, identified = calibration.fit, set(calibration.fit.identified)
+    fit = calibration.fit
     values = ", ".join(f"{value:.3g}" for value in fit.singular_values)
     rows = [
         [
             name,
             f"{1e6 * value:.4g}",
-            _known(fit.deviations[name]),
-            "" if name in identified else "not identified by this log",
+            f"+-{100 * deviation:.0f} %" if deviation < 1 else "-",
+            "" if name in fit.identified else "not identified by this log",
         ]
         for name, value in fit.coefficients.items()
+        for deviation in [fit.deviations[name]]
     ]
-    around = "around the prior" if prior else "around a rough guess"
+    notes = [*calibration.evidence]
+    if REQUEST_S in fit.coefficients:
+        notes.append("the API's latency was fitted too: the stamps are those of clients")
     return [
         f"fitted to the stamps of {calibration.fitted} of {calibration.requests} requests, in "
-        f"{fit.simulations} simulations, {around}",
+        f"{fit.simulations} simulations, around {'the prior' if prior else 'a rough guess'}",
         "",
         *table_lines(["", "us", "known to", ""], rows, "<>><"),
         f"singular values: {values}",
@@ -294,23 +271,10 @@ def calibration_lines(
         f"misfit of neighbouring requests' TPOT: {100 * calibration.misfit:.1f} %, "
         "in every interval",
         "",
-        *note_lines(calibration.evidence),
-        *note_lines(
-            ["the API's latency was fitted too: the stamps are those of clients"]
-            if REQUEST_S in fit.coefficients
-            else []
-        ),
+        *note_lines(notes),
     ]
 
 
-def _known(deviation: float) -> str:
-    return f"+-{100 * deviation:.0f} %" if deviation < 1 else "-"
-
-
-def _mean_errors(what: str, errors: Mapping[str, float]) -> list[str]:
-    if not errors:
-        return []
-    shown = ", ".join(
-        f"{_SHORT_LATENCIES[name]} {100 * error:+.2f} %" for name, error in errors.items()
-    )
-    return [f"{what}: mean {shown}"]
+def _mean_errors(requests: str, errors: Mapping[str, float]) -> list[str]:
+    means = ", ".join(f"{_SHORT[name]} {100 * error:+.2f} %" for name, error in errors.items())
+    return [f"{requests}: mean {means}"] if errors else []

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from servetwin.app.reports.report_folders import runs_by_folder
 from servetwin.app.scenario.options.load_test import LoadTestOptions
-from servetwin.app.verdict.claims import check_same_load
-from servetwin.app.verdict.same_load import require_same_settings
+from servetwin.app.verdict.same_load import check_same_load, require_same_settings
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.report.limits import FailCondition, Finding, judge_conditions, parse_slo

@@ -1,5 +1,6 @@
 """Load tests of one endpoint at many levels, in one folder."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class LevelLoad:
     def of(self, plan: LevelPlan) -> LoadChoice:
         """Return the load of a level, as if it stood on the command line."""
         changes = {"sweep": NO_SWEEP, "limit": self.requests, "seed": self._seed(plan)}
-        return replace(self.choice, **(changes | self._changes(plan)))
+        return replace(self.choice, **{**changes, **self._changes(plan)})
 
     def trace(self, plan: LevelPlan) -> Trace:
         """Read or generate the requests of a level."""
@@ -74,14 +75,14 @@ class LevelLoad:
             self.choice, sweep=NO_SWEEP, arrivals=self._arrivals, rate_per_s=rate_per_s, limit=count
         ).trace()
 
-    def _changes(self, plan: LevelPlan) -> dict[str, Any]:
+    def _changes(self, plan: LevelPlan) -> Mapping[str, Any]:
         """Return what differs from the load of the command line at this level."""
         if plan.kind == "rate":
             return {"rate_per_s": plan.rate_per_s, "arrivals": self._arrivals}
         closed = {"concurrency": plan.users, "closed_loop": None, "arrivals": None}
         if plan.kind == "users":
             return closed
-        end: dict[str, Any] = {"warm_up_s": 0.0, "ramp_up_s": 0.0, "think_time": None}
+        end: Mapping[str, Any] = {"warm_up_s": 0.0, "ramp_up_s": 0.0, "think_time": None}
         if plan.kind == "throughput":
             rate_per_s = None if self.choice.path else 1.0
             return {**end, "rate_per_s": rate_per_s, "arrivals": self._arrivals}
@@ -155,7 +156,7 @@ class LevelTests:
             return PredictedKnee(rate.value)
         return PredictedKnee(rate.value, rate.low, rate.high)
 
-    def about(self, trace: Trace) -> dict[str, Any]:
+    def about(self, trace: Trace) -> Mapping[str, Any]:
         """Describe what is swept."""
         profiles = self.options.servers.profiles
         return {

@@ -8,14 +8,7 @@ from pathlib import Path
 import typer
 
 from servetwin.app.reports.claims import render_gate
-from servetwin.app.reports.load_test import (
-    as_json,
-    as_sent,
-    as_text,
-    compared,
-    complaint,
-    gate_complaint,
-)
+from servetwin.app.reports.load_test import LoadTestReport, as_sent, compared, gate_complaint
 from servetwin.app.reports.progress import saved
 from servetwin.app.scenario.options.endpoint import endpoint_line
 from servetwin.app.scenario.options.load_test import LoadTestOptions
@@ -80,17 +73,15 @@ class SingleLoadTest:
 
     def _report(self, run: Run, kept: Path) -> int:
         """Print the report and the verdict on a run, and return the exit code."""
-        predicted, judges, slo = self.predicted, self.judges, self.judges.limits
+        predicted, judges = self.predicted, self.judges
         comparison = compared(run, predicted) if predicted else None
         gate = judge(self.baselines, {str(kept): run}, judges.allowed) if self.baselines else None
         findings = judges.findings(run)
-        if judges.options.json:
-            typer.echo(as_json(run, slo, kept, findings, comparison, gate))
-        else:
-            typer.echo(as_text(run, slo, kept, comparison, gate))
-            if predicted:
-                typer.echo("\n" + as_sent(predicted, run, self.test.trace))
-        wrong = complaint(run, kept, findings, comparison, gate)
+        report = LoadTestReport(run, kept, judges.limits, findings, comparison, gate)
+        typer.echo(report.as_json() if judges.options.json else report.as_text())
+        if predicted and not judges.options.json:
+            typer.echo("\n" + as_sent(predicted, run, self.test.trace))
+        wrong = report.complaint()
         if wrong is None:
             return 0
         typer.echo(f"servetwin: {wrong[0]}", err=True)
@@ -117,7 +108,8 @@ class SingleLoadTest:
         gate = judge(*sides, self.judges.allowed)
         typer.echo(json.dumps(gate.as_dict()) if options.json else render_gate(gate))
         wrongs = [
-            complaint(run, Path(at), self.judges.findings(run)) for at, run in sides[1].items()
+            LoadTestReport(run, Path(at), None, self.judges.findings(run)).complaint()
+            for at, run in sides[1].items()
         ]
         if wrong := next(filter(None, [*wrongs, gate_complaint(gate)]), None):
             typer.echo(f"servetwin: {wrong[0]}", err=True)

@@ -9,7 +9,7 @@ import typer
 
 from servetwin.app.command import print_result
 from servetwin.app.reports.progress import progress, saved_if_asked
-from servetwin.app.reports.run_words import outside_warning, rests_line
+from servetwin.app.reports.run_words import outside_warning, provenance_line
 from servetwin.app.reports.tables import (
     counts_line,
     error_lines,
@@ -44,6 +44,9 @@ from servetwin.workloads.trace import Trace
 if TYPE_CHECKING:
     from servetwin.app.reports.html.picture_file import PictureFile
     from servetwin.workloads.streams.streamed_trace import StreamedTrace
+
+Intervals = dict[str, dict[str, float]]
+"""The figures of an interval by metric."""
 
 AUTO_REPLICATION_BUDGET_S = 5.0
 AUTO_REPLICATIONS = 10
@@ -190,7 +193,7 @@ class Replay:
 
     def _intervals(
         self, trace: Trace, scenario: Scenario, run: Run, replications: int | None
-    ) -> dict[str, Any]:
+    ) -> Intervals:
         """Return the intervals of the metrics; as many replications as few seconds allow."""
         if replications is None:
             wall_s = run.extra["simulation"]["wall_s"] * AUTO_REPLICATIONS
@@ -213,7 +216,7 @@ class Replay:
         }  # fmt: skip
 
     def _print(
-        self, scenario: Scenario, run: Run, intervals: dict[str, Any], folder: Path | None
+        self, scenario: Scenario, run: Run, intervals: Intervals, folder: Path | None
     ) -> None:
         summary = run.summary(self.slo)
         if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
@@ -227,7 +230,7 @@ class Replay:
             *sparkline_lines(run.requests),
             "",
             *totals_lines(summary),
-            rests_line(summary["provenance"]),
+            provenance_line(summary["provenance"]),
         ]
         if scenario.is_certain():
             origins = origin_words(scenario.origins)

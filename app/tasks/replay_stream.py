@@ -6,9 +6,9 @@ from pathlib import Path
 import typer
 
 from servetwin.app.reports.progress import progress
-from servetwin.app.reports.run_words import outside_warning, rests_line
+from servetwin.app.reports.run_words import outside_warning, provenance_line
 from servetwin.app.reports.tables import (
-    error_count_lines,
+    error_lines,
     latency_table,
     steady_lines,
     totals_lines,
@@ -46,14 +46,14 @@ def replay_stream(replay: Replay, stream: StreamOptions) -> None:
         if warning := outside_warning(summary["provenance"], widened=False):
             typer.echo(warning, err=True)
         lines = [
-            *head_lines(written, scenario, summary, error_count_lines(tables.error_counts())),
+            *head_lines(written, scenario, summary, error_lines(tables.error_counts())),
             *latency_table(summary, {}),
             "percentiles are sketched, to about 0.1 %",
             "",
             *steady_lines(summary["steady"]),
             "",
             *totals_lines(summary),
-            rests_line(summary["provenance"]),
+            provenance_line(summary["provenance"]),
             "no intervals: a stream is simulated once",
         ]
         print_run(options.as_json, {**summary, "intervals": {}, **written}, lines, folder)

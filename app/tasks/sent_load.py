@@ -9,7 +9,7 @@ from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.endpoint_limits import with_an_output
 from servetwin.loadtest.report.prompt_cache import prompt_cache
-from servetwin.loadtest.report.server_metrics import ServerWatch, save_server_metrics, watch_server
+from servetwin.loadtest.report.server_metrics import ServerWatch, save_server_metrics
 from servetwin.loadtest.report.token_counts import counted_prompts, prompt_lengths_note
 from servetwin.loadtest.run.client import OnProgress, Progress, run_load_test
 from servetwin.loadtest.run.journal import Journal
@@ -35,10 +35,10 @@ class LoadTest:
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.load.is_made:
             write_trace(with_an_output(self.trace), self.folder / "trace.jsonl")
-        watching = watch_server(endpoint.base_url, insecure=endpoint.insecure)
+        watch = ServerWatch(endpoint.base_url, insecure=endpoint.insecure)
         scenario = {"seed": self.load.seed, "load": self.load.record()}
         with (
-            watching as watch,
+            watch,
             live_file(self.live) as show,
             Journal(self.folder, scenario) as journal,
         ):

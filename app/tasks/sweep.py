@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
 
 import typer
 
 from servetwin.app.reports.progress import progress
 from servetwin.app.reports.sweep import as_json, named, report_text
-from servetwin.app.scenario.files.sweep_file import RATE, SweepFile, identity
+from servetwin.app.scenario.files.sweep_file import RATE, Point, SweepFile, identity
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import GridOptions
 from servetwin.app.scenario.sweep_axes import combinations, parse_axis, parse_rates, scenario_at
@@ -51,13 +50,13 @@ def sweep_grid(
 
 
 def _simulate(
-    points: Sequence[dict[str, Any]],
+    points: Sequence[Point],
     options: ScenarioOptions,
     conditions: GridConditions,
     rows: SweepFile,
     grid: GridOptions,
 ) -> None:
-    ready: list[tuple[dict[str, Any], GridPoint]] = []
+    ready: list[tuple[Point, GridPoint]] = []
     missing = [point for point in points if point not in rows]
     if done := len(points) - len(missing):
         typer.echo(f"{done} of {len(points)} points are in {grid.out}", err=True)

@@ -12,17 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from servetwin.app.verdict.claims import (
-    CAPACITY,
-    CAPACITY_LIMIT,
-    THROUGHPUT,
-    Comparison,
-    MetricComparison,
-    compare_metric,
-    count_limited,
-    doubts_about,
-    judgeable,
-)
+from servetwin.app.verdict import claims
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.capacity import completions_per_s
 from servetwin.sim.experiments.predict import Interval
@@ -40,10 +30,10 @@ class Saturation:
     """The load tests with all requests at once, and how their capacity compares."""
 
     measured: list[Run]
-    comparison: Comparison
+    comparison: claims.Comparison
 
     @property
-    def capacity(self) -> MetricComparison:
+    def capacity(self) -> claims.MetricComparison:
         """The predicted and the measured capacity, in requests per second."""
         return self.comparison.metrics[0]
 
@@ -64,22 +54,24 @@ def is_near_saturation(utilisation: float) -> bool:
 
 def latency_limits(limits: Mapping[str, float]) -> dict[str, float]:
     """Return the limits at equal utilisation: throughputs differ as the capacities do."""
-    return {metric: limit for metric, limit in limits.items() if metric != THROUGHPUT}
+    return {metric: limit for metric, limit in limits.items() if metric != claims.THROUGHPUT}
 
 
 def compare_capacity(
     predicted: Interval, measured: Sequence[Run], doubts: Sequence[str] = ()
-) -> Comparison:
+) -> claims.Comparison:
     """Compare the predicted capacity with load tests that send all requests at once.
 
     ``doubts`` join those that the runs themselves raise. Raises ``TraceError`` if fewer than ten
     requests of a run finished.
     """
-    runs = judgeable(measured, late_sends=False)
-    row = compare_metric(CAPACITY, predicted, _capacities_per_s(runs), [], CAPACITY_LIMIT)
-    doubts = (*doubts_about(runs, late_sends=False), *doubts)
-    limited = count_limited(runs, late_sends=False)
-    return Comparison((row,), len(runs), doubts, len(measured) - len(runs), limited)
+    runs = claims.judgeable(measured, late_sends=False)
+    row = claims.compare_metric(
+        claims.CAPACITY, predicted, _capacities_per_s(runs), [], claims.CAPACITY_LIMIT
+    )
+    doubts = (*claims.doubts_about(runs, late_sends=False), *doubts)
+    limited = claims.count_limited(runs, late_sends=False)
+    return claims.Comparison((row,), len(runs), doubts, len(measured) - len(runs), limited)
 
 
 def _capacities_per_s(measured: Sequence[Run]) -> list[float]:

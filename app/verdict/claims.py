@@ -27,7 +27,6 @@ from servetwin.sim.records.metrics import LATENCIES, figure
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import SteadyPart
 from servetwin.workloads.errors import LoadTestError
-from servetwin.workloads.trace import Trace
 
 THROUGHPUT = "output_throughput_tokens_per_s"
 METRICS = (
@@ -51,6 +50,7 @@ CAPACITY_LIMIT = 0.03
 """The relative error that a predicted capacity may have."""
 
 Outcome = Literal["holds", "refuted", "cannot tell"]
+SEVERITY: tuple[Outcome, ...] = ("holds", "cannot tell", "refuted")
 EXIT_CODES: Mapping[Outcome, int] = {"holds": 0, "refuted": 1, "cannot tell": 3}
 
 Prediction = Mapping[str, Interval]
@@ -108,7 +108,7 @@ class Comparison:
             for row in self.metrics
             if row.outcome == "cannot tell"
             and None not in (row.limit, row.error_low, row.error_high)
-            and _is_outside(row.error_low or 0.0, row.error_high or 0.0, row.limit or 0.0)
+            and is_outside(row.error_low or 0.0, row.error_high or 0.0, row.limit or 0.0)
         ]
 
     @property
@@ -132,9 +132,7 @@ def verdict(outcomes: Iterable[Outcome | None], doubts: Sequence[str]) -> Outcom
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
     """Return ``refuted`` if any is, else ``cannot tell`` if any is, else ``holds``."""
-    found = set(outcomes)
-    order: tuple[Outcome, ...] = ("refuted", "cannot tell")
-    return next((outcome for outcome in order if outcome in found), "holds")
+    return max(outcomes, key=SEVERITY.index, default="holds")
 
 
 def compare(
@@ -194,8 +192,9 @@ def compare_steady(steady: SteadyPart, measured: Sequence[Run]) -> Comparison | 
         for run in measured
     ]
     predicted = {metric: Interval(mean, mean, mean) for metric, mean in means.items()}
-    found = compare(predicted, parts, {}, requests=steady.requests)
-    return replace(found, metrics=tuple(row for row in found.metrics if row.metric in means))
+    comparison = compare(predicted, parts, {}, requests=steady.requests)
+    metrics = tuple(row for row in comparison.metrics if row.metric in means)
+    return replace(comparison, metrics=metrics)
 
 
 def _interval_per_metric(runs: Sequence[Run]) -> Prediction:
@@ -213,8 +212,8 @@ def _within(
 ) -> list[RelativeVariance]:
     if requests is None:
         return []
-    found = (variance_within(metric, requests, run.requests) for run in measured)
-    return [one for one in found if one is not None]
+    variances = (variance_within(metric, requests, run.requests) for run in measured)
+    return [one for one in variances if one is not None]
 
 
 def compare_metric(
@@ -232,10 +231,8 @@ def compare_metric(
         noise = (max(values) - min(values)) / measured
     if predicted and measured:
         error = (predicted.value - measured) / measured
-        low, high = error_interval(predicted.value, predicted.standard_error, values, within) or (
-            None,
-            None,
-        )
+        interval = error_interval(predicted.value, predicted.standard_error, values, within)
+        low, high = interval or (None, None)
     outcome = None if limit is None else _outcome(predicted, low, high, limit)
     if outcome and (predicted is None) != (measured is None):
         outcome = "refuted"
@@ -249,11 +246,12 @@ def _outcome(
         return "cannot tell"
     if -limit <= low and high <= limit:
         return "holds"
-    outside = _is_outside(*with_forecast(predicted, low, high), limit)
+    outside = is_outside(*with_forecast(predicted, low, high), limit)
     return "refuted" if outside else "cannot tell"
 
 
-def _is_outside(low: float, high: float, limit: float) -> bool:
+def is_outside(low: float, high: float, limit: float) -> bool:
+    """Return whether an interval lies outside a limit, on either side."""
     return high < -limit or low > limit
 
 
@@ -345,43 +343,3 @@ def compare_requests(predicted: Run, measured: Run) -> RequestDifferences:
     statuses = zip(rest["status_predicted"], rest["status_measured"], strict=True)
     reasons = (f"{before} in the prediction, {after} in the run" for before, after in statuses)
     return RequestDifferences(frame, dict(zip(rest["request_id"], reasons, strict=True)))
-
-
-def check_same_load(
-    predicted: Run,
-    trace: Trace,
-    *,
-    closed_loop: bool = False,
-    option: str = "--against",
-    other: str = "the prediction",
-) -> None:
-    """Check that a prediction, or an earlier run, is for the load of this trace.
-
-    Raises ``LoadTestError`` naming the first request whose arrival or prompt length differs. A
-    measured run counts prompt tokens in its own way, so only its arrivals are compared. In a closed
-    loop the arrivals of followers are results, and a prediction for an open loop is refused.
-    """
-    if closed_loop and predicted.scenario.get("cluster", {}).get("closed_loop") is False:
-        raise LoadTestError(f"{option}: {other} is for an open loop; predict without --open-loop")
-    followers = {r.request_id for r in trace if closed_loop and r.parent_id is not None}
-    columns = ["scheduled_s", *(["prompt_tokens"] if predicted.kind == "simulation" else [])]
-    ours = pd.DataFrame(
-        [(r.request_id, r.arrival_s, r.prompt_tokens) for r in trace],
-        columns=["request_id", "scheduled_s", "prompt_tokens"],
-    ).set_index("request_id")[columns]
-    theirs = predicted.requests.set_index("request_id")[columns]
-    if len(theirs) != len(ours):
-        raise LoadTestError(
-            f"{option}: {other} has {len(theirs)} requests, the trace {len(ours)}; "
-            "give the same trace and the same options to both"
-        )
-    theirs = theirs.reindex(ours.index)
-    equal = np.isclose(ours, theirs, rtol=1e-9, atol=1e-6)
-    equal[:, 0] |= ours.index.isin(followers) & theirs["scheduled_s"].notna()
-    same = equal.all(axis=1)
-    if not same.all():
-        first = ours.index.to_numpy()[~same][0]
-        raise LoadTestError(
-            f"{option}: request {first!r} of the trace has another arrival or prompt length in "
-            f"{other}; give the same trace and options to both"
-        )

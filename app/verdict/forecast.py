@@ -14,7 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.verdict.claims import METRICS, check_same_load
+from servetwin.app.verdict.claims import METRICS
+from servetwin.app.verdict.same_load import check_same_load
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.capacity import saturation_interval
 from servetwin.sim.experiments.predict import Interval, predict
@@ -48,8 +49,8 @@ class LevelForecast:
     @property
     def provenance(self) -> dict[str, Any]:
         """What the prediction rests on (``sim.step_times.provenance.RunProvenance``)."""
-        found: dict[str, Any] = self.run.extra["provenance"]
-        return found
+        provenance: dict[str, Any] = self.run.extra["provenance"]
+        return provenance
 
     @property
     def steady(self) -> SteadyPart:
@@ -144,9 +145,10 @@ def make_forecast(
     levels = []
     for utilisation in utilisations:
         load = at_rate(trace, utilisation * capacity_per_s.value)
-        found = predict(load, config, profile, seed=seed, replications=replications)
-        intervals = {m: i for m in METRICS if (i := found.interval(m)) is not None}
-        levels.append(LevelForecast(utilisation, load, found.run, intervals, found.requests))
+        prediction = predict(load, config, profile, seed=seed, replications=replications)
+        intervals = {m: i for m in METRICS if (i := prediction.interval(m)) is not None}
+        run, requests = prediction.run, prediction.requests
+        levels.append(LevelForecast(utilisation, load, run, intervals, requests))
     return Forecast(profile, capacity_per_s, tuple(levels), seed, pulse_s, machine_facts())
 
 
@@ -187,27 +189,23 @@ def _read_level(
     load = at_rate(trace, utilisation * capacity_per_s.value)
     at = folder / level_folder(utilisation)
     run = load_run(at / "predicted")
-    _check_trace(folder, run, load)
-    requests = pd.read_parquet(at / _REQUESTS)
-    intervals = {name: Interval(**one) for name, one in record["metrics"].items()}
-    return LevelForecast(utilisation, load, run, intervals, requests)
-
-
-def _check_trace(folder: Path, predicted: Run, trace: Trace) -> None:
     try:
-        check_same_load(predicted, trace)
+        check_same_load(run, load)
     except ServetwinError as error:
         raise RunError(
             f"{folder}: the forecast was made for another trace; give the trace, its part and the "
             "seed as they were"
         ) from error
+    requests = pd.read_parquet(at / _REQUESTS)
+    intervals = {name: Interval(**one) for name, one in record["metrics"].items()}
+    return LevelForecast(utilisation, load, run, intervals, requests)
 
 
 def _check_digest(path: Path, record: dict[str, Any]) -> None:
-    said = record.pop("digest")
+    digest = record.pop("digest")
     if record["schema"] != SCHEMA:
         raise RunError(f"{path}: schema {record['schema']!r}, not {SCHEMA!r}")
-    if said != _digest(record):
+    if digest != _digest(record):
         raise RunError(
             f"{path}: the digest does not match: the forecast was changed after it was made"
         )

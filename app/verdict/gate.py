@@ -21,15 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.verdict.claims import (
-    DEFAULT_LIMITS,
-    METRICS,
-    THROUGHPUT,
-    Outcome,
-    limited_clients,
-    too_few,
-    verdict,
-)
+from servetwin.app.verdict import claims
 from servetwin.app.verdict.intervals import RelativeVariance, ratio_interval, variance_within
 from servetwin.app.verdict.same_load import broke_off, endpoint_differences, require_same_load
 from servetwin.sim.records.metrics import figure, measured
@@ -41,13 +33,13 @@ from servetwin.workloads.request import CANCELLED_BY_TEST
 FINISHED = "finished"
 """The share of the requests that finished: a server that refuses half of them is not faster."""
 
-GATE_LIMITS: Mapping[str, float] = {**DEFAULT_LIMITS, FINISHED: 0.01}
+GATE_LIMITS: Mapping[str, float] = {**claims.DEFAULT_LIMITS, FINISHED: 0.01}
 """How much worse than its baseline a metric may be, as a share of the baseline."""
 
-MORE_IS_BETTER = (THROUGHPUT, FINISHED)
+MORE_IS_BETTER = (claims.THROUGHPUT, FINISHED)
 _SHORT = {
-    metric.replace(THROUGHPUT, "throughput").replace("_s.", ".").removesuffix(".mean"): metric
-    for metric in (*METRICS, FINISHED)
+    name.replace(claims.THROUGHPUT, "throughput").replace("_s.", ".").removesuffix(".mean"): name
+    for name in (*claims.METRICS, FINISHED)
 }
 """Metrics by their names on the command line: ``ttft`` for ``ttft_s.mean``, ``ttft.p90``."""
 
@@ -71,7 +63,7 @@ class MetricChange:
     limit: float | None
     smallest: float | None
     faster: bool
-    outcome: Outcome | None
+    outcome: claims.Outcome | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +82,11 @@ class Gate:
     """What was asked of the endpoints otherwise, where that is allowed."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> claims.Outcome:
         """The verdict: all metrics with a limit hold, one is refuted, or neither."""
-        return verdict((row.outcome for row in self.metrics), self.doubts)
+        return claims.verdict((row.outcome for row in self.metrics), self.doubts)
 
-    def named(self, outcome: Outcome) -> list[str]:
+    def named(self, outcome: claims.Outcome) -> list[str]:
         """Return the metrics with this outcome."""
         return [row.metric for row in self.metrics if row.outcome == outcome]
 
@@ -145,7 +137,7 @@ def judge(
         require_same_load(first, reference, name, run, asked_alike=asked_alike)
     both = [endpoint_differences(first, reference, name, run) for name, run in others]
     ours, theirs = list(baselines.values()), list(runs.values())
-    metrics = [metric_change(metric, ours, theirs, limits.get(metric)) for metric in METRICS]
+    metrics = [metric_change(metric, ours, theirs, limits.get(metric)) for metric in claims.METRICS]
     rows = (*metrics, _finished(ours, theirs, limits.get(FINISHED)))
     doubts = (*_doubts({**baselines, **runs}, ours, theirs), *_drift(ours, limits))
     differences = tuple(chain.from_iterable(both)) if reference.kind == "loadtest" else ()
@@ -157,13 +149,13 @@ def _doubts(named: Mapping[str, Run], ours: Sequence[Run], theirs: Sequence[Run]
     for name, run in named.items():
         if broke_off(run):
             yield f"{name} was broken off before all was sent; measure it again"
-    yield from limited_clients([*ours, *theirs])
-    yield from too_few(min(len(_counted(run)) for run in theirs), "counted")
-    yield from too_few(min(len(_served(run)) for run in ours), "finished")
+    yield from claims.limited_clients([*ours, *theirs])
+    yield from claims.too_few(min(len(_counted(run)) for run in theirs), "counted")
+    yield from claims.too_few(min(len(_served(run)) for run in ours), "finished")
 
 
 def _counted(run: Run) -> pd.DataFrame:
-    """Return the requests of which an answer was wanted, warm-up left out."""
+    """Return the requests that a client wanted answered, without warm-up."""
     requests = measured(run.requests)
     return requests[requests["error"] != CANCELLED_BY_TEST]
 
@@ -175,13 +167,13 @@ def _served(run: Run) -> pd.DataFrame:
 
 def _drift(baselines: Sequence[Run], limits: Mapping[str, float]) -> Iterator[str]:
     """Yield the doubt about baselines that differ by more than a limit, by its worst metric."""
-    found = []
+    drifts = []
     for metric, limit in limits.items():
         values = [value for run in baselines if (value := _value(run, metric))]
         if values and (apart := max(values) / min(values) - 1) > limit:
-            found.append((apart / limit, metric, apart, limit))
-    if found:
-        _, metric, apart, limit = max(found)
+            drifts.append((apart / limit, metric, apart, limit))
+    if drifts:
+        _, metric, apart, limit = max(drifts)
         name = next(short for short, long in _SHORT.items() if long == metric)
         yield (
             f"the machine drifted: the baselines are {apart:.1%} apart in {name}, more than its "
@@ -194,8 +186,8 @@ def _value(run: Run, metric: str) -> float | None:
     if metric == FINISHED:
         counted = len(_counted(run))
         return len(_served(run)) / counted if counted else None
-    if drawn := run.extra.get("intervals", {}).get(metric):
-        return float(drawn["median"])
+    if draws := run.extra.get("intervals", {}).get(metric):
+        return float(draws["median"])
     return figure(run.summary(), metric)
 
 
@@ -214,14 +206,14 @@ def _finished(baselines: Sequence[Run], runs: Sequence[Run], limit: float | None
     """Judge the share of finished requests, whose chance is that of a binomial share."""
     counts = [sum(len(_counted(run)) for run in side) for side in (baselines, runs)]
     served = [sum(len(_served(run)) for run in side) for side in (baselines, runs)]
-    found = _judged(FINISHED, *_shares(served, counts), limit)
+    change = _judged(FINISHED, *_shares(served, counts), limit)
     if limit is None or not served[0]:
-        return found
+        return change
     for lost in range(counts[1]):
         less = _judged(FINISHED, *_shares([served[0], counts[1] - lost], counts), limit)
         if less.outcome == "refuted":
-            return replace(found, smallest=-(less.change or 0.0))
-    return replace(found, smallest=None)
+            return replace(change, smallest=-(less.change or 0.0))
+    return replace(change, smallest=None)
 
 
 def _shares(
@@ -254,10 +246,10 @@ def _within(metric: str, baselines: Sequence[Run], runs: Sequence[Run]) -> Relat
         for ours, theirs in product(map(_served, baselines), map(_served, runs))
         if (found := variance_within(metric, ours, theirs))
     ]
-    drawn = [_of_draws(run, metric) for run in (*baselines, *runs)]
+    draws = [_of_draws(run, metric) for run in (*baselines, *runs)]
     share = 1 / len(baselines) + 1 / len(runs)
-    if all(one is not None for one in drawn):
-        return RelativeVariance(fmean(filter(None, drawn)) * share, math.inf)
+    if all(one is not None for one in draws):
+        return RelativeVariance(fmean(filter(None, draws)) * share, math.inf)
     if not pairs:
         return None
     freedom = fmean(one.freedom for one in pairs) * min(len(baselines), len(runs))
@@ -266,8 +258,8 @@ def _within(metric: str, baselines: Sequence[Run], runs: Sequence[Run]) -> Relat
 
 def _of_draws(run: Run, metric: str) -> float | None:
     """Return the relative Monte-Carlo variance of a replay that kept its replications."""
-    drawn = run.extra.get("intervals", {}).get(metric)
-    return (drawn["standard_error"] / drawn["median"]) ** 2 if drawn else None
+    draws = run.extra.get("intervals", {}).get(metric)
+    return (draws["standard_error"] / draws["median"]) ** 2 if draws else None
 
 
 def _judged(
@@ -294,7 +286,7 @@ def _judged(
     return MetricChange(metric, baseline, run, change, low, high, limit, smallest, faster, outcome)
 
 
-def _outcome(low: float | None, high: float | None, limit: float, sign: int) -> Outcome:
+def _outcome(low: float | None, high: float | None, limit: float, sign: int) -> claims.Outcome:
     """Return the outcome; ``sign`` is that of a change for the worse."""
     if low is None or high is None:
         return "cannot tell"

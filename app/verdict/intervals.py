@@ -72,10 +72,11 @@ def variance_within(
     blocks = math.ceil(len(both) / size)
     starts = np.random.default_rng(0).integers(len(both), size=(_RESAMPLES, blocks, 1))
     rows = (starts + np.arange(size)).reshape(_RESAMPLES, -1)[:, : len(both)] % len(both)
-    drawn = _figure(both[rows], point)
-    if drawn.min() <= 0:
+    resampled = _figure(both[rows], point)
+    if resampled.min() <= 0:
         return None
-    return RelativeVariance(float(np.log(drawn[:, 0] / drawn[:, 1]).var(ddof=1)), blocks - 1)
+    ratios = np.log(resampled[:, 0] / resampled[:, 1])
+    return RelativeVariance(float(ratios.var(ddof=1)), blocks - 1)
 
 
 def error_interval(

@@ -38,21 +38,38 @@ class MeasuredFacts:
         return self.run.requests.set_index("request_id").loc[ids]
 
     def trace(self, *, sent: bool, lengths: bool) -> Trace:
-        """Return the requests with measured send times, and with measured lengths, or as traced.
-
-        A prompt of shared blocks keeps its length.
-        """
+        """Return the requests with measured send times, and with measured lengths, or as traced."""
         columns = (self.answered[name].tolist() for name in _MEASURED)
-        requests = []
-        for request, sent_s, prompt, output in zip(self.requests, *columns, strict=True):
-            if sent:
-                request = replace(request, arrival_s=sent_s, parent_id=None, delay_s=None)
-            if lengths:
-                prompt = request.prompt_tokens if request.prefix_block_ids else prompt
-                request = replace(request, prompt_tokens=prompt, output_tokens=output)
-            requests.append(request)
+        requests = [
+            as_measured(request, sent_s if sent else None, measured if lengths else None)
+            for request, sent_s, *measured in zip(self.requests, *columns, strict=True)
+        ]
         requests.sort(key=lambda one: one.arrival_s)
         return Trace(tuple(requests), str(self.run.scenario.get("trace", "measured run")))
+
+
+def as_measured(request: Request, sent_s: float | None, lengths: Sequence[int] | None) -> Request:
+    """Return a request with its measured send time and its prompt and output lengths, if given.
+
+    A prompt of shared blocks keeps its length.
+    """
+    if sent_s is not None:
+        request = replace(request, arrival_s=sent_s, parent_id=None, delay_s=None)
+    if lengths is None:
+        return request
+    prompt_tokens, output_tokens = lengths
+    if request.prefix_block_ids:
+        prompt_tokens = request.prompt_tokens
+    return replace(request, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+
+
+def answered_rows(run: Run) -> pd.DataFrame:
+    """Return the rows of the answered requests; raises ``RunError`` where there are none."""
+    rows = run.requests
+    answered = rows[(rows["status"] == "finished") & (rows["output_tokens"] > 0)]
+    if answered.empty:
+        raise RunError("no request of the measured run was answered")
+    return answered
 
 
 def measured_facts(run: Run, trace: Trace, log: ServerLog | None = None) -> MeasuredFacts:
@@ -60,12 +77,9 @@ def measured_facts(run: Run, trace: Trace, log: ServerLog | None = None) -> Meas
 
     Raises ``RunError`` where no request was answered.
     """
-    rows = run.requests
-    answered = rows[(rows["status"] == "finished") & (rows["output_tokens"] > 0)]
+    answered = answered_rows(run)
     ids = set(answered["request_id"])
     requests = tuple(request for request in trace if request.request_id in ids)
-    if not requests:
-        raise RunError("no request of the measured run was answered")
     if log is not None:
         return _with_log(MeasuredFacts(run, requests), log)
     hits = dict(zip(answered["request_id"], answered["cached_tokens"].astype(int), strict=True))

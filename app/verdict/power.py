@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from servetwin.app.verdict.claims import Comparison, MetricComparison, with_forecast
+from servetwin.app.verdict.claims import Comparison, MetricComparison, is_outside, with_forecast
 from servetwin.app.verdict.forecast import LevelForecast
 from servetwin.sim.experiments.predict import predict
 from servetwin.sim.step_times.profile import Profile
@@ -53,8 +53,10 @@ def refutable_change(
         trace = level.trace
         if equal_utilisation:
             trace = at_rate(trace, trace.rate_per_s / scale)
-        found = predict(trace, scaled.policy_config(), scaled, seed=seed, replications=replications)
-        intervals = {metric: found.interval(metric) for metric in rows}
+        forecast = predict(
+            trace, scaled.policy_config(), scaled, seed=seed, replications=replications
+        )
+        intervals = {metric: forecast.interval(metric) for metric in rows}
         return {metric: one.value for metric, one in intervals.items() if one is not None}
 
     exact = figures(1.0)
@@ -62,7 +64,7 @@ def refutable_change(
     def is_refuted(scale: float) -> bool:
         changed = figures(scale)
         return any(
-            _is_outside(row, changed[metric] / exact[metric], limits[metric])
+            _would_be_refuted(row, changed[metric] / exact[metric], limits[metric])
             for metric, row in rows.items()
             if metric in exact and metric in changed
         )
@@ -73,13 +75,12 @@ def refutable_change(
     )
 
 
-def _is_outside(row: MetricComparison, ratio: float, limit: float) -> bool:
+def _would_be_refuted(row: MetricComparison, ratio: float, limit: float) -> bool:
     """Return whether an error of ``ratio`` - 1, as uncertain as that of ``row``, is refuted."""
     if row.predicted is None or row.error_low is None or row.error_high is None:
         return False
     half = math.sqrt((1 + row.error_high) / (1 + row.error_low))
-    low, high = with_forecast(row.predicted, ratio / half - 1, ratio * half - 1)
-    return low > limit or high < -limit
+    return is_outside(*with_forecast(row.predicted, ratio / half - 1, ratio * half - 1), limit)
 
 
 def _smallest(is_refuted: Callable[[float], bool]) -> float | None:

@@ -21,7 +21,7 @@ from servetwin.workloads.trace import Trace
 
 MOST_REPLICATIONS, FEWEST_REPLICATIONS = 200, 20
 BUDGET_S = 4.0
-"""Wall time for the replications behind the intervals, where so many fit."""
+"""Wall time for the replications behind the intervals, if at least the fewest fit."""
 POINTS = ("mean", "p50", "p90", "p99")
 
 
@@ -50,14 +50,14 @@ class RecordedVerification:
     def metrics(self) -> dict[str, dict[str, dict[str, float | None]]]:
         """Predicted, measured and relative error of each latency (``POINTS``), in seconds."""
         predicted, measured = self.predicted.summary(), self.measured.summary()
-        found: dict[str, dict[str, dict[str, float | None]]] = {}
+        metrics: dict[str, dict[str, dict[str, float | None]]] = {}
         for name in LATENCIES:
             for point in POINTS:
                 ours, theirs = (figure(one, f"{name}.{point}") for one in (predicted, measured))
                 error = ours / theirs - 1 if ours is not None and theirs else None
                 entry = {"predicted": ours, "measured": theirs, "error": error}
-                found.setdefault(name, {})[point] = entry
-        return found
+                metrics.setdefault(name, {})[point] = entry
+        return metrics
 
     def explained(
         self, recorded: RecordedRun, seed: int, on_simulation: Callable[[int], None]
@@ -66,8 +66,8 @@ class RecordedVerification:
         requests = self.predicted.requests
         means = {name: float(requests[name].mean()) for name in LATENCIES}
         facts = measured_facts(recorded.run, recorded.trace)
-        found = explain_error(means, self.scenario, facts, seed=seed, on_simulation=on_simulation)
-        return replace(self, why=found)
+        why = explain_error(means, self.scenario, facts, seed=seed, on_simulation=on_simulation)
+        return replace(self, why=why)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the verdict and all figures, for JSON."""

@@ -1,29 +1,17 @@
-"""Whether two runs had the same load: requests, rate and settings."""
+"""Whether two runs, or a run and a trace, are the same load: requests, rate and settings."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from servetwin.app.words import asset_table
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.trace import Trace
 
-_SETTINGS = {
-    "model": ("endpoint", "model"),
-    "API": ("endpoint", "api"),
-    "form of prompts": ("endpoint", "prompt"),
-    "forced length": ("endpoint", "force_length"),
-    "sampling": ("endpoint", "options", "sampling"),
-    "extra body": ("endpoint", "options", "extra"),
-    "whole answers": ("endpoint", "options", "whole"),
-    "LoRA modules": ("endpoint", "options", "lora"),
-    "images": ("endpoint", "options", "images"),
-    "rate": ("rate_per_s",),
-    "closed loop": ("closed_loop",),
-    "users": ("options", "concurrency"),
-    "duration": ("options", "duration_s"),
-    "warm-up": ("options", "warm_up_s"),
-    "cancellation": ("options", "cancellation"),
-    "retries": ("options", "retries"),
-}
+_SETTINGS: dict[str, str] = asset_table("verdicts.yaml")["settings"]
 """What the scenarios of two load tests must agree in, and where it stands there."""
 
 
@@ -39,39 +27,33 @@ def require_same_settings(
 
     Unless they must be ``asked_alike``, settings of the endpoint may differ.
     """
-    for said in _differences(name, scenario, other, theirs):
-        if asked_alike or said.place[0] != "endpoint":
-            raise LoadTestError(f"{said.text}; give the same load and options to both")
+    for is_of_endpoint, text in _differences(name, scenario, other, theirs):
+        if asked_alike or not is_of_endpoint:
+            raise LoadTestError(f"{text}; give the same load and options to both")
 
 
 def endpoint_differences(name: str, run: Run, other: str, theirs: Run) -> list[str]:
     """Return what two load tests asked of their endpoints otherwise: model, API, body."""
-    found = _differences(name, run.scenario, other, theirs.scenario)
-    return [said.text for said in found if said.place[0] == "endpoint"]
-
-
-class _Difference(NamedTuple):
-    """A setting that differs: where it stands, and a text that says so."""
-
-    place: tuple[str, ...]
-    text: str
+    differences = _differences(name, run.scenario, other, theirs.scenario)
+    return [text for is_of_endpoint, text in differences if is_of_endpoint]
 
 
 def _differences(
     name: str, scenario: Mapping[str, Any], other: str, theirs: Mapping[str, Any]
-) -> Iterator[_Difference]:
+) -> Iterator[tuple[bool, str]]:
+    """Yield for each setting that differs whether it is of the endpoint, and a text on it."""
     for setting, place in _SETTINGS.items():
         ours, yours = _at(scenario, place), _at(theirs, place)
-        if place[:2] == ("endpoint", "options"):  # a run of an older version has none
+        if place.startswith("endpoint.options"):  # a run of an older version has none
             ours, yours = ours or None, yours or None
         if ours != yours:
             text = f"{other}: {setting} {_shown(yours)}, but {_shown(ours)} in {name}"
-            yield _Difference(place, text)
+            yield place.startswith("endpoint"), text
 
 
-def _at(scenario: Mapping[str, Any], place: Sequence[str]) -> Any:
+def _at(scenario: Mapping[str, Any], place: str) -> Any:
     value: Any = scenario
-    for key in place:
+    for key in place.split("."):
         value = (value or {}).get(key)
     return value
 
@@ -97,16 +79,59 @@ def require_same_load(
         require_same_settings(name, run.scenario, other, theirs.scenario, asked_alike=asked_alike)
     if broke_off(run) or broke_off(theirs):
         return
-    times = [
-        one.requests.set_index("request_id")["scheduled_s"].sort_index() for one in (run, theirs)
-    ]
-    same = times[0].index.equals(times[1].index)
-    if same and not run.scenario.get("closed_loop"):  # there, the times are results
-        same = bool((abs(times[0] - times[1]) < 1e-6).all())
-    if not same:
+    if not same_requests(run, theirs, times=not run.scenario.get("closed_loop")):
         raise LoadTestError(
             f"{other}: not the requests of {name}, by their ids and arrivals; give the same trace "
             "and options to both"
+        )
+
+
+def same_requests(run: Run, other: Run, *, times: bool = True) -> bool:
+    """Return whether both had the same requests, at the same ``times`` unless these are results."""
+    ours, theirs = (
+        one.requests.set_index("request_id")["scheduled_s"].sort_index() for one in (run, other)
+    )
+    same_ids = ours.index.equals(theirs.index)
+    return same_ids and (not times or bool(np.allclose(ours, theirs, rtol=1e-9, atol=1e-6)))
+
+
+def check_same_load(
+    predicted: Run,
+    trace: Trace,
+    *,
+    closed_loop: bool = False,
+    option: str = "--against",
+    other: str = "the prediction",
+) -> None:
+    """Check that a prediction, or an earlier run, is for the load of this trace.
+
+    Raises ``LoadTestError`` naming the first request whose arrival or prompt length differs. A
+    measured run counts prompt tokens in its own way, so only its arrivals are compared. In a closed
+    loop the arrivals of followers are results, and a prediction for an open loop is refused.
+    """
+    if closed_loop and predicted.scenario.get("cluster", {}).get("closed_loop") is False:
+        raise LoadTestError(f"{option}: {other} is for an open loop; predict without --open-loop")
+    followers = {r.request_id for r in trace if closed_loop and r.parent_id is not None}
+    columns = ["scheduled_s", *(["prompt_tokens"] if predicted.kind == "simulation" else [])]
+    ours = pd.DataFrame(
+        [(r.request_id, r.arrival_s, r.prompt_tokens) for r in trace],
+        columns=["request_id", "scheduled_s", "prompt_tokens"],
+    ).set_index("request_id")[columns]
+    theirs = predicted.requests.set_index("request_id")[columns]
+    if len(theirs) != len(ours):
+        raise LoadTestError(
+            f"{option}: {other} has {len(theirs)} requests, the trace {len(ours)}; "
+            "give the same trace and the same options to both"
+        )
+    theirs = theirs.reindex(ours.index)
+    equal = np.isclose(ours, theirs, rtol=1e-9, atol=1e-6)
+    equal[:, 0] |= ours.index.isin(followers) & theirs["scheduled_s"].notna()
+    same = equal.all(axis=1)
+    if not same.all():
+        first = ours.index.to_numpy()[~same][0]
+        raise LoadTestError(
+            f"{option}: request {first!r} of the trace has another arrival or prompt length in "
+            f"{other}; give the same trace and options to both"
         )
 
 

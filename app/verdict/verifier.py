@@ -12,15 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from servetwin.app.calibration.calibrator import Calibrator, ReportProgress
-from servetwin.app.verdict.capacity import (
-    SATURATION,
-    Saturation,
-    compare_capacity,
-    is_near_saturation,
-    latency_limits,
-    require_admitting_all,
-    require_saturation,
-)
+from servetwin.app.verdict import capacity
 from servetwin.app.verdict.claims import Comparison, compare, judgeable
 from servetwin.app.verdict.forecast import (
     FORECAST,
@@ -72,7 +64,7 @@ class Verifier:
         if self.calibrator.endpoint.max_model_len is not None:
             _require_fits(self.trace, self.calibrator.endpoint.max_model_len)
         pulses = Pulses(self.calibrator)
-        forecast = self._kept_forecast() or self._new_forecast(pulses)
+        forecast = self._saved_forecast() or self._new_forecast(pulses)
         plan = self.plan
         tests = RepeatedTests(
             self.calibrator, pulses, plan.repeats, plan.minutes, self.report_progress, self.clock
@@ -81,28 +73,28 @@ class Verifier:
         levels = [self._test(level, forecast, tests, saturation) for level in forecast.levels]
         return Verification(forecast, levels, self.calibrator.check_decisions(), saturation)
 
-    def _kept_forecast(self) -> Forecast | None:
+    def _saved_forecast(self) -> Forecast | None:
         if not (self.resume and self.out):
             return None
-        kept = [path.parent for path in sorted(self.out.glob(f"*/{FORECAST}"))]
-        if self.calibrator.policy_name:
-            kept = [folder for folder in kept if folder.name == self.calibrator.policy_name]
-        if not kept:
-            return None
-        if len(kept) > 1:
+        paths = self.out.glob(f"{self.calibrator.policy_name or '*'}/{FORECAST}")
+        folders = sorted(path.parent for path in paths)
+        if len(folders) > 1:
             raise LoadTestError(
-                f"--resume: {self.out} has {len(kept)} forecasts; give a folder with one"
+                f"--resume: {self.out} has {len(folders)} forecasts; give a folder with one"
             )
-        self.report_progress(f"going on with the forecast in {kept[0]}")
-        return read_forecast(kept[0], self.trace)
+        for folder in folders:
+            self.report_progress(f"going on with the forecast in {folder}")
+            return read_forecast(folder, self.trace)
+        return None
 
     def _new_forecast(self, pulses: Pulses) -> Forecast:
+        plan, calibrator = self.plan, self.calibrator
         if self.profile is None:
-            self.calibrator.identify(self.plan.rounds, self.trace)
-            _require_running(self.calibrator)
-        profile = self.profile or self.calibrator.profile()
+            calibrator.identify(plan.rounds, self.trace)
+            if calibrator.stopped:
+                raise EndedEarly(f"calibration ended early: {calibrator.stopped}")
+        profile = self.profile or calibrator.profile()
         _require_fits(self.trace, profile.policy_config().max_model_len)
-        plan = self.plan
         forecast = make_forecast(
             self.trace,
             profile,
@@ -112,54 +104,52 @@ class Verifier:
             pulse_s=pulses.baseline_s(),
         )
         if folder := self._folder(forecast):
-            for stale in [
-                *folder.glob("at-*/measured-*"),
-                *folder.glob(f"{SATURATION}/measured-*"),
-            ]:
-                shutil.rmtree(stale)  # Load tests of an earlier forecast say nothing about this.
+            for level in ("at-*", capacity.SATURATION):
+                for stale in folder.glob(f"{level}/measured-*"):
+                    shutil.rmtree(stale)  # Load tests of an earlier forecast.
             keep(folder, lambda: forecast.files(folder), self.report_progress)
         return forecast
 
-    def _saturate(self, forecast: Forecast, tests: RepeatedTests) -> Saturation | None:
+    def _saturate(self, forecast: Forecast, tests: RepeatedTests) -> capacity.Saturation | None:
         """Measure the capacity of the engine, if a load is near the predicted one.
 
         It stays as it is once a load was sent at a share of it.
         """
-        near = [level for level in forecast.levels if is_near_saturation(level.utilisation)]
+        near = [
+            level for level in forecast.levels if capacity.is_near_saturation(level.utilisation)
+        ]
         if not near:
             return None
-        require_admitting_all(forecast.config)
+        capacity.require_admitting_all(forecast.config)
         folder = self._folder(forecast)
-        at = folder and folder / SATURATION
-        measured = kept_runs(at) if self.resume and at else []
+        at, measured = self._measured(forecast, capacity.SATURATION)
 
         def judge(measured: list[Run]) -> Comparison:
             doubts = drift_doubts(forecast.pulse_s, measured)
-            return compare_capacity(forecast.capacity_per_s, measured, doubts)
+            return capacity.compare_capacity(forecast.capacity_per_s, measured, doubts)
 
         if self.resume and folder and any(kept_runs(folder / level.folder) for level in near):
-            require_saturation(measured, folder)
-            return Saturation(measured, judge(measured))
+            capacity.require_saturation(measured, folder)
+            return capacity.Saturation(measured, judge(measured))
         load = all_at_once(self.trace)
         label = f"of the capacity: {len(load)} requests at once"
-        comparison = tests.run(load, label, SATURATION, judge, measured, at)
-        return Saturation(measured, comparison)
+        return capacity.Saturation(
+            measured, tests.run(load, label, capacity.SATURATION, judge, measured, at)
+        )
 
     def _test(
         self,
         level: LevelForecast,
         forecast: Forecast,
         tests: RepeatedTests,
-        saturation: Saturation | None,
+        saturation: capacity.Saturation | None,
     ) -> Level:
         """Send the trace until the verdict is decided or the time is spent."""
-        folder = self._folder(forecast)
-        at = folder and folder / level.folder
-        measured = kept_runs(at) if self.resume and at else []
+        at, measured = self._measured(forecast, level.folder)
         limits, sent = self.plan.limits, level.trace
-        near = saturation is not None and is_near_saturation(level.utilisation)
+        near = saturation is not None and capacity.is_near_saturation(level.utilisation)
         if saturation and near:
-            limits = latency_limits(limits)
+            limits = capacity.latency_limits(limits)
             sent = at_rate(self.trace, level.utilisation * saturation.measured_per_s)
         label = (
             f"at {100 * level.utilisation:.0f} % of {'the measured ' if near else ''}capacity: "
@@ -191,22 +181,20 @@ class Verifier:
         """Return the causes of the error of the first load test whose client kept up."""
         run = judgeable(measured)[0]
         self.report_progress(f"explaining the error at {100 * level.utilisation:.0f} %")
-        means = {
-            name: level.intervals[f"{name}.mean"].value
-            for name in LATENCIES
-            if f"{name}.mean" in level.intervals
-        }
+        intervals = {name: level.intervals.get(f"{name}.mean") for name in LATENCIES}
+        means = {name: one.value for name, one in intervals.items() if one}
         facts = measured_facts(run, sent, self.calibrator.server_log())
         scenario = Scenario(forecast.config, forecast.profile)
         return explain_error(means, scenario, facts, seed=self.plan.seed)
 
+    def _measured(self, forecast: Forecast, name: str) -> tuple[Path | None, list[Run]]:
+        """Return the folder of load tests, and those that are there if the verification goes on."""
+        folder = self._folder(forecast)
+        at = folder and folder / name
+        return at, kept_runs(at) if self.resume and at else []
+
     def _folder(self, forecast: Forecast) -> Path | None:
         return self.out and self.out / forecast.config.name
-
-
-def _require_running(calibrator: Calibrator) -> None:
-    if calibrator.stopped:
-        raise EndedEarly(f"calibration ended early: {calibrator.stopped}")
 
 
 def _require_fits(trace: Trace, longest: int) -> None:

@@ -138,11 +138,8 @@ class _Replacing:
 
     def __post_init__(self) -> None:
         self._scheduled_s = self.facts.answered["scheduled_s"]
-        self._measured = {
-            name: float(self.facts.answered[name].mean())
-            for name in LATENCIES
-            if self.facts.answered[name].notna().any()
-        }
+        means_s = {name: float(self.facts.answered[name].mean()) for name in LATENCIES}
+        self._measured = {name: mean_s for name, mean_s in means_s.items() if mean_s > 0}
         self._is_inside = is_inside_engine(self.facts.run)
 
     def errors_of(self, means_s: Mapping[str, float]) -> Errors:
@@ -150,7 +147,7 @@ class _Replacing:
         return {
             name: means_s[name] / measured - 1
             for name, measured in self._measured.items()
-            if measured > 0 and name in means_s
+            if name in means_s
         }
 
     def causes(self, predicted: Errors) -> Iterator[Cause]:
@@ -188,10 +185,10 @@ class _Replacing:
 
     def _changed_lengths(self) -> str:
         rows = self.facts.answered
-        asked = np.array([[r.prompt_tokens, r.output_tokens] for r in self.facts.requests])
+        traced = np.array([[r.prompt_tokens, r.output_tokens] for r in self.facts.requests])
         answered = rows[["prompt_tokens", "output_tokens"]].to_numpy(int)
-        changed = int((asked != answered).any(axis=1).sum())
-        return f"{changed} of {len(asked)} requests had others"
+        changed = int((traced != answered).any(axis=1).sum())
+        return f"{changed} of {len(traced)} requests had others"
 
     def _way_in(self) -> Cause:
         received_s = self.facts.received_s
@@ -200,22 +197,26 @@ class _Replacing:
             return Cause(name, self._errors(), "none: the stamps are inside the engine")
         if received_s is None:
             return Cause(name, None, "the server's log is not known")
-        if missing := [r.request_id for r in self.facts.requests if r.request_id not in received_s]:
-            return Cause(name, None, f"request {missing[0]} is not in the server's log")
+        if missing := self._missing(received_s):
+            return Cause(name, None, f"request {missing} is not in the server's log")
         self.imposed = replace(self.imposed, at_scheduler=True)
         sent_s = self.facts.answered["sent_s"]
         took_s = np.mean([received_s[str(request)] - at for request, at in sent_s.items()])
         return Cause(name, self._errors(), f"mean {1e3 * took_s:.3g} ms")
+
+    def _missing(self, logged: Mapping[str, object]) -> str | None:
+        """Return the first request that a log lacks."""
+        return next((r.request_id for r in self.facts.requests if r.request_id not in logged), None)
 
     def _prefix_hits(self) -> Cause:
         hits, name = self.facts.cached_tokens, "prefix hits"
         may_hit = any(request.prefix_block_ids for request in self.facts.requests)
         if hits is None and may_hit and self.scenario.policies.prefix_cache:
             return Cause(name, None, "no hits were recorded")
-        found, prompts = sum((hits or {}).values()), self.facts.answered["prompt_tokens"].sum()
-        if hits is not None and (found or self.scenario.policies.prefix_cache):
+        hit_tokens, prompts = sum((hits or {}).values()), self.facts.answered["prompt_tokens"].sum()
+        if hits is not None and (hit_tokens or self.scenario.policies.prefix_cache):
             self.imposed = replace(self.imposed, cached_tokens=hits)
-        return Cause(name, self._errors(), f"{found / prompts:.1%} of the prompt tokens")
+        return Cause(name, self._errors(), f"{hit_tokens / prompts:.1%} of the prompt tokens")
 
     def _admission(self) -> Cause:
         admission, policies, name = self.facts.admission, self.scenario.policies, "admission order"
@@ -238,8 +239,8 @@ class _Replacing:
 
     def _way_out(self) -> Cause:
         emitted_s, name = self.facts.emitted_s or {}, "way to the client"
-        if missing := [r.request_id for r in self.facts.requests if r.request_id not in emitted_s]:
-            return Cause(name, None, f"the tokens of {missing[0]} are not in the server's log")
+        if missing := self._missing(emitted_s):
+            return Cause(name, None, f"the tokens of {missing} are not in the server's log")
         self.imposed = replace(self.imposed, at_step_end=True)
         took_s = self._way_out_s()["last_token_s"].mean()
         return Cause(name, self._errors(), f"mean {1e3 * took_s:.3g} ms of last tokens")
@@ -259,17 +260,17 @@ class _Replacing:
             yield Cause("KV tokens", None, note)
             yield Cause("step times", None, note)
             return
-        found, stated = self._fitted(), self.scenario.policies.kv_tokens
+        fitted, stated = self._fitted(), self.scenario.policies.kv_tokens
         note = f"no number explains the stamps better than {stated}"
         for _ in range(_MOST_ROUNDS):  # step times that were fitted to a wrong memory mislead
-            if (best := self._best_kv_tokens(found)) == self.scenario.policies.kv_tokens:
+            if (best := self._best_kv_tokens(fitted)) == self.scenario.policies.kv_tokens:
                 break
             note = f"about {best} explain the stamps better than {stated}"
             policies = replace(self.scenario.policies, kv_tokens=best)
             self.scenario = replace(self.scenario, policies=policies)
-            found = self._fitted()
+            fitted = self._fitted()
         yield Cause("KV tokens", self._errors(), note)
-        self.imposed = found
+        self.imposed = fitted
         yield Cause("step times", self._errors(), "fitted to the stamps: no step was recorded")
 
     def _fitted(self) -> MeasuredParts:

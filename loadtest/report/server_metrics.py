@@ -13,11 +13,11 @@ llama.cpp's server (``--metrics``).
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
 
 import httpx
 import numpy as np
@@ -47,9 +47,13 @@ _STOP_S = 1.0
 
 
 class ServerWatch:
-    """Scrapes a server during one load test; ``url`` is what it scrapes."""
+    """Scrapes a server while a block runs; ``url`` is what it scrapes.
 
-    def __init__(self, base_url: str, every_s: float, *, insecure: bool = False) -> None:
+    ``base_url`` is with or without ``/v1``. At the end it waits at most a second for an answer that
+    is late. Without prometheus-client nothing is scraped.
+    """
+
+    def __init__(self, base_url: str, every_s: float = 1.0, *, insecure: bool = False) -> None:
         self.url = base_url.rstrip("/").removesuffix("/v1") + "/metrics"
         self._settings = client_settings(base_url, insecure=insecure)
         self._every_s = every_s
@@ -60,15 +64,14 @@ class ServerWatch:
         self.reason: str | None = None
         """Why there are no gauges, or None."""
 
-    def start(self) -> None:
-        """Scrape until ``stop``; not at all where prometheus-client is missing."""
+    def __enter__(self) -> Self:
         if find_spec("prometheus_client") is None:
             self.reason = "prometheus-client is not installed: pip install prometheus-client"
         else:
             self._thread.start()
+        return self
 
-    def stop(self) -> None:
-        """Scrape no more; wait at most a second for an answer that is late."""
+    def __exit__(self, *error: object) -> None:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
@@ -117,19 +120,6 @@ class ServerWatch:
             self.reason = None
             return time.perf_counter_ns(), b"\n".join(lines)
         return None
-
-
-@contextmanager
-def watch_server(
-    base_url: str, every_s: float = 1.0, *, insecure: bool = False
-) -> Iterator[ServerWatch]:
-    """Scrape the server of ``base_url`` (with or without ``/v1``) while the block runs."""
-    watch = ServerWatch(base_url, every_s, insecure=insecure)
-    watch.start()
-    try:
-        yield watch
-    finally:
-        watch.stop()
 
 
 def read_gauges(text: str) -> dict[str, float]:

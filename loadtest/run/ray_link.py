@@ -1,13 +1,9 @@
 """Workers on the nodes of a Ray cluster: an actor each, which runs a worker process."""
 
 import asyncio
-import os
 import pickle
-import socket
-import time
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from ipaddress import ip_address
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -18,35 +14,14 @@ from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.schedule import ClockZero
 from servetwin.loadtest.redaction import redact
 from servetwin.loadtest.run.node_clock import NodeClock, measure_clock
+from servetwin.loadtest.run.ray_worker import RayWorker
 from servetwin.loadtest.run.worker import WorkerJob
-from servetwin.loadtest.run.worker_link import ProcessLink
 from servetwin.sim.experiments.ray_cluster import ray_cluster
 from servetwin.workloads.errors import LoadTestError
 
 START_S = 60.0
 """The longest wait for an actor: Ray itself waits for a free place without end."""
 T = TypeVar("T")
-
-
-class RayWorker(ProcessLink):
-    """The actor: a ``ProcessLink`` whose methods are called from another machine.
-
-    Its process has an event loop for itself, as in a local load test, so that its stamps are as
-    good. The actor hands its messages on, and reads the clock that both share.
-    """
-
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        super().__init__()
-        os.environ.update(variables)
-
-    async def node(self) -> str:
-        """Return the name of the machine, and the begin of Ray's own name of the node."""
-        context = import_module("ray").get_runtime_context()
-        return f"{socket.gethostname()}/{context.get_node_id()[:8]}"
-
-    async def clock_ns(self) -> int:
-        """Return the time on the clock of this node."""
-        return time.perf_counter_ns()
 
 
 class RayLink:

@@ -13,7 +13,7 @@ Precision = Literal["fp32", "bf16", "fp8", "int8", "int4"]
 
 
 class Hardware(FrozenModel):
-    """One device at its peaks; ``sim.step_times.roofline.efficiency`` has what is achieved of them.
+    """The peaks of one device; ``sim.step_times.roofline.efficiency`` has the achieved shares.
 
     ``peak_flops_per_s`` dense, by precision of the product; ``memory_bytes_per_s`` and
     ``memory_bytes`` (10^9-based) of device memory; ``compute_units`` are SMs, CUs or cores;

@@ -12,7 +12,7 @@ from servetwin.workloads.fields import MAX_COUNT
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What the class of a model decides where its config says nothing.
+    """The facts that the class of a model decides where its config is silent.
 
     ``matrices`` of the FFN: 3 gated, 2 plain. ``tied``: the head is the embedding. In a model with
     a window, each ``full_every``-th layer sees all tokens; ``windowed``: the window is used unless
@@ -32,7 +32,7 @@ PLAIN = Family(matrices=2)
 
 _FACTS = shipped_json("catalogue/hf_families.json")
 FAMILIES: dict[str, Family] = {name: Family(**facts) for name, facts in _FACTS["families"].items()}
-"""By ``model_type``, without the ending ``_text`` of the text part of a multimodal model."""
+"""The families by ``model_type``, without the ending ``_text`` of a multimodal model's part."""
 
 NAMES: dict[str, list[str]] = _FACTS["keys"]
 """The names of a key in the configs of different classes, the usual one first."""

@@ -52,9 +52,6 @@ class Acceptance(Protocol):
     def prompt_token(self) -> bool:
         """Return whether the pass of a prompt yields a token, as ``prompt_token`` of policies."""
 
-    def mean_tokens_per_pass(self) -> float:
-        """Return the mean over the passes of an endless answer."""
-
     def passes(self, tokens: int) -> float:
         """Return the mean number of passes for ``tokens`` tokens; the last may yield too many."""
 
@@ -79,10 +76,6 @@ class OrderedAcceptance(Acceptance):
     def reach(self) -> tuple[float, ...]:
         """Probabilities that at least 1, 2, ... drafted tokens are accepted."""
 
-    def mean_tokens_per_pass(self) -> float:
-        """1 + E[accepted]."""
-        return 1.0 + sum(self.reach)
-
     def distribution(self) -> FloatArray:
         """Return the probabilities that 1, 2, ... tokens come out."""
         return -np.diff([1.0, *self.reach, 0.0])
@@ -90,7 +83,7 @@ class OrderedAcceptance(Acceptance):
     def passes(self, tokens: int) -> float:
         """Return the mean passes f(tokens): f(n) = 1 + sum over k of P(k) f(n - k), 0 for n <= 0.
 
-        More than tokens / ``mean_tokens_per_pass()``: the last pass may yield too many.
+        More than tokens / (1 + E[accepted]): the last pass may yield too many.
         """
         shares = self.distribution()
         means = np.zeros(len(shares) + tokens)  # entry len(shares) - 1 is of 0 tokens
@@ -234,10 +227,6 @@ class Diffusion:
     def prompt_token(self) -> bool:
         """Return False: all tokens come out of blocks."""
         return False
-
-    def mean_tokens_per_pass(self) -> float:
-        """``block_tokens`` / ``refinements``."""
-        return self.block_tokens / self.refinements
 
     def passes(self, tokens: int) -> float:
         """``refinements`` for each block begun."""

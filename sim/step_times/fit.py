@@ -303,7 +303,7 @@ def fit_black_box(
 
 
 def chunk_spread_s(bursts: Sequence[Sequence[ObservedRequest]]) -> float:
-    """Return what each sequence of a step adds to the mean delay of its tokens, in seconds."""
+    """Return the seconds that each sequence of a step adds to the mean delay of its tokens."""
     points = [
         (len(step.stamps_s) - 1, step.end_s - min(step.stamps_s.values()))
         for answers in bursts

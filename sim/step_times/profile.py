@@ -37,7 +37,7 @@ from servetwin.workloads.files import document
 DEFAULT_PROFILE = "base-cpu"
 
 Seconds = Annotated[float, Field(le=1e6)]
-"""What a feature adds to a step at most; times far beyond could not be counted in units."""
+"""The seconds of a feature; times far beyond a million could not be counted in units."""
 Factor = Annotated[float, Field(le=1e6)]
 Work = Annotated[float, Field(le=1e18)]
 """The largest value of a feature, such as pairs of positions."""

@@ -63,7 +63,7 @@ class AttentionChange(Technique):
     def change_layers(
         self, group: LayerGroup, count: int, attention: Attention, model: ModelShape
     ) -> LayerGroup:
-        """Return what becomes of ``count`` layers of ``group``, which had ``attention``."""
+        """Return ``count`` layers of ``group``, which had ``attention``, with another mixer."""
         new = {"count": count, "mixer": self.change(attention, model)}
         return group.model_copy(update=new)
 

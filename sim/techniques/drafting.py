@@ -41,7 +41,7 @@ class ChainDecoding(DraftedDecoding):
     most_entropy: Annotated[float | None, Field(ge=0)] = None
 
     def _law(self) -> Chain:
-        """Return what comes out of a pass; raise where two conditions end the drafting."""
+        """Return the acceptance of a pass; raise where two conditions end the drafting."""
         least = self.least_confidence
         if self.most_entropy is not None:
             if least:

@@ -1,4 +1,4 @@
-"""What a technique does here: the same requests with it and without it, simulated and compared.
+"""The effect of a technique: the same requests, simulated with it and without it.
 
 Each replication draws its own requests and its own engine (the efficiencies within their spread);
 both sides get the same draws. A change is relative, (with - without) / without, with Student's t
@@ -36,7 +36,7 @@ METRICS = {
     "throughput": "higher",
     "memory": "lower",
 }
-"""What is compared, and which way is better.
+"""The metrics that are compared, and the direction that is better.
 
 TTFT and decode TPS of a request ``alone`` on the server and ``loaded``; ``ttft_from_admission`` is
 the loaded one without the time in the queue; output throughput when saturated; ``memory``: the

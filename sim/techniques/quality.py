@@ -1,4 +1,4 @@
-"""What a technique costs in quality: 0 where it keeps the answers, else published or given by you.
+"""The loss of quality by a technique: 0 where it keeps the answers, else published or given.
 
 Nothing is computed and nothing is interpolated. A figure measured on another model is that of the
 model nearest in size, and says so; without a figure the quality is not known.
@@ -40,7 +40,7 @@ class Source(FrozenModel):
 
 
 class Series(FrozenModel):
-    """What one technique does to models of several sizes, on one task.
+    """The effect of one technique on models of several sizes, on one task.
 
     ``technique`` has the parameters that were measured (``awq:bits=4,group=128``); others may have
     any value. ``models``: by name the figure without the technique and with it; accuracies are in
@@ -141,7 +141,7 @@ class Quality:
 
 
 KEPT = Quality("by definition", 0.0, "the answers stay the same")
-"""That of a lossless technique."""
+"""The quality of a lossless technique."""
 
 
 def quality_of(
@@ -243,7 +243,7 @@ def _published(series: Series, model: str, basis: Basis, known: PublishedQuality
 
 
 def on_quality_front(points: Sequence[tuple[Quality, float]]) -> list[bool]:
-    """Return which techniques no other beats, each with its quality and its relative throughput.
+    """Return whether no other technique beats each, by its quality and its relative throughput.
 
     One beats another with no more loss and no less throughput, and one of the two better.
     Perplexity and accuracy are not compared with each other, both are with a kept quality. A gain

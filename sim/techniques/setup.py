@@ -1,4 +1,4 @@
-"""What techniques change: a deployment, its policies, and the servers around it."""
+"""The setup that techniques change: a deployment, its policies, and the servers around it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace

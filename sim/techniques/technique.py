@@ -100,7 +100,7 @@ LONG_PROMPTS = Experiment(3000, 128, longest_tokens=3900, loaded=60, saturated=6
 
 
 _MOST_COUNT, _MOST_QUANTITY = 10_000_000, 1e9
-"""Of whole and of other parameters: what is more only overflows."""
+"""The largest whole and other parameters: more would overflow."""
 
 _PACKAGE = __name__.rpartition(".")[0]
 _FACTS: dict[str, dict[str, Any]] = shipped_json("techniques/techniques.json")

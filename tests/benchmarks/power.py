@@ -125,7 +125,7 @@ def main(
             levels[level.utilisation].append(level)
             outcomes = {s: rejudged(level, found.profile, s, replications) for s in SCALES}
             counts.update((level.utilisation, s, outcome) for s, outcome in outcomes.items())
-            errors = "".join(f"\n{line}" for line in comparison_table(level.comparison).split("\n"))
+            errors = "".join(f"\n{line}" for line in comparison_table(level.comparison.metrics))
             say(
                 f"trial {trial}, {100 * level.utilisation:.0f} %: {len(level.measured)} tests, "
                 f"{time.monotonic() - began_s:.0f} s; {outcomes}; "

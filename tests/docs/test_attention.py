@@ -32,6 +32,7 @@ from servetwin.sim.techniques.memory import (
 )
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.sim.techniques.technique import Technique
+from tests.support.acceptance import mean_tokens_per_pass
 from tests.support.attention_techniques import LLAMA, ideal, step_s
 from tests.support.evidence import number, rows
 from tests.support.formulas.techniques import (
@@ -115,7 +116,7 @@ def test_the_table_of_streamed_weights() -> None:
         passes_per_s = 1 / step_s(phone(float(kept[0])), 1, 100)
         per_pass = 1.0
         if drafts != "none":
-            per_pass = Chain(float(alpha), int(drafts.split(",")[0])).mean_tokens_per_pass()
+            per_pass = mean_tokens_per_pass(Chain(float(alpha), int(drafts.split(",")[0])))
         assert tokens_per_s == f"{passes_per_s * per_pass:.4f}"
 
 

@@ -77,9 +77,6 @@ class Scripted:
         self.rows = rows
         self.prompt_token = prompt_token
 
-    def mean_tokens_per_pass(self) -> float:
-        return float(self.rows)
-
     def passes(self, tokens: int) -> float:
         return float("nan")
 

@@ -74,8 +74,8 @@ def bursts(sender: BurstSender, limits: IdentifiedLimits) -> Iterator[list[Burst
 
 
 def _most_at_once(sender: BurstSender, limits: IdentifiedLimits) -> int:
-    seen = int(limits.identified.get("max_seqs") or MOST_AT_ONCE)
-    return max(1, min(seen, MOST_AT_ONCE, sender.allowance.max_requests // 10))
+    max_seqs = int(limits.identified.get("max_seqs") or MOST_AT_ONCE)
+    return max(1, min(max_seqs, MOST_AT_ONCE, sender.allowance.max_requests // 10))
 
 
 def _lone(sender: BurstSender, limits: IdentifiedLimits) -> Iterator[list[BurstRequest]]:
@@ -211,11 +211,11 @@ class BlackBoxCalibrator:
         round trip is taken for the way out, which no client can separate from the way in. Raises
         ``ProfileError`` where too few steps were seen.
         """
-        found = self._fit()
+        fit = self._fit()
         if self.limits.identified.get("batching") == "static":
-            self.limits.found(wait_limit_s=round(found.wait_s, 4))
+            self.limits.found(wait_limit_s=round(fit.wait_s, 4))
         self.limits.prompts = self._client.prompts_note()
-        out_s = min(self._client.round_trip_s() / 2, found.first_token_s)
+        out_s = min(self._client.round_trip_s() / 2, fit.first_token_s)
         policies = self.limits.policies()
         layout = build_scheduler(policies).memory.layout
         host = httpx.URL(self.endpoint.base_url).netloc.decode()
@@ -225,11 +225,11 @@ class BlackBoxCalibrator:
             machine={"endpoint": host, "client": machine_facts()},
             engine={"model": self.endpoint.model, "identified": self.limits.as_dict()},
             policies=policies.as_dict(),
-            layouts={layout: StepTimeFit.of(found.fit)},
+            layouts={layout: StepTimeFit.of(fit.fit)},
             api=ApiLatencyFit(
-                request_s=found.first_token_s - out_s,
+                request_s=fit.first_token_s - out_s,
                 chunk_s=out_s,
-                chunk_per_sequence_s=found.chunk_per_sequence_s,
+                chunk_per_sequence_s=fit.chunk_per_sequence_s,
             ),
         )
 
@@ -246,12 +246,10 @@ class BlackBoxCalibrator:
 
     def _fit(self) -> BlackBoxFit:
         policies = self.limits.policies()
-        rounds = [answers for answers in self._sender.rounds if answers]
-        intervals = [
-            [i for a in answers for i in read_intervals(a, policies)] for answers in rounds
-        ]
+        rounds = [bursts for bursts in self._sender.rounds if bursts]
+        intervals = [[i for a in bursts for i in read_intervals(a, policies)] for bursts in rounds]
         try:
-            spread_s = chunk_spread_s([a for answers in rounds for a in answers])
+            spread_s = chunk_spread_s([answers for bursts in rounds for answers in bursts])
             return fit_black_box(intervals, spread_s, self._seed)
         except ProfileError as error:
             why = f" ({self._ended})" if self._ended else ""
@@ -287,35 +285,30 @@ class BlackBoxCalibrator:
 
     def _try(self, what: str, experiment: Callable[[], None], *names: str) -> None:
         """Run an experiment; where it fails, note why the settings ``names`` stay open."""
-        if self._ended is None:
-            self._report_progress(f"calibrating: {what}")
-            try:
-                experiment()
-            except ProbeStopped as ended:
-                self._ended = ended if ended.final else None
-                self.limits.unknown(str(ended), *names)
-                if not names:
-                    self.limits.notes.append(f"{what}: {ended}")
-            except KeyboardInterrupt:
-                self._ended = EndpointLost("interrupted")
-                self.limits.unknown("interrupted", *names)
-            except ProfileError as error:
-                self.limits.unknown(str(error), *names)
-        else:
+        if self._ended is not None:
             self.limits.unknown(f"not tried: {self._ended}", *names)
+            return
+        self._report_progress(f"calibrating: {what}")
+        try:
+            experiment()
+        except ProbeStopped as ended:
+            self._ended = ended if ended.final else None
+            self.limits.unknown(str(ended), *names)
+            if not names:
+                self.limits.notes.append(f"{what}: {ended}")
+        except KeyboardInterrupt:
+            self._ended = EndpointLost("interrupted")
+            self.limits.unknown("interrupted", *names)
+        except ProfileError as error:
+            self.limits.unknown(str(error), *names)
 
     def _note_what_was_odd(self) -> None:
-        sender, limits = self._sender, self.limits
-        if sender.shorter:
-            limits.notes.append(
-                f"{sender.shorter} answers ended before the asked length: lengths cannot be forced"
-            )
-        if sender.without_usage:
-            limits.notes.append(
-                f"{sender.without_usage} answers came without usage: an event is taken for a token"
-            )
-        if sender.tokens_per_event > 1.05:
-            limits.notes.append(
-                f"up to {sender.tokens_per_event:.1f} tokens came in one event: an event is "
-                "taken for a step"
+        sender, notes = self._sender, self.limits.notes
+        if short := sender.shorter:
+            notes.append(f"{short} answers ended before the asked length: lengths cannot be forced")
+        if plain := sender.without_usage:
+            notes.append(f"{plain} answers came without usage: an event is taken for a token")
+        if (tokens := sender.tokens_per_event) > 1.05:
+            notes.append(
+                f"up to {tokens:.1f} tokens came in one event: an event is taken for a step"
             )

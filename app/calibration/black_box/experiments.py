@@ -19,7 +19,6 @@ from servetwin.app.calibration.black_box.sender import (
     RequestRejected,
 )
 from servetwin.policies.build import build_scheduler
-from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.black_box_steps import ObservedRequest, ObservedStep, observed_steps
 from servetwin.sim.step_times.step_time import StepTime
@@ -106,8 +105,7 @@ def _static_or_single(sender: BurstSender, limits: IdentifiedLimits) -> None:
     answers = sender.send([BurstRequest(SMALL_PROMPT, 12)] * 4)
     if max(len(step.stamps_s) for step in observed_steps(answers)) > 1:
         limits.found(batching="static")
-        why = "the steps of a static batch have none"
-        limits.unknown(why, "token_budget")
+        limits.unknown("the steps of a static batch have none", "token_budget")
     else:
         limits.found(batching="continuous", max_seqs=1)
 
@@ -284,13 +282,14 @@ def find_kv_tokens(sender: BurstSender, limits: IdentifiedLimits, step_time: Ste
             why += ": it never binds before max_seqs does"
         raise ProbeStopped(why)
     share = _KV_SHARE * first.ran / (first.ran + 1)
-    bounds = (first, _kv_bounds(sender, _shortened(whole, share)), _kv_bounds(sender, whole))
+    shorter = [replace(r, prompt_tokens=int(share * r.prompt_tokens)) for r in whole]
+    bounds = (first, _kv_bounds(sender, shorter), _kv_bounds(sender, whole))
     low = max(one.low for one in bounds)
     high = min(one.high for one in bounds if one.high is not None)
     most = max(most_held(answers) for round_ in sender.rounds for answers in round_)
     if max(low, most) >= high or bounds[-1].high is None:
-        seen = ", ".join(str(one) for one in bounds)
-        raise ProbeStopped(f"bursts contradict each other: it is {seen}, and {most} were held")
+        ranges = ", ".join(map(str, bounds))
+        raise ProbeStopped(f"bursts contradict each other: it is {ranges}, and {most} were held")
     limits.found(kv_tokens=low)
     limits.notes.append(f"kv_tokens lies between {low} and {high - 1}, in {len(bounds)} bursts")
 
@@ -317,10 +316,6 @@ def _kv_bounds(sender: BurstSender, requests: Sequence[Request]) -> _KVBounds:
     return _KVBounds(ran, held, above if ran < len(requests) else None)
 
 
-def _shortened(requests: Sequence[Request], share: float) -> list[Request]:
-    return [replace(r, prompt_tokens=int(share * r.prompt_tokens)) for r in requests]
-
-
 def _filling(
     sender: BurstSender, limits: IdentifiedLimits, step_time: StepTime, size: int
 ) -> list[Request]:
@@ -334,9 +329,9 @@ def _filling(
             if 2 * outputs > total:
                 break
             shorter = _equal(size, total - outputs, int(_OVERLAP * outputs))
-            if _expected_at_once(shorter, limits, step_time) == size:
+            if _expected(shorter, limits, step_time)[0] == size:
                 requests = _equal(size, total - outputs, outputs)
-                seconds = _makespan_s(requests, limits, step_time)
+                _, seconds = _expected(requests, limits, step_time)
                 if seconds < 0.35 * sender.allowance.left_s:
                     return requests
                 break
@@ -347,22 +342,17 @@ def _equal(size: int, prompt_tokens: int, output_tokens: int) -> list[Request]:
     return [Request(str(i), 0.0, prompt_tokens, output_tokens) for i in range(size)]
 
 
-def _expected_at_once(
+def _expected(
     requests: list[Request], limits: IdentifiedLimits, step_time: StepTime
-) -> int:
-    run = simulate(requests, build_scheduler(_free_memory(limits)), step_time).requests
-    spans = zip(run["first_token_s"], run["last_token_s"], strict=True)
-    return at_once([ObservedRequest(0.0, 0, (first, last)) for first, last in spans])
-
-
-def _makespan_s(requests: list[Request], limits: IdentifiedLimits, step_time: StepTime) -> float:
-    run = simulate(requests, build_scheduler(_free_memory(limits)), step_time)
-    return float(run.requests["last_token_s"].max())
-
-
-def _free_memory(limits: IdentifiedLimits) -> PolicyConfig:
+) -> tuple[int, float]:
+    """Return how many run at once where memory never binds, and how long all take in seconds."""
     policies = limits.policies()
-    return replace(policies, kv_tokens=policies.max_seqs * (policies.max_model_len + 16))
+    kv_tokens = policies.max_seqs * (policies.max_model_len + 16)
+    scheduler = build_scheduler(replace(policies, kv_tokens=kv_tokens))
+    run = simulate(requests, scheduler, step_time).requests
+    spans = zip(run["first_token_s"], run["last_token_s"], strict=True)
+    answers = [ObservedRequest(0.0, 0, (first, last)) for first, last in spans]
+    return at_once(answers), float(run["last_token_s"].max())
 
 
 def most_held(answers: Sequence[ObservedRequest]) -> int:

@@ -41,11 +41,9 @@ class IdentifiedLimits:
         known = self.identified
         longest = known.get("max_model_len", self.longest)
         max_seqs = known.get("max_seqs") or LEAST_MAX_SEQS
-        batching = known.get("batching", "chunked")
-        prefix_cache = bool(known.get("prefix_cache", False))
         return PolicyConfig(
-            batching=batching,
-            prefix_cache=prefix_cache,
+            batching=known.get("batching", "chunked"),
+            prefix_cache=bool(known.get("prefix_cache", False)),
             max_model_len=longest,
             max_seqs=max_seqs,
             token_budget=max(max_seqs, known.get("token_budget") or UNSEEN_TOKENS),

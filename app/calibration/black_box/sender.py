@@ -49,8 +49,8 @@ class Burst:
     @property
     def retry_after_s(self) -> float | None:
         """How long a refusing server wants the client to wait, in seconds."""
-        found = re.search(r"Retry-After: (\d+(\.\d+)?)", self.messages.get("http_429", ""))
-        return float(found[1]) if found else None
+        match = re.search(r"Retry-After: (\d+(\.\d+)?)", self.messages.get("http_429", ""))
+        return float(match[1]) if match else None
 
 
 SendBurst = Callable[[Sequence[Request], float], Burst]
@@ -298,23 +298,21 @@ class BurstSender:
     def ttft_s(self, prompt_tokens: int) -> float:
         """Estimate the TTFT of a lone prompt, in seconds."""
         constant, slope = fit_line(self._lone)
-        longest = max((answer for answer in self._lone), default=(0, 0.0))
-        return max(
-            constant + slope * prompt_tokens, longest[1] * prompt_tokens / max(1, longest[0])
-        )
+        longest, took_s = max(self._lone, default=(0, 0.0))
+        return max(constant + slope * prompt_tokens, took_s * prompt_tokens / max(1, longest))
 
     def itl_s(self, sequences: int) -> float:
         """Estimate the time of a step of ``sequences`` decodes, in seconds.
 
         Raises ``ProbeStopped`` when no two tokens of any answer came apart.
         """
-        seen = sorted(self._intervals)
-        if not seen:
+        sizes = sorted(self._intervals)
+        if not sizes:
             raise ProbeStopped(
                 "the tokens of an answer come all at once: it does not stream", final=True
             )
-        medians_s = [float(np.median(self._intervals[n])) for n in seen]
-        return float(np.interp(sequences, seen, medians_s))
+        medians_s = [float(np.median(self._intervals[size])) for size in sizes]
+        return float(np.interp(sequences, sizes, medians_s))
 
     def require_s(self, seconds: float, share: float, what: str) -> None:
         """Raise ``ProbeStopped`` where ``what`` would take more than ``share`` of the time left."""
@@ -324,17 +322,11 @@ class BurstSender:
 
     def _named(self, requests: Sequence[BurstRequest]) -> list[Request]:
         tag = int(self.rng.integers(1 << 62))  # new names: prompts that no cache has seen
-        return [
-            Request(
-                f"black-box-{tag}-{number}",
-                one.at_s,
-                one.prompt_tokens,
-                one.output_tokens,
-                () if one.prefix is None else (one.prefix,),
-                None if one.prefix is None else one.prompt_tokens,
-            )
-            for number, one in enumerate(requests)
-        ]
+        named = []
+        for number, (prompt, output, at_s, prefix) in enumerate(requests):
+            blocks = ((), None) if prefix is None else ((prefix,), prompt)
+            named.append(Request(f"black-box-{tag}-{number}", at_s, prompt, output, *blocks))
+        return named
 
     def _patiently(self, requests: Sequence[Request]) -> Burst:
         for attempt in range(REFUSALS + 1):
@@ -375,14 +367,10 @@ class BurstSender:
         self.rounds[-1].append(answers)
         if len(answers) == 1:
             self._lone.append((answers[0].prompt_tokens, answers[0].ttft_s))
-        steps = observed_steps(answers)
-        for before, step in pairwise(steps):
-            if before.stamps_s.keys() == step.stamps_s.keys():
-                self._took(len(step.stamps_s), step.end_s - before.end_s)
-
-    def _took(self, sequences: int, seconds: float) -> None:
-        if seconds > 0:  # else two tokens came in one read of the client
-            self._intervals.setdefault(sequences, []).append(seconds)
+        for before, step in pairwise(observed_steps(answers)):
+            took_s = step.end_s - before.end_s  # 0: two tokens came in one read of the client
+            if took_s > 0 and before.stamps_s.keys() == step.stamps_s.keys():
+                self._intervals.setdefault(len(step.stamps_s), []).append(took_s)
 
 
 def _check(burst: Burst) -> None:

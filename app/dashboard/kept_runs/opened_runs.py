@@ -8,7 +8,7 @@ import streamlit as st
 from servetwin.app.dashboard.kept_runs.folder import child, last_change_s
 from servetwin.app.reports.html.tables import POINTS, described
 from servetwin.app.reports.report_folders import NamedRun, Trial, find_runs
-from servetwin.app.reports.run_words import outside_warning, rests_line, what_ran
+from servetwin.app.reports.run_words import outside_warning, provenance_line, what_ran
 from servetwin.app.reports.tables import counts_line, error_lines
 from servetwin.app.words import METRICS
 from servetwin.sim.records.run import Run
@@ -32,7 +32,7 @@ def facts(run: Run) -> list[str]:
     lines = [what_ran(run), counts_line(summary["requests"])]
     lines += error_lines(run.requests["error"].dropna())
     if provenance := summary.get("provenance"):
-        lines.append(rests_line(provenance))
+        lines.append(provenance_line(provenance))
         if warning := outside_warning(provenance, widened=False):
             lines.append(warning)
     if delivered := summary.get("delivered"):

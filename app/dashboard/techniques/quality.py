@@ -10,11 +10,11 @@ from servetwin.app.dashboard.scenario.allowed_choices import offered_technique
 from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
 from servetwin.app.reports.techniques.quality import (
     HAS_IT,
-    Judged,
-    judge_effect,
+    RatedEffect,
     on_front,
     quality_cell,
     quality_source,
+    rate_effect,
 )
 from servetwin.sim.techniques.effects import Effect
 from servetwin.sim.techniques.quality import Quality, parse_own_qualities, quality_of
@@ -36,10 +36,10 @@ def own_qualities(text: str, names: Sequence[str]) -> dict[str, Quality]:
 
 def judge_all(
     effects: Mapping[str, Effect], server: DataSheetServer, own: Mapping[str, Quality]
-) -> dict[str, Judged]:
+) -> dict[str, RatedEffect]:
     """Return techniques measured on ``server`` by their texts, each with its quality."""
     setup, load = server.setup(), Experiment()
-    judged = {text: judge_effect(effect, setup, load, own) for text, effect in effects.items()}
+    judged = {text: rate_effect(effect, setup, load, own) for text, effect in effects.items()}
     return {
         text: replace(one, aside=HAS_IT) if server.text_of(one.effect.technique.name) else one
         for text, one in judged.items()
@@ -47,7 +47,10 @@ def judge_all(
 
 
 def quality_table(
-    names: Sequence[str], judged: Mapping[str, Judged], setup: Setup, own: Mapping[str, Quality]
+    names: Sequence[str],
+    judged: Mapping[str, RatedEffect],
+    setup: Setup,
+    own: Mapping[str, Quality],
 ) -> pd.DataFrame:
     """Return a row per technique text, with its throughput where that was measured."""
     fronts = dict(zip(judged, on_front(list(judged.values())), strict=True))
@@ -57,7 +60,7 @@ def quality_table(
     )
 
 
-def quality_points(judged: Mapping[str, Judged]) -> pd.DataFrame:
+def quality_points(judged: Mapping[str, RatedEffect]) -> pd.DataFrame:
     """Return the points of ``app.figures.techniques``: those that can be compared."""
     columns = ["technique", "metric", "throughput_percent", "loss_percent", "on_front",
                "is_other_model", "source"]  # fmt: skip
@@ -71,7 +74,7 @@ def quality_points(judged: Mapping[str, Judged]) -> pd.DataFrame:
 
 
 def _row(
-    text: str, one: Judged | None, best: bool | None, setup: Setup, own: Mapping[str, Quality]
+    text: str, one: RatedEffect | None, best: bool | None, setup: Setup, own: Mapping[str, Quality]
 ) -> dict[str, Any]:
     quality = quality_of(offered_technique(text), setup.deployment.model, own)
     gain = one.throughput_change if one else None
@@ -86,7 +89,7 @@ def _row(
     return dict(zip(COLUMNS.values(), cells, strict=True))
 
 
-def _point(text: str, one: Judged, best: bool) -> tuple[Any, ...]:
+def _point(text: str, one: RatedEffect, best: bool) -> tuple[Any, ...]:
     quality, gain = one.quality, one.throughput_change
     assert quality is not None  # one on or off the front has both
     assert gain is not None

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from servetwin.app.reports.claims import metric_name, predicted_figures
+from servetwin.app.reports.claims import fitting, metric_name, predicted_figures
 from servetwin.app.reports.html.tables import percents
 from servetwin.app.reports.report_folders import NamedRun, Trial, find_runs
 from servetwin.app.verdict.claims import MetricComparison, Outcome
-from servetwin.app.words import METRICS
 from servetwin.workloads.errors import ServetwinError
 
 EXAMPLE = Path(__file__).parent / "example"
@@ -88,7 +87,7 @@ def verdict_table(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
 
 def _figures(row: MetricComparison) -> dict[str, object]:
     values = predicted_figures(row)
-    metric = METRICS[row.metric.partition(".")[0]].fitting((values[0], row.measured))
+    metric = fitting(row.metric, values[0], row.measured)
     predicted, low, high, measured = (_rounded(metric.scaled(v)) for v in (*values, row.measured))
     error, error_low, error_high, limit = map(_to_a_tenth, percents(row))
     return {  # what a narrow window shows comes first

@@ -42,8 +42,8 @@ class Charts:
     def as_json(self) -> str:
         """Return figures and themes as JSON that cannot close a script element."""
         themes = json.dumps({name: theme.spec() for name, theme in THEMES.items()})
-        drawn = (f"{json.dumps(name)}:{figure.to_json()}" for name, figure in self._figures.items())
-        return f'{{"themes":{themes},"charts":{{{",".join(drawn)}}}}}'.replace("<", "\\u003c")
+        charts = (f"{json.dumps(name)}:{of.to_json()}" for name, of in self._figures.items())
+        return f'{{"themes":{themes},"charts":{{{",".join(charts)}}}}}'.replace("<", "\\u003c")
 
 
 @cache

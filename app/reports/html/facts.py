@@ -1,45 +1,40 @@
 """What runs were, for a page: what ran, how it ended, what its figures rest on, and doubts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from servetwin.app.reports.report_folders import NamedRun
-from servetwin.app.reports.run_words import outside_warning, rests_line, what_ran, without_paths
+from servetwin.app.reports.run_words import (
+    outside_warning,
+    provenance_line,
+    what_ran,
+    without_paths,
+)
 from servetwin.app.reports.table import Cell, Content
 from servetwin.app.reports.tables import counts_line, error_lines
 from servetwin.app.words import slo_words
 from servetwin.loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
 from servetwin.loadtest.report.records import outage_lines
 from servetwin.sim.records.metrics import SLO
-from servetwin.sim.records.run import Run
+from servetwin.sim.records.run import Run, RunKind
 from servetwin.sim.records.steady_part import describe_steady
 
 _DELIVERED = "client ok"
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """A run under its name and colour; a line that is a ``Cell`` is good or bad news."""
-
-    name: str
-    colour: str
-    lines: list[Content]
-
-
-def facts(named: NamedRun, colour: str) -> Facts:
-    """Return what a run was: what ran, how it ended, and what its figures rest on."""
-    run = named.run
-    summary = run.summary()
+def facts(named: NamedRun, colour: str) -> dict[str, object]:
+    """Return what a run was, under its name and colour; a ``Cell`` is good or bad news."""
+    run, summary = named.run, named.run.summary()
     lines = [
         what_ran(run),
         counts_line(summary["requests"]),
         *error_lines(map(without_paths, run.requests["error"].dropna())),
-        *(_delivered(summary) if run.kind == "loadtest" else _provenance(summary)),
+        *_sources(run.kind, summary),
+        *(Cell(doubt, css="bad") for doubt in doubts(run)),
         *_prompts(run),
         describe_steady(summary["steady"]),
     ]
-    return Facts(named.name, colour, lines)
+    return {"name": named.name, "colour": colour, "lines": lines}
 
 
 def slo_line(runs: Sequence[NamedRun], slo: SLO) -> str:
@@ -69,22 +64,22 @@ def about(runs: Sequence[NamedRun]) -> str:
 def doubts(run: Run) -> list[str]:
     """Return why the figures of a run cannot be taken as they stand."""
     summary = run.summary()
+    if run.kind == "loadtest":
+        return list(_undelivered(summary.get("delivered", {})))
     provenance = summary.get("provenance")
-    outside = outside_warning(provenance, widened=False) if provenance else None
-    undelivered = _undelivered(summary.get("delivered", {})) if run.kind == "loadtest" else ()
-    return [*filter(None, [outside]), *undelivered]
+    warning = provenance and outside_warning(provenance, widened=False)
+    return [warning] if warning else []
 
 
-def _provenance(summary: Mapping[str, Any]) -> Iterator[Content]:
-    if provenance := summary.get("provenance"):
-        yield rests_line(provenance)
-        if warning := outside_warning(provenance, widened=False):
-            yield Cell(warning, css="bad")
+def _sources(kind: RunKind, summary: Mapping[str, Any]) -> Iterator[Content]:
+    if kind == "loadtest":
+        yield from _delivered(summary.get("delivered", {}))
+    elif provenance := summary.get("provenance"):
+        yield provenance_line(provenance)
 
 
-def _delivered(summary: Mapping[str, Any]) -> Iterator[Content]:
+def _delivered(delivery: Mapping[str, Any]) -> Iterator[Content]:
     """Yield whether the load was delivered: without that, no figure of a load test can be read."""
-    delivery = summary.get("delivered", {})
     lag_s, offered, sent = (delivery.get(k) for k in ("lag_p99_s", "offered_per_s", "sent_per_s"))
     yield (
         f"load delivered: offered {_rate(offered)}, sent {_rate(sent)}, lag p99 "
@@ -93,7 +88,6 @@ def _delivered(summary: Mapping[str, Any]) -> Iterator[Content]:
     )
     if delivery.get("verdict") == _DELIVERED:
         yield Cell(_DELIVERED, css="good")
-    yield from (Cell(line, css="bad") for line in _undelivered(delivery))
 
 
 def _undelivered(delivery: Mapping[str, Any]) -> Iterator[str]:

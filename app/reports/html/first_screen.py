@@ -20,9 +20,10 @@ from servetwin.app.reports.html.tables import (
     runs_table,
 )
 from servetwin.app.reports.level_sweep import knee_sentences, sweep_table
-from servetwin.app.reports.report_folders import NamedRun, Trial, same_load
+from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.table import Table
-from servetwin.app.verdict.claims import Comparison, Outcome, worst
+from servetwin.app.verdict.claims import SEVERITY, Comparison, Outcome, worst
+from servetwin.app.verdict.same_load import same_requests
 from servetwin.app.words import METRICS, number
 from servetwin.loadtest.sweep.sweep import Sweep
 from servetwin.sim.records.metrics import SLO
@@ -34,7 +35,6 @@ _TITLES: Mapping[Outcome, str] = {
     "refuted": "The prediction is refuted",
     "cannot tell": "Cannot tell",
 }
-_SEVERITY: tuple[Outcome, ...] = ("holds", "cannot tell", "refuted")
 _SHOWN_QUANTILE = "p90"
 _PRINTED_CURVES = 2
 
@@ -65,17 +65,18 @@ def judged_screen(
     trials: Sequence[Trial], runs: Sequence[NamedRun], slo: SLO | None, looks: Looks, charts: Charts
 ) -> Screen:
     """Return the verdict on predictions, predicted and measured figures, and a chart of both."""
-    first = sorted(trials, key=lambda trial: -_SEVERITY.index(_outcome(trial)))
-    decisive, rest = first[0], first[MOST_TRIALS:]
-    both = {one.name: one.run.requests for one in (decisive.predicted, *decisive.measured)}
-    of = f": {decisive.name}" if len(trials) > 1 else ""
+    card = _verdict_card(trials, [slo_line(runs, slo)] if slo else [])
+    trials = sorted(trials, key=lambda trial: -SEVERITY.index(_outcome(trial)))
+    worst_trial, first, rest = trials[0], trials[:MOST_TRIALS], trials[MOST_TRIALS:]
+    both = {one.name: one.run.requests for one in (worst_trial.predicted, *worst_trial.measured)}
+    name = f": {worst_trial.name}" if len(trials) > 1 else ""
     latency = figures.latency_cdf(both, "ttft_s", looks)
     return Screen(
-        _verdict_card(trials, [slo_line(runs, slo)] if slo else []),
-        judged_table(first[:MOST_TRIALS]),
+        card,
+        judged_table(first),
         [
-            charts.place(f"TTFT, predicted and measured{of}", latency),
-            charts.place("Error of the prediction, and its limit", _errors(first[:MOST_TRIALS])),
+            charts.place(f"TTFT, predicted and measured{name}", latency),
+            charts.place("Error of the prediction, and its limit", _errors(first)),
         ],
         judged_table(rest) if rest else None,
         f"{len(rest)} more",
@@ -101,14 +102,14 @@ def plain_screen(
 
 def sweep_screen(name: str, sweep: Sweep, charts: Charts) -> Screen:
     """Return the knee of a sweep over load levels, its table and curves."""
-    drawn = [
+    placed = [
         charts.place(title, figure, printed=place < _PRINTED_CURVES)
         for place, (title, figure) in enumerate(level_curves(sweep))
     ]
     first, *lines = [*knee_sentences(sweep), f"ended: {sweep.ended or 'not yet'}"]
     title = first[:1].upper() + first[1:]
     card = Card(f"Sweep over load levels: {name}", title, "quiet", lines)
-    return Screen(card, sweep_table(sweep), drawn)
+    return Screen(card, sweep_table(sweep), placed)
 
 
 def _doubts(runs: Sequence[NamedRun]) -> Iterator[str]:
@@ -120,15 +121,12 @@ def _doubts(runs: Sequence[NamedRun]) -> Iterator[str]:
 def _verdict_card(trials: Sequence[Trial], more: Sequence[str]) -> Card:
     outcome = worst(map(_outcome, trials))
     claims = [claim for trial in trials for claim in _comparisons(trial)]
+    words = {name: " ".join(verdict_in_words(of, trial.noun)) for name, trial, of in claims}
     lines = [
-        f"{name}: {words}" if len(claims) > 1 else _because(words)
-        for name, words in ((name, _in_words(trial, of)) for name, trial, of in claims)
+        f"{name}: {verdict}" if len(claims) > 1 else _because(verdict)
+        for name, verdict in words.items()
     ]
     return Card("Verdict", _TITLES[outcome], OUTCOME_CLASSES[outcome], [*lines, *more])
-
-
-def _in_words(trial: Trial, comparison: Comparison) -> str:
-    return " ".join(verdict_in_words(comparison, trial.noun))
 
 
 def _because(verdict: str) -> str:
@@ -155,10 +153,9 @@ def _errors(trials: Sequence[Trial]) -> figures.Figure:
     frames = []
     for trial in trials:
         rows = [row for _, _, of in _comparisons(trial) for row in of.metrics if row.limit]
-        frame = error_rows(rows)
+        frames.append(error_rows(rows))
         if len(trials) > 1:
-            frame["metric"] = frame["metric"] + f", {trial.name}"
-        frames.append(frame)
+            frames[-1]["metric"] += f", {trial.name}"
     return figures.errors_with_intervals(pd.concat(frames, ignore_index=True))
 
 
@@ -196,7 +193,7 @@ def _best_in_words(runs: Sequence[NamedRun]) -> str:
 
 def _different_load(runs: Sequence[NamedRun]) -> Iterator[str]:
     first, *others = runs
-    other = [named.name for named in others if not same_load(first.run, named.run)]
+    other = [named.name for named in others if not same_requests(first.run, named.run)]
     if other:
         yield (
             f"Different requests or arrival times than {first.name}: {', '.join(other)}; part of "

@@ -1,7 +1,7 @@
 """One self-contained HTML file: a report of runs, or a single chart."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -22,8 +22,9 @@ from servetwin.app.reports.run_words import run_without_paths, what_ran_short, w
 from servetwin.app.reports.table import Table
 from servetwin.app.reports.tables import capacity_line, judged_line
 from servetwin.app.reports.verdict import WHY_TITLE, waterfall_sentences
-from servetwin.app.verdict.claims import compare_requests
+from servetwin.app.verdict.claims import RequestDifferences, compare, compare_requests
 from servetwin.app.verdict.resimulate import resimulate_as_sent
+from servetwin.app.verdict.why import Waterfall
 from servetwin.app.words import METRICS, asset
 from servetwin.loadtest.sweep.sweep import Sweep
 from servetwin.sim.records.metrics import LATENCIES, SLO
@@ -47,14 +48,14 @@ def render_html(
     """
     runs = [replace(named, run=run_without_paths(named.run)) for named in runs]
     looks, charts = figures.looks(named.name for named in runs), Charts()
-    drawn = list(run_charts(runs, looks, slo or SLO()))
+    all_charts = list(run_charts(runs, looks, slo or SLO()))
     screens = [sweep_screen(name, sweep, charts) for name, sweep in sweeps.items()]
     if trials:
         screens.append(judged_screen(trials, runs, slo, looks, charts))
         if len(runs) == 1 + len(trials[0].measured):
-            del drawn[0]  # the first screen has drawn it
+            del all_charts[0]  # the first screen has it
     elif not sweeps:
-        first, drawn = drawn[:_FIRST_CHARTS], drawn[_FIRST_CHARTS:]
+        first, all_charts = all_charts[:_FIRST_CHARTS], all_charts[_FIRST_CHARTS:]
         placed = [charts.place(title, figure) for _, title, figure in first]
         screens.append(plain_screen(runs, slo, looks, placed))
     return _render(
@@ -67,7 +68,7 @@ def render_html(
         tables=[latency_table(runs, looks), totals_table(runs, looks, slo)],
         sections=[
             (section, [charts.place(title, figure) for _, title, figure in of_section])
-            for section, of_section in groupby(drawn, key=itemgetter(0))
+            for section, of_section in groupby(all_charts, key=itemgetter(0))
         ],
         trials=[_trial_section(trial, len(trials) > 1, looks, charts) for trial in trials],
         why_title=WHY_TITLE,
@@ -100,40 +101,12 @@ def _render(template: str, charts: Charts, **content: object) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _AsSent:
-    """A load test, simulated again with its send times; else why that is not possible."""
-
-    name: str
-    table: Table | None = None
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _TrialSection:
-    """A prediction against its load tests: tables, requests, causes of the error, charts."""
-
-    name: str
-    load: str
-    tables: list[Table]
-    unsettled: str
-    requests: list[str]
-    causes: list[str]
-    cause_charts: list[Chart]
-    charts: list[Chart]
-    as_sent: list[_AsSent]
-
-
 def _trial_section(
     trial: Trial, is_one_of_many: bool, looks: Looks, charts: Charts
-) -> _TrialSection:
+) -> dict[str, object]:
+    """Return a prediction against its load tests: tables, requests, causes of the error, charts."""
     differences = {
         named.name: compare_requests(trial.predicted.run, named.run) for named in trial.measured
-    }
-    measured = {named.name: named.run.requests for named in trial.measured}
-    arrivals = {name: frame[["request_id", "scheduled_s"]] for name, frame in measured.items()}
-    off = {
-        name: of.frame.merge(arrivals[name], on="request_id") for name, of in differences.items()
     }
     tables = []
     if trial.capacity:
@@ -143,43 +116,52 @@ def _trial_section(
     judged, steady = judged_line(trial.steady_part), trial.steady
     if steady:
         tables.append(comparison_table(steady, judged))
-    agreement = []
+    return {
+        "name": trial.name,
+        "load": trial.load,
+        "tables": tables,
+        "unsettled": "" if steady else judged,
+        "requests": [f"{name}, {render_requests(of)}" for name, of in differences.items()],
+        "causes": waterfall_sentences(trial.why) if trial.why else [],
+        "cause_charts": list(_cause_charts(trial.why, charts)) if trial.why else [],
+        "charts": list(_agreement_charts(trial, differences, looks, charts)),
+        "as_sent": [_as_sent(trial.predicted, named) for named in trial.measured],
+    }
+
+
+def _agreement_charts(
+    trial: Trial, differences: Mapping[str, RequestDifferences], looks: Looks, charts: Charts
+) -> Iterator[Chart]:
+    """Yield two charts per latency: percentile by percentile, and request by request."""
+    measured = {named.name: named.run.requests for named in trial.measured}
+    off = {
+        name: of.frame.merge(measured[name][["request_id", "scheduled_s"]], on="request_id")
+        for name, of in differences.items()
+    }
     for name in LATENCIES:
         label, predicted = METRICS[name].label, trial.predicted.run.requests
         percentiles = figures.predicted_against_measured(predicted, measured, name, looks)
-        agreement.append(charts.place(f"{label}, percentile by percentile", percentiles))
+        yield charts.place(f"{label}, percentile by percentile", percentiles)
         over_time = figures.differences_over_time(off, name, looks)
-        agreement.append(charts.place(f"{label}, request by request", over_time))
-    return _TrialSection(
-        name=trial.name,
-        load=trial.load,
-        tables=tables,
-        unsettled="" if steady else judged,
-        requests=[f"{name}, {render_requests(found)}" for name, found in differences.items()],
-        causes=waterfall_sentences(trial.why) if trial.why else [],
-        cause_charts=list(_cause_charts(trial, charts)),
-        charts=agreement,
-        as_sent=[_as_sent(trial.predicted, named) for named in trial.measured],
-    )
+        yield charts.place(f"{label}, request by request", over_time)
 
 
-def _cause_charts(trial: Trial, charts: Charts) -> Iterator[Chart]:
+def _cause_charts(why: Waterfall, charts: Charts) -> Iterator[Chart]:
     """Yield a chart per latency of what causes its error."""
-    if trial.why is None:
-        return
-    effects = list(trial.why.effects())
-    for name, error in trial.why.predicted.items():
+    effects = list(why.effects())
+    for name, error in why.predicted.items():
         parts = [(cause.name, of[name] if of else None, cause.note) for cause, of in effects]
-        chart = figures.error_waterfall(name, error, parts, trial.why.left[name])
+        chart = figures.error_waterfall(name, error, parts, why.left[name])
         yield charts.place(f"{METRICS[name].label}, part by part", chart)
 
 
-def _as_sent(predicted: NamedRun, measured: NamedRun) -> _AsSent:
+def _as_sent(predicted: NamedRun, measured: NamedRun) -> dict[str, object]:
+    """Return a load test, simulated again with its send times; else why that is not possible."""
     try:
-        again = resimulate_as_sent(predicted.run, measured.run)
+        again, sent = resimulate_as_sent(predicted.run, measured.run)
     except ServetwinError as error:
-        return _AsSent(measured.name, problem=without_paths(str(error)))
-    return _AsSent(measured.name, comparison_table(again.comparison))
+        return {"name": measured.name, "problem": without_paths(str(error))}
+    return {"name": measured.name, "table": comparison_table(compare(again, [sent]))}
 
 
 def _title(runs: Sequence[NamedRun], trials: Sequence[Trial], sweeps: Mapping[str, Sweep]) -> str:
@@ -214,7 +196,6 @@ def _notes(runs: Sequence[NamedRun]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _versions(runs: Sequence[NamedRun]) -> Table:
-    keys = {"servetwin": "servetwin", "python": "Python", "processor": "processor"}
-    keys |= {"cores": "cores", "date": "date"}
+    keys = ("servetwin", "python", "processor", "cores", "date")
     rows = [[one.name, *(str(one.run.meta.get(key) or _UNKNOWN) for key in keys)] for one in runs]
-    return Table(["run", *keys.values()], rows)
+    return Table(["run", *keys], rows)

@@ -85,9 +85,9 @@ class PictureFile:
             with _no_logging():  # of messages of the browser that kaleido passes over
                 return calc(_as_given(figure), opts=opts, kopts=kopts)
         except Exception as error:  # of whatever the browser, its pipe or its page fails with
-            said = str(error).strip().partition("\n")[0] or type(error).__name__
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise NotWritten(
-                f"--plot {self.path}: Chrome could not draw it ({said}); {_NEEDS_NEITHER}"
+                f"--plot {self.path}: Chrome could not draw it ({reason}); {_NEEDS_NEITHER}"
             ) from error
 
     def _write(self, content: bytes) -> int:
@@ -156,9 +156,9 @@ def _require_renderer(kind: str) -> None:
         )
     from choreographer.browsers.chromium import Chromium
 
-    found = Chromium.find_browser(skip_local=False)
-    if found is None or not os.access(found, os.X_OK):
-        where = f"BROWSER_PATH={found} is none" if found else "none was found"
+    browser = Chromium.find_browser(skip_local=False)
+    if browser is None or not os.access(browser, os.X_OK):
+        where = f"BROWSER_PATH={browser} is none" if browser else "none was found"
         raise PictureError(
             f"--plot: {kind} needs Chrome or Chromium, and {where}: install one "
             f"(kaleido_get_chrome does), or set BROWSER_PATH; {_NEEDS_NEITHER}"

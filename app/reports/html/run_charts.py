@@ -1,7 +1,6 @@
 """The charts of runs: all of them for a report, and the one that ``--plot`` draws."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 
 import pandas as pd
 
@@ -17,34 +16,37 @@ MOST_TIMELINES = 4
 
 _DISTRIBUTIONS, _OVER_TIME, _REQUESTS = "Distributions", "Over time", "Requests and memory"
 
+_Draw = Callable[[Sequence[NamedRun], Looks, SLO], figures.Figure | None]
+"""Draws runs; returns None where they have nothing to draw."""
+
 
 def run_charts(
     runs: Sequence[NamedRun], looks: Looks, slo: SLO
 ) -> Iterator[tuple[str, str, figures.Figure]]:
     """Yield section, title and figure of each chart, section by section."""
-    requests = {named.name: named.run.requests for named in runs}
-    measured = {named.name: named.run.requests for named in runs if named.run.kind == "loadtest"}
-    for name in LATENCIES:
-        figure = figures.latency_cdf(requests, name, looks, getattr(slo, name))
-        yield _DISTRIBUTIONS, f"Distribution of {METRICS[name].label}", figure
-    if chunked := {name: of for name, of in measured.items() if "chunk_s" in of}:
-        yield _DISTRIBUTIONS, "Chunk gaps (ITL)", figures.chunk_gap_cdf(chunked, looks)
-    for name in ("ttft_s", "tpot_s"):
-        figure = figures.latency_over_time(requests, name, looks, getattr(slo, name))
-        yield _OVER_TIME, f"{METRICS[name].label} over time", figure
-    yield _OVER_TIME, "Output throughput over time", figures.throughput_over_time(requests, looks)
-    if measured:
-        lag = figures.schedule_lag(measured, looks)
-        yield _OVER_TIME, "Schedule lag: how late the client was", lag
-    if states := {named.name: state for named in runs if len(state := server_state(named))}:
-        figure = figures.server_over_time(states, looks)
-        yield _OVER_TIME, "Requests running and waiting, and KV memory", figure
+    for section, title, draw in _CHARTS.values():
+        if (figure := draw(runs, looks, slo)) is not None:
+            yield section, title, figure
     if len(runs) <= MOST_TIMELINES:
         for named in runs:
             yield _REQUESTS, f"Requests of {named.name}", figures.gantt(named.run.requests)
     steps = {named.name: named.run.steps for named in runs if "live_tokens" in named.run.steps}
     if bars := {name: figures.mean_kv_parts(of) for name, of in steps.items()}:
         yield _REQUESTS, "KV memory, mean over the run", figures.memory_bar(bars, "tokens")
+
+
+def run_figure(chart: str | None, runs: Sequence[NamedRun], slo: SLO | None) -> figures.Figure:
+    """Return a chart of runs, by default the distribution of TTFT.
+
+    Raises ``ServetwinError`` where the runs have nothing for it.
+    """
+    if chart == "requests":
+        return figures.gantt(runs[0].run.requests)
+    _, _, draw = _CHARTS[chart or "ttft"]
+    figure = draw(runs, figures.looks(named.name for named in runs), slo or SLO())
+    if figure is None:
+        raise ServetwinError(f"--chart {chart}: these runs do not know what their server did")
+    return figure
 
 
 def server_state(named: NamedRun) -> pd.DataFrame:
@@ -57,52 +59,61 @@ def server_state(named: NamedRun) -> pd.DataFrame:
     return figures.state_of_steps(run.steps, kv_tokens)
 
 
-_Draw = Callable[[Sequence[NamedRun], Looks, SLO], figures.Figure]
+def _distribution(metric: str) -> _Draw:
+    return lambda runs, looks, slo: figures.latency_cdf(
+        _requests(runs), metric, looks, getattr(slo, metric)
+    )
 
 
-def run_figure(chart: str | None, runs: Sequence[NamedRun], slo: SLO | None) -> figures.Figure:
-    """Return a chart of runs, by default the distribution of TTFT.
-
-    Raises ``ServetwinError`` where the runs have nothing for it.
-    """
-    looks = figures.looks(named.name for named in runs)
-    return _CHARTS[chart or "ttft"](runs, looks, slo or SLO())
+def _over_time(metric: str) -> _Draw:
+    return lambda runs, looks, slo: figures.latency_over_time(
+        _requests(runs), metric, looks, getattr(slo, metric)
+    )
 
 
-def _distribution(metric: str, runs: Sequence[NamedRun], looks: Looks, slo: SLO) -> figures.Figure:
-    return figures.latency_cdf(_requests(runs), metric, looks, getattr(slo, metric))
-
-
-def _over_time(metric: str, runs: Sequence[NamedRun], looks: Looks, slo: SLO) -> figures.Figure:
-    return figures.latency_over_time(_requests(runs), metric, looks, getattr(slo, metric))
+def _gaps(runs: Sequence[NamedRun], looks: Looks, _: SLO) -> figures.Figure | None:
+    chunked = {name: of for name, of in _measured(runs).items() if "chunk_s" in of}
+    return figures.chunk_gap_cdf(chunked, looks) if chunked else None
 
 
 def _throughput(runs: Sequence[NamedRun], looks: Looks, _: SLO) -> figures.Figure:
     return figures.throughput_over_time(_requests(runs), looks)
 
 
-def _server(runs: Sequence[NamedRun], looks: Looks, _: SLO) -> figures.Figure:
+def _lag(runs: Sequence[NamedRun], looks: Looks, _: SLO) -> figures.Figure | None:
+    measured = _measured(runs)
+    return figures.schedule_lag(measured, looks) if measured else None
+
+
+def _server(runs: Sequence[NamedRun], looks: Looks, _: SLO) -> figures.Figure | None:
     states = {named.name: state for named in runs if len(state := server_state(named))}
-    if not states:
-        raise ServetwinError("--chart server: these runs do not know what their server did")
-    return figures.server_over_time(states, looks)
+    return figures.server_over_time(states, looks) if states else None
 
 
-def _gantt(runs: Sequence[NamedRun], _: Looks, __: SLO) -> figures.Figure:
-    return figures.gantt(runs[0].run.requests)
-
-
-def _requests(runs: Sequence[NamedRun]) -> Mapping[str, figures.Figure]:
+def _requests(runs: Sequence[NamedRun]) -> dict[str, pd.DataFrame]:
     return {named.name: named.run.requests for named in runs}
 
 
-_CHARTS: Mapping[str, _Draw] = {
-    "ttft": partial(_distribution, "ttft_s"),
-    "tpot": partial(_distribution, "tpot_s"),
-    "e2e": partial(_distribution, "e2e_s"),
-    "ttft-over-time": partial(_over_time, "ttft_s"),
-    "tpot-over-time": partial(_over_time, "tpot_s"),
-    "throughput": _throughput,
-    "server": _server,
-    "requests": _gantt,
-}
+def _measured(runs: Sequence[NamedRun]) -> dict[str, pd.DataFrame]:
+    return _requests([named for named in runs if named.run.kind == "loadtest"])
+
+
+def _label(metric: str) -> str:
+    return METRICS[metric].label
+
+
+_CHARTS: Mapping[str, tuple[str, str, _Draw]] = {
+    **{
+        name.removesuffix("_s"): (
+            _DISTRIBUTIONS, f"Distribution of {_label(name)}", _distribution(name)
+        )
+        for name in LATENCIES
+    },
+    "gaps": (_DISTRIBUTIONS, "Chunk gaps (ITL)", _gaps),
+    "ttft-over-time": (_OVER_TIME, f"{_label('ttft_s')} over time", _over_time("ttft_s")),
+    "tpot-over-time": (_OVER_TIME, f"{_label('tpot_s')} over time", _over_time("tpot_s")),
+    "throughput": (_OVER_TIME, "Output throughput over time", _throughput),
+    "lag": (_OVER_TIME, "Schedule lag: how late the client was", _lag),
+    "server": (_OVER_TIME, "Requests running and waiting, and KV memory", _server),
+}  # fmt: skip
+"""Section, title and figure of each chart, by its name on the command line."""

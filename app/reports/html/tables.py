@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from servetwin.app.figures import Look, gaps_s
-from servetwin.app.reports.claims import metric_name, predicted_figures
+from servetwin.app.reports.claims import fitting, metric_name, predicted_figures
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.table import Cell, Content, Table
 from servetwin.app.verdict.claims import Comparison, MetricComparison
@@ -115,9 +115,9 @@ def _in_one_unit(
     of_runs: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]],
 ) -> dict[str, Metric]:
     """Return the metrics, each in the unit in which the figures of all runs are shown."""
-    found = [figures for parts in of_runs.values() for figures in parts.values()]
+    parts = [figures for of_run in of_runs.values() for figures in of_run.values()]
     return {
-        name: metric.fitting(of[name][point] for of in found if name in of for point in POINTS)
+        name: metric.fitting(of[name][point] for of in parts if name in of for point in POINTS)
         for name, metric in METRICS.items()
     }
 
@@ -154,15 +154,15 @@ def judged_table(trials: Sequence[Trial]) -> Table:
     head, *others = _COMPARED
     rows: list[list[Content]] = []
     for trial in trials:
-        measured = (*(trial.capacity.metrics if trial.capacity else ()), *trial.comparison.metrics)
-        for row in measured:
-            metric, *cells = _compared(row)
-            if len(trials) == 1:
-                rows.append([metric, *cells])
-            elif row.limit is not None:
-                rows.append([metric, Cell(trial.name, css="name"), *cells])
-    of = [Cell("load", css="name")] if len(trials) > 1 else []
-    return Table([head, *of, *others], rows, _explained(max(t.comparison.repeats for t in trials)))
+        metrics = (*(trial.capacity.metrics if trial.capacity else ()), *trial.comparison.metrics)
+        name = [Cell(trial.name, css="name")] if len(trials) > 1 else []
+        for row in metrics:
+            if row.limit is not None or not name:
+                metric, *cells = _compared(row)
+                rows.append([metric, *name, *cells])
+    load = [Cell("load", css="name")] if len(trials) > 1 else []
+    repeats = max(trial.comparison.repeats for trial in trials)
+    return Table([head, *load, *others], rows, _explained(repeats))
 
 
 def _explained(repeats: int) -> str:
@@ -175,7 +175,7 @@ def _explained(repeats: int) -> str:
 
 def _compared(row: MetricComparison) -> Iterator[Content]:
     predicted = predicted_figures(row)
-    metric = METRICS[row.metric.partition(".")[0]].fitting((predicted[0], row.measured))
+    metric = fitting(row.metric, predicted[0], row.measured)
     yield Cell(f"{metric_name(row.metric)}, {metric.unit}", metric.definition)
     shown = number(predicted[0], metric.factor)
     yield _with_range(shown, predicted[1:], metric.factor)
@@ -215,16 +215,16 @@ def described(run: Run) -> dict[str, Mapping[str, Mapping[str, Any]]]:
     They are of the whole run and, where there is one, of its steady part.
     """
     summary = run.summary()
-    found = {name: summary[name] for name in ("ttft_s", "tpot_s", "e2e_s")}
+    figures = {name: summary[name] for name in LATENCIES}
     finished = run.requests[run.requests["status"] == "finished"]
     if "ttft_sent_s" in run.requests:
-        found["ttft_sent_s"] = describe(finished["ttft_sent_s"])
+        figures["ttft_sent_s"] = describe(finished["ttft_sent_s"])
     if "chunk_s" in run.requests:
-        found["gap_s"] = describe(gaps_s(run.requests))
-    found |= {name: summary[name] for name in ("decode_tps", "request_tps")}
+        figures["gap_s"] = describe(gaps_s(run.requests))
+    figures |= {name: summary[name] for name in ("decode_tps", "request_tps")}
     steady = summary["steady"]
-    settled = () if steady["unsettled"] else found.keys() & steady.keys()
-    return {WHOLE_RUN: found, STEADY_PART: {name: steady[name] for name in settled}}
+    settled = () if steady["unsettled"] else figures.keys() & steady.keys()
+    return {WHOLE_RUN: figures, STEADY_PART: {name: steady[name] for name in settled}}
 
 
 def _point(figures: Mapping[str, Any], point: str, factor: float) -> str:

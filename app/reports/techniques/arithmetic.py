@@ -3,7 +3,7 @@
 GB are 10^9 bytes, GiB 2^30, KiB 2^10.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite
 from typing import Any
@@ -179,9 +179,8 @@ def kv_element_bytes(name: str) -> float:
     return KV_FORMATS[name]
 
 
-def _cells(model: ModelShape, rows: Iterable[int], keys: Iterable[int]) -> list[Intensity]:
+def _cells(model: ModelShape, rows: Sequence[int], keys: Sequence[int]) -> list[Intensity]:
     """Return all products with scores in memory, and attention again with scores on the chip."""
-    rows, keys = list(rows), list(keys)
     on_chip = intensity_table(model, rows, keys, scores_in_memory=False)
     return [*intensity_table(model, rows, keys), *(c for c in on_chip if c.kind == "attention")]
 
@@ -194,8 +193,8 @@ def _cell(cell: Intensity, element_bytes: float) -> dict[str, Any]:
 def _token_row(model: ModelShape, position: int, matrices: int | None) -> dict[str, Any]:
     work = token_work(with_ffn_matrices(model, matrices) if matrices else model, position)
     counts = {matrices} if matrices else {group.ffn.matrices for group in model.layers}
-    own = counts.pop() if len(counts) == 1 else None
-    row = {"position": position, "ffn_matrices": own, "total": asdict(total_work(work))}
+    count = counts.pop() if len(counts) == 1 else None
+    row = {"position": position, "ffn_matrices": count, "total": asdict(total_work(work))}
     return {**row, **{str(kind): asdict(amount) for kind, amount in work.items()}}
 
 
@@ -227,8 +226,10 @@ _MOST_SPELT_OUT = 1e13
 
 def intensity_lines(report: dict[str, Any]) -> list[str]:
     """Return intensities, n across and l down, then the work per token."""
-    name = _short(report["model"])
-    lines = [f"{name}: {_unit(report)}; n rows against l keys, - where n > l"]
+    unit = "FLOP/element (half of it is FLOP/byte in bf16)"
+    if report["element_bytes"] is not None:
+        unit = f"FLOP/byte at {report['element_bytes']:g} bytes an element"
+    lines = [f"{_short(report['model'])}: {unit}; n rows against l keys, - where n > l"]
     if without := report["layers_without_products"]:
         lines.append(
             f"{without} of {report['layers']} layers mix by latents or states: only their FFN is"
@@ -250,20 +251,16 @@ def memory_lines(report: dict[str, Any]) -> list[str]:
     """Return a row for each model."""
     device = report["hardware"]
     heads = ["", "params 10^9", "weights GB", "KV B/token", "state MiB", "sequence GiB", "step MiB"]
-    rows = [_memory_row(row) for row in report["models"]]
-    if device:
-        heads.append("fit")
     lines = [
         f"weights in {report['format']}, KV in {report['kv_format']}; a sequence has"
         f" {report['context_tokens']:,} tokens",
-        *table_lines(heads, rows),
+        *table_lines([*heads, "fit"] if device else heads, map(_memory_row, report["models"])),
         f"step: tensors of {report['step_rows']:,} rows, {report['logit_rows']:,} of them with"
         f" logits, {'nothing' if report['eager'] else 'all kernels'} fused",
     ]
     if device:
-        gb = report["memory_bytes"] / 1e9
-        beside = "beside weights, step and runtime"
-        lines.append(f"fit: sequences {beside} in the {gb:g} GB of one {device}")
+        room = f"the {report['memory_bytes'] / 1e9:g} GB of one {device}"
+        lines.append(f"fit: sequences beside weights, step and runtime in {room}")
     return lines
 
 
@@ -282,27 +279,17 @@ def latency_lines(report: dict[str, Any]) -> list[str]:
         f"tokens/s tend to {limit:,.2f} as the batch grows{_with_heads(count)}"
         for count, limit in zip(heads, report["most_tokens_per_s"], strict=True)
     ]
-    return [*lines, *_fleet_lines(report)]
-
-
-def _fleet_lines(report: dict[str, Any]) -> list[str]:
-    if not report["tokens_per_day"]:
-        return []
-    return [
-        f"{report['tokens_per_day']:,.0f} tokens a day at batch {row['batch']}"
-        f"{_with_heads(row['kv_heads'])}: {row['devices']:,} x {report['hardware']}"
-        for row in report["rows"]
-    ]
+    if per_day := report["tokens_per_day"]:
+        lines += [
+            f"{per_day:,.0f} tokens a day at batch {row['batch']}{_with_heads(row['kv_heads'])}: "
+            f"{row['devices']:,} x {report['hardware']}"
+            for row in report["rows"]
+        ]
+    return lines
 
 
 def _with_heads(count: int | None) -> str:
     return f", {count} KV heads" if count else ""
-
-
-def _unit(report: dict[str, Any]) -> str:
-    if report["element_bytes"] is None:
-        return "FLOP/element (half of it is FLOP/byte in bf16)"
-    return f"FLOP/byte at {report['element_bytes']:g} bytes an element"
 
 
 def _grid(title: str, cells: dict[tuple[int, int], float], rows: Sequence[int]) -> list[str]:

@@ -6,12 +6,12 @@ from typing import Any, get_args
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.techniques.quality import (
-    Judged,
-    judge_effect,
+    RatedEffect,
     on_front,
     quality_as_dict,
     quality_known,
     quality_lines,
+    rate_effect,
     signed_cell,
 )
 from servetwin.app.scenario.files.technique_scenario import TechniqueScenario
@@ -52,8 +52,9 @@ def measure_effects(
     """
     laboratory = Laboratory(seed, replications or REPLICATIONS, replications or MOST_REPLICATIONS)
     for technique in techniques:
-        own = None if scenario.has_workload else technique.experiment
-        experiment = own or scenario.experiment
+        experiment = scenario.experiment
+        if not scenario.has_workload:
+            experiment = technique.experiment or experiment
         try:
             base = scenario.base_of(technique)
         except PolicyError as error:
@@ -64,16 +65,19 @@ def measure_effects(
 
 def judge(
     effects: Iterable[Effect], scenario: TechniqueScenario, own: Mapping[str, Quality]
-) -> list[Judged]:
+) -> list[RatedEffect]:
     """Return each effect with the quality of its technique: one's own, or a published one."""
-    return [
-        judge_effect(effect, scenario.setup, _load(effect, scenario), own) for effect in effects
-    ]
+    judged = []
+    for effect in effects:  # the load of a scenario is the same for all
+        load = effect.experiment if scenario.has_workload else scenario.experiment
+        judged.append(rate_effect(effect, scenario.setup, load, own))
+    return judged
 
 
-def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Iterator[str]:
+def effect_lines(judged: Sequence[RatedEffect], scenario: TechniqueScenario) -> Iterator[str]:
     """Return the whole report, at most 100 columns wide."""
-    shown = [one.effect for one in judged if one.effect.refused is None]
+    shown = [one for one in judged if one.effect.refused is None]
+    effects = [one.effect for one in shown]
     yield f"{scenario.setup.deployment.name}, {scenario.setup.policies.name}"
     yield from wrap(scenario.experiment.describe(), 100)
     yield ""
@@ -84,8 +88,7 @@ def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Itera
             *(one.effect.of(metric).sign or "n/a" for metric in METRICS),
             signed_cell(one.quality),
         ]
-        for one in judged
-        if one.effect.refused is None
+        for one in shown
     ]
     yield from table_lines(["technique", *heads, "quality"], signs)
     yield ""
@@ -93,19 +96,19 @@ def effect_lines(judged: Sequence[Judged], scenario: TechniqueScenario) -> Itera
     yield ""
     changes = [
         [_label(effect, scenario), *(_number(effect.of(metric)) for metric in METRICS)]
-        for effect in shown
+        for effect in effects
     ]
     yield from table_lines(["technique", *heads], changes)
     yield ""
     yield from quality_lines(judged)
     yield ""
-    yield from _replications_lines(shown)
+    yield from _replications_lines(effects)
     yield from _LEGEND
     for note in _notes(judged, scenario):
         yield from wrap(note, 100)
 
 
-def _notes(judged: Sequence[Judged], scenario: TechniqueScenario) -> Iterator[str]:
+def _notes(judged: Sequence[RatedEffect], scenario: TechniqueScenario) -> Iterator[str]:
     """Say what the rows rest on: what is on already, own loads, models, and what is refused."""
     effects = [one.effect for one in judged]
     shown = [effect for effect in effects if effect.refused is None]
@@ -119,8 +122,8 @@ def _notes(judged: Sequence[Judged], scenario: TechniqueScenario) -> Iterator[st
         if effect.models:
             before, after = map(_size, effect.models)
             yield f"{effect.technique.name}: {before} against {after}"
-        if said := effect.technique.note(scenario.setup):
-            yield f"note: {effect.technique.name}: {said}"
+        if note := effect.technique.note(scenario.setup):
+            yield f"note: {effect.technique.name}: {note}"
         if isinstance(effect.technique, PrefixCache) and not effect.experiment.shared_tokens:
             yield "prefix-cache cannot hit on this load: no two prompts share a prefix"
     for effect in effects:
@@ -145,7 +148,7 @@ def _replications_lines(shown: Sequence[Effect]) -> Iterator[str]:
         yield "?: the interval includes 0; more --replications narrow it"
 
 
-def effects_as_dict(judged: Sequence[Judged], scenario: TechniqueScenario) -> dict[str, Any]:
+def effects_as_dict(judged: Sequence[RatedEffect], scenario: TechniqueScenario) -> dict[str, Any]:
     """Return the effects unrounded, for JSON."""
     fronts = on_front(judged)
     return {
@@ -173,10 +176,8 @@ def catalogue_lines(techniques: dict[str, Any]) -> list[str]:
     """Return techniques by family: name and parameters, formula, source."""
     lines = []
     for family in get_args(Family):
-        lines.append(family)
-        for name, about in techniques.items():
-            if about["family"] == family:
-                lines += _catalogue_entry(name, about)
+        members = ((name, about) for name, about in techniques.items() if about["family"] == family)
+        lines += [family, *(line for member in members for line in _catalogue_entry(*member))]
     return lines
 
 
@@ -214,11 +215,6 @@ def _as_dict(effect: Effect) -> dict[str, Any]:
         ],
         "changes": {c.metric: {part: getattr(c, part) for part in _PARTS} for c in effect.changes},
     }
-
-
-def _load(effect: Effect, scenario: TechniqueScenario) -> Experiment:
-    """Return the load that most techniques meet; that of the scenario is the same for all."""
-    return effect.experiment if scenario.has_workload else scenario.experiment
 
 
 def _size(model: ModelShape) -> str:

@@ -8,7 +8,7 @@ from importlib import resources
 from textwrap import wrap
 from typing import TypedDict
 
-from servetwin.app.reports.table import Table
+from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import WIDTH
 from servetwin.workloads.errors import PolicyError, did_you_mean
 
@@ -54,7 +54,7 @@ def titles() -> dict[str, str]:
     return {name: f"{table['title']} ({table['items']})" for name, table in tables}
 
 
-def table_lines(table: PublishedTable) -> list[str]:
+def published_lines(table: PublishedTable) -> list[str]:
     """Return the rows of a table, and below them why figures differ."""
     reasons = dict.fromkeys(row["why"] for row in table["rows"] if row["why"])
     numbers = {why: f"[{number}]" for number, why in enumerate(reasons, 1)}
@@ -63,7 +63,7 @@ def table_lines(table: PublishedTable) -> list[str]:
         for row in table["rows"]
     ]
     title = f"{table['title']} (items {table['items']} of the notes)"
-    lines = [title, *Table(["", "notes", "here", ""], rows).lines("<>>>")]
+    lines = [title, *table_lines(["", "notes", "here", ""], rows, "<>>>")]
     for why, number in numbers.items():
         lines += wrap(f"{number} {why}", WIDTH, subsequent_indent=" " * 4)
     return lines

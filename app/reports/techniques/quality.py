@@ -36,7 +36,7 @@ SHORT = {"perplexity": "ppl", "accuracy": "acc"}
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RatedEffect:
     """An effect, and the quality of its technique.
 
     ``aside`` says why its throughput is not compared with that of others: the server has the
@@ -54,9 +54,9 @@ class Judged:
         return None if self.effect.refused else self.effect.of("throughput").change
 
 
-def judge_effect(
+def rate_effect(
     effect: Effect, setup: Setup, load: Experiment, own: Mapping[str, Quality] | None = None
-) -> Judged:
+) -> RatedEffect:
     """Return an effect on ``setup`` with its quality; most techniques were measured under ``load``.
 
     ``own`` has one's own values by name of technique.
@@ -66,7 +66,7 @@ def judge_effect(
         aside = HAS_IT if technique.is_on(setup) else "against its opposite"
     elif effect.experiment != load:
         aside = "under another load"
-    return Judged(effect, quality_of(technique, setup.deployment.model, own), aside)
+    return RatedEffect(effect, quality_of(technique, setup.deployment.model, own), aside)
 
 
 def quality_sign(quality: Quality) -> str:
@@ -114,7 +114,7 @@ def quality_known(technique: type[Technique]) -> str:
     return "published" if technique.name in published else NOT_KNOWN
 
 
-def quality_lines(judged: Sequence[Judged]) -> Iterator[str]:
+def quality_lines(judged: Sequence[RatedEffect]) -> Iterator[str]:
     """Return quality against throughput with its front, then how each quality is known.
 
     Empty where no technique with a known quality has a throughput.
@@ -150,7 +150,7 @@ def quality_as_dict(quality: Quality | None) -> dict[str, Any]:
     return {**asdict(quality), "loss": quality.loss}
 
 
-def on_front(judged: Sequence[Judged]) -> list[bool | None]:
+def on_front(judged: Sequence[RatedEffect]) -> list[bool | None]:
     """Return which are on the front of quality against throughput; None for those not compared."""
     points = [
         None if one.aside or one.quality is None or one.throughput_change is None
@@ -161,7 +161,7 @@ def on_front(judged: Sequence[Judged]) -> list[bool | None]:
     return [next(marks) if point else None for point in points]
 
 
-def _source_lines(judged: Sequence[Judged]) -> Iterator[str]:
+def _source_lines(judged: Sequence[RatedEffect]) -> Iterator[str]:
     unknown = []
     for one in judged:
         name = one.effect.technique.name
@@ -234,7 +234,7 @@ def formats_lines(report: dict[str, Any]) -> Iterator[str]:
     ]
     yield from table_lines(_HEADS, rows, "<>><<<>>>")
     yield "SQNR: of normal weights by formula, 6.02 dB a bit (- a codebook has none); at most: what"
-    yield "no format of so many bits exceeds; scales: of activations; ~ measured on another model"
+    yield "no format with as many bits exceeds; scales: of activations; ~ measured on another model"
     sizes = (f"{kv['name']} {kv['bytes_per_element']:g}" for kv in report["kv_formats"])
     yield from wrap(f"KV bytes per element, head size 128: {', '.join(sizes)}", 100)
 

@@ -11,14 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from servetwin.app.verdict.effects.roofline_fit import fit_calibration, fitted_shapes
-from servetwin.app.verdict.effects.sides import (
-    EffectLoads,
-    Figures,
-    Side,
-    Sides,
-    figures_of,
-    ratios,
-)
+from servetwin.app.verdict.effects.sides import EffectLoads, Figures, Sides, figures_of, ratios
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
@@ -119,16 +112,20 @@ class ChangedStepTime:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedSteps:
-    """A fit of step times with a technique: entry i of ``efficiencies`` is for its draw i.
+class ChangedServer:
+    """The engine of ``profile`` with a technique: a ``ServerModel``, and its own step times.
 
-    The last is for the fit itself. It draws what the fit without the technique draws.
+    Entry i of ``efficiencies`` is for draw i of ``fit``, the last for the fit itself. It draws what
+    the fit without the technique draws, for every layout.
     """
 
+    profile: Profile
     fit: StepTimeFit
     without: Deployment
     with_it: Deployment
     efficiencies: Sequence[Efficiency]
+    policies: PolicyConfig
+    acceptance: Acceptance | None = None
 
     def model(self) -> StepTime:
         """Return the step times of the fit itself."""
@@ -154,20 +151,14 @@ class ChangedSteps:
         """Return whether all draws are equal."""
         return self.fit.is_certain()
 
-
-@dataclass(frozen=True, slots=True)
-class ChangedServer:
-    """The engine of ``profile`` with a technique: a ``ServerModel``."""
-
-    profile: Profile
-    steps: ChangedSteps
-    policies: PolicyConfig
-    acceptance: Acceptance | None = None
+    def step_time(self, layout: KVLayout) -> "ChangedServer":
+        """Return itself, for every layout."""
+        return self
 
     @property
     def name(self) -> str:
         """Name in reports."""
-        return self.steps.with_it.name
+        return self.with_it.name
 
     @property
     def api(self) -> ApiLatencyFit:
@@ -183,22 +174,13 @@ class ChangedServer:
         """Return what the server is."""
         return [f"{self.profile.name} with a technique: {self.name}"]
 
-    def step_time(self, layout: KVLayout) -> ChangedSteps:
-        """Return the step times, for every layout."""
-        del layout
-        return self.steps
-
-    def is_certain(self) -> bool:
-        """Return whether all draws are equal."""
-        return self.steps.is_certain()
-
     def policy_config(self) -> PolicyConfig:
         """Return the policies with the technique."""
         return self.policies
 
     def kv_bytes_per_token(self) -> float:
         """Return the bytes of keys and values of a token with the technique."""
-        return self.steps.with_it.kv_bytes_per_token()
+        return self.with_it.kv_bytes_per_token()
 
     def check(self, run: Run, replica: int) -> None:
         """Accept every run: a measured engine has no computed bounds."""
@@ -225,34 +207,34 @@ def predict_effect(
     replications: int = REPLICATIONS,
 ) -> PredictedEffect:
     """Return the effect of a technique on the engine that ``profile`` calibrated without it."""
-    config = profile.policy_config()
+    config, (without, with_it) = profile.policy_config(), (sides.without, sides.with_it)
     layout = build_scheduler(config).memory.layout
     fit = profile.step_time(layout).model_copy(update={"drift": 0.0})  # it cancels in a ratio
-    without: ServerModel = _whatever_layout(profile, fit)
-    with_it = without
-    efficiency = None
+    before, after = without.setup.deployment, with_it.setup.deployment
+    base: ServerModel = profile.model_copy(  # no formula tells the layouts apart
+        update={"layouts": {"paged": fit, "contiguous": fit}}
+    )
+    changed, efficiency = base, None
     if sides.changes_step_times:
-        before, after = sides.without.setup.deployment, sides.with_it.setup.deployment
         efficiencies = fit_draws(before, fit, config.max_seqs)
         efficiency = efficiencies[-1]
-        steps = ChangedSteps(fit, before, after, efficiencies)
-        policies = sides.with_it.options.policies
-        with_it = ChangedServer(profile, steps, policies, sides.with_it.setup.acceptance)
-    servers = _Server(sides.without, without), _Server(sides.with_it, with_it)
-    memory = [
-        _Memory.of(profile, sides.without.setup.deployment, side.setup.deployment)
-        for side in (sides.without, sides.with_it)
+        changed = ChangedServer(
+            profile, fit, before, after, efficiencies, with_it.options.policies,
+            with_it.setup.acceptance,
+        )  # fmt: skip
+    servers = [
+        _Server(
+            Scenario(replace(side.options.policies, kv_tokens=config.kv_tokens), model),
+            *_memory_bytes(profile, before, side.setup.deployment),
+        )
+        for side, model in ((without, base), (with_it, changed))
     ]
-    found: dict[str, list[float]] = {}
+    effects: dict[str, list[float]] = {}
     for child in np.random.SeedSequence(seed).spawn(replications):
-        figures = [
-            server.figures(config.kv_tokens, loads, room, child)
-            for server, room in zip(servers, memory, strict=True)
-        ]
-        for name, ratio in ratios(*figures).items():
-            found.setdefault(name, []).append(ratio)
+        for name, ratio in ratios(*(server.figures(loads, child) for server in servers)).items():
+            effects.setdefault(name, []).append(ratio)
     return PredictedEffect(
-        {name: Interval.over(values) for name, values in found.items()}, efficiency
+        {name: Interval.over(values) for name, values in effects.items()}, efficiency
     )
 
 
@@ -260,54 +242,44 @@ def fit_draws(deployment: Deployment, fit: StepTimeFit, max_seqs: int) -> list[E
     """Return an efficiency for each draw of a calibration, and at the end that of the fit."""
     shapes = fitted_shapes(fit.ranges, max_seqs)
     middle = fit_calibration(deployment, fit.model(), shapes)
-    found = []
+    fits = []
     for place in range(len(fit.draws)):
         rng = np.random.default_rng(place)
-        drawn = [shapes[i] for i in rng.integers(len(shapes), size=len(shapes))]
-        found.append(fit_calibration(deployment, fit.model_of(place), drawn, middle))
-    return [*found, middle]
-
-
-def _whatever_layout(profile: Profile, fit: StepTimeFit) -> Profile:
-    """Return the profile with its step times for both layouts: no formula tells them apart."""
-    return profile.model_copy(update={"layouts": {"paged": fit, "contiguous": fit}})
-
-
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    """The bytes of the weights, and of the keys and values of a token."""
-
-    weight_bytes: float
-    kv_bytes_per_token: float
-
-    @classmethod
-    def of(cls, profile: Profile, without: Deployment, with_it: Deployment) -> "_Memory":
-        """Return what the engine of ``profile`` has, changed as the formula changes it."""
-        had = float(profile.engine.get("weight_bytes") or without.resident_weight_bytes())
-        weights = with_it.resident_weight_bytes() / without.resident_weight_bytes()
-        if not with_it.kv_cache:
-            return cls(had * weights, 0.0)
-        if not without.kv_cache:
-            return cls(had * weights, with_it.kv_bytes_per_token())
-        keys = with_it.kv_bytes_per_token() / without.kv_bytes_per_token()
-        return cls(had * weights, profile.kv_bytes_per_token() * keys)
+        resampled = [shapes[i] for i in rng.integers(len(shapes), size=len(shapes))]
+        fits.append(fit_calibration(deployment, fit.model_of(place), resampled, middle))
+    return [*fits, middle]
 
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    side: Side
-    model: ServerModel
+    """A side as it is simulated, its bytes of weights, and those of the KV of a token."""
 
-    def figures(
-        self, kv_tokens: int, loads: EffectLoads, memory: _Memory, seed: np.random.SeedSequence
-    ) -> Figures:
-        """Return the figures of one replication on ``kv_tokens`` of memory."""
-        policies = replace(self.side.options.policies, kv_tokens=kv_tokens)
-        scenario = Scenario(policies, self.model)
-        alone, saturated = (_run(load, scenario, seed) for load in (loads.alone, loads.saturated))
-        held = policies.kv_tokens - saturated.steps["free_kv_tokens"].min()
-        held_bytes = float(held) * memory.kv_bytes_per_token
-        return figures_of(alone, saturated, memory.weight_bytes + held_bytes)
+    scenario: Scenario
+    weight_bytes: float
+    kv_bytes_per_token: float
+
+    def figures(self, loads: EffectLoads, seed: np.random.SeedSequence) -> Figures:
+        """Return the figures of one replication."""
+        alone, saturated = (
+            _run(load, self.scenario, seed) for load in (loads.alone, loads.saturated)
+        )
+        free_tokens = saturated.steps["free_kv_tokens"].min()
+        held_bytes = float(self.scenario.policies.kv_tokens - free_tokens) * self.kv_bytes_per_token
+        return figures_of(alone, saturated, self.weight_bytes + held_bytes)
+
+
+def _memory_bytes(
+    profile: Profile, without: Deployment, with_it: Deployment
+) -> tuple[float, float]:
+    """Return the engine's bytes of weights and of a token's KV, as the formula changes them."""
+    weight_bytes = float(profile.engine.get("weight_bytes") or without.resident_weight_bytes())
+    weight_bytes *= with_it.resident_weight_bytes() / without.resident_weight_bytes()
+    if not with_it.kv_cache:
+        return weight_bytes, 0.0
+    if not without.kv_cache:
+        return weight_bytes, with_it.kv_bytes_per_token()
+    keys = with_it.kv_bytes_per_token() / without.kv_bytes_per_token()
+    return weight_bytes, profile.kv_bytes_per_token() * keys
 
 
 def _run(load: Trace, scenario: Scenario, seed: np.random.SeedSequence) -> Run:

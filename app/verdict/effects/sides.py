@@ -20,7 +20,7 @@ from servetwin.workloads.trace import Trace
 
 
 def measured_hardware(threads: int = 1, ways: int = 1) -> Hardware:
-    """Return the CPU that this process runs on, with so many threads of torch.
+    """Return the CPU that this process runs on, with ``threads`` threads of torch.
 
     Where ``ways`` processes share a model, their messages are measured too. It takes some seconds.
     """
@@ -52,7 +52,7 @@ def _link() -> dict[str, float]:
 
 
 SMALLER = 4
-"""Tokens of the experiments are made for a GPU; a CPU gets one part in so many."""
+"""Divide the token counts of experiments, which are made for a GPU, by this on a CPU."""
 _ALONE, _SATURATED = 12, 32
 
 
@@ -120,7 +120,7 @@ Figures = Mapping[str, float]
 def figures_of(alone: Run, saturated: Run, memory_bytes: float) -> Figures:
     """Return the figures of ``METRICS`` that are defined."""
     one, many = alone.summary(), saturated.summary()
-    found = {
+    figures = {
         "ttft_alone": figure(one, "ttft_s.p50"),
         "tpot_alone": figure(one, "tpot_s.p50"),
         "ttft_saturated": figure(many, "ttft_s.mean"),
@@ -128,7 +128,7 @@ def figures_of(alone: Run, saturated: Run, memory_bytes: float) -> Figures:
         "throughput": figure(many, "output_throughput_tokens_per_s"),
         "memory": memory_bytes,
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in figures.items() if value}
 
 
 def ratios(without: Figures, with_it: Figures) -> dict[str, float]:
@@ -186,22 +186,23 @@ def sides_of(
     off, on = technique.sides(setup)
     if off == on:
         raise PolicyError(f"technique {technique.name}: it changes nothing of this engine")
-    own = base.deployment.decode.compute
+    name, compute = technique.name, base.deployment.decode.compute
     without, with_it = (
-        Side(_computed_in(side, own), translated(technique.name, engine, base, side).over(options))
+        Side(_computed_in(side, compute), translated(name, engine, base, side).over(options))
         for side in (off, on)
     )
     return Sides(technique, without, with_it)
 
 
-def _computed_in(setup: Setup, own: Precision) -> Setup:
-    """Return ``setup`` with the products of weight-only formats in the engine's ``own`` precision.
+def _computed_in(setup: Setup, compute: Precision) -> Setup:
+    """Return ``setup`` whose weight-only formats multiply in ``compute``, the engine's precision.
 
     Formulas say bf16 there, that of their other side: such a format changes bytes, not products.
     """
 
     def same_products(form: Format) -> Format:
-        return replace(form, compute=own) if form.activation_bits >= BF16.activation_bits else form
+        is_weight_only = form.activation_bits >= BF16.activation_bits
+        return replace(form, compute=compute) if is_weight_only else form
 
     deployment = setup.deployment
     prefill, decode = same_products(deployment.prefill), same_products(deployment.decode)

@@ -129,13 +129,13 @@ class EffectVerification:
     def effects(self) -> list[MetricEffect]:
         """The metrics that either side has."""
         measured = [ratios(a, b) for a, b in zip(self.without, self.with_it, strict=True)]
-        found = []
+        effects = []
         for metric in METRICS:
             predicted = self.predicted.ratios.get(metric)
             values = [pair.get(metric) for pair in measured]
             if predicted or any(values):
-                found.append(MetricEffect(compare_metric(metric, predicted, values, [], LIMIT)))
-        return found
+                effects.append(MetricEffect(compare_metric(metric, predicted, values, [], LIMIT)))
+        return effects
 
     @property
     def outcome(self) -> Outcome:
@@ -207,11 +207,11 @@ class EffectVerifier:
         predicted = predict_effect(
             sides, profile, self.loads, seed=plan.seed, replications=plan.replications
         )
-        found = EffectVerification(sides, profile, predicted, [], [])
+        verification = EffectVerification(sides, profile, predicted, [], [])
         began_s = self.clock()
-        while not self._is_done(found, self.clock() - began_s):
-            self._measure_pair(found)
-        return found
+        while not self._is_done(verification, self.clock() - began_s):
+            self._measure_pair(verification)
+        return verification
 
     def _calibrated(self) -> Profile:
         with self.start(self.sides.without) as live:
@@ -225,22 +225,22 @@ class EffectVerifier:
             _send(live, self.loads.saturated, "before")
             return read_step_log(live.step_log)[1]
 
-    def _measure_pair(self, found: EffectVerification) -> None:
-        pair = len(found.without) + 1
+    def _measure_pair(self, verification: EffectVerification) -> None:
+        pair = len(verification.without) + 1
         self.report_progress(f"{self.sides.name}: pair {pair} of load tests, without and with")
-        both = {"without": found.without, "with": found.with_it}
+        both = {"without": verification.without, "with": verification.with_it}
         for name in ("without", "with") if pair % 2 else ("with", "without"):
             side = self.sides.without if name == "without" else self.sides.with_it
             with self.start(side) as live:
                 both[name].append(measured(live, self.loads))
 
-    def _is_done(self, found: EffectVerification, spent_s: float) -> bool:
+    def _is_done(self, verification: EffectVerification, spent_s: float) -> bool:
         """Return whether every metric is decided, or no time is left for another pair."""
-        pairs = len(found.without)
+        pairs = len(verification.without)
         if pairs < self.plan.pairs:
             return False
         undecided = [
-            effect for effect in found.effects if effect.comparison.outcome == "cannot tell"
+            effect for effect in verification.effects if effect.comparison.outcome == "cannot tell"
         ]
         return not undecided or spent_s * (pairs + 1) / pairs > 60 * self.plan.minutes
 
@@ -258,8 +258,9 @@ def measured(live: LiveEngine, loads: EffectLoads) -> Figures:
 
 
 def memory_bytes(runner: Mapping[str, Any], held_tokens: int) -> float:
-    """Return the weights, and the keys and values of so many tokens, of all devices and of a
-    draft model too; ``runner`` is what the engine's step log says of it.
+    """Return the bytes of weights and of ``held_tokens`` of KV, of all devices and a draft model.
+
+    ``runner`` is what the engine's step log says of it.
     """
     weights, kv = (
         runner.get(f"{what}_bytes", 0) + runner.get(f"draft_{what}_bytes", 0)

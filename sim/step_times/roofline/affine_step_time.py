@@ -37,7 +37,8 @@ class RooflineStepTime(AffineStepTime):
         drafting = deployment.drafting
         self._drafts: DraftTime | None = None
         if drafting is not None:
-            self._drafts = DraftTime(drafting, _draft_model(deployment, drafting))
+            model = _draft_model(deployment, drafting)
+            self._drafts = DraftTime(drafting, model, model.expected_units)
         self._pass_lines = Remembered(self._of_passes)
         self._streams = deployment.offload.resident_weights < 1
         lines = not self._drafts or (self._drafts.is_line and not self._streams)

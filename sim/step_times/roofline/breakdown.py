@@ -21,7 +21,7 @@ from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 
 Bound = Literal["memory", "compute"]
 ATTENTION: Precision = "bf16"
-"""What attention computes in, whatever the weights' format."""
+"""The precision of attention, whatever the format of the weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Placed:
 
     @property
     def attained_flops_per_s(self) -> float:
-        """What it computes in a second."""
+        """The FLOPs per second that it attains."""
         return self.operator.flops / self.seconds
 
     @property

@@ -52,7 +52,7 @@ class RooflineEstimate:
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        """All of them."""
+        """All operators."""
         return (*self.linear, *self.attention)
 
     @property

@@ -223,7 +223,7 @@ class Deployment:
     weight_sharing: int = 1
     """Layers that have the same weights (ALBERT): memory, not work, is divided by it."""
     memory_share: float = 1.0
-    """Of the device's memory, what the server may take."""
+    """The share of the device's memory that the server may take."""
 
     def __post_init__(self) -> None:
         _refuse_bad_split(self.model, self.parallel)
@@ -329,7 +329,7 @@ class Deployment:
             )
 
     def step_memory(self, step: LargestStep) -> StepMemory:
-        """Return what lives on one device at the peak of a step."""
+        """Return the tensors that live on one device at the peak of a step."""
         kernels, parallel = self.kernels, self.parallel
         shared = replace(step, rows=step.rows / parallel.sequence)
         buffers = StepBuffers(
@@ -338,7 +338,7 @@ class Deployment:
         return buffers.peak(self.model, shared)
 
     def step_bytes(self, step: LargestStep) -> float:
-        """Return what a step takes on all devices, with what their allocators waste."""
+        """Return the bytes of a step on all devices, with the waste of their allocators."""
         peak = self.step_memory(step)
         return (peak.allocated_bytes + peak.fragmentation_bytes) * self.parallel.devices
 

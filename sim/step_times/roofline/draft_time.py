@@ -1,9 +1,8 @@
-"""What drafting and verifying drafts add to the steps of a target."""
+"""The time that drafting adds to the steps of a target."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Listed
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from servetwin.policies.batch import BatchShape
 from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.sim.step_times.roofline.deployment import Drafting
 from servetwin.sim.step_times.roofline.operators import IntArray
-from servetwin.sim.step_times.step_time import Remembered
+from servetwin.sim.step_times.step_time import AffineStepTime, Remembered
 
 _HERE = np.zeros(1, np.int64)
 
@@ -47,26 +46,19 @@ Chunks = tuple[tuple[int, int], ...]
 """(first position, rows) of each."""
 
 
-class DraftModel(Protocol):
-    """The step times of a drafter's model, in units of 2^-48 s."""
-
-    decodes: Remembered[int, tuple[int, int]]
-
-    def affine(self, shape: BatchShape) -> tuple[int, int]:
-        """Return (first step, growth per step)."""
-
-    def expected_units(self, decodes: float) -> int:
-        """Return the units of a step of ``decodes`` on average, without their contexts."""
-
-
 class DraftTime:
-    """The time of a drafter; ``model`` has the step times of its own model."""
+    """The time of a drafter; ``model`` has the step times of the model that drafts.
 
-    def __init__(self, drafting: Drafting, model: DraftModel) -> None:
+    ``expected_units`` are those of a step by its decodes on average, without their contexts.
+    """
+
+    def __init__(
+        self, drafting: Drafting, model: AffineStepTime, expected_units: Callable[[float], int]
+    ) -> None:
         self._drafting = drafting
         self.shares: tuple[float, ...] = drafting.step_shares or (1,) * len(drafting.step_rows)
         """Probability of each step that a sequence still drafts in it."""
-        self._model = model
+        self._model, self._expected_units = model, expected_units
         self._drafted = Remembered(self._of_drafted)
         self._readings = Remembered(self._of_prompts)
         places = range(1, len(self.shares) + 1)
@@ -158,4 +150,4 @@ class DraftTime:
         if share == 1:
             return self._model.decodes[rows][0]
         runs = 1 - (1 - share) ** rows
-        return round(runs * self._model.expected_units(rows * share / runs)) if runs else 0
+        return round(runs * self._expected_units(rows * share / runs)) if runs else 0

@@ -1,4 +1,4 @@
-"""What a real kernel achieves of a data sheet's peaks, and how sure that is."""
+"""The share of a data sheet's peaks that real kernels achieve, and its uncertainty."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ class Efficiency:
     memory_spread: float = 0.1
     overhead_spread: float = 0.4
     attention: float = 1.0
-    """What attention reaches of the peak, as a share of what matrix products reach."""
+    """The FLOP/s of attention, relative to those of matrix products."""
 
     def seconds(self, compute_s: float, memory_s: float) -> float:
         """Return the time of one operator from both its times at the peaks of the data sheet."""

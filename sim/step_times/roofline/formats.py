@@ -161,15 +161,15 @@ def _read(entry: dict[str, Any]) -> Format:
 
 _FILE = shipped_json("step_times/roofline/formats.json")
 FORMATS: dict[str, Format] = {entry["name"]: _read(entry) for entry in _FILE["weights"]}
-"""By name. ``int4`` weighs ``grouped_bytes(4, 128, zero_bits=16)``; ``gptq`` and ``awq`` have zeros
-of 4 bits; those from ``q8_0`` on are the blocks of GGUF (llama.cpp).
+"""The formats by name. ``int4`` weighs ``grouped_bytes(4, 128, zero_bits=16)``; ``gptq`` and
+``awq`` have zeros of 4 bits; those from ``q8_0`` on are the blocks of GGUF (llama.cpp).
 
 ``llm-int8`` has one column in a hundred in fp16, the most that outliers take, and the bandwidth of
 BLOOM-176B at batch 1: 239 ms per token in bf16, 282 ms with half the bytes (Belkada 2022).
 """
 BF16 = FORMATS["bf16"]
 BLOCK_FORMATS = tuple(name for name, form in FORMATS.items() if form.source.startswith("GGUF"))
-"""Those of GGUF, which llama.cpp reads."""
+"""The formats of GGUF, which llama.cpp reads."""
 
 KV_FORMATS: dict[str, float] = _FILE["keys_and_values"]
 """Bytes per element of keys and values.

@@ -1,4 +1,4 @@
-"""What lies in the memory of the devices: weights, the largest step, keys and values, states."""
+"""The memory of the devices: weights, the largest step, keys and values, states."""
 
 from bisect import bisect_right
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a step computes and moves, operator by operator, on one of the devices that share it.
+"""The FLOPs and bytes of a step, operator by operator, on one of the devices that share it.
 
 Linear operators depend on the rows of the step alone, decode attention on the contexts, prefill
 attention on each chunk. Sources: Williams 2009 (roofline), Pope 2022 (transformer counts), Dao 2022

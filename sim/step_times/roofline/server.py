@@ -47,7 +47,7 @@ class RooflineServer(UnmeasuredServer):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
         return self.deployment.name
 
     @property

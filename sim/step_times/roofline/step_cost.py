@@ -172,7 +172,7 @@ class AttentionCost:
 
 
 PARTIAL_BYTES = 4
-"""Of an element of a partial attention result."""
+"""The bytes of an element of a partial attention result."""
 
 
 class Messages:

@@ -1,4 +1,4 @@
-"""What the largest step of a server keeps in memory beside weights, keys and values.
+"""The memory of the largest step of a server, beside weights, keys and values.
 
 Buffers live for a few operators of one layer, and the next layer takes the same ones: the peak is
 the largest stage of a layer, its attention, or the logits behind the last layer. Attention without
@@ -38,7 +38,7 @@ def _layer_buffers(
 
 
 def _mixer_elements(mixer: Mixer, width: int) -> tuple[float, float, float]:
-    """Return what the projections of attention, its rotation and attention itself write."""
+    """Return the elements that the projections, the rotation and attention itself write."""
     if isinstance(mixer, Attention):
         queries, keys = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
         return queries + 2 * keys, queries + keys, queries
@@ -50,7 +50,7 @@ def _mixer_elements(mixer: Mixer, width: int) -> tuple[float, float, float]:
 
 
 def _ffn_elements(ffn: FeedForward, width: int) -> tuple[float, float, float]:
-    """Return what the first products write, what the activation does, and copies for experts."""
+    """Return the elements that the first products and the activation write, and expert copies."""
     if isinstance(ffn, Dense):
         return max(0, ffn.matrices - 1) * ffn.width, ffn.width * bool(ffn.matrices), 0
     active = ffn.top_k * ffn.width + ffn.shared_width
@@ -96,7 +96,7 @@ class StepMemory:
 
     @property
     def fragmentation_bytes(self) -> float:
-        """Return what torch's caching allocator takes from a GPU beyond what it gives away.
+        """Return the bytes that torch's caching allocator reserves but does not hand out.
 
         It takes 2 MiB for up to 1 MiB, 20 MiB below 10 MiB, and above it multiples of 2 MiB.
         """
@@ -158,7 +158,7 @@ class StepBuffers:
 
 
 def _segment_bytes(size_bytes: float) -> float:
-    """Return what torch's caching allocator asks the device for."""
+    """Return the bytes that torch's caching allocator asks the device for."""
     if size_bytes <= 0:
         return 0.0
     if size_bytes < 10 * _MIB:

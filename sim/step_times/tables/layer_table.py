@@ -75,7 +75,7 @@ class LayerTable(PiecewiseStepTime, Table):
         return Piece(units + first, slope, steps)
 
     def log_deviation(self) -> float:
-        """Return that of a factor on all times: the error of all unseen points together.
+        """Return the log deviation of a factor on all times: the error of all unseen points.
 
         The errors of single points differ in sign, and a run has steps at many.
         """

@@ -1,4 +1,4 @@
-"""What a server adds to its kernels, which no table of measured times holds: a few named terms.
+"""The overheads that a server adds to its kernels; no table of measured times has them.
 
 A step takes its time by the table, and::
 
@@ -186,11 +186,11 @@ class LoadedTable(PiecewiseStepTime, Table):
         return {self.origin: 1 - share, self.overheads.origin: share}
 
     def log_deviation(self) -> float:
-        """Return that of the table."""
+        """Return the deviation of the table."""
         return self.table.log_deviation()
 
     def held_out_errors(self, seed: int = 0) -> dict[str, HeldOutError | None]:
-        """Return those of the table."""
+        """Return the errors of the table."""
         return self.table.held_out_errors(seed)
 
     def summary(self, seed: int = 0) -> list[str]:

@@ -90,7 +90,7 @@ class Table(ABC):
         chunk_rows: Numbers = 0,
         chunk_start: Numbers = 0,
     ) -> npt.NDArray[np.str_]:
-        """Return where the durations of many steps (``StepColumns``) come from.
+        """Return the provenance of the durations of many steps (``StepColumns``).
 
         A step is as sure as the least sure of its parts.
         """
@@ -118,7 +118,7 @@ class Table(ABC):
         return {name: held_out_error(part.times, seed) for name, part in self.parts.items()}
 
     def log_deviation(self) -> float:
-        """Return that of a factor on all times: the worst held-out error of a major part."""
+        """Return the log deviation of a factor on all times: that of the worst major part."""
         errors = self.held_out_errors()
         major = [error for name, error in errors.items() if not self.parts[name].minor]
         return max((error.log_deviation() for error in major if error), default=0.0)
@@ -145,7 +145,7 @@ def _spans(ranges: dict[str, tuple[float, float]]) -> str:
 
 @dataclass(frozen=True)
 class TableSource(Source):
-    """What a run rests on: each row of steps counts as its middle, its chunks as equal."""
+    """The provenance of a table: a row of steps counts as its middle, its chunks as equal."""
 
     profile: str
     table: Table

@@ -7,7 +7,7 @@ import pytest
 from servetwin.app.words import asset, asset_table
 from servetwin.sim.explain.bottleneck import QueueCause, Resource
 from servetwin.sim.explain.explain import PARTS
-from servetwin.sim.step_times.provenance import ORIGINS
+from servetwin.sim.step_times.provenance import MEANINGS
 from servetwin.sim.techniques.effects import METRICS
 
 WORDS, LOOKS = asset_table("words.yaml"), asset_table("looks.yaml")
@@ -39,7 +39,7 @@ def test_every_evidence_has_words_and_a_look() -> None:
     assert list(WORDS["evidence"]) == list(LOOKS["evidence"])
     for words in WORDS["evidence"].values():
         assert set(words) == {"origin", "label", "meaning"}
-        assert words["origin"] in ORIGINS
+        assert words["origin"] in MEANINGS
 
 
 @pytest.mark.parametrize("table", LOOKS)

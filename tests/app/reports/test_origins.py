@@ -3,16 +3,16 @@
 import pytest
 
 from servetwin.app.words import LOOKS, origin_sentences, origin_shares, origin_words
-from servetwin.sim.step_times.provenance import MEANINGS, ORIGINS, Origin
+from servetwin.sim.step_times.provenance import MEANINGS, Origin
 
 
 def test_every_origin_has_a_colour_of_its_own_from_the_palette() -> None:
     pytest.importorskip("plotly", reason="the palette stands with the figures")
     from servetwin.app.figures.palette import COLOURS
 
-    assert set(LOOKS) == set(ORIGINS)
+    assert set(LOOKS) == set(MEANINGS)
     colours = [colour for colour, _ in LOOKS.values()]
-    assert len(set(colours)) == len(ORIGINS)
+    assert len(set(colours)) == len(MEANINGS)
     assert set(colours[:-1]) <= set(COLOURS)
 
 
@@ -20,9 +20,10 @@ def test_several_origins_are_one_phrase() -> None:
     assert origin_words(["measured here"]) == "measured here"
     twice: tuple[Origin, ...] = ("measured here", "kernel tables", "measured here")
     assert origin_words(twice) == "measured here and kernel tables"
-    assert origin_words(ORIGINS[:3]) == "measured here, measured by others and kernel tables"
+    assert origin_words([*MEANINGS][:3]) == "measured here, measured by others and kernel tables"
     assert (
-        origin_sentences(["kernel tables"]) == f"Step times: kernel tables. {MEANINGS[ORIGINS[2]]}"
+        origin_sentences(["kernel tables"])
+        == f"Step times: kernel tables. {MEANINGS['kernel tables']}"
     )
 
 

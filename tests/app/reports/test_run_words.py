@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.reports.run_words import outside_warning, rests_line, shares_in_words
+from servetwin.app.reports.run_words import outside_warning, provenance_line, shares_in_words
 from servetwin.sim.step_times.provenance import (
     MeasuredRange,
 )
@@ -31,9 +31,9 @@ FAR: dict[str, Any] = {
 
 def test_the_report_says_what_it_rests_on() -> None:
     line = "rests on   measured here 93.1 %, extrapolated from it 6.9 % of simulated time"
-    assert rests_line(FAR) == line
+    assert provenance_line(FAR) == line
     nothing: dict[str, Any] = {"origins": {}, "extrapolated": {}, "shares": {}, "outside": []}
-    assert rests_line(nothing) == "no step was run"
+    assert provenance_line(nothing) == "no step was run"
 
 
 def test_every_origin_has_its_share_and_what_is_extrapolated_from_it() -> None:
@@ -49,7 +49,7 @@ def test_every_origin_has_its_share_and_what_is_extrapolated_from_it() -> None:
 def test_a_run_of_an_older_version_does_not_state_its_origin() -> None:
     older = {"shares": FAR["shares"], "outside": []}
     assert shares_in_words(older) == "not stated 93.1 %, extrapolated from it 6.9 %"
-    assert rests_line({"shares": {}, "outside": []}) == "no step was run"
+    assert provenance_line({"shares": {}, "outside": []}) == "no step was run"
 
 
 def test_the_warning_names_the_range() -> None:

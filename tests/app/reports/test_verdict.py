@@ -61,7 +61,7 @@ def test_near_saturation_the_capacity_comes_first_and_then_equal_utilisation() -
         "capacity, in 2 load tests with all requests at once (without the first and last tenth):"
     )
     figures = lines[at + 2].split()
-    assert figures[:7] == ["capacity", "/s", "5.00", "4.80", "5.20", "5.50", "-9.1%"]
+    assert figures[:7] == ["capacity", "requests/s", "5.00", "4.80", "5.20", "5.50", "-9.1%"]
     assert figures[-2:] == ["3%", "REFUTED"]
     said, _, predicted = " ".join(lines[at + 3 : at + 5]).partition("; ")
     assert said == "at 90 % of the measured capacity: 40 requests at 4.95/s, 2 load tests"

@@ -14,11 +14,11 @@ from servetwin.app.verdict.claims import (
     DEFAULT_LIMITS,
     Comparison,
     MetricComparison,
-    check_same_load,
     compare,
     compare_requests,
     worst,
 )
+from servetwin.app.verdict.same_load import check_same_load
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.metrics import derive
 from servetwin.sim.records.run import Run, RunKind
@@ -330,6 +330,6 @@ def test_requests_without_a_partner_are_named() -> None:
 def test_large_figures_keep_the_table_narrow() -> None:
     prediction = {TTFT: Interval(9_876.54, 987.6, 12_345.6)}
     found = compare(prediction, [run_of(1.0), run_of(2_000.0)], {TTFT: 0.1})
-    (line,) = (one for one in comparison_table(found).splitlines() if one.startswith("TTFT mean"))
+    (line,) = (one for one in comparison_table(found.metrics) if one.startswith("TTFT mean"))
     assert len(line) <= 100
     assert line.split()[-6:] == ["+887%", "-98.2%", ">999%", "10%", "cannot", "tell"]

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from servetwin.app.verdict.claims import METRICS
+from servetwin.app.verdict import gate as gates
+from servetwin.app.verdict.claims import METRICS, Outcome
 from servetwin.app.verdict.gate import (
     FINISHED,
     GATE_LIMITS,
@@ -14,6 +15,7 @@ from servetwin.app.verdict.gate import (
     metric_change,
     parse_limits,
 )
+from servetwin.app.verdict.intervals import RelativeVariance, variance_within
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.request import CANCELLED_BY_TEST
@@ -82,6 +84,50 @@ def test_the_three_outcomes(baselines: list[Run], runs: list[Run], outcome: str)
 )
 def test_a_doubt_says_what_would_help(baselines: list[Run], run: Run, doubt: str) -> None:
     assert gate(baselines, [run]).doubts[0].startswith(doubt)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "sign", "outcome"),
+    [
+        (-0.1, 0.05, 1, "holds"),
+        (-0.1, 0.051, 1, "cannot tell"),
+        (0.05, 0.2, 1, "cannot tell"),
+        (0.051, 0.2, 1, "refuted"),
+        (-0.05, 0.1, -1, "holds"),
+        (-0.2, -0.05, -1, "cannot tell"),
+        (-0.2, -0.051, -1, "refuted"),
+        (None, 0.0, 1, "cannot tell"),
+    ],
+)
+def test_a_change_may_be_as_bad_as_its_limit(
+    low: float | None, high: float, sign: int, outcome: Outcome
+) -> None:
+    assert gates._outcome(low, high, 0.05, sign) == outcome
+
+
+def test_the_chance_between_runs_is_that_of_both_means() -> None:
+    chance = gates._between([[1.0, 1.2], [2.0]])
+    squares = (1.0 / 1.1 - 1) ** 2 + (1.2 / 1.1 - 1) ** 2
+    assert chance is not None
+    assert (chance.value, chance.freedom) == pytest.approx((squares * 1.5, 1))
+    assert gates._between([[1.0], [2.0]]) is None
+
+
+def test_the_chance_within_runs_has_the_freedom_of_the_smaller_side() -> None:
+    base, run = noisy_run(), noisy_run(seed=1)
+    pair = variance_within(TPOT, base.requests, run.requests)
+    assert pair is not None
+    expected = RelativeVariance(pair.value * (1 / 2 + 1 / 3) / 2, 2 * pair.freedom)
+    chance = gates._within(TPOT, [base] * 2, [run] * 3)
+    assert chance is not None
+    assert (chance.value, chance.freedom) == pytest.approx((expected.value, expected.freedom))
+
+
+def test_the_run_with_the_fewest_counted_requests_decides() -> None:
+    short = noisy_run(failed=171)
+    short.requests.loc[short.requests["status"] == "failed", "error"] = CANCELLED_BY_TEST
+    doubts = gate([noisy_run()], [noisy_run(seed=1), short]).doubts
+    assert doubts == ("29 counted requests are too few; send at least 30, better 200",)
 
 
 @pytest.mark.parametrize(

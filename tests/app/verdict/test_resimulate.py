@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.verdict.claims import compare
+from servetwin.app.verdict.claims import compare, compare_requests
 from servetwin.app.verdict.resimulate import recorded_trace, resimulate_as_sent
 from servetwin.sim.records.run import RunError, load_run
 from tests.support.figure_frames import load_test
@@ -22,10 +22,10 @@ def test_replaying_what_was_sent_finds_the_simulation_again(predicted_folder: Pa
     """The clients of this load test are 0.7 s late; latencies from when they sent know nothing
     of it."""
     predicted = load_run(predicted_folder)
-    found = resimulate_as_sent(predicted, pretended(predicted, lag_s=0.7))
-    for row in found.comparison.metrics:
+    again, sent = resimulate_as_sent(predicted, pretended(predicted, lag_s=0.7))
+    for row in compare(again, [sent]).metrics:
         assert row.error == pytest.approx(0, abs=1e-6), row
-    assert not found.requests.unmatched
+    assert not compare_requests(again, sent).unmatched
     late = compare(predicted, [pretended(predicted, lag_s=0.7)])
     assert any((row.error or 0) < -0.3 for row in late.metrics)
 
@@ -39,7 +39,7 @@ def test_what_was_sent_has_the_recorded_times_and_lengths() -> None:
     assert [r.arrival_s for r in sent] == (answered["scheduled_s"] + 0.25).tolist()
     assert [r.output_tokens for r in sent] == answered["output_tokens"].tolist()
     run.requests["status"] = "failed"
-    with pytest.raises(RunError, match="no request of the load test was answered"):
+    with pytest.raises(RunError, match="no request of the measured run was answered"):
         recorded_trace(run)
 
 
@@ -52,5 +52,5 @@ def test_prefixes_come_from_the_trace(predicted_folder: Path) -> None:
     predicted.scenario["policies"]["prefix_cache"] = True
     with pytest.raises(RunError, match="does not keep which prompts share a prefix"):
         resimulate_as_sent(predicted, measured)
-    again = resimulate_as_sent(predicted, measured, TRACE).predicted
+    again, _ = resimulate_as_sent(predicted, measured, TRACE)
     assert again.requests["cached_tokens"].sum() > 0

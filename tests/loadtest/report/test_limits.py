@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.reports.load_test import complaint
+from servetwin.app.reports.load_test import LoadTestReport
 from servetwin.loadtest.report.limits import (
     DEFAULT,
     METRICS,
@@ -140,9 +140,11 @@ def test_lost_processes_come_before_the_conditions() -> None:
     findings = judge_conditions([DEFAULT], run(failed=50))
     lost = run(failed=50)
     lost.extra["delivered"] |= {"interrupted": False, "stopped": None}
-    assert complaint(lost, Path("here"), findings) == (failed_line(findings), 1)
+    judged = LoadTestReport(lost, Path("here"), None, findings)
+    assert judged.complaint() == (failed_line(findings), 1)
     lost.extra["delivered"] |= {"lost_processes": 1, "processes": 2}
-    assert complaint(lost, Path("here"), []) == ("1 of 2 processes of the load test died", 1)
+    plain = LoadTestReport(lost, Path("here"))
+    assert plain.complaint() == ("1 of 2 processes of the load test died", 1)
 
 
 EXAMPLE = "write for example ttft=500ms,tpot=50ms,e2e=2s"

@@ -17,10 +17,10 @@ pytest.importorskip("prometheus_client", reason="server metrics need prometheus-
 from servetwin.loadtest.report.server_metrics import (
     COLUMNS,
     FILE_NAME,
+    ServerWatch,
     load_server_metrics,
     read_gauges,
     save_server_metrics,
-    watch_server,
 )
 from servetwin.sim.records.run import RunError
 from tests.support.figure_frames import load_test
@@ -121,7 +121,7 @@ def until(asked: list[str], times: int) -> None:
 def test_a_run_keeps_what_its_server_said(tmp_path: Path) -> None:
     pages = [(200, f"vllm:num_requests_running {n}\n") for n in (1, 2, 3)]
     before_ns = time.perf_counter_ns()
-    with serving(*pages) as (url, asked), watch_server(url, every_s=0.01) as watch:
+    with serving(*pages) as (url, asked), ServerWatch(url, every_s=0.01) as watch:
         until(asked, 5)
     run = load_test()
     run.meta["clock_zero_perf_counter_s"] = before_ns / 1e9
@@ -148,7 +148,7 @@ def test_a_run_keeps_what_its_server_said(tmp_path: Path) -> None:
 def test_a_server_without_metrics_is_asked_once(
     answer: tuple[int, str], reason: str, tmp_path: Path
 ) -> None:
-    with serving(answer) as (url, asked), watch_server(url, every_s=0.01) as watch:
+    with serving(answer) as (url, asked), ServerWatch(url, every_s=0.01) as watch:
         until(asked, 1)
         time.sleep(0.1)
     assert len(asked) == 1
@@ -161,7 +161,7 @@ def test_a_pause_of_the_metrics_leaves_a_gap_only() -> None:
     page = "vllm:num_requests_running 1\n"
     with (
         serving((200, page), (503, ""), (200, page)) as (url, asked),
-        watch_server(url, every_s=0.01) as watch,
+        ServerWatch(url, every_s=0.01) as watch,
     ):
         until(asked, 7)
     assert len(watch.frame(0)) >= 4
@@ -184,7 +184,7 @@ def test_the_prefix_cache_is_counted_from_the_first_answer_to_one_after_the_load
         for n in range(1, 9)
     ]
     with serving(*pages) as (url, asked):
-        with watch_server(url, every_s=30) as watch:
+        with ServerWatch(url, every_s=30) as watch:
             until(asked, 1)
         until(asked, 2)
         assert watch.cache_counts() == (100, 10)
@@ -202,7 +202,7 @@ def test_the_prefix_cache_is_counted_from_the_first_answer_to_one_after_the_load
 )
 def test_without_counters_nothing_is_known_of_the_prefix_cache(pages: list[str]) -> None:
     with serving(*[(200, page) for page in pages] or [(404, "")]) as (url, asked):
-        with watch_server(url, every_s=30) as watch:
+        with ServerWatch(url, every_s=30) as watch:
             until(asked, 1)
         assert watch.cache_counts() is None
 
@@ -211,13 +211,13 @@ def test_our_own_engine_counts_its_prefix_cache() -> None:
     metrics = pytest.importorskip("servetwin.engine.core.metrics")
     page = metrics.Metrics("base").exposition().decode()
     with serving((200, page)) as (url, asked):
-        with watch_server(url) as watch:
+        with ServerWatch(url) as watch:
             until(asked, 1)
         assert watch.cache_counts() == (0, 0)
 
 
 def test_nobody_there_is_a_reason() -> None:
-    with watch_server("http://127.0.0.1:9/v1", every_s=0.01) as watch:
+    with ServerWatch("http://127.0.0.1:9/v1", every_s=0.01) as watch:
         deadline = time.monotonic() + 10
         while watch.reason is None and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -227,7 +227,7 @@ def test_nobody_there_is_a_reason() -> None:
 
 def test_a_late_answer_is_not_waited_for() -> None:
     with serving((200, "vllm:num_requests_running 1\n"), delay_s=4) as (url, asked):
-        with watch_server(url) as watch:
+        with ServerWatch(url) as watch:
             until(asked, 1)
             started_s = time.monotonic()
         assert time.monotonic() - started_s < 3
@@ -238,7 +238,7 @@ def test_without_a_parser_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("servetwin.loadtest.report.server_metrics.find_spec", lambda name: None)
     with (
         serving((200, "vllm:num_requests_running 1\n")) as (url, asked),
-        watch_server(url, every_s=0.01) as watch,
+        ServerWatch(url, every_s=0.01) as watch,
     ):
         time.sleep(0.05)
     assert asked == []

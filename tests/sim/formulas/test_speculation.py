@@ -15,6 +15,7 @@ from servetwin.sim.techniques.drafting import SpeculativeDecoding
 from servetwin.sim.techniques.memory import WeightOffload
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError
+from tests.support.acceptance import mean_tokens_per_pass
 from tests.support.decoding_techniques import base, gain, ideal
 from tests.support.formulas.speculation import (
     best_drafts,
@@ -92,7 +93,7 @@ def test_passes_that_stream_their_weights_have_a_speed_limit(
     Attention is not hidden by the roofline: microseconds of a pass of seconds.
     """
     pass_s = streamed_pass_s(7.7e9, 7.7e9 - streamed_gb * 1e9, 4e9)
-    tokens = law.mean_tokens_per_pass() if law else 1.0
+    tokens = mean_tokens_per_pass(law) if law else 1.0
     assert f"{tokens / pass_s:.4f}" == tokens_per_s
 
     model = find_model("llama-2-13b")

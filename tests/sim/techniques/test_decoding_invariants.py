@@ -25,6 +25,7 @@ from servetwin.sim.techniques.decoding import BlockwiseDecoding, DraftedDecoding
 from servetwin.sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.trace import Trace
+from tests.support.acceptance import mean_tokens_per_pass
 from tests.support.checked import CheckedScheduler, request
 from tests.support.decoding_techniques import (
     DRAFTED,
@@ -183,7 +184,7 @@ def test_a_request_alone_gains_what_the_closed_form_says(technique: DraftedDecod
     error = decode_s(drafted).std(ddof=1) / decode_s(drafted).mean() / np.sqrt(count)
     assert 4 * error < 0.02
     assert abs(ratios.mean() / expected - 1) <= 4 * error
-    assert expected < law.mean_tokens_per_pass() * step_s / pass_s, "truncation costs"
+    assert expected < mean_tokens_per_pass(law) * step_s / pass_s, "truncation costs"
 
 
 def test_a_large_batch_of_short_contexts_is_served_no_faster() -> None:

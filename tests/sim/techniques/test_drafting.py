@@ -11,6 +11,7 @@ from servetwin.sim.step_times.acceptance import Chain
 from servetwin.sim.step_times.roofline.operators import head_operator, linear_operators
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
+from tests.support.acceptance import mean_tokens_per_pass
 from tests.support.decoding_techniques import (
     A100,
     BYTES_PER_S,
@@ -78,9 +79,7 @@ def test_a_tree_is_drafted_level_by_level() -> None:
     assert deployment.drafting.step_rows == (1, 3, 6, 6)
     chain = TreeSpeculation(widths=(1, 1, 1)).apply(base())
     assert chain.deployment == SpeculativeDecoding(drafts=3).apply(base()).deployment
-    assert law_of(chain).mean_tokens_per_pass() == pytest.approx(
-        Chain(0.6, 3).mean_tokens_per_pass()
-    )
+    assert mean_tokens_per_pass(law_of(chain)) == pytest.approx(mean_tokens_per_pass(Chain(0.6, 3)))
 
 
 @pytest.mark.parametrize("window", [256, 100_000])

@@ -19,6 +19,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.trace import Trace
+from tests.support.acceptance import mean_tokens_per_pass
 from tests.support.checked import request
 from tests.support.formulas.techniques import (
     break_even_bytes_per_s,
@@ -142,7 +143,7 @@ def test_all_streamed_takes_its_bytes_over_the_link() -> None:
 )
 def test_hidden_drafts_multiply_the_passes(alpha: float, drafts: int, tokens_per_s: float) -> None:
     """The draft model takes 3.0 of 3.5 GB, so the target keeps 0.5: fewer, but better passes."""
-    per_pass = Chain(alpha, drafts).mean_tokens_per_pass()
+    per_pass = mean_tokens_per_pass(Chain(alpha, drafts))
     assert per_pass / step_s(phone(0.5), 1, 100) == pytest.approx(tokens_per_s, abs=5e-5)
 
 
@@ -158,7 +159,7 @@ def test_hidden_drafts_in_a_simulation(alpha: float, drafts: int) -> None:
     frame = ran.requests
     decoding_s = (frame["last_token_s"] - frame["first_token_s"]).sum()
     per_pass = 2999 * 6 / decoding_s * step_s(phone(0.5), 1, 100)
-    mean, tokens = law.mean_tokens_per_pass(), np.arange(1, drafts + 2)
+    mean, tokens = mean_tokens_per_pass(law), np.arange(1, drafts + 2)
     error = np.sqrt(law.distribution() @ (tokens - mean) ** 2 / ran.extra["simulation"]["steps"])
     assert per_pass == pytest.approx(mean, abs=4 * error)
     assert error < 0.015 * mean

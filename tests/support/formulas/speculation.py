@@ -11,6 +11,7 @@ from servetwin.sim.step_times.acceptance import Acceptance, Chain
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.workloads.errors import PolicyError
+from tests.support.acceptance import mean_tokens_per_pass
 
 
 def period(draft: float, verify: float, pipelined: bool) -> float:
@@ -38,7 +39,7 @@ def needed_alpha(
     """
 
     def surplus(alpha: float) -> float:
-        tokens = Chain(alpha, drafts).mean_tokens_per_pass()
+        tokens = mean_tokens_per_pass(Chain(alpha, drafts))
         return speed_up(tokens, drafts, draft_share, verify_share) - wanted
 
     if surplus(0) >= 0:
@@ -55,7 +56,7 @@ def best_drafts(alpha: float, draft_share: float, most: int = 64) -> int:
     """Return the quickest number of drafts, up to ``most``, where verifying is one step."""
 
     def gain(drafts: int) -> float:
-        return speed_up(Chain(alpha, drafts).mean_tokens_per_pass(), drafts, draft_share)
+        return speed_up(mean_tokens_per_pass(Chain(alpha, drafts)), drafts, draft_share)
 
     return max(range(1, most + 1), key=gain)
 
@@ -91,4 +92,4 @@ def roofline_speed_up(
     """
     step_s = plain_step_s(plain, sequences, context_tokens)
     pass_s = drafted_pass_s(drafted, law.rows, sequences, context_tokens)
-    return law.mean_tokens_per_pass() * step_s / pass_s
+    return mean_tokens_per_pass(law) * step_s / pass_s

@@ -12,6 +12,7 @@ from servetwin.sim.step_times.roofline.matrix_products import (
     with_ffn_matrices,
 )
 from servetwin.sim.step_times.roofline.memory import memory_sizes
+from tests.support.acceptance import mean_tokens_per_pass
 from tests.support.formulas.block_shapes import block_shapes
 from tests.support.formulas.intensities import attention_limit_flops_per_element
 from tests.support.formulas.speculation import streamed_pass_s
@@ -154,6 +155,6 @@ def streamed_speculation() -> Iterator[Claim]:
     yield Claim("all streamed, s a pass", "1.925", streamed_pass_s(7.7e9, 0, 4e9))
     for resident_gb, law, printed in _STREAMED:
         pass_s = streamed_pass_s(7.7e9, resident_gb * 1e9, 4e9)
-        tokens = Chain(*law).mean_tokens_per_pass() if law else 1.0
+        tokens = mean_tokens_per_pass(Chain(*law)) if law else 1.0
         draft = f", draft hidden, acceptance {law[0]}, drafts {law[1]}" if law else ""
         yield Claim(f"{resident_gb:g} GB resident{draft}: tokens/s", printed, tokens / pass_s)

@@ -12,6 +12,7 @@ from servetwin.sim.step_times.acceptance import Blockwise, Chain, Tree
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, EarlyExit
 from servetwin.sim.step_times.roofline.step_cost import StepCost
+from tests.support.acceptance import mean_tokens_per_pass
 from tests.support.formulas.speculation import needed_alpha
 from tests.support.formulas.techniques import (
     early_exit_gain_limit,
@@ -87,7 +88,7 @@ def attention_kernels() -> Iterator[Claim]:
 def several_tokens() -> Iterator[Claim]:
     """Yield what techniques gain that make several tokens a pass, or run fewer layers."""
     yield Claim("passes of 100 tokens in blocks of 4", "26", 1 + Blockwise(1.0, 4).passes(100))
-    tree = Tree(0.6, (3, 2, 1, 1)).mean_tokens_per_pass()
+    tree = mean_tokens_per_pass(Tree(0.6, (3, 2, 1, 1)))
     yield Claim("tokens a pass, tree of widths 3, 2, 1, 1 at 0.6", "3.4770304", tree)
     exits = EarlyExit(((0.5, 0.75), (1.0, 0.25)))
     yield Claim("early exit, half way in 3 of 4", "1.6", early_exit_gain_limit(exits))
@@ -99,7 +100,7 @@ def speculation() -> Iterator[Claim]:
     """Yield the mean tokens a pass of a chain of drafts, and the acceptance for twice the speed."""
     for alpha, row in _TOKENS_PER_PASS.items():
         for drafts, printed in zip(_DRAFTS, row, strict=True):
-            tokens = Chain(alpha, drafts).mean_tokens_per_pass()
+            tokens = mean_tokens_per_pass(Chain(alpha, drafts))
             why = _MISPRINT if (alpha, drafts) == (0.7, 8) else ""
             yield Claim(f"acceptance {alpha}, drafts {drafts}: tokens a pass", printed, tokens, why)
     yield Claim("acceptance for 2 x, 4 drafts of 5 % each", "0.6222", needed_alpha(2.0, 4, 0.05))

@@ -9,6 +9,7 @@ from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.registry import find_technique
 from servetwin.sim.techniques.setup import Setup
+from tests.support.acceptance import mean_tokens_per_pass
 from tests.support.published.claim import Claim
 
 _DECODE = BatchShape(1, 128, 1)
@@ -26,7 +27,7 @@ def over_ideal() -> Iterator[Claim]:
         yield Claim(f"{what}: times as fast", f"{published:g}", ideal, why)
     slower = 1 / _speed_up("llm-int8", _DECODE)
     yield Claim("LLM.int8, a decode: times as slow", "1.15 to 1.23", slower)
-    tokens = Tree(0.6, (3, 2, 1, 1)).mean_tokens_per_pass()
+    tokens = mean_tokens_per_pass(Tree(0.6, (3, 2, 1, 1)))
     yield Claim("trees of drafts: times as fast", "1.5 to 2.5", tokens, _FREE_DRAFTS)
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from servetwin.app.reports.techniques.quality import (
-    Judged,
+    RatedEffect,
     on_front,
     quality_as_dict,
     quality_cell,
@@ -26,10 +26,10 @@ FP8 = Quality("nearest model", -0.0071, "a card (2024)", "accuracy", "six tasks"
               68.71, 68.22)  # fmt: skip
 
 
-def judged(text: str, quality: Quality | None, gain: float | None, aside: str = "") -> Judged:
+def judged(text: str, quality: Quality | None, gain: float | None, aside: str = "") -> RatedEffect:
     change = Change("throughput", gain, gain, gain)
     effect = Effect(find_technique(text), Experiment(), (change,))
-    return Judged(effect, quality, aside)
+    return RatedEffect(effect, quality, aside)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ ROWS = [
     judged("kv-cache", KEPT, 9.0, "already enabled on this server"),
     judged("cascade", None, 2.0),
     judged("prefix-cache", KEPT, None),
-    Judged(Effect(find_technique("experts"), Experiment(), refused="no"), None),
+    RatedEffect(Effect(find_technique("experts"), Experiment(), refused="no"), None),
 ]
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from servetwin.app.verdict.effects.prediction import (
     ChangedServer,
-    ChangedSteps,
     ChangedStepTime,
 )
 from servetwin.policies.batch import BatchShape
@@ -46,7 +45,7 @@ def test_a_draw_has_its_own_fit_and_the_draws_of_the_calibration() -> None:
     both = sides()
     before = both.without.setup.deployment
     efficiencies = [Efficiency(overhead_s=s) for s in (0.1, 0.2, 0.3)]
-    steps = ChangedSteps(fit, before, before, efficiencies)
+    steps = ChangedServer(PROFILE, fit, before, before, efficiencies, CONFIG)
     for seed in range(5):
         drawn = steps.drawn(np.random.default_rng(seed)).seconds(DECODE)
         assert drawn == pytest.approx(fit.drawn(np.random.default_rng(seed)).seconds(DECODE))
@@ -59,7 +58,7 @@ def test_weights_of_a_quarter_of_the_bytes_take_a_quarter_of_the_reading() -> No
     ideal = replace(IDEAL, overhead_s=1e-3)
     read_s = before.weight_bytes() / before.hardware.memory_bytes_per_s
     fit = StepTimeFit(coefficients={"constant": 1e-3 + read_s})
-    server = ChangedServer(PROFILE, ChangedSteps(fit, before, after, [ideal]), CONFIG)
+    server = ChangedServer(PROFILE, fit, before, after, [ideal], CONFIG)
     changed_s = (
         server.step_time("paged").model().seconds(BatchShape(1, 1, 1, (), decode_contexts=(1,)))
     )

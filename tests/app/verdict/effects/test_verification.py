@@ -8,7 +8,7 @@ import pytest
 
 from servetwin.app.serving.engines import LiveEngine
 from servetwin.app.verdict.claims import compare_metric
-from servetwin.app.verdict.effects.prediction import ChangedSteps, PredictedEffect, fit_draws
+from servetwin.app.verdict.effects.prediction import ChangedServer, PredictedEffect, fit_draws
 from servetwin.app.verdict.effects.sides import Figures, Side
 from servetwin.app.verdict.effects.verification import (
     EFFECT,
@@ -33,7 +33,9 @@ def predicted_times() -> StepTime:
     """Return the step times that the formula of weight-int8 predicts."""
     both = sides()
     before, after = both.without.setup.deployment, both.with_it.setup.deployment
-    return ChangedSteps(FIT, before, after, fit_draws(before, FIT, 8)).model()
+    return ChangedServer(
+        PROFILE, FIT, before, after, fit_draws(before, FIT, 8), PROFILE.policy_config()
+    ).model()
 
 
 def verified(folder: Path, with_it: StepTime) -> EffectVerification:
