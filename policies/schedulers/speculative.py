@@ -34,12 +34,9 @@ class SpeculativeBatching(ContinuousBatching):
         self._last_rows = self._drafts
         """Positions behind an answer that its last pass may write."""
         if self._drafts:
-            self._rows_per_decode = 1 + self._drafts
-            self._decodes = DraftedDecodes(self._rows_per_decode)
+            self._decodes = DraftedDecodes(1 + self._drafts)
             self._decodes_only = Batch((), self._decodes)
-            if not config.prompt_token:
-                self._tokens_of_prompt = 0
-                self._last_rows += 1
+            self._last_rows += not config.prompt_token
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Queue a sequence, or return why it is refused: its last drafts need room too."""
@@ -63,7 +60,7 @@ class SpeculativeBatching(ContinuousBatching):
             return None
         if batch is not None:
             batch.drafted = self._decodes.size
-            batch.prompt_token = self._tokens_of_prompt > 0
+            batch.prompt_token = self._config.prompt_token
         return batch
 
     def repeatable_steps(self, batch: Batch) -> int:

@@ -52,7 +52,7 @@ class RecordedTimers(SchedulerProxy):
 
     def wake_s(self) -> float | None:
         """Return the recorded time of the next decision if the scheduler has set a timer."""
-        return None if super().wake_s() is None else self._times.next_decision_s()
+        return None if self._inner.wake_s() is None else self._times.next_decision_s()
 
 
 class RecordedDrafts:
