@@ -58,8 +58,11 @@ class ContinuousBatching(SchedulerBase):
         if not (self._waiting.size or self._prefilling):
             if not decodes.size:
                 return None
-            self._decode_repeats = self._steps_of_decodes()
-            if self._decode_repeats:  # ``complete`` takes the memory of all steps that have run
+            repeats = decodes.steps_to_end()
+            if self._grows:
+                repeats = self.memory.repeatable_steps(decodes, repeats)
+            if repeats:  # ``complete`` takes the memory of all steps that have run
+                self._decode_repeats = repeats
                 return self._decodes_only
         batch = Batch((), decodes)
         self._decide(batch, now_s)
@@ -133,28 +136,27 @@ class ContinuousBatching(SchedulerBase):
         """Return the steps until a decode ends or a block is missing."""
         decodes = self._decodes
         limit = decodes.steps_to_end()
-        if not self._grows:
+        if limit == 1 or not self._grows:
             return limit
         granted = decodes.granted_step - decodes.steps
-        if granted == limit:
-            return limit
         return granted + self.memory.repeatable_steps(decodes, limit - granted)
 
     def _decide(self, batch: Batch, now_s: float) -> None:
         """Fill a batch: decodes, prompts in progress, and what waits."""
-        self._grow(batch)
+        decodes = self._decodes
+        if self._grows and decodes.size and not self.memory.grow(decodes, 1):
+            self._make_room(batch)
         left = self._continue_prompts(batch)
         if not batch.preempted or self._config.admit_after_preemption:
             self._admit_waiting(batch, left, now_s)
 
-    def _grow(self, batch: Batch) -> None:
-        """Give every decode room for its next position; where there is none, preempt."""
+    def _make_room(self, batch: Batch) -> None:
+        """Preempt until the other decodes can grow by one position each."""
         decodes = self._decodes
-        if self._grows and decodes.size:
-            while not self.memory.grow(decodes, 1):
-                self._preempt(self._choose_victim(), batch)
-                if not decodes.size:
-                    return
+        has_room = False
+        while not has_room:
+            self._preempt(self._choose_victim(), batch)
+            has_room = not decodes.size or self.memory.grow(decodes, 1)
 
     def _continue_prompts(self, batch: Batch) -> int:
         """Compute the next parts of prompts in progress; return the rows left of the budget."""
@@ -220,7 +222,7 @@ class ContinuousBatching(SchedulerBase):
         cached_tokens = self.memory.cached_prefix(seq) if self._shares else 0
         if not self._reserve(seq, cached_tokens, left):
             return False
-        if self.is_late(seq, now_s):
+        if self._config.shed_ttft_s is not None and self.is_late(seq, now_s):
             self.memory.release(seq)
         else:
             if cached_tokens:

@@ -34,7 +34,8 @@ class PrefillFirst(ContinuousBatching):
         if batch.chunks:
             return batch
         batch.lockstep = self._decodes
-        self._grow(batch)
+        if self._grows and self._decodes.size and not self.memory.grow(self._decodes, 1):
+            self._make_room(batch)
         if not self._decodes.size and self._prefilling:
             self._add_prompts(batch, now_s)
         return batch if self._decodes.size or batch.chunks else None

@@ -45,10 +45,12 @@ class UnifiedBatching(ContinuousBatching):
         while not runs:
             preempted = len(batch.preempted)
             self._set_most_rows()
+            grows = decodes.size > 0 and self._grows
             if chunks is None:
-                self._grow(batch)
+                if grows and not self.memory.grow(decodes, 1):
+                    self._make_room(batch)
                 left = self._continue_prompts(batch)
-            elif self._has_room(chunks) and (not decodes.size or self.memory.grow(decodes, 1)):
+            elif self._has_room(chunks) and (not grows or self.memory.grow(decodes, 1)):
                 left = self._continue_prompts(batch)
             else:
                 left = self._run_in_turn(batch, chunks)
