@@ -77,11 +77,12 @@ class BlockPool:
     def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
         """Return how many more steps (at most ``limit``) ``grow`` would grant."""
         most = lockstep.size * (limit // self.block_tokens + 1) + self._spare_block
-        if most <= self._free or most <= self._available():
+        available = self._available()
+        if most <= available:
             return limit
         return bisect_right(
             range(1, limit + 1),
-            self._available(),
+            available,
             key=lambda steps: (
                 self._growth(lockstep, steps) + (self._spare_block and self._spare(lockstep, steps))
             ),
