@@ -43,10 +43,10 @@ class PagedKV(BlockPool):
         if self._keeps_answers:
             self._settle()
         limit = self._shareable(seq)
-        found, _ = self._index.find(seq, limit)
+        blocks, _ = self._index.find(seq, limit)
         if self._host is not None:
-            found += self._host.find(seq, found, limit)
-        return found * self.block_tokens
+            blocks += self._host.find(seq, blocks, limit)
+        return blocks * self.block_tokens
 
     def watch_prefixes(self) -> PrefixWatch | None:
         """Return what knows of changes to ``cached_prefix``; None where it cannot know of all."""
@@ -123,13 +123,13 @@ class PagedKV(BlockPool):
         if self._index is None:
             index.insert(seq, seq.computed_tokens // self.block_tokens)
         needed = -(-tokens // self.block_tokens)
-        own = needed - index.held(seq)
-        if own > self._free and not self._find_room(own):
+        private = needed - index.held(seq)
+        if private > self._free and not self._find_room(private):
             return False
         index.share(seq, child)
         child.base_computed_tokens = seq.computed_tokens
         child.held_blocks = needed
-        self._free -= own
+        self._free -= private
         return True
 
     def release(self, seq: Sequence) -> None:
@@ -217,17 +217,17 @@ class PagedKV(BlockPool):
         shared: dict[HeldRun, int] = {}
         private = 0
         for seq in seqs:
-            own, private_blocks = set(seq.blocks), self._held(seq)
+            private_table, private_blocks = set(seq.blocks), self._held(seq)
             for run in index.runs(seq):
                 shared[run] = shared.get(run, 0) + 1
                 private_blocks -= run.size
-                own.difference_update(run.blocks)
+                private_table.difference_update(run.blocks)
                 table = seq.blocks[run.start : run.end]
                 assert table == run.blocks[: len(table)], "a shared block has two numbers"
             private += private_blocks
-            for block in own:
+            for block in private_table:
                 assert block not in tables, f"block {block} is in two tables, {seq.request_id!r}'s"
-            tables |= own
+            tables |= private_table
         numbers = [block for run in shared for block in run.blocks]
         assert len(set(numbers)) == len(numbers), "a block is shared at two places"
         assert tables.isdisjoint(numbers), "a shared block is held privately"
@@ -258,14 +258,14 @@ class PagedKV(BlockPool):
     def _hold_prefix(self, seq: Sequence, needed: int, fitting: int, available: int) -> bool:
         assert self._index is not None
         limit = self._shareable(seq)
-        found, idle = self._index.find(seq, limit)
-        if fitting - found > available + self._index.idle_blocks - idle:
+        cached, idle = self._index.find(seq, limit)
+        if fitting - cached > available + self._index.idle_blocks - idle:
             return False
         self._index.hold(seq, limit)
         if self._host is not None:
-            seq.loaded_tokens = self._host.load(seq, found, limit) * self.block_tokens
-        if needed - found > self._free:
-            self._find_room(needed - found)
+            seq.loaded_tokens = self._host.load(seq, cached, limit) * self.block_tokens
+        if needed - cached > self._free:
+            self._find_room(needed - cached)
         return True
 
     def _release_shared(self, index: PrefixIndex, seq: Sequence, held: int) -> None:

@@ -22,10 +22,11 @@ from servetwin.workloads.native_class import mypyc_attr
 class SpeculativeBatching(ContinuousBatching):
     """Continuous batching whose decodes are chunks of 1 + ``draft_rows`` rows, the first in a step.
 
-    The simulator or engine says what comes of the drafts (``DraftedDecodes.foresee``); nothing here
-    decides by that. Drafts are as many at the end of an answer as anywhere; what comes out beyond
-    ``max_tokens`` is cut. Every sequence reserves its whole length and the rows of its last drafts,
-    so nothing is ever preempted. Without drafts this is continuous batching with full admission.
+    The simulator or engine sets what comes of the drafts (``DraftedDecodes.set_schedule``); nothing
+    here decides by that. Drafts are as many at the end of an answer as anywhere; what comes out
+    beyond ``max_tokens`` is cut. Every sequence reserves its whole length and the rows of its last
+    drafts, so nothing is ever preempted. Without drafts this is continuous batching with full
+    admission.
     """
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:

@@ -73,7 +73,7 @@ class RecordedDrafts:
         if isinstance(group, DraftedDecodes):
             for seq in tuple(group.unjudged):
                 passes = self._gained[seq.output_id] + [1] * seq.max_tokens
-                group.foresee(seq, np.array(list(accumulate(passes, initial=0))))
+                group.set_schedule(seq, np.array(list(accumulate(passes, initial=0))))
 
 
 @dataclass(frozen=True, slots=True)
