@@ -34,7 +34,7 @@ class ScheduledSequence(NamedTuple):
 class SwappedOut(NamedTuple):
     """A sequence whose keys and values leave the device, and the blocks in which they still lie.
 
-    Of the block table, as far as an executor had asked for it; others may have the blocks already.
+    The blocks are those of the table that an executor needed; they may belong to others already.
     """
 
     seq: Sequence
@@ -127,10 +127,10 @@ class Batch:
     @property
     def sampled(self) -> list[Sequence]:
         """The sequences of entries that sample, in the order of the entries."""
-        found = [] if self.lockstep is None else list(self.lockstep)
+        seqs = [] if self.lockstep is None else list(self.lockstep)
         if self.chunks:
-            found += [entry.seq for entry in self.chunks if entry.samples]
-        return found
+            seqs += [entry.seq for entry in self.chunks if entry.samples]
+        return seqs
 
     def __len__(self) -> int:
         """Sequences in the step."""

@@ -1,9 +1,9 @@
 """Decodes that verify drafts together: one counter of passes stands for all of them.
 
-In a simulation it is said once how many tokens come out of each pass of a member, after it has
-joined. So it is known when a member ends, and a sum over the members is known for every pass to
-come: whatever joins adds its own numbers, and a run of passes reads one slice. An engine cannot
-foresee anything; it says after each pass what came out of it.
+A simulation sets once, after a member has joined, how many tokens come out of each of its passes.
+So the end of a member is known, and so is a sum over the members for every pass to come: whatever
+joins adds its numbers, and a run of passes reads one slice. An engine has no such schedule; it
+sets after each pass what came out of it.
 """
 
 from collections.abc import Callable
@@ -27,21 +27,23 @@ _MOST_SUMS = 12
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DraftedDecodes(Lockstep):
-    """Decodes of which a step is a pass of ``rows`` rows each: the own one, and those of drafts.
+    """Decodes that compute ``rows`` rows each in a pass: one of their own, the others of drafts.
 
-    ``unjudged`` are members of which nothing says yet what comes out of their passes. A simulator
-    calls ``foresee`` for each before the step, and is done with it; an engine calls ``gained`` for
-    each before the step is completed, step by step. ``began`` are foreseen members whose first
-    token came out in the last pass, where that of the prompt yields none.
+    ``unjudged`` are members without a schedule of tokens. A simulator calls ``set_schedule`` for
+    each before the step, once; an engine calls ``gained`` for each before every step is completed.
+    ``began`` are members whose first token came out in the last pass, where that of the prompt
+    yields none.
     """
 
-    __slots__ = ("_bases", "_firsts", "_gained", "_gains", "_sums", "_ways", "began", "unjudged")
+    __slots__ = (
+        "_bases", "_firsts", "_gained", "_gains", "_schedules", "_sums", "began", "unjudged",
+    )  # fmt: skip
 
     def __init__(self, rows: int) -> None:
         super().__init__(block_tokens=1)
         self.rows = rows
         self.unjudged: list[Sequence] = []
-        self._ways: dict[Sequence, IntArray] = {}
+        self._schedules: dict[Sequence, IntArray] = {}
         """Tokens of a member after 0, 1, 2, ... passes since it joined."""
         self._gains: dict[Sequence, int] = {}
         """Tokens of the running pass, of members of which nothing was foreseen."""
@@ -66,24 +68,24 @@ class DraftedDecodes(Lockstep):
         seq.joined_step = self.steps
         self.unjudged.append(seq)
 
-    def foresee(self, seq: Sequence, way: IntArray) -> None:
-        """Say how many tokens a new member has after 0, 1, 2, ... passes, up to its end or beyond.
+    def set_schedule(self, seq: Sequence, tokens_by_pass: IntArray) -> None:
+        """Set how many tokens a new member has after 0, 1, 2, ... passes, up to its end or beyond.
 
         What comes out beyond ``max_tokens`` is cut.
         """
         self.unjudged.remove(seq)
-        self._ways[seq] = way
-        passes = _passes(seq, way)
+        self._schedules[seq] = tokens_by_pass
+        passes = _passes(seq, tokens_by_pass)
         heappush(self._ends, (self.steps + passes, self._members[seq], seq))
         if not seq.base_generated_tokens:
-            self._firsts[seq] = self.steps + int(way.searchsorted(1))
-        way = way[:passes]
-        self._gained.add(self.steps, way)
+            self._firsts[seq] = self.steps + int(tokens_by_pass.searchsorted(1))
+        tokens_by_pass = tokens_by_pass[:passes]
+        self._gained.add(self.steps, tokens_by_pass)
         for of_passes, sums in self._sums.items():
-            sums.add(self.steps, of_passes(seq.base_computed_tokens, way))
+            sums.add(self.steps, of_passes(seq.base_computed_tokens, tokens_by_pass))
 
     def gained(self, seq: Sequence, tokens: int) -> None:
-        """Say how many tokens came out of the running pass of a member that was not foreseen.
+        """Set how many tokens came out of the running pass of a member without a schedule.
 
         What comes out beyond ``max_tokens`` is cut.
         """
@@ -102,10 +104,10 @@ class DraftedDecodes(Lockstep):
             self._past_ends -= 1  # it has no end among them
         else:
             self._firsts.pop(seq, None)
-            way, computed = self._rest(seq), seq.base_computed_tokens
-            self._gained.add(self.steps, -way)
+            tokens_by_pass, computed = self._rest(seq), seq.base_computed_tokens
+            self._gained.add(self.steps, -tokens_by_pass)
             for of_passes, sums in self._sums.items():
-                sums.add(self.steps, -of_passes(computed, way))
+                sums.add(self.steps, -of_passes(computed, tokens_by_pass))
         super().leave(seq)
 
     def advance(self, steps: int) -> list[Sequence]:
@@ -185,21 +187,21 @@ class DraftedDecodes(Lockstep):
         return sums
 
     def _tokens_after(self, seq: Sequence, step: int) -> int:
-        way = self._ways.get(seq)
-        if way is None:
+        tokens_by_pass = self._schedules.get(seq)
+        if tokens_by_pass is None:
             return 0
         most = seq.max_tokens - seq.base_generated_tokens
-        return min(most, int(way[min(step - seq.joined_step, len(way) - 1)]))
+        return min(most, int(tokens_by_pass[min(step - seq.joined_step, len(tokens_by_pass) - 1)]))
 
     def _rest(self, seq: Sequence) -> IntArray:
         """Return the tokens of a member before each of the passes that it still has."""
-        way = self._ways[seq]
-        return way[self.steps - seq.joined_step : _passes(seq, way)]
+        tokens_by_pass = self._schedules[seq]
+        return tokens_by_pass[self.steps - seq.joined_step : _passes(seq, tokens_by_pass)]
 
     def _take_out(self, seq: Sequence) -> None:
         self._bases -= seq.base_computed_tokens
         super()._take_out(seq)
-        self._ways.pop(seq, None)
+        self._schedules.pop(seq, None)
 
     def _refuse(self) -> NoReturn:
         raise PolicyError(
@@ -238,10 +240,10 @@ class PassSums:
     def of(self, step: int, steps: int) -> list[int]:
         """Return the sums of ``steps`` steps from ``step`` on, none beyond the end of a member."""
         place = step - self._first
-        found: list[int] = self._sums[place : place + steps].tolist()
-        return found
+        sums: list[int] = self._sums[place : place + steps].tolist()
+        return sums
 
 
-def _passes(seq: Sequence, way: IntArray) -> int:
+def _passes(seq: Sequence, tokens_by_pass: IntArray) -> int:
     """Return the passes until ``max_tokens`` are out."""
-    return int(way.searchsorted(seq.max_tokens - seq.base_generated_tokens))
+    return int(tokens_by_pass.searchsorted(seq.max_tokens - seq.base_generated_tokens))

@@ -54,8 +54,8 @@ class InvariantChecked(SchedulerProxy):
         is_paged = self.memory.layout == "paged"
         self._room_unit = self.memory.block_tokens if is_paged else 0
         """Tokens of a block; 0 where sequences hold regions."""
-        self.load = inner.load  # type: ignore[method-assign]  # a call less for each event
-        self.changes_batch = inner.changes_batch  # type: ignore[method-assign]
+        self.load = inner.load  # a search less for each event
+        self.changes_batch = inner.changes_batch
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Add a sequence; the same one must not be in the scheduler twice."""

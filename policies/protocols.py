@@ -1,8 +1,8 @@
 """The two interfaces between a server and its policies."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from servetwin.policies.batch import Batch
 from servetwin.policies.lockstep import Lockstep
@@ -209,54 +209,26 @@ class Router(Protocol):
 class SchedulerProxy:
     """Hands every call on to the scheduler inside; a subclass changes some of them."""
 
+    memory: KVMemory
+    dropped: list[tuple[Sequence, Refusal]]
+    add: Callable[[Sequence], Refusal | None]
+    abort: Callable[[str], Sequence | None]
+    schedule: Callable[[float], Batch | None]
+    complete: Callable[..., list[Sequence]]
+    repeatable_steps: Callable[[Batch], int]
+    changes_batch: Callable[[Sequence], bool]
+    wake_s: Callable[[], float | None]
+    load: Callable[[], Load]
+    holders: Callable[[], list[Sequence]]
+    waiting: Callable[[], Iterable[Sequence]]
+
     def __init__(self, inner: Scheduler) -> None:
-        self.memory = inner.memory
         self._inner = inner
+        self.memory = inner.memory
 
-    def add(self, seq: Sequence) -> Refusal | None:
-        """As the scheduler."""
-        return self._inner.add(seq)
-
-    def abort(self, request_id: str) -> Sequence | None:
-        """As the scheduler."""
-        return self._inner.abort(request_id)
-
-    def schedule(self, now_s: float) -> Batch | None:
-        """As the scheduler."""
-        return self._inner.schedule(now_s)
-
-    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
-        """As the scheduler."""
-        return self._inner.complete(batch, steps)
-
-    def repeatable_steps(self, batch: Batch) -> int:
-        """As the scheduler."""
-        return self._inner.repeatable_steps(batch)
-
-    def changes_batch(self, seq: Sequence) -> bool:
-        """As the scheduler."""
-        return self._inner.changes_batch(seq)
-
-    def wake_s(self) -> float | None:
-        """As the scheduler."""
-        return self._inner.wake_s()
-
-    def load(self) -> Load:
-        """As the scheduler."""
-        return self._inner.load()
-
-    def holders(self) -> list[Sequence]:
-        """As the scheduler."""
-        return self._inner.holders()
-
-    def waiting(self) -> Iterable[Sequence]:
-        """As the scheduler."""
-        return self._inner.waiting()
-
-    @property
-    def dropped(self) -> list[tuple[Sequence, Refusal]]:
-        """As the scheduler."""
-        return self._inner.dropped
+    def __getattr__(self, name: str) -> Any:
+        """Return what the scheduler inside has."""
+        return getattr(self._inner, name)
 
 
 class WaitingQueue(Protocol):

@@ -17,7 +17,7 @@ SCHEDULERS: "Registry[Scheduler]" = Registry(
         "insertion": "servetwin.policies.schedulers.insertion:DynamicInsertion",
         "continuous": "servetwin.policies.schedulers.continuous:ContinuousBatching",
         "prefill-first": "servetwin.policies.schedulers.prefill_first:PrefillFirst",
-        "chunked": "servetwin.policies.schedulers.iteration_level:ChunkedPrefill",
+        "chunked": "servetwin.policies.schedulers.continuous:ChunkedPrefill",
         "unified": "servetwin.policies.schedulers.unified:UnifiedBatching",
         "speculative": "servetwin.policies.schedulers.speculative:SpeculativeBatching",
         "beam": "servetwin.policies.schedulers.beam:BeamSearch",

@@ -181,6 +181,11 @@ class Sequence:
         return self.prompt_tokens + self.base_generated_tokens + group.advanced(self)
 
     @property
+    def missing_tokens(self) -> int:
+        """Positions that a sequence outside a lockstep group has not computed."""
+        return self.prompt_tokens + self.base_generated_tokens - self.base_computed_tokens
+
+    @property
     def final_kv_tokens(self) -> int:
         """KV positions held at the end: the last generated token is never fed back."""
         return self.prompt_tokens + self.max_tokens - 1

@@ -1,9 +1,8 @@
 """One row of a step log: what a step computed and decided. Engine and simulator write the same."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from math import nan
 from typing import Any
 
 from servetwin.policies.batch import Batch, BatchShape, shape_of
@@ -59,16 +58,6 @@ class StepRecord:
             if not row[name]:
                 del row[name]
         return row
-
-
-def accepted_share(steps: Iterable[StepRecord]) -> float:
-    """Return the share of the drafts of chains that the target accepted of those it judged.
-
-    Behind the first rejected draft nothing is judged. NaN where nothing was.
-    """
-    drafts = [row for record in steps for row in record.drafts]
-    judged = sum(min(drafted, accepted + 1) for _, drafted, accepted in drafts)
-    return sum(accepted for _, _, accepted in drafts) / judged if judged else nan
 
 
 def lasted_s(steps: Sequence[StepRecord]) -> Iterator[float]:

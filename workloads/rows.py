@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOBase
 from itertools import chain
@@ -96,6 +96,12 @@ class RowError(Exception):
         """Return the same error for a record that is itself the field ``place``."""
         field = place if self.field == "row" else f"{place}.{self.field}"
         return RowError(field, self.reason, self.value)
+
+
+def wrong_width(names: Sequence[str], cells: Sequence[str], text: str) -> RowError:
+    """Return the error of a row with more or fewer cells than the header has names."""
+    reason = f"the row has {len(cells)} cells where the header has {len(names)}"
+    return RowError([*names, "row"][min(len(cells), len(names))], reason, text)
 
 
 class BadRows:

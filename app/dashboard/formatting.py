@@ -1,6 +1,9 @@
 """Format text that users gave (bounded, without Markdown) and numbers."""
 
 from math import floor, log10
+from typing import Any
+
+from servetwin.app.words import asset_table
 
 _MOST, _MOST_OF_ERROR = 80, 1000
 _MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]()#+!|<>$~:"})
@@ -14,6 +17,11 @@ def plain(text: object) -> str:
 def escaped(problem: object, most: int = _MOST_OF_ERROR) -> str:
     """Return an error that may quote a file, with its Markdown escaped."""
     return str(problem)[:most].translate(_MARKUP)
+
+
+def page_text(name: str, /, **values: Any) -> str:
+    """Return a text of ``pages.yaml``, filled in."""
+    return str(asset_table("pages.yaml")[name]).format(**values)
 
 
 def three_digits(value: float) -> str:

@@ -4,7 +4,7 @@ import streamlit as st
 
 from servetwin.app.dashboard.network import OPEN_WARNING, is_loopback
 from servetwin.app.dashboard.pages import FIRST, PAGES, drawing
-from servetwin.app.dashboard.pictures.picture_buttons import load_picture_script
+from servetwin.app.dashboard.pictures import load_picture_script
 from servetwin.app.dashboard.scenario.sidebar import scenario_at_the_side
 from servetwin.app.dashboard.scenario.url_state import complain_of_link
 

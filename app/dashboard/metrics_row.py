@@ -7,9 +7,10 @@ from typing import Literal
 import streamlit as st
 
 from servetwin.app.dashboard.formatting import signed, three_digits
-from servetwin.app.dashboard.jobs.replication import Summary
+from servetwin.app.dashboard.jobs.simulated_items import Summary
+from servetwin.app.dashboard.scenario.controls import PAGE_CONTROLS
 from servetwin.app.dashboard.simulations import SimulatedScenario, finished_replications
-from servetwin.app.dashboard.widgets import bound
+from servetwin.app.dashboard.widgets import control
 from servetwin.app.words import METRICS, Metric, ends
 from servetwin.sim.experiments.predict import Interval, difference, interval
 from servetwin.sim.records.metrics import figure
@@ -70,7 +71,7 @@ class ShownMetric:
         return found and Interval(*(factor * bound for bound in astuple(found)))
 
 
-PARTS = ("mean", "p50", "p90", "p99")
+PARTS = PAGE_CONTROLS["latencies"].choices
 """What can be shown of the latencies."""
 DEFAULT_PARTS = ("p90", "p99")
 
@@ -87,10 +88,7 @@ def shown_metrics(parts: Sequence[str] = DEFAULT_PARTS) -> tuple[ShownMetric, ..
 
 def chosen_metrics() -> tuple[ShownMetric, ...]:
     """Draw the reader's choice of figures, one for all pages, and return the metrics."""
-    chosen = st.pills(
-        "Latencies", PARTS, selection_mode="multi", default=DEFAULT_PARTS, **bound("latencies"),
-        help="Figures of TTFT and TPOT over all finished requests; p99: 99 % are at most as long.",
-    )  # fmt: skip
+    chosen = control("latencies", DEFAULT_PARTS)
     return shown_metrics([part for part in PARTS if part in chosen])
 
 
@@ -163,8 +161,8 @@ def _metric(shown: ShownMetric, now: ScenarioSummaries, baseline: ScenarioSummar
         delta_color=_DELTA_COLOURS[shown.better] if sure else "off",
         help=METRICS[shown.metric].definition,
     )
-    if said := _interval_words(shown, now):
-        st.caption(said)
+    if words := _interval_words(shown, now):
+        st.caption(words)
     if paired and base is not None:
         st.caption(f"difference: {_paired_words(paired, base)}")
 

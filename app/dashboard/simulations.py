@@ -5,7 +5,6 @@ keeps its results apart from another file of the same name. The SLO changes noth
 simulated, only what is counted.
 """
 
-import pickle
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -15,13 +14,13 @@ from weakref import WeakValueDictionary
 import pandas as pd
 import streamlit as st
 
-from servetwin.app.dashboard.jobs.job import Job
-from servetwin.app.dashboard.jobs.once import Once
-from servetwin.app.dashboard.jobs.replication import Replication, Summary, simulate_replication
-from servetwin.app.dashboard.jobs.turns import Rank, Turns
+from servetwin.app.dashboard.jobs.job import Job, kept_results
+from servetwin.app.dashboard.jobs.priority_lock import PriorityLock, Rank
+from servetwin.app.dashboard.jobs.shared_results import SharedResults
+from servetwin.app.dashboard.jobs.simulated_items import Replication, Summary, simulate_replication
 from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
-from servetwin.app.dashboard.scenario.uploads import uploads
-from servetwin.app.dashboard.widgets import end_if_stale, keep_newest, or_stop
+from servetwin.app.dashboard.scenario.uploads import given, packed
+from servetwin.app.dashboard.widgets import end_if_stale, or_stop
 from servetwin.app.scenario.files.scenario_file import Limits, ScenarioError, ScenarioFile, Workload
 from servetwin.sim.experiments.predict import is_outside, run_once
 from servetwin.sim.experiments.scenario import Scenario
@@ -37,11 +36,9 @@ _MOST_REQUESTS = 640_000
 _FEW_REQUESTS = _MOST_REQUESTS // _MOST_KEPT
 _POLL_EVERY_S = 0.05
 
-TURNS = Turns()
+TURNS = PriorityLock()
 """Of all sessions, at computing and drawing in this process."""
-
-
-_simulated: Once[tuple[str, str], tuple[Trace, Scenario, Run]] = Once(
+_simulated: SharedResults[tuple[str, str], tuple[Trace, Scenario, Run]] = SharedResults(
     _MOST_REQUESTS, lambda found: max(len(found[0]), _FEW_REQUESTS)
 )
 _under_way: WeakValueDictionary[tuple[str, str], Job[Replication, Summary]] = WeakValueDictionary()
@@ -71,8 +68,7 @@ def simulate(file: ScenarioFile) -> SimulatedScenario:
     Raises ``ServetwinError`` where the scenario cannot run.
     """
     require_all_offered(file)
-    given = uploads().get(file.workload.source)
-    digest, trace = (given.digest, given.trace) if given else ("", None)
+    digest, trace = given(file.workload.source)
     text = _without_slo(file)
     found = _simulated.get((text, digest), lambda: _simulate(text, trace), end_if_stale)
     return SimulatedScenario(file, digest, *found, found[-1].summary(file.slo.slo()))
@@ -85,8 +81,7 @@ def simulate_or_stop(file: ScenarioFile) -> SimulatedScenario:
 
 def requests_of(file: ScenarioFile) -> Trace:
     """Return the requests of a scenario; raises ``ServetwinError`` where its trace is not here."""
-    given = uploads().get(file.workload.source)
-    return _requests(file.workload, file.seed, given.trace if given else None)
+    return _requests(file.workload, file.seed, given(file.workload.source)[1])
 
 
 def replications(outcome: SimulatedScenario) -> Generator[int, None, None]:
@@ -97,10 +92,9 @@ def replications(outcome: SimulatedScenario) -> Generator[int, None, None]:
     stop when none does; there are none where all would be equal. Raises ``ServetwinError`` where a
     process fails.
     """
-    kept, key = _kept(), _key(outcome)
-    if key in kept or not outcome.is_drawn:
+    if finished_replications(outcome) or not outcome.is_drawn:
         return
-    job, done = _replicating(key, outcome), 0
+    job, done = _replicating(outcome), 0
     while job.is_running:
         time.sleep(_POLL_EVERY_S)
         end_if_stale()
@@ -109,25 +103,31 @@ def replications(outcome: SimulatedScenario) -> Generator[int, None, None]:
             yield done
     if job.problem:
         raise ServetwinError(f"no intervals: {job.problem}")
-    keep_newest(kept, {key: list(job.results.values())}, _MOST_KEPT)
 
 
-def _replicating(key: tuple[str, str], outcome: SimulatedScenario) -> "Job[Replication, Summary]":
+def _replicating(outcome: SimulatedScenario) -> "Job[Replication, Summary]":
     """Return the job of the replications, which the first session that asks for it begins."""
+    key = _key(outcome)
     with _beginning:
         job = _under_way.get(key)
         if job is None:
-            given = uploads().get(outcome.file.workload.source)
-            outside = is_outside(outcome.run)
-            packed = _packed(given.digest, given.trace) if given else None
-            items = [Replication(outcome.file, n, outside, packed) for n in range(REPLICATIONS)]
-            job = _under_way[key] = Job(simulate_replication, items)
+            file, outside = outcome.file, is_outside(outcome.run)
+            trace = packed(file.workload.source)
+            items = [Replication(file, n, outside, trace) for n in range(REPLICATIONS)]
+            keys = list(_replication_keys(outcome).values())
+            job = _under_way[key] = Job(simulate_replication, items, keys=keys)
         return job
 
 
 def finished_replications(outcome: SimulatedScenario) -> list[Summary]:
     """Return all kept ``replications``; none where they are not all there yet."""
-    return _kept().get(_key(outcome), [])
+    found = kept_results(simulate_replication, _replication_keys(outcome))
+    return list(found.values()) if len(found) == REPLICATIONS else []
+
+
+def _replication_keys(outcome: SimulatedScenario) -> dict[int, tuple[int, tuple[str, str]]]:
+    key = _key(outcome)
+    return {number: (number, key) for number in range(REPLICATIONS)}
 
 
 def steps_with_usage(outcome: SimulatedScenario) -> pd.DataFrame:
@@ -138,11 +138,11 @@ def steps_with_usage(outcome: SimulatedScenario) -> pd.DataFrame:
     return _usage(_without_slo(outcome.file), outcome.digest, outcome)
 
 
-def _simulate(text: str, given: Trace | None) -> tuple[Trace, Scenario, Run]:
+def _simulate(text: str, upload: Trace | None) -> tuple[Trace, Scenario, Run]:
     file = ScenarioFile.model_validate_json(text)
     workload = file.workload
     with TURNS.turn(Rank.FIRST_ANSWER, end_if_stale) as turn:
-        trace = _requests(workload, file.seed, given)
+        trace = _requests(workload, file.seed, upload)
         try:
             scenario = file.build(trace)
             run = run_once(trace, scenario, seed=file.seed, on_arrival=lambda _: turn.give_way())
@@ -152,9 +152,9 @@ def _simulate(text: str, given: Trace | None) -> tuple[Trace, Scenario, Run]:
     return trace, scenario, run
 
 
-def _requests(workload: Workload, seed: int, given: Trace | None) -> Trace:
-    if given:
-        return workload.trace(seed, {workload.source: given})
+def _requests(workload: Workload, seed: int, upload: Trace | None) -> Trace:
+    if upload:
+        return workload.trace(seed, {workload.source: upload})
     return _trace(workload.model_dump_json(), seed)
 
 
@@ -170,17 +170,6 @@ def _usage(text: str, digest: str, _outcome: SimulatedScenario) -> pd.DataFrame:
         return run_once(
             trace, scenario, seed=seed, keep_usage=True, on_arrival=lambda _: turn.give_way()
         ).steps
-
-
-@st.cache_resource(max_entries=_MOST_TRACES, show_spinner=False)
-def _packed(digest: str, _trace: Trace) -> bytes:
-    """Return the trace for other processes: packing it takes long, and they get it often."""
-    return pickle.dumps(_trace, pickle.HIGHEST_PROTOCOL)
-
-
-@st.cache_resource
-def _kept() -> dict[tuple[str, str], list[Summary]]:
-    return {}
 
 
 def _key(outcome: SimulatedScenario) -> tuple[str, str]:

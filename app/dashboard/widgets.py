@@ -8,17 +8,50 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.scenario.controls import CONTROLS, PAGE_CONTROLS, default_controls
+from servetwin.app.scenario.files.scenario_file import ScenarioFile, as_share
 from servetwin.workloads.errors import ServetwinError
 
-Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 _REST_S, _LOOK_EVERY_S = 0.2, 0.01
+_WIDGETS = {
+    "text": "text_input", "texts": "multiselect", "switch": "toggle", "count": "number_input",
+    "number": "number_input", "numbers": "slider", "choice": "selectbox",
+    "optional choice": "selectbox", "choices": "pills",
+}  # fmt: skip
 
 
-def bound(name: str) -> dict[str, Any]:
-    """Return the key of a control, which is also its name in the link."""
-    return {"key": name, "bind": "query-params"}
+def control(name: str, value: Any = None, place: Any = st, **options: Any) -> Any:
+    """Draw a control, which is bound to the link, and return its value, at first ``value``.
+
+    ``options`` are Streamlit's, beside or instead of those in ``controls.yaml``.
+    """
+    spec = CONTROLS.get(name) or PAGE_CONTROLS[name]
+    options = {"help": spec.hint, **spec.look, **options, "key": name, "bind": "query-params"}
+    widget, label = (options.pop("widget", _WIDGETS[spec.kind]), options.pop("label", spec.label))
+    choices = options.setdefault("options", list(spec.choices))
+    value = default_controls().get(name) if value is None else value
+    if widget == "selectbox":
+        options.setdefault("index", 0 if value is None else choices.index(value))
+    elif widget in ("multiselect", "pills", "segmented_control"):
+        options["default"] = choices[0] if value is None and options.get("required") else value
+    else:
+        del options["options"]
+        if spec.low is not None:
+            options |= {"min_value": spec.low, "max_value": spec.high}
+        if value is not None or widget == "number_input":
+            options["value"] = value
+    return getattr(place, widget)(label, **options)
+
+
+def share_input(name: str, base: ScenarioFile, help_: str = "", place: Any = st) -> float:
+    """Draw a percentage that is the SLO's where it is left empty; return the share."""
+    percentile = base.slo.percentile
+    note = "Empty: the percentile of the SLO at the side."
+    help_ = f"{help_ or PAGE_CONTROLS[name].note} {note}"
+    chosen = control(name, place=place, placeholder=f"{percentile:g} (SLO)", help=help_)
+    return as_share(percentile if chosen is None else chosen)
 
 
 @contextmanager
@@ -79,10 +112,3 @@ def _take_upload(name: str, take: Callable[[str, bytes], None]) -> None:
         take(file.name, file.getvalue())
     except ServetwinError as error:
         st.session_state[f"{name}_problem"] = str(error)
-
-
-def keep_newest(kept: dict[Key, Value], found: dict[Key, Value], most: int) -> None:
-    """Add to what is kept, and drop the oldest beyond ``most``."""
-    kept.update(found)
-    while len(kept) > most:
-        kept.pop(next(iter(kept)), None)

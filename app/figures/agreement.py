@@ -1,24 +1,29 @@
-"""Predictions beside what was measured: percentiles of runs, and published runs of real GPUs."""
+"""Predictions beside what was measured: percentiles of runs, real GPUs, and how far each is off."""
 
-from collections.abc import Hashable, Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from servetwin.app.figures.canvas import (
+    COLOURS,
+    LIMIT_COLOUR,
+    LIMIT_LINE,
     OF_RUN,
+    SYMBOLS,
     Figure,
     FloatArray,
     Frames,
+    Looks,
     add_band,
     canvas,
     canvas_in_columns,
-    marker_of,
+    error_bars,
     plot,
     set_alt,
 )
-from servetwin.app.figures.palette import LIMIT_COLOUR, LIMIT_LINE, SYMBOLS, Looks
 from servetwin.app.words import LOOKS, METRICS, Metric, asset_table, number
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
@@ -46,7 +51,7 @@ def predicted_against_measured(
             "text": [f"p{q}" for q in PERCENTILES],
             "texttemplate": [f"p{q}" if q >= 50 else "" for q in PERCENTILES],  # others overlap
             "textposition": "top left",
-            "marker": {**marker_of(looks[run]), "size": 9, "opacity": 1.0},
+            "marker": {**looks[run].points, "size": 9, "opacity": 1.0},
         }
         plot(figure, mode, run, points, predicted_points, hover, **options)
         tops += [*points, *predicted_points]
@@ -172,9 +177,138 @@ def _hover(row: Mapping[Hashable, Any], unit: str) -> str:
 
 def _alt(figures: pd.DataFrame) -> str:
     """Return the largest error of each GPU and evidence in words."""
-    said = [
+    errors = [
         f"{gpu}, {_WORDS[kind]['label']}: {100 * group['error'].abs().max():.1f} %"
         for gpu, on_gpu in figures.groupby("gpu", sort=False)
         for kind, group in on_gpu.groupby("evidence", sort=False)
     ]
-    return f"Predicted against measured latencies of real GPUs. Largest errors: {'; '.join(said)}."
+    listed = "; ".join(errors)
+    return f"Predicted against measured latencies of real GPUs. Largest errors: {listed}."
+
+
+_NOISE_COLOUR = "rgba(128,128,128,0.3)"
+_ALLOWED_COLOUR = "rgba(0,119,136,0.35)"
+
+Values = npt.NDArray[np.float64]
+Axis = Literal["x", "y"]
+
+
+def errors_with_intervals(errors: pd.DataFrame) -> Figure:
+    """Draw a point per metric with the confidence interval of the error, on a bar of its limit.
+
+    Columns: ``metric`` (its label), and in per cent of what was measured ``error``, ``low``,
+    ``high`` (of the interval) and ``allowed``; undefined where there is none.
+    """
+    known = errors[np.isfinite(errors["error"])]
+    alt = [f"{name} {error:+.1f} %" for name, error in known[["metric", "error"]].values]
+    alt_text = f"Error of the prediction: {', '.join(alt) or 'not known'}."
+    title = "How far the prediction is off, metric by metric"
+    figure = canvas("predicted - measured, % of measured", "", alt_text, title)
+    names = errors["metric"].tolist()
+    figure.add_bar(
+        orientation="h", y=names, width=0.8, name="limit",
+        hovertemplate="limit: ± %{customdata:.3g} %<extra>%{y}</extra>",
+        **_bars_around_zero("x", errors["allowed"].to_numpy(float), _ALLOWED_COLOUR),
+    )  # fmt: skip
+    hover = "error %{x:+.3g} %<extra>%{y}</extra>"
+    name = "error, confidence interval"
+    _add_errors(figure, "x", errors, y=names, name=name, hovertemplate=hover)
+    figure.add_vline(x=0, line=LIMIT_LINE)
+    figure.update_layout(barmode="overlay", height=130 + 38 * len(errors))
+    figure.update_xaxes(ticksuffix=" %", zeroline=False)
+    figure.update_yaxes(type="category", autorange="reversed", categoryarray=names)
+    return figure
+
+
+def error_per_band(bands: pd.DataFrame, metric: str) -> Figure:
+    """Draw the error per band of requests in flight, with its interval, on its noise floor.
+
+    Columns: ``least`` and ``most`` requests in flight, ``requests``, and relative to what was
+    measured ``error``, ``low``, ``high``, ``noise`` (undefined where nothing was repeated).
+    """
+    label = METRICS[metric].label
+    names = [
+        f"{_range(least, most)}<br>{count:.0f} requests"
+        for least, most, count in bands[["least", "most", "requests"]].values
+    ]
+    title = f"How far the mean {label} is off, by requests in flight"
+    x, y = "in flight on arrival, requests", f"error of mean {label}, %"
+    figure = canvas(x, y, _band_alt(bands, label), title)
+    percent = 100 * bands[["error", "low", "high", "noise"]].astype(float)
+    figure.add_bar(
+        x=names, width=0.5, name="noise floor",
+        hovertemplate="noise floor ± %{customdata:.3g} %<extra></extra>",
+        **_bars_around_zero("y", percent["noise"].to_numpy(), _NOISE_COLOUR),
+    )  # fmt: skip
+    hover = "error %{y:+.3g} %<extra></extra>"
+    _add_errors(figure, "y", percent, x=names, name="error, 90 % interval", hovertemplate=hover)
+    figure.add_hline(y=0, line=LIMIT_LINE)
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(ticksuffix=" %", zeroline=False, rangemode="normal")
+    return figure
+
+
+def _add_errors(figure: Figure, axis: Axis, errors: pd.DataFrame, **options: Any) -> None:
+    """Add diamonds along ``axis``, each with its interval."""
+    error = errors["error"].to_numpy(float)
+    bars = error_bars(error, errors[["low", "high"]].to_numpy(float))
+    options |= {axis: error, f"error_{axis}": {**bars, "color": COLOURS[0], "thickness": 3}}
+    marker = {"color": COLOURS[0], "size": 10, "symbol": "diamond"}
+    figure.add_scatter(mode="markers", marker=marker, **options)
+
+
+def _bars_around_zero(axis: Axis, half: Values, colour: str) -> dict[str, Any]:
+    """Return options of ``add_bar``: ``half`` to either side of 0; hovering shows ``half``."""
+    marker = {"color": colour, "line": {"width": 0}}
+    return {axis: 2 * half, "base": -half, "customdata": half, "marker": marker}
+
+
+def _range(least: float, most: float) -> str:
+    return f"{least:.3g}" if least == most else f"{least:.3g} to {most:.3g}"
+
+
+def _band_alt(bands: pd.DataFrame, label: str) -> str:
+    known = bands[np.isfinite(bands["error"])]
+    errors = [
+        f"{_range(least, most)}: {100 * error:+.1f} %"
+        for least, most, error in known[["least", "most", "error"]].values
+    ]
+    return f"Error of mean {label} by requests in flight: {'; '.join(errors) or 'not known'}."
+
+
+def error_waterfall(
+    metric: str, predicted: float, effects: Sequence[tuple[str, float | None, str]], left: float
+) -> Figure:
+    """Draw the relative error of a mean latency as a waterfall.
+
+    ``effects`` are (part, its share of the error, what was measured), in the order in which the
+    parts were replaced; None for a part that was not measured, which is drawn as a gap.
+    """
+    label = METRICS[metric].label
+    parts = ", ".join(f"{name} {_share(effect)}" for name, effect, _ in effects)
+    alt = f"{label} is {100 * predicted:+.1f} % off: {parts}; {100 * left:+.1f} is left."
+    title = f"Where the error of the mean {label} comes from"
+    figure = canvas(f"error of mean {label}, % of measured", "", alt, title)
+    inner = [f"{name} {_share(effect)}" for name, effect, _ in effects]
+    names = [f"predicted {100 * predicted:+.1f} %", *inner, f"left {100 * left:+.1f} %"]
+    values = [predicted, *(-effect if effect else 0.0 for _, effect, _ in effects), left]
+    down, up, total = ({"marker": {"color": colour}} for colour in COLOURS[:3])
+    figure.add_waterfall(
+        orientation="h", y=names, x=[100 * value for value in values],
+        measure=["absolute", *("relative" for _ in effects), "total"],
+        customdata=["", *(note for _, _, note in effects), ""],
+        hovertemplate="to %{final:+.3g} %<br>%{customdata}<extra>%{y}</extra>",
+        connector={"line": LIMIT_LINE}, increasing=up, decreasing=down, totals=total,
+    )  # fmt: skip
+    figure.add_vline(x=0, line=LIMIT_LINE)
+    figure.update_layout(height=130 + 32 * len(names), showlegend=False)
+    figure.update_xaxes(ticksuffix=" %", zeroline=False, rangemode="normal")
+    figure.update_yaxes(type="category", autorange="reversed")
+    return figure
+
+
+def _share(effect: float | None) -> str:
+    """Return what stands beside the name of a part: its share of the error, in points."""
+    if effect is None:
+        return "(not measured)"
+    return f"{100 * effect:+.1f}" if effect else "0"

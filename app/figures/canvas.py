@@ -4,7 +4,10 @@ All other modules draw with the methods of the figure that they get here. Colour
 background are the template's, so that one figure fits both pages.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from math import isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +16,57 @@ import pandas as pd
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 from plotly.subplots import make_subplots  # type: ignore[import-untyped]
 
-from servetwin.app.figures.palette import COLOURS, DARK_PAGE, LIGHT_PAGE, Look
+COLOURS = (
+    "#0072B2", "#D55E00", "#779988", "#4444FF", "#AA4433",
+    "#0088FF", "#007788", "#DD7755", "#AA4455", "#5599CC",
+)  # fmt: skip
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star")
+LIGHT_PAGE = "#ffffff"
+DARK_PAGE = "#0e1117"
+LIMIT_COLOUR = "#808080"
+"""Limits and diagonals: visible on both pages, and no run's own."""
+LIMIT_LINE = {"color": LIMIT_COLOUR, "dash": "dash"}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How one policy or run is drawn."""
+
+    colour: str
+    dash: str
+    symbol: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """A line's colour and dash."""
+        return {"color": self.colour, "dash": self.dash, "width": 2}
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """A line that stays at each value until the next."""
+        return {**self.line, "shape": "hv"}
+
+    @property
+    def points(self) -> dict[str, Any]:
+        """The colour and symbol of points; they are small, for there are many."""
+        return {"color": self.colour, "symbol": self.symbol, "size": 5, "opacity": 0.55}
+
+    def symbols(self, filled: Iterable[bool]) -> dict[str, Any]:
+        """Return the colour of large points and their symbols, filled or open."""
+        symbols = [self.symbol if one else f"{self.symbol}-open" for one in filled]
+        return {"color": self.colour, "symbol": symbols, "size": 11, "line": {"width": 2}}
+
+
+Looks = Mapping[str, Look]
+"""Looks by the name of a policy or run."""
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """Return a look per name, by its place; give every page the names in the same order."""
+    kinds = zip(cycle(COLOURS), cycle(DASHES), cycle(SYMBOLS), strict=False)
+    return {name: Look(*kind) for name, kind in zip(dict.fromkeys(names), kinds, strict=False)}
+
 
 Figure: TypeAlias = Any
 """A ``plotly.graph_objects.Figure``; plotly has no type hints."""
@@ -65,21 +118,31 @@ def canvas(x: str, y: str, alt: str, title: str = "") -> Figure:
 
 
 def stacked_canvas(
-    x: str, ys: Sequence[str], alt: str, heights_px: Sequence[int] = (), title: str = ""
+    x: str,
+    ys: Sequence[str],
+    alt: str,
+    heights_px: Sequence[int] = (),
+    title: str = "",
+    legend_px: int = 0,
 ) -> Figure:
-    """Return panels one below the other on the same ``x``, by default of equal heights."""
+    """Return panels one below the other on the same ``x``, by default of equal heights.
+
+    With ``legend_px`` there is a gap above each that has room for its own legend.
+    """
     heights = list(heights_px) or [_PANEL_PX] * len(ys)
-    return _stacked(x, ys, alt, heights, min(0.06, _GAP_PX / sum(heights)), title)
-
-
-def spaced_canvas(
-    x: str, ys: Sequence[str], alt: str, height_px: int, gap_px: int, title: str = ""
-) -> Figure:
-    """Return panels of one height, with a gap above each that has room for its own legend."""
-    heights = [height_px] * len(ys)
-    whole_px = sum(heights) + gap_px * (len(ys) - 1)
-    figure = _stacked(x, ys, alt, heights, gap_px / whole_px, title)
-    figure.update_layout(height=whole_px + gap_px + 60, margin={"t": gap_px})
+    whole_px = sum(heights) + legend_px * (len(ys) - 1)
+    spacing = legend_px / whole_px if legend_px else min(0.06, _GAP_PX / whole_px)
+    figure = make_subplots(
+        rows=len(ys), cols=1, shared_xaxes=True, row_heights=heights,
+        vertical_spacing=spacing if len(ys) > 1 else None,
+    )  # fmt: skip
+    figure.update_layout(_layout(alt, title or _by(", ".join(ys), x)))
+    figure.update_layout(height=whole_px + (legend_px + 60 if legend_px else 90))
+    if legend_px:
+        figure.update_layout(margin={"t": legend_px})
+    for row, y in enumerate(ys, start=1):
+        figure.update_yaxes(title=y, rangemode="tozero", row=row, col=1)
+    figure.update_xaxes(title=x, row=len(ys), col=1)
     return figure
 
 
@@ -90,22 +153,6 @@ def place_legend(figure: Figure, row: int, title: str = "") -> str:
     place = {"orientation": "h", "x": 0, "y": top, "yanchor": "bottom", "font": {"size": 11}}
     figure.update_layout({legend: {**place, "title": {"text": title, "side": "top"}}})
     return legend
-
-
-def _stacked(
-    x: str, ys: Sequence[str], alt: str, heights: Sequence[int], spacing: float, title: str
-) -> Figure:
-    figure = make_subplots(
-        rows=len(ys), cols=1, shared_xaxes=True, row_heights=list(heights),
-        vertical_spacing=spacing if len(ys) > 1 else None,
-    )  # fmt: skip
-    figure.update_layout(
-        {**_layout(alt, title or _by(", ".join(ys), x)), "height": sum(heights) + 90}
-    )
-    for row, y in enumerate(ys, start=1):
-        figure.update_yaxes(title=y, rangemode="tozero", row=row, col=1)
-    figure.update_xaxes(title=x, row=len(ys), col=1)
-    return figure
 
 
 def canvas_in_columns(titles: Sequence[tuple[str, str]], alt: str, title: str = "") -> Figure:
@@ -156,8 +203,7 @@ def add_spans(
 
 def alt_text(figure: Figure) -> str:
     """Return the alternative text of a figure made by this package."""
-    text: str = figure.layout.meta["alt"]
-    return text
+    return str(figure.layout.meta["alt"])
 
 
 def note_sample(figure: Figure, counts: Mapping[str, tuple[int, int]], what: str) -> None:
@@ -185,6 +231,15 @@ def _notes(figure: Figure) -> list[str]:
     return list(figure.layout.meta.get("notes", []))
 
 
+def in_words(values: pd.Series, unit: str) -> str:
+    """Return the median and the ends of values as an alternative text has them."""
+    known = values.dropna()
+    if known.empty:
+        return "no value"
+    middle, high, most = (spoken(float(known.quantile(q))) for q in (0.5, 0.99, 1.0))
+    return f"median {middle} {unit}, p99 {high} {unit}, at most {most} {unit}"
+
+
 def spoken(value: float) -> str:
     """Return a number as an alternative text has it: three digits, or whole from a thousand on."""
     return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
@@ -192,8 +247,7 @@ def spoken(value: float) -> str:
 
 def title_of(figure: Figure) -> str:
     """Return what is seen in a figure made by this package, as a title."""
-    text: str = figure.layout.meta["title"]
-    return text
+    return str(figure.layout.meta["title"])
 
 
 def set_alt(figure: Figure, alt: str) -> None:
@@ -201,19 +255,12 @@ def set_alt(figure: Figure, alt: str) -> None:
     figure.layout.meta = {**figure.layout.meta, "alt": alt}
 
 
-def line_of(look: Look) -> dict[str, Any]:
-    """Return a line's colour and dash."""
-    return {"color": look.colour, "dash": look.dash, "width": 2}
-
-
-def steps_of(look: Look) -> dict[str, Any]:
-    """Return a line that stays at each value until the next."""
-    return {**line_of(look), "shape": "hv"}
-
-
-def marker_of(look: Look) -> dict[str, Any]:
-    """Return the colour and symbol of points; they are small, for there are many."""
-    return {"color": look.colour, "symbol": look.symbol, "size": 5, "opacity": 0.55}
+def error_bars(values: Iterable[float], ends: Iterable[Iterable[float]]) -> dict[str, Any]:
+    """Return bars from the values to the ends of their intervals, as far as these are finite."""
+    pairs = list(zip(values, ends, strict=True))
+    up = [max(0.0, high - value) if isfinite(high) else 0.0 for value, (_, high) in pairs]
+    down = [max(0.0, value - low) if isfinite(low) else 0.0 for value, (low, _) in pairs]
+    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down}
 
 
 def pattern_marker(colour: str, pattern: str) -> dict[str, Any]:

@@ -1,10 +1,21 @@
 """Curves of what clients see: by offered load of a sweep, and by how many servers there are."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from itertools import product
 from math import isfinite
 
-from servetwin.app.figures.canvas import Figure, canvas, escape_markup
-from servetwin.app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Look, Looks
+from servetwin.app.figures.canvas import (
+    COLOURS,
+    LIMIT_COLOUR,
+    LIMIT_LINE,
+    OF_RUN,
+    Figure,
+    Look,
+    Looks,
+    canvas,
+    error_bars,
+    escape_markup,
+)
 from servetwin.app.scenario.answers import Answer, CurvePoint
 from servetwin.app.words import METRICS, Metric, axis_title, scaled, short
 from servetwin.loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level
@@ -20,32 +31,20 @@ Place = Callable[[Level], float | None]
 
 def level_curves(sweep: Sweep) -> list[tuple[str, Figure]]:
     """Return title and figure of each curve: attainment, latencies, throughput."""
-    latencies = [
-        (
-            f"{METRICS[key].label}, {point}",
-            _curve(sweep, f"{key}.{point}", _shown(key, point, sweep)),
-        )
-        for key in ("ttft_s", "tpot_s")
-        for point in ("p50", "p99")
-    ]
-    tokens = ("Output throughput", _curve(sweep, TOKENS, _PLAIN))
-    return [*_attainment(sweep), *latencies, tokens]
+    curves = _attainment(sweep)
+    for key, point in product(("ttft_s", "tpot_s"), ("p50", "p99")):
+        metric = _shown(key, point, sweep)
+        curves.append((f"{metric.label}, {point}", _curve(sweep, f"{key}.{point}", metric)))
+    return [*curves, ("Output throughput", _curve(sweep, TOKENS, _PLAIN))]
 
 
 def _attainment(sweep: Sweep) -> list[tuple[str, Figure]]:
     if sweep.settings.slo is None:
         return []
     figure = _curve(sweep, SHARE, _SHARE)
-    levels = [level for level in _placed(sweep) if level.attainment]
-    found = [level.attainment for level in levels if level.attainment]
-    figure.update_traces(
-        error_y={
-            "type": "data",
-            "array": [one.high - one.share for one in found],
-            "arrayminus": [one.share - one.low for one in found],
-        },
-        selector={"name": "measured"},
-    )
+    found = [level.attainment for level in _placed(sweep) if level.attainment]
+    bars = error_bars([one.share for one in found], [(one.low, one.high) for one in found])
+    figure.update_traces(error_y=bars, selector={"name": "measured"})
     figure.add_hline(y=sweep.settings.wanted, line={"color": LIMIT_COLOUR, "dash": "dot"})
     if sweep.knee and sweep.knee.rate_per_s is not None:
         figure.add_vline(x=sweep.knee.rate_per_s, line={"color": LIMIT_COLOUR, "dash": "dot"})
@@ -64,10 +63,9 @@ def _curve(sweep: Sweep, key: str, metric: Metric) -> Figure:
     title, factor = metric.title, metric.factor
     x = "users" if sweep.settings.of == "users" else "requests/s offered (all at once: completed)"
     figure = canvas(x, title, _alt(levels, key, title), f"{title} by offered load")
-    for name, line, of in (
-        ("measured", _MEASURED, [level.figures for level in levels]),
-        ("predicted", _PREDICTED, [level.predicted for level in levels]),
-    ):
+    measured, predicted = [one.figures for one in levels], [one.predicted for one in levels]
+    curves = (("measured", _MEASURED, measured), ("predicted", _PREDICTED, predicted))
+    for name, line, of in curves:
         points = [
             (place(level), factor * value)
             for level, figures in zip(levels, of, strict=True)
@@ -93,12 +91,12 @@ def _place(sweep: Sweep) -> Place:
 
 
 def _alt(levels: Sequence[Level], key: str, title: str) -> str:
-    said = ", ".join(
+    texts = ", ".join(
         f"{level.plan.load}: {value:.4g}"
         for level in levels
         if (value := level.figures[key]) is not None
     )
-    return f"{title} by offered load. {said}."
+    return f"{title} by offered load. {texts}."
 
 
 _MOST_LIMITS = 4
@@ -141,39 +139,28 @@ def is_cut(answers: Sequence[Answer]) -> bool:
 def _add(
     figure: Figure, label: str, points: Sequence[CurvePoint], target: SLOTarget, look: Look
 ) -> None:
-    symbols = [look.symbol if point.holds else f"{look.symbol}-open" for point in points]
-    values = [scaled(target, point.factor) for point in points]
+    factors = [point.factor for point in points]
+    bars = error_bars(factors, [p.interval or (p.factor, p.factor) for p in points])
+    for side in ("array", "arrayminus"):
+        bars[side] = [scaled(target, length) for length in bars[side]]
+    draws = [
+        "" if point.holding is None else f"<br>holds in {point.holding} of {point.draws} draws"
+        for point in points
+    ]
     figure.add_scatter(
-        x=[point.count for point in points], y=values, name=escape_markup(label),
-        mode="lines+markers", error_y=_bars(points, target),
-        line={"color": look.colour, "dash": look.dash, "width": 2},
-        marker={"color": look.colour, "symbol": symbols, "size": 11, "line": {"width": 2}},
-        text=[_said(point) for point in points],
-        hovertemplate="%{x}: %{y:.4g}%{text}<extra>%{fullData.name}</extra>",
+        x=[point.count for point in points], y=[scaled(target, factor) for factor in factors],
+        name=escape_markup(label), mode="lines+markers", error_y=bars, line=look.line,
+        marker=look.symbols([point.holds for point in points]), text=draws,
+        hovertemplate=f"%{{x}}: %{{y:.4g}}%{{text}}{OF_RUN}",
     )  # fmt: skip
-
-
-def _bars(points: Sequence[CurvePoint], target: SLOTarget) -> Mapping[str, object]:
-    up, down = [], []
-    for point in points:
-        low, high = point.interval or (point.factor, point.factor)
-        up.append(scaled(target, max(0.0, high - point.factor)) if isfinite(high) else 0.0)
-        down.append(scaled(target, max(0.0, point.factor - low)) if isfinite(low) else 0.0)
-    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down}
-
-
-def _said(point: CurvePoint) -> str:
-    if point.holding is None:
-        return ""
-    return f"<br>holds in {point.holding} of {point.draws} draws"
 
 
 def _count_alt(answers: Sequence[Answer], target: SLOTarget, x: str) -> str:
     what = axis_title(target).replace(", ", " in ")
-    said = [f"{what} by {x}; the limit is {short(scaled(target, 1.0))}."]
+    texts = [f"{what} by {x}; the limit is {short(scaled(target, 1.0))}."]
     for answer in answers:
         curve = ", ".join(
             f"{short(scaled(target, point.factor))} at {point.count:g}" for point in answer.points
         )
-        said.append(f"{answer.label}: {curve or answer.problem or 'nothing yet'}.")
-    return " ".join(said)
+        texts.append(f"{answer.label}: {curve or answer.problem or 'nothing yet'}.")
+    return " ".join(texts)

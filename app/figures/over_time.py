@@ -1,26 +1,30 @@
-"""Figures along the run: latencies, differences, output throughput, and how late the client was."""
+"""Figures along the run: latencies, throughput, lag of the client, and the state of the server."""
 
 import numpy as np
 import pandas as pd
 
 from servetwin.app.figures.canvas import (
+    COLOURS,
+    LIMIT_COLOUR,
+    LIMIT_LINE,
     OF_RUN,
     Figure,
     FloatArray,
     Frames,
+    Look,
+    Looks,
+    add_note,
     bucket_edges,
     canvas,
     escape_markup,
     evenly,
-    line_of,
-    marker_of,
+    in_words,
     note_sample,
     plot,
     set_alt,
     spoken,
-    steps_of,
+    stacked_canvas,
 )
-from servetwin.app.figures.palette import COLOURS, LIMIT_COLOUR, LIMIT_LINE, Look, Looks
 from servetwin.app.words import METRICS, Metric
 from servetwin.sim.records.metrics import duration_unit
 
@@ -37,19 +41,12 @@ def latency_over_time(
 
     The median is of all requests, over a fortieth of the run each.
     """
-    shown = METRICS[metric].fitting(
-        [limit_s, *(of_run[metric].max() for of_run in requests.values())]
-    )
+    longest_s = [limit_s, *(of_run[metric].max() for of_run in requests.values())]
+    shown = METRICS[metric].fitting(longest_s)
     title = f"{shown.label} of requests by their arrival"
-    figure = canvas(ARRIVAL, shown.title, _alt(requests, metric, shown), title)
-    counts = {}
-    for run, frame in requests.items():
-        points = frame.loc[frame["status"] == "finished", ["scheduled_s", metric, "request_id"]]
-        points = points.dropna().sort_values("scheduled_s")
-        points["y"] = points[metric] * shown.factor
-        counts[run] = _add_points(figure, run, points, marker_of(looks[run]))
-        _add_medians(figure, run, points, looks[run])
-    note_sample(figure, counts, "requests")
+    done = {run: frame[frame["status"] == "finished"] for run, frame in requests.items()}
+    points = {run: frame.assign(y=frame[metric] * shown.factor) for run, frame in done.items()}
+    figure = _point_cloud(points, looks, title, shown.title, shown.unit, medians=True)
     _add_limit(figure, limit_s, shown)
     return figure
 
@@ -67,14 +64,18 @@ def live_latency(
     answered = answers.dropna(subset=[metric])
     points = evenly(answered, MOST_POINTS)
     title = f"{shown.label}: measured so far, and predicted"
-    figure = canvas("sent, s", shown.title, _live_alt(answers, predicted, metric), title)
+    alt = [f"{shown.label} of {len(answers):,} answers by when they were sent."] + [
+        f"{name}: {in_words(frame[metric] * shown.factor, shown.unit)}."
+        for name, frame in (("measured", answers), ("predicted", predicted))
+    ]
+    figure = canvas("sent, s", shown.title, " ".join(alt), title)
     note_sample(figure, {"": (len(points), len(answered))}, "answers")
     hover = f"%{{y:.4g}} {shown.unit}, sent at %{{x:.4g}} s<extra>measured</extra>"
-    x, y, marker = points["sent_s"], points[metric] * shown.factor, marker_of(looks["measured"])
+    x, y, marker = points["sent_s"], points[metric] * shown.factor, looks["measured"].points
     plot(figure, "markers", "measured so far", x, y, hover, marker=marker)
     median = _rolling_median(predicted, metric)
     hover = f"%{{y:.4g}} {shown.unit} at %{{x:.4g}} s<extra>predicted</extra>"
-    at_s, line = median.index, line_of(looks["predicted"])
+    at_s, line = median.index, looks["predicted"].line
     name = "predicted, running median"
     plot(figure, "lines", name, at_s, median * shown.factor, hover, line=line)
     _add_limit(figure, limit_s, shown)
@@ -87,21 +88,13 @@ def differences_over_time(differences: Frames, metric: str, looks: Looks) -> Fig
     A frame has ``request_id``, ``scheduled_s`` and the metric with the suffix ``_difference``
     (``app.verdict.claims.compare_requests``).
     """
-    found = (frame[f"{metric}_difference"].abs().max() for frame in differences.values())
-    shown = METRICS[metric].fitting(found)
-    y = f"predicted - measured {shown.title}"
-    figure = canvas(ARRIVAL, y, "", f"{shown.label}: errors of requests")
-    alt, counts = [f"{y} of single requests by their arrival."], {}
-    for run, frame in differences.items():
-        points = frame.dropna(subset=[f"{metric}_difference"]).sort_values("scheduled_s")
-        points = points.assign(y=points[f"{metric}_difference"] * shown.factor)
-        hover = f"%{{y:+.4g}} {shown.unit}"
-        counts[run] = _add_points(figure, run, points, marker_of(looks[run]), hover)
-        if len(points):
-            alt.append(f"{run}: median {points['y'].median():+.4g} {shown.unit}.")
-    note_sample(figure, counts, "requests")
+    column = f"{metric}_difference"
+    shown = METRICS[metric].fitting(frame[column].abs().max() for frame in differences.values())
+    points = {run: of.assign(y=of[column] * shown.factor) for run, of in differences.items()}
+    y, value = f"predicted - measured {shown.title}", f"%{{y:+.4g}} {shown.unit}"
+    title = f"{shown.label}: errors of requests"
+    figure = _point_cloud(points, looks, title, y, shown.unit, value)
     figure.add_hline(y=0, line=LIMIT_LINE)
-    figure.layout.meta = {**figure.layout.meta, "alt": " ".join(alt)}
     return figure
 
 
@@ -141,7 +134,7 @@ def throughput_over_time(requests: Frames, looks: Looks) -> Figure:
     alt = ["Output tokens per second over time."]
     for run, frame in requests.items():
         edges_s, rates_per_s = token_rates_per_s(frame)
-        hover, line = "%{y:.4g} tokens/s at %{x:.4g} s" + OF_RUN, steps_of(looks[run])
+        hover, line = "%{y:.4g} tokens/s at %{x:.4g} s" + OF_RUN, looks[run].steps
         plot(figure, "lines", run, edges_s[:-1], rates_per_s, hover, line=line)
         alt.append(f"{run}: at most {spoken(rates_per_s.max(initial=0))}.")
     set_alt(figure, " ".join(alt))
@@ -150,18 +143,33 @@ def throughput_over_time(requests: Frames, looks: Looks) -> Figure:
 
 def schedule_lag(requests: Frames, looks: Looks) -> Figure:
     """Draw how late the load tester sent each request."""
-    lags = ((frame["sent_s"] - frame["scheduled_s"]).max() for frame in requests.values())
-    lag = METRICS["lag_s"].fitting(lags)
-    figure = canvas(ARRIVAL, lag.title, "", "How late the client sent requests")
-    alt, counts = ["How late each request was sent, by its arrival."], {}
-    for run, frame in requests.items():
-        points = frame[["scheduled_s", "sent_s", "request_id"]].dropna().sort_values("scheduled_s")
-        points["y"] = (points["sent_s"] - points["scheduled_s"]) * lag.factor
-        counts[run] = _add_points(figure, run, points, marker_of(looks[run]))
-        if len(points):
-            alt.append(f"{run}: at most {spoken(points['y'].max())} {lag.unit}.")
+    lags_s = {run: of["sent_s"] - of["scheduled_s"] for run, of in requests.items()}
+    lag = METRICS["lag_s"].fitting(lag_s.max() for lag_s in lags_s.values())
+    points = {run: of.assign(y=lags_s[run] * lag.factor) for run, of in requests.items()}
+    return _point_cloud(points, looks, "How late the client sent requests", lag.title, lag.unit)
+
+
+def _point_cloud(
+    points: Frames,
+    looks: Looks,
+    title: str,
+    y: str,
+    unit: str,
+    value: str = "%{y:.4g}",
+    *,
+    medians: bool = False,
+) -> Figure:
+    """Draw ``y`` of the requests of each run by their arrival."""
+    alt, counts = [f"{y} of single requests by their arrival."], {}
+    figure = canvas(ARRIVAL, y, "", title)
+    for run, frame in points.items():
+        known = frame[["scheduled_s", "y", "request_id"]].dropna().sort_values("scheduled_s")
+        counts[run] = _add_points(figure, run, known, looks[run].points, value)
+        alt.append(f"{run}: {len(known):,} requests, {in_words(known['y'], unit)}.")
+        if medians:
+            _add_medians(figure, run, known, looks[run])
     note_sample(figure, counts, "requests")
-    figure.layout.meta = {**figure.layout.meta, "alt": " ".join(alt)}
+    set_alt(figure, " ".join(alt))
     return figure
 
 
@@ -212,7 +220,7 @@ def _add_medians(figure: Figure, run: str, points: pd.DataFrame, look: Look) -> 
     buckets = np.searchsorted(edges_s, at_s, side="right").clip(1, MEDIAN_BUCKETS)
     medians = points["y"].groupby(buckets).median()
     x, hover = centres_s[medians.index.to_numpy() - 1], "median %{y:.4g} about %{x:.4g} s" + OF_RUN
-    options = {"line": line_of(look), "legendgroup": run}
+    options = {"line": look.line, "legendgroup": run}
     plot(figure, "lines", f"{run}, running median", x, medians, hover, **options)
 
 
@@ -231,20 +239,69 @@ def _rolling_median(predicted: pd.DataFrame, metric: str) -> pd.Series:
     return median
 
 
-def _alt(requests: Frames, metric: str, shown: Metric) -> str:
-    alt = [f"{shown.label} of every request by its arrival."]
-    for run, frame in requests.items():
-        values = frame.loc[frame["status"] == "finished", metric].dropna() * shown.factor
-        middle, most = spoken(values.median()), spoken(values.max())
-        said = f", median {middle}, at most {most} {shown.unit}"
-        alt.append(f"{run}: {len(values):,} requests{said if len(values) else ''}.")
-    return " ".join(alt)
+MOMENTS = 600
+_FEW = 4
+"""Up to so many requests an axis has whole numbers: plotly's own ticks would be halves."""
+_PANELS = (
+    ("running", "running, requests", 1.0),
+    ("waiting", "waiting, requests", 1.0),
+    ("kv_usage", "KV memory in use, %", 100.0),
+)
+_PEAKS = ("requests running", "waiting", "% of the KV memory in use")
+_STEP_COLUMNS = {"start_s", "end_s", "running", "waiting", "free_kv_tokens", "replica"}
 
 
-def _live_alt(answers: pd.DataFrame, predicted: pd.DataFrame, metric: str) -> str:
-    shown = METRICS[metric].fitting([answers[metric].median(), predicted[metric].median()])
-    alt = f"{shown.label} of {len(answers):,} answers by when they were sent."
-    for name, frame in (("measured", answers), ("predicted", predicted)):
-        if frame[metric].notna().any():
-            alt += f" {name}: median {frame[metric].median() * shown.factor:.4g} {shown.unit}."
-    return alt
+def state_of_steps(steps: pd.DataFrame, kv_tokens: int | None) -> pd.DataFrame:
+    """Return the state at 600 moments, over all replicas; ``kv_tokens`` is the KV memory of each,
+    None where it is not known.
+
+    Between steps a replica has nothing to do. Memory counts as used when it cannot be given out,
+    so a cached prefix that no sequence uses now does not.
+    """
+    if steps.empty or not set(steps) >= _STEP_COLUMNS:  # of an older version
+        return pd.DataFrame(columns=["at_s", *(name for name, _, _ in _PANELS)], dtype=float)
+    at_s = bucket_edges(float(steps["start_s"].min()), float(steps["end_s"].max()), MOMENTS)
+    replicas = [_state_of_replica(of, at_s, kv_tokens) for _, of in steps.groupby("replica")]
+    total = sum(replicas[1:], start=replicas[0])
+    total["kv_usage"] /= len(replicas)
+    total.insert(0, "at_s", at_s)
+    return total
+
+
+def server_over_time(states: Frames, looks: Looks) -> Figure:
+    """Draw three panels on one time axis; a panel that a run has no data for stays empty."""
+    peaks = [_peak(run, state) for run, state in states.items()]
+    alt = f"Requests running and waiting, and KV memory in use, over time. {' '.join(peaks)}"
+    title = "Requests running and waiting, and KV memory in use"
+    figure = stacked_canvas("time, s", [panel for _, panel, _ in _PANELS], alt, title=title)
+    for run, state in states.items():
+        for row, (name, _, factor) in enumerate(_PANELS, start=1):
+            hover, y = "%{y:.4g} at %{x:.4g} s" + OF_RUN, state[name] * factor
+            place = {"legendgroup": run, "showlegend": row == 1, "row": row, "col": 1}
+            plot(figure, "lines", run, state["at_s"], y, hover, line=looks[run].steps, **place)
+    for row, (name, _, _) in enumerate(_PANELS[:2], start=1):
+        if max((state[name].max() for state in states.values()), default=0) <= _FEW:
+            figure.update_yaxes(dtick=1, row=row, col=1)
+    if any(len(state) > MOMENTS for state in states.values()):
+        add_note(figure, f"Downsampled to {MOMENTS + 1} points")
+    return figure
+
+
+def _state_of_replica(steps: pd.DataFrame, at_s: FloatArray, kv_tokens: int | None) -> pd.DataFrame:
+    ordered = steps.sort_values("start_s")
+    rows = np.searchsorted(ordered["start_s"], at_s, side="right") - 1
+    now = ordered.iloc[rows.clip(0)]
+    busy = (rows >= 0) & (at_s < now["end_s"].to_numpy())
+    used = 1 - now["free_kv_tokens"].to_numpy() / (kv_tokens or np.nan)
+    counts = {name: np.where(busy, now[name], 0.0) for name in ("running", "waiting")}
+    return pd.DataFrame({**counts, "kv_usage": used * busy})
+
+
+def _peak(run: str, state: pd.DataFrame) -> str:
+    known = [
+        f"{spoken(factor * state[name].max())} {words}"
+        for (name, _, factor), words in zip(_PANELS, _PEAKS, strict=True)
+        if state[name].notna().any()
+    ]
+    when = " at the points shown" if len(state) > MOMENTS else ""
+    return f"{run}: at most {', '.join(known) or 'nothing known'}{when}."

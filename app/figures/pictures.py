@@ -53,8 +53,8 @@ def talk_layout(figure: Figure, caption: Caption) -> dict[str, Any]:
     sizes = _Sizes(max(HEIGHT_PX, (figure.layout.height or 0) + _HEAD_PX))
     title = _lines(title_of(figure), letters_in_line(sizes.width_px, sizes.title_px, _BOLD_LETTER))
     fitting = letters_in_line(sizes.width_px, sizes.source_px)
-    said = " ".join(filter(None, [caption.source, note_of(figure)]))
-    source = [*_lines(said, fitting), *_link_lines(caption.link, fitting)]
+    text = " ".join(filter(None, [caption.source, note_of(figure)]))
+    source = [*_lines(text, fitting), *_link_lines(caption.link, fitting)]
     text_px = sizes.above_px(len(title), len(source))
     return {
         "width": sizes.width_px,

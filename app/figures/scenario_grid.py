@@ -7,16 +7,17 @@ import numpy as np
 import pandas as pd
 
 from servetwin.app.figures.canvas import (
+    LIMIT_COLOUR,
     Figure,
+    Look,
     canvas,
     escape_markup,
+    looks,
     place_legend,
     plot,
-    spaced_canvas,
     spoken,
     stacked_canvas,
 )
-from servetwin.app.figures.palette import LIMIT_COLOUR, Look, looks
 
 _X = "interactivity_tokens_per_s"
 _SCALE = "Cividis"
@@ -75,18 +76,11 @@ def heat_map(shares: pd.DataFrame, x_title: str, share_title: str) -> Figure:
     title = f"{what} by policy and {over}"
     figure = canvas(x_title, "", _heat_map_alt(shares, share_title), title)
     figure.add_heatmap(
-        x=[f"{column:g}" for column in shares.columns],
-        y=[escape_markup(name) for name in shares.index],
-        z=percent.to_numpy(),
-        zmin=0,
-        zmax=100,
-        colorscale=_SCALE,
-        colorbar={"title": {"text": share_title, "side": "right"}},
-        xgap=2,
-        ygap=2,
+        x=[f"{column:g}" for column in shares.columns], y=list(map(escape_markup, shares.index)),
+        z=percent.to_numpy(), zmin=0, zmax=100, xgap=2, ygap=2, colorscale=_SCALE,
+        colorbar={"title": {"text": share_title, "side": "right"}}, hoverongaps=False,
         hovertemplate="%{y} at %{x} requests/s: %{z:.2f} %<extra></extra>",
-        hoverongaps=False,
-    )
+    )  # fmt: skip
     _write_cells(figure, percent)
     figure.update_xaxes(type="category", showgrid=False)
     figure.update_yaxes(type="category", autorange="reversed", showgrid=False)
@@ -106,11 +100,9 @@ def _write_cells(figure: Figure, percent: pd.DataFrame) -> None:
 
 
 def _panels(groups: Mapping[str, Sequence[str]], y_title: str, alt: str, title: str) -> Figure:
-    x_title = "speed for a user, tokens/s (1 / median TPOT)"
-    if len(groups) == 1:
-        return stacked_canvas(x_title, [y_title], alt, [_HEIGHT_PX], title)
-    panels = [y_title] * len(groups)
-    return spaced_canvas(x_title, panels, alt, _PANEL_PX, _LEGEND_PX, title)
+    x_title, count = "speed for a user, tokens/s (1 / median TPOT)", len(groups)
+    height_px, legend_px = (_HEIGHT_PX, 0) if count == 1 else (_PANEL_PX, _LEGEND_PX)
+    return stacked_canvas(x_title, [y_title] * count, alt, [height_px] * count, title, legend_px)
 
 
 def _add_panel(
@@ -155,40 +147,31 @@ def _add_series(
     share: float,
     place: Mapping[str, Any],
 ) -> None:
-    keeps = points["slo_attainment"] >= share
-    line = {"color": look.colour, "dash": look.dash, "width": 1.5}
-    symbols = [look.symbol if kept else f"{look.symbol}-open" for kept in keeps]
-    marker = {"color": look.colour, "symbol": symbols, "size": 11, "line": {"width": 2}}
-    said = [
+    texts = [
         f"{escape_markup(label)}<br>{100 * kept:.1f} % within the SLO"
         for label, kept in zip(points["label"], points["slo_attainment"], strict=True)
     ]
     hover = "%{text}<br>%{y:.4g} at %{x:.4g} tokens/s for a user<extra></extra>"
-    options = {
-        "line": line,
-        "marker": marker,
-        "cliponaxis": False,
-        "customdata": list(points.index),
-        "text": said,
-    }
-    options |= place
+    marker = look.symbols(points["slo_attainment"] >= share)
+    options = {"marker": marker, "cliponaxis": False, "customdata": list(points.index), **place}
+    options |= {"line": {**look.line, "width": 1.5}, "text": texts}
     plot(figure, "lines+markers", escape_markup(name), points[_X], points[y], hover, **options)
 
 
 def _add_star(figure: Figure, best: pd.DataFrame, y: str, place: Mapping[str, Any]) -> None:
     edge = {"color": "#5B6070", "width": 1.5}
     marker = {"symbol": "star", "size": 24, "color": "#E69F00", "line": edge}
-    said, hover = [escape_markup(label) for label in best["label"]], "best: %{text}<extra></extra>"
-    options = {"marker": marker, "customdata": list(best.index), "text": said, **place}
+    text, hover = [escape_markup(label) for label in best["label"]], "best: %{text}<extra></extra>"
+    options = {"marker": marker, "customdata": list(best.index), "text": text, **place}
     plot(figure, "markers", "best within the SLO", best[_X], best[y], hover, **options)
 
 
 def _shade(figure: Figure, least: float, most: float, row: int) -> None:
     if least >= most:
         return
-    said = f"median TPOT within the SLO (from {least:.3g} tokens/s)" if row == 1 else ""
+    text = f"median TPOT within the SLO (from {least:.3g} tokens/s)" if row == 1 else ""
     figure.add_vrect(
-        x0=least, x1=most, fillcolor=_SHADE, line_width=0, layer="below", annotation_text=said,
+        x0=least, x1=most, fillcolor=_SHADE, line_width=0, layer="below", annotation_text=text,
         annotation_position="top right", row=row, col=1,
     )  # fmt: skip
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.figures.canvas import Figure, canvas, escape_markup, spoken
-from servetwin.app.figures.palette import LIMIT_COLOUR
+from servetwin.app.figures.canvas import LIMIT_LINE, Figure, canvas, escape_markup, spoken
 from servetwin.app.words import asset_table, origin_shares
 
 _GB = 1e9
@@ -32,11 +31,9 @@ def memory_bar(bars: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
     unknown = {part for parts in bars.values() for part in parts} - _LOOKS["kv_memory"].keys()
     if unknown:
         raise KeyError(f"{min(unknown)}: a memory bar has {', '.join(_LOOKS['kv_memory'])}")
-    alt = [_shares(name, parts, unit) for name, parts in bars.items()]
-    figure = canvas(f"memory, {unit}", "", " ".join(alt), "What the memory holds, mean over time")
-    _add_memory(figure, bars, _LOOKS["kv_memory"], unit)
-    figure.update_layout(height=110 + 50 * len(bars))
-    return figure
+    alt = " ".join(_shares(name, parts, unit) for name, parts in bars.items())
+    figure = canvas(f"memory, {unit}", "", alt, "What the memory holds, mean over time")
+    return _with_memory(figure, bars, "kv_memory", unit, 110)
 
 
 def device_memory(bars: Mapping[str, Mapping[str, float]], capacity_bytes: float) -> Figure:
@@ -47,19 +44,14 @@ def device_memory(bars: Mapping[str, Mapping[str, float]], capacity_bytes: float
     in_gb = {
         name: {part: size / _GB for part, size in parts.items()} for name, parts in bars.items()
     }
-    capacity = f"{capacity_bytes / _GB:,.4g} GB"
-    alt = [f"Device memory of {capacity}.", *(_amounts(*bar) for bar in in_gb.items())]
-    title = "What the memory of a device holds"
-    figure = canvas("memory, GB (10^9 bytes)", "", " ".join(alt), title)
-    _add_memory(figure, in_gb, _LOOKS["device_memory"], "GB")
-    figure.add_vline(
-        x=capacity_bytes / _GB,
-        line={"color": LIMIT_COLOUR, "dash": "dash"},
-        annotation_text=capacity,
-        annotation_position="top",
-    )
-    figure.update_layout(height=160 + 50 * len(bars), legend={"y": 1.2})
-    return figure
+    limit_gb = capacity_bytes / _GB
+    capacity = f"{limit_gb:,.4g} GB"
+    alt = " ".join([f"Device memory of {capacity}.", *(_amounts(*bar) for bar in in_gb.items())])
+    figure = canvas("memory, GB (10^9 bytes)", "", alt, "What the memory of a device holds")
+    label = {"annotation_text": capacity, "annotation_position": "top"}
+    figure.add_vline(x=limit_gb, line=LIMIT_LINE, **label)
+    figure.update_layout(legend={"y": 1.2})
+    return _with_memory(figure, in_gb, "device_memory", "GB", 160)
 
 
 def mean_kv_parts(steps: pd.DataFrame) -> dict[str, float]:
@@ -115,25 +107,20 @@ def request_parts(request_id: str, parts_s: Mapping[str, float]) -> Figure:
     return figure
 
 
-def _add_memory(
-    figure: Figure,
-    bars: Mapping[str, Mapping[str, float]],
-    looks: Mapping[str, tuple[str, str]],
-    unit: str,
-) -> None:
-    for part, (colour, pattern) in looks.items():
+def _with_memory(
+    figure: Figure, bars: Mapping[str, Mapping[str, float]], looks: str, unit: str, above_px: int
+) -> Figure:
+    for part, (colour, pattern) in _LOOKS[looks].items():
         amounts = [parts.get(part, 0.0) for parts in bars.values()]
         if any(amounts):
             figure.add_bar(
-                orientation="h",
-                y=list(bars),
-                x=amounts,
-                name=part,
+                orientation="h", y=list(bars), x=amounts, name=part,
                 marker={"color": colour, "pattern": {"shape": pattern}},
                 hovertemplate=f"%{{x:,.4g}} {unit} {part}<extra>%{{y}}</extra>",
-            )
-    figure.update_layout(barmode="stack", legend_traceorder="normal")
-    figure.update_yaxes(type="category", autorange="reversed")
+            )  # fmt: skip
+    height_px = above_px + 50 * len(bars)
+    figure.update_layout(barmode="stack", legend_traceorder="normal", height=height_px)
+    return figure.update_yaxes(type="category", autorange="reversed")
 
 
 def _add_labelled_part(
@@ -149,10 +136,8 @@ def _add_labelled_part(
 
 
 def _lay_out_single_bar(figure: Figure, height_px: int) -> None:
-    figure.update_layout(
-        barmode="stack", height=height_px, showlegend=True,
-        uniformtext={"minsize": 11, "mode": "hide"},
-    )  # fmt: skip
+    small = {"minsize": 11, "mode": "hide"}
+    figure.update_layout(barmode="stack", height=height_px, showlegend=True, uniformtext=small)
     figure.update_yaxes(type="category")
 
 

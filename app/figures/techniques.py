@@ -5,8 +5,17 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from servetwin.app.figures.canvas import Figure, canvas, escape_markup, plot
-from servetwin.app.figures.palette import COLOURS, DASHES, LIMIT_COLOUR, LIMIT_LINE, looks
+from servetwin.app.figures.canvas import (
+    COLOURS,
+    DASHES,
+    LIMIT_COLOUR,
+    LIMIT_LINE,
+    Figure,
+    canvas,
+    escape_markup,
+    looks,
+    plot,
+)
 from servetwin.app.words import asset_table
 
 _TERA = 1e12
@@ -119,28 +128,23 @@ def _add_front(figure: Figure, points: pd.DataFrame, metric: str) -> None:
 def _add_points(figure: Figure, metric: str, points: pd.DataFrame) -> None:
     if points.empty:
         return
-    look = _LOOKS[metric]
-    symbols = [f"{look.symbol}-open" if far else look.symbol for far in points["is_other_model"]]
-    marker = {"color": look.colour, "symbol": symbols, "size": 11, "line": {"width": 2}}
+    marker = _LOOKS[metric].symbols(~points["is_other_model"].astype(bool))
     hover = "%{customdata[0]}: %{y:.3g} % for %{x:+.3g} %<br>%{customdata[1]}<extra></extra>"
-    said = [
-        [escape_markup(name), escape_markup(source)]
-        for name, source in zip(points["technique"], points["source"], strict=True)
-    ]
-    texts = [
-        escape_markup(name) if best else ""
-        for name, best in zip(points["technique"], points["on_front"], strict=True)
-    ]
-    options = {"marker": marker, "customdata": said, "text": texts, "textposition": "top center"}
+    names, sources = (points[column].map(escape_markup) for column in ("technique", "source"))
+    options = {
+        "marker": marker, "customdata": list(zip(names, sources, strict=True)),
+        "text": list(names.where(points["on_front"].astype(bool), "")),
+        "textposition": "top center",
+    }  # fmt: skip
     plot(figure, "markers+text", metric, points[_X], points[_Y], hover, **options)
 
 
 def _alt(points: pd.DataFrame) -> str:
-    said = [
+    texts = [
         f"{row['technique']}: {row[_Y]:.3g} % for {row[_X]:+.3g} %"
         for _, row in points[points["on_front"]].iterrows()
     ]
     return (
         f"{len(points)} techniques: loss of quality against gain in throughput. On the front: "
-        f"{', '.join(said) or 'none'}."
+        f"{', '.join(texts) or 'none'}."
     )

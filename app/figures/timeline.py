@@ -15,14 +15,13 @@ from servetwin.app.figures.canvas import (
     canvas,
     escape_markup,
     evenly,
+    looks,
     note_sample,
     pattern_marker,
     place_legend,
     spoken,
     stacked_canvas,
-    steps_of,
 )
-from servetwin.app.figures.palette import looks
 from servetwin.app.figures.stacked_bars import PART_LOOKS
 from servetwin.app.words import asset_table
 
@@ -57,7 +56,7 @@ def timeline(shown: TimelineData, chosen: str | None = None) -> Figure:
     """
     panels = _panels(shown)
     title = "Requests, and below them the server" if len(panels) > 1 else "Requests along time"
-    heights_px, titles = _heights_px(shown), list(panels.values())
+    titles, heights_px = zip(*panels.values(), strict=True)
     figure = stacked_canvas("time, s", titles, _alt(shown), heights_px, title)
     _add_requests(figure, shown)
     _name_lines(figure, shown.requests["request_id"].tolist(), chosen)
@@ -106,22 +105,16 @@ def _gantt_spans(requests: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series
     return {"queue": waited, "prefill": prefilled, "decode": (first_s, last_s)}
 
 
-def _panels(shown: TimelineData) -> dict[str, str]:
-    panels = {"requests": "request"}
+def _panels(shown: TimelineData) -> dict[str, tuple[str, int]]:
+    """Return the title and the height of each panel."""
+    panels = {"requests": ("request", 120 + min(440, 14 * len(shown.requests)))}
     if len(shown.steps):
-        panels["batches"] = "batches"
+        panels["batches"] = ("batches", 34 + 26 * shown.steps["replica"].nunique())
     if len(shown.state):
-        panels["queue"] = "requests, count"
+        panels["queue"] = ("requests, count", 120)
         if shown.state["kv_usage"].notna().any():
-            panels["memory"] = "KV memory, %"
+            panels["memory"] = ("KV memory, %", 110)
     return panels
-
-
-def _heights_px(shown: TimelineData) -> list[int]:
-    requests_px = 120 + min(440, 14 * len(shown.requests))
-    batches_px = 34 + 26 * (shown.steps["replica"].nunique() if len(shown.steps) else 0)
-    heights = {"requests": requests_px, "batches": batches_px, "queue": 120, "memory": 110}
-    return [heights[panel] for panel in _panels(shown)]
 
 
 def _add_requests(figure: Figure, shown: TimelineData) -> None:
@@ -153,17 +146,12 @@ def _add_unfinished(figure: Figure, requests: pd.DataFrame) -> None:
     reasons = failed["error"].fillna("").replace("", "no reason is known")
     labels = zip(failed["request_id"], failed["status"], reasons, strict=True)
     figure.add_scatter(
-        x=failed["scheduled_s"].to_numpy(float),
-        y=lines,
-        customdata=failed["request_id"],
+        x=failed["scheduled_s"].to_numpy(float), y=lines, customdata=failed["request_id"],
         text=[escape_markup(f"{name}: {status} ({reason})") for name, status, reason in labels],
-        name="not finished",
-        mode="markers",
+        name="not finished", mode="markers",
         marker={"symbol": "x", "size": 7, "color": "#AA4455"},
-        hovertemplate="%{text}<extra></extra>",
-        row=1,
-        col=1,
-    )
+        hovertemplate="%{text}<extra></extra>", row=1, col=1,
+    )  # fmt: skip
 
 
 def _name_lines(figure: Figure, ids: Sequence[str], chosen: str | None) -> None:
@@ -174,11 +162,9 @@ def _name_lines(figure: Figure, ids: Sequence[str], chosen: str | None) -> None:
         ticktext=[_label(ids[line], ids[line] == chosen) for line in named],
         title="" if named else "request, in order of arrival", showgrid=False,
     )  # fmt: skip
+    look = {"fillcolor": _CHOSEN, "line_width": 0, "layer": "below", "row": 1, "col": 1}
     for line in (line for line in named if ids[line] == chosen):
-        figure.add_hrect(
-            y0=line - 0.5, y1=line + 0.5, fillcolor=_CHOSEN, line_width=0, layer="below",
-            row=1, col=1,
-        )  # fmt: skip
+        figure.add_hrect(y0=line - 0.5, y1=line + 0.5, **look)
 
 
 def _label(name: str, is_chosen: bool) -> str:
@@ -187,14 +173,14 @@ def _label(name: str, is_chosen: bool) -> str:
 
 
 def _add_state(figure: Figure, state: pd.DataFrame, panel: str, row: int, legend: str) -> None:
-    factors = {"running": 1.0, "waiting": 1.0} if panel == "queue" else {"kv_usage": 100.0}
-    words = {"kv_usage": "in use"}
-    shapes = looks(["running", "waiting", "kv_usage"])
-    for name, factor in factors.items():
-        label = words.get(name, name)
-        hover = f"%{{y:.4g}} {'% ' if factor > 1 else ''}{label} at %{{x:.6g}} s<extra></extra>"
+    queue, memory = ("running", "waiting"), ("kv_usage",)
+    factor, unit = (1.0, "") if panel == "queue" else (100.0, "% ")
+    shapes = looks((*queue, *memory))
+    for name in queue if panel == "queue" else memory:
+        label = "in use" if name in memory else name
+        hover = f"%{{y:.4g}} {unit}{label} at %{{x:.6g}} s<extra></extra>"
         x, y = state["at_s"].to_numpy(float), as_float32(state[name] * factor)
-        options = {"line": steps_of(shapes[name]), "legend": legend, "row": row, "col": 1}
+        options = {"line": shapes[name].steps, "legend": legend, "row": row, "col": 1}
         figure.add_scatter(x=x, y=y, name=label, mode="lines", hovertemplate=hover, **options)
 
 
@@ -225,9 +211,8 @@ def batch_bars(steps: pd.DataFrame, most: int = MOST_BATCHES) -> pd.DataFrame:
     Columns: ``replica``, ``start_s``, ``end_s``, ``busy_s``, ``steps``, ``rows`` and ``decodes``
     (rows computed in all these steps, and those of decodes), ``mix`` (of ``MIXES``).
     """
-    rows = steps[["replica", "start_s", "end_s"]].assign(
+    rows = steps[["replica", "start_s", "end_s", "steps"]].assign(
         busy_s=steps["end_s"] - steps["start_s"],
-        steps=steps["steps"],
         rows=steps["rows"] * steps["steps"],
         decodes=steps["decode_sequences"] * steps["steps"],
     )
@@ -241,10 +226,12 @@ def add_batches(figure: Figure, bars: pd.DataFrame, row: int, **options: object)
         of = bars[bars["mix"] == mix]
         y = [f"replica {replica}" for replica in of["replica"]]
         start_s, end_s = of["start_s"].to_numpy(float), of["end_s"].to_numpy(float)
-        said = [_said(*values) for values in of[["steps", "rows", "decodes", "busy_s"]].values]
+        texts = [
+            _batch_text(*values) for values in of[["steps", "rows", "decodes", "busy_s"]].values
+        ]
         hover = "%{text}, from %{base:.6g} s<extra>" + mix + "</extra>"
         marker, place = pattern_marker(colour, pattern), {"row": row, "col": 1, **options}
-        add_spans(figure, mix, y, start_s, end_s, said, hover, marker=marker, **place)
+        add_spans(figure, mix, y, start_s, end_s, texts, hover, marker=marker, **place)
     figure.update_yaxes(type="category", autorange="reversed", row=row, col=1)
 
 
@@ -265,7 +252,7 @@ def _mixes(bars: pd.DataFrame) -> pd.Series:
     return pd.cut(prompts.fillna(0.0), edges, labels=list(MIXES)).astype(str)
 
 
-def _said(steps: float, rows: float, decodes: float, busy_s: float) -> str:
+def _batch_text(steps: float, rows: float, decodes: float, busy_s: float) -> str:
     per_step = f"{rows / steps:.4g} rows, {decodes / steps:.4g} of them decodes"
     several = f"{steps:.0f} steps of about {per_step}" if steps > 1 else f"a step of {per_step}"
     return f"{several}: {1000 * busy_s:.4g} ms"

@@ -5,7 +5,7 @@ A gather and a kernel call for each sequence took 2.4 times as long (8 sequences
 
 from collections.abc import Callable
 from ctypes import c_float, c_int, c_int64, c_void_p
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -56,27 +56,24 @@ class NativeAttention(AttentionBackend):
     ) -> DecodeStep:
         table = torch.from_numpy(self._tables.of(entries))
         contexts = torch.tensor([start + tokens for _, start, tokens, _, _ in entries])
-        store, kernel = self.store, self._kernel
-        scale, threads = store.keys.shape[-1] ** -0.5, torch.get_num_threads()
+        scale, threads = self.store.keys.shape[-1] ** -0.5, torch.get_num_threads()
         turn: list[int | None] = [factor.data_ptr() for factor in angles] or [None, None]
-        sizes = (window or NO_WINDOW, sinks, store.span_tokens, len(entries), scale, threads)
-        arguments = (table.data_ptr(), table.shape[1], contexts.data_ptr(), *turn, *sizes)
+        sizes = window or NO_WINDOW, sinks, self.store.span_tokens, len(entries), scale, threads
+        arguments = table.data_ptr(), table.shape[1], contexts.data_ptr(), *turn, *sizes
+        return partial(self._attend, (table, contexts, *angles), arguments)
 
-        def attend(
-            layer: int,
-            queries: Tensor,
-            read: tuple[Tensor, ...] = (table, contexts, *angles),  # kept as long as the step
-        ) -> Tensor:
-            del read
-            keys, values = store.layers[layer]
-            queries = queries.contiguous()
-            output = torch.empty_like(queries)
-            scales = [each.data_ptr() for each in store.scales(layer)] or (None, None)
-            stored = keys.data_ptr(), values.data_ptr(), *scales
-            kernel(queries.data_ptr(), *stored, output.data_ptr(), *arguments)
-            return output
-
-        return attend
+    def _attend(
+        self, places: tuple[Tensor, ...], arguments: tuple[object, ...], layer: int, queries: Tensor
+    ) -> Tensor:
+        """Call the kernel; ``places`` are what the ``arguments`` point to."""
+        del places
+        keys, values = self.store.layers[layer]
+        queries = queries.contiguous()
+        output = torch.empty_like(queries)
+        scales = [scale.data_ptr() for scale in self.store.scales(layer)] or (None, None)
+        stored = keys.data_ptr(), values.data_ptr(), *scales
+        self._kernel(queries.data_ptr(), *stored, output.data_ptr(), *arguments)
+        return output
 
 
 def native_kernel(store: KVStore, group: int) -> Kernel | None:

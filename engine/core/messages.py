@@ -68,26 +68,27 @@ class RequestFailed(NamedTuple):
 
 
 class CoreStats(NamedTuple):
-    """The core at the end of a step. Running totals are since its start."""
+    """The core at the end of a step.
+
+    ``kv_usage`` is the share of the KV memory that could not be given out now, 0 .. 1;
+    ``step_tokens`` counts the positions of the last step. What follows ``kv_usage`` are totals
+    since the core's start otherwise: ``prefix_queries`` are prompt tokens looked up in the prefix
+    cache, and ``prefix_hits`` those found there; ``draft_passes`` are passes of a sequence that
+    verified drafts, ``drafted_tokens`` the tokens drafted for them, ``accepted_tokens`` those that
+    the target accepted.
+    """
 
     running: int = 0
     waiting: int = 0
     kv_usage: float = 0.0
-    """Share of the KV memory that could not be given out now, 0 .. 1."""
     preemptions: int = 0
     prefix_queries: int = 0
-    """Prompt tokens looked up in the prefix cache (running total)."""
     prefix_hits: int = 0
-    """Prompt tokens found there (running total)."""
     steps: int = 0
     step_tokens: int = 0
-    """Positions computed in the last step."""
     draft_passes: int = 0
-    """Passes of a sequence that verified drafts (running total)."""
     drafted_tokens: int = 0
-    """Tokens drafted for them (running total)."""
     accepted_tokens: int = 0
-    """Drafted tokens that the target accepted (running total)."""
 
 
 def one_line(error: Exception) -> str:

@@ -34,7 +34,7 @@ from servetwin.engine.models.rotary import rotary_frequencies
 from servetwin.engine.models.row_padding import choose_paddings
 from servetwin.engine.models.tensor_layout import parameters
 from servetwin.engine.models.weights import LoadWeights, Weights, random_weights
-from servetwin.engine.parallel.shards import shard_config
+from servetwin.engine.parallel.shards import shard_config, shard_weights
 from servetwin.engine.sampling.distribution import argmax
 from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampler import new_tokens
@@ -92,7 +92,8 @@ class Runner:
             )
         weights = load(self._dtype, self._device)
         if rank is not None:
-            weights, make_linear = rank.weights(weights, config), rank.maker(make_linear)
+            weights = shard_weights(weights, config, rank.rank, rank.ways)
+            make_linear = rank.maker(make_linear)
             config = shard_config(config, rank.ways)
         self._model = type(self).make_decoder(config, weights, make_linear)
         del weights  # what products have packed is free

@@ -4,7 +4,7 @@ from servetwin.engine.core.step_isolation import BlockCopies
 from servetwin.policies.batch import Batch
 from servetwin.policies.protocols import Scheduler
 from servetwin.policies.schedulers.beam import BeamSearch
-from servetwin.policies.schedulers.iteration_level import IterationBatching
+from servetwin.policies.schedulers.continuous import ContinuousBatching
 from servetwin.policies.schedulers.speculative import SpeculativeBatching
 from servetwin.policies.sequence import SampleGroup, Sequence
 
@@ -16,7 +16,7 @@ def forks_samples(scheduler: Scheduler) -> bool:
     beam is no sample, and drafts are made for single sequences.
     """
     alone = isinstance(scheduler, BeamSearch | SpeculativeBatching)
-    return isinstance(scheduler, IterationBatching) and not alone
+    return isinstance(scheduler, ContinuousBatching) and not alone
 
 
 class Forks:

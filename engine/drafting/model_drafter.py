@@ -1,6 +1,7 @@
 """Drafts of a model: a small one beside the target, or the first layers of the target itself."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -63,32 +64,30 @@ def _last_before(known: bytes, length: int) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    """A decoder with its KV memory."""
-
-    model: Decoder
-    attention: AttentionBackend
-
-    def logits(self, shares: list[Share]) -> Tensor:
-        """Compute the shares; float32 logits of their sampled rows, in the order of the shares."""
-        return forward(self.model, self.attention, StepInput.of_shares(shares))
+def share_logits(model: Decoder, attention: AttentionBackend, shares: list[Share]) -> Tensor:
+    """Compute the shares; float32 logits of their sampled rows, in the order of the shares."""
+    return forward(model, attention, StepInput.of_shares(shares))
 
 
 class ModelDrafter:
     """Drafts level by level, each in one pass over the tokens of the level above.
 
-    With keys and values of its ``own`` it computes prompts as the target does, and begins with the
-    last two tokens of a sequence: where all drafts were accepted, the last one is new to it. The
-    first layers of the target find there what the target has left.
+    ``logits`` computes a pass. With a ``store`` of its own it computes prompts as the target does,
+    and begins with the last two tokens of a sequence: where all drafts were accepted, the last one
+    is new to it. The first layers of the target find there what the target has left.
     """
 
-    def __init__(self, network: Network, drafts: Drafts, *, own: bool) -> None:
-        self._network = network
+    def __init__(
+        self,
+        logits: Callable[[list[Share]], Tensor],
+        drafts: Drafts,
+        store: KVStore | None = None,
+    ) -> None:
+        self._logits = logits
         self._tree = drafts.tree
         self._drafts = drafts
-        self._first_rows = 2 if own else 1
-        self.store: KVStore | None = network.attention.store if own else None
+        self._first_rows = 1 if store is None else 2
+        self.store = store
 
     def draft(self, passes: list[Pass], prompts: list[Share]) -> Proposals:
         """Draft a tree for each pass."""
@@ -97,12 +96,12 @@ class ModelDrafter:
         if self.store is not None:
             shares += [replace(share, sampled=range(0), prompt_logprobs=0) for share in prompts]
         if shares:
-            logits = self._network.logits(shares)
+            logits = self._logits(shares)
         for level in range(len(self._tree.widths)):
             if not drawing.going_on:
                 break
             if level:
-                logits = self._network.logits(drawing.shares(level))
+                logits = self._logits(drawing.shares(level))
             drawing.draw(level, logits)
         return drawing.proposals()
 

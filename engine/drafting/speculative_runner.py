@@ -17,7 +17,7 @@ from servetwin.engine.core.prompt_logprobs import keep_prompt_logprobs
 from servetwin.engine.core.runner import Runner, sampled_tokens
 from servetwin.engine.core.step_input import Share, StepInput
 from servetwin.engine.drafting.drafts import Drafts
-from servetwin.engine.drafting.model_drafter import ModelDrafter, Network, NGramDrafter
+from servetwin.engine.drafting.model_drafter import ModelDrafter, NGramDrafter, share_logits
 from servetwin.engine.drafting.proposals import (
     Drafter,
     Pass,
@@ -194,15 +194,17 @@ class SpeculativeRunner(Runner):
             return NGramDrafter(drafted, longest, config.vocab_size, self._device)
         if drafts.drafter == "layers":
             layers = max(1, round(config.layers * drafts.layer_share))
-            network = Network(self._model.first_layers(layers), self._attention)
-            return ModelDrafter(network, drafts, own=False)
+            shallow = self._model.first_layers(layers)
+            return ModelDrafter(partial(share_logits, shallow, self._attention), drafts)
         small = draft_config or model_preset(drafts.model)
         _require_vocabulary(small, config)
         load = load_draft or partial(random_weights, small, seed=drafts.seed, std=0.02)
-        return ModelDrafter(self._beside(small, computation, load), drafts, own=True)
+        return self._beside(small, computation, load)
 
-    def _beside(self, small: ModelConfig, computation: Computation, load: LoadWeights) -> Network:
-        """Return the draft model with keys and values in slots of the same numbers."""
+    def _beside(
+        self, small: ModelConfig, computation: Computation, load: LoadWeights
+    ) -> ModelDrafter:
+        """Return the drafter of a model with keys and values in slots of the same numbers."""
         products = Products(computation)
         model = Decoder(small, load(self._dtype, self._device), products)
         self._draft_weight_bytes = products.weight_bytes + model.absorbed_bytes
@@ -213,7 +215,7 @@ class SpeculativeRunner(Runner):
         attention = attention_backend(computation.attention, store, group, small.windows)
         if not self._tree.is_chain:
             _see_ancestors(attention, self._tree.paths)
-        return Network(model, attention)
+        return ModelDrafter(partial(share_logits, model, attention), self._drafts, store)
 
 
 def _with_logprobs(tokens: list[NewToken], logits: Tensor, top: int) -> list[NewToken]:

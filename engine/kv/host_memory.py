@@ -29,11 +29,6 @@ class PrefixTier:
         self.loaded_blocks = 0
         """Blocks that were copied to the device so far."""
 
-    @property
-    def blocks(self) -> int:
-        """Blocks that lie here."""
-        return len(self._kept)
-
     def before(self, batch: Batch) -> dict[str, Exception]:
         """Copy what prompts of the batch find here; return the sequences whose blocks are lost."""
         moves, failures = self._moves, dict[str, Exception]()
@@ -90,11 +85,6 @@ class SwapSpace:
     def __init__(self, store: KVStore) -> None:
         self._store = store
         self._kept: dict[Sequence, list[Tensor]] = {}
-
-    @property
-    def tokens(self) -> int:
-        """Positions whose keys and values lie here."""
-        return sum(rows[0].shape[1] for rows in self._kept.values())
 
     def before(self, batch: Batch) -> dict[str, Exception]:
         """Copy to the host, then from it; return the sequences that were lost, by request id."""

@@ -12,9 +12,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from servetwin.engine.models.linear import LinearMap, MakeLinear
-from servetwin.engine.models.model_config import ModelConfig
-from servetwin.engine.models.weights import Weights
-from servetwin.engine.parallel.shards import shard_weights
 
 MEETING_S = 120.0
 """How long ranks wait for each other: at the start, and for a sum."""
@@ -41,10 +38,6 @@ class TensorRank:
             world_size=self.ways,
             timeout=timedelta(seconds=MEETING_S),
         )
-
-    def weights(self, weights: Weights, config: ModelConfig) -> Weights:
-        """Return the slice of the rank; ``config`` is the shape of the whole model."""
-        return shard_weights(weights, config, self.rank, self.ways)
 
     def maker(self, make: MakeLinear) -> MakeLinear:
         """Return what makes products of the slice, each with its sum over the ranks."""

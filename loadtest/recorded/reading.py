@@ -6,7 +6,7 @@ from pathlib import Path
 
 from servetwin.loadtest.recorded import mapped
 from servetwin.loadtest.recorded.formats import FORMATS
-from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording, records_of
+from servetwin.loadtest.recorded.recording import Record, Recording, records_of
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.files import open_text
 from servetwin.workloads.readers import table
@@ -43,19 +43,12 @@ def read_recording(path: Path, columns: Mapping[str, str] | None = None) -> Reco
 
 
 def _checked(path: Path, recording: Recording) -> Recording:
-    try:
-        for place, request in enumerate(recording.requests):
-            _check(place, request)
-    except RowError as error:
-        raise TraceError(f"{path}: {error}") from None
+    for place, request in enumerate(recording.requests):
+        try:
+            request.check()
+        except RowError as error:
+            raise TraceError(f"{path}: {error.inside(f'request {place}')}") from None
     return recording
-
-
-def _check(place: int, request: RecordedRequest) -> None:
-    try:
-        request.check()
-    except RowError as error:
-        raise error.inside(f"request {place}") from None
 
 
 def _require_utf8(text: str) -> None:

@@ -88,10 +88,10 @@ class HostTier:
 
     def load(self, seq: Sequence, start: int, limit: int) -> int:
         """Return what ``find`` finds: it goes to the device with the next step."""
-        found = self.find(seq, start, limit)
+        blocks = self.find(seq, start, limit)
         if self._moves is not None:
-            self._moves.load(seq, start, start + found)
-        return found
+            self._moves.load(seq, start, start + blocks)
+        return blocks
 
     def keep(self, seq: Sequence, blocks: int, computed_blocks: int | None = None) -> None:
         """The first ``blocks`` of the prompt are in use: the host holds them, most recent last.

@@ -3,18 +3,18 @@
 from collections.abc import Iterable
 
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.block_pool import BlockPool
 from servetwin.policies.kv.host_tier import HostMoves, HostTier
-from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.prefix.prefix_index import PrefixIndex, build_index
 from servetwin.policies.prefix.prefix_run import HeldRun
 from servetwin.policies.prefix.prefix_tree import Cause, PrefixTree, PrefixWatch
-from servetwin.policies.protocols import KVLayout, KVUsage
+from servetwin.policies.protocols import KVUsage
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class PagedKV:
+class PagedKV(BlockPool):
     """A pool of blocks; with ``config.prefix_cache``, equal prompt blocks are shared.
 
     Waste is at most one partly filled block per sequence. The pool counts blocks; *which* block a
@@ -23,12 +23,8 @@ class PagedKV:
     the free ones, then from idle cached ones.
     """
 
-    layout: KVLayout = "paged"
-
     def __init__(self, config: PolicyConfig) -> None:
-        self.block_tokens = config.block_tokens
-        self.total_blocks = config.kv_tokens // config.block_tokens
-        self.capacity_tokens = self.total_blocks * self.block_tokens
+        super().__init__(config)
         self.shares_prefixes = config.prefix_cache
         self._index = build_index(config)
         self._keeps_answers = config.prefix_cache and config.prefix_index == "blocks"
@@ -36,33 +32,9 @@ class PagedKV:
         self._host = HostTier(host_blocks, config.block_tokens) if host_blocks else None
         self._forks = PrefixTree("lru")
         """Prompts that several answers share, where no prefix cache keeps them."""
-        self._free = self.total_blocks  # nothing holds or remembers; below 0, idle ones are to go
         self._filling: Sequence | None = None
         self._filled_tokens = 0
         """Whose leading tokens the index of all blocks is still to learn of, and how many."""
-        self._watermark = config.watermark_of(self.total_blocks)
-        self._watermark_alone = self._watermark if config.watermark_alone else 0
-        self._spare_block = config.decode_needs_free_block
-        """Whether each decode must find a free block, even if it needs none."""
-        self._shortens_prompts = config.recompute == "computed"
-        """Whether a part of a prompt may be decoded, and so even an answer of one token decodes."""
-        self._untouched = 0  # blocks from here on were never handed out
-        self._returned: list[int] = []
-
-    def refusal(self, seq: Sequence) -> str | None:
-        """Return why ``seq`` can never be held, even alone; None where it can."""
-        size, tokens = self.block_tokens, seq.prompt_tokens + seq.max_tokens - 1
-        free = self._watermark_alone
-        decodes = seq.max_tokens > 1 or self._shortens_prompts
-        if self._spare_block and decodes and tokens % size != 1 % size:
-            free = max(free, 1)
-        if -(-tokens // size) + free <= self.total_blocks:
-            return None
-        kept = f", {free} of them kept free" if free else ""
-        return (
-            f"needs {seq.final_kv_tokens} KV tokens, the memory has {self.capacity_tokens} "
-            f"({self.total_blocks} blocks of {self.block_tokens}{kept})"
-        )
 
     def cached_prefix(self, seq: Sequence) -> int:
         """Return the leading prompt tokens found here or in the host, in whole blocks."""
@@ -71,10 +43,10 @@ class PagedKV:
         if self._keeps_answers:
             self._settle()
         limit = self._shareable(seq)
-        found, _ = self._index.find(seq, limit)
+        blocks, _ = self._index.find(seq, limit)
         if self._host is not None:
-            found += self._host.find(seq, found, limit)
-        return found * self.block_tokens
+            blocks += self._host.find(seq, blocks, limit)
+        return blocks * self.block_tokens
 
     def watch_prefixes(self) -> PrefixWatch | None:
         """Return what knows of changes to ``cached_prefix``; None where it cannot know of all."""
@@ -91,10 +63,6 @@ class PagedKV:
         assert isinstance(self._index, PrefixTree)
         return self._index.match(seq, self._shareable(seq))
 
-    def reserve(self, seq: Sequence, tokens: int) -> bool:
-        """Take the cached prefix and room for ``tokens`` positions; else False, and unchanged."""
-        return self.reserve_part(seq, tokens, tokens)
-
     def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
         """Reserve as ``reserve`` does, but only with room for ``fitting_tokens`` positions."""
         if self._keeps_answers:
@@ -103,7 +71,7 @@ class PagedKV:
         fitting = -(-fitting_tokens // self.block_tokens)
         available = self._free - self._watermark
         if self._watermark != self._watermark_alone and self._available() == self.total_blocks:
-            available = self._free
+            available = self._free - self._watermark_alone
         if self._index is None:
             if fitting > available:
                 return False
@@ -129,13 +97,6 @@ class PagedKV:
         seq.held_blocks = held
         return True
 
-    def has_room(self, decodes: Lockstep, ends: list[tuple[Sequence, int]]) -> bool:
-        """Return whether ``grow`` and ``extend`` to each end would all be granted."""
-        block, needed = self.block_tokens, decodes.new_blocks(1) if decodes.size else 0
-        for seq, end in ends:
-            needed += -(-end // block) - max(seq.held_blocks, -(-seq.base_computed_tokens // block))
-        return needed * block <= self.free_tokens()
-
     def commit(self, seq: Sequence, tokens: int) -> None:
         """Let others find the full blocks among the first ``tokens`` positions.
 
@@ -151,31 +112,6 @@ class PagedKV:
         elif self._index is not None and seq.computed_tokens < seq.prompt_tokens:
             self._keep(seq, min(tokens, seq.prompt_tokens))
 
-    def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
-        """Take room for ``steps`` more positions of every member; False, unchanged, without it."""
-        needed = lockstep.new_blocks(steps)
-        if self._spare_block and self._wanted(lockstep, steps) > self._available():
-            return False
-        if needed > self._free and not self._find_room(needed):
-            return False
-        self._free -= needed
-        lockstep.granted_step += steps
-        return True
-
-    def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
-        """Return how many more steps (at most ``limit``) ``grow`` would grant."""
-        available = self._free if self._index is None else self._available()
-        if lockstep.size * (limit // self.block_tokens + 1) + self._spare_block <= available:
-            return limit
-        low, high = 0, limit + 1  # low fits, high does not (or is past the limit)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._wanted(lockstep, middle) <= available:
-                low = middle
-            else:
-                high = middle
-        return low
-
     def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
         """Copy-on-write: ``child`` shares the full blocks, and copies a partly filled last one.
 
@@ -187,13 +123,13 @@ class PagedKV:
         if self._index is None:
             index.insert(seq, seq.computed_tokens // self.block_tokens)
         needed = -(-tokens // self.block_tokens)
-        own = needed - index.held(seq)
-        if own > self._free and not self._find_room(own):
+        private = needed - index.held(seq)
+        if private > self._free and not self._find_room(private):
             return False
         index.share(seq, child)
         child.base_computed_tokens = seq.computed_tokens
         child.held_blocks = needed
-        self._free -= own
+        self._free -= private
         return True
 
     def release(self, seq: Sequence) -> None:
@@ -281,17 +217,17 @@ class PagedKV:
         shared: dict[HeldRun, int] = {}
         private = 0
         for seq in seqs:
-            own, private_blocks = set(seq.blocks), self._held(seq)
+            private_table, private_blocks = set(seq.blocks), self._held(seq)
             for run in index.runs(seq):
                 shared[run] = shared.get(run, 0) + 1
                 private_blocks -= run.size
-                own.difference_update(run.blocks)
+                private_table.difference_update(run.blocks)
                 table = seq.blocks[run.start : run.end]
                 assert table == run.blocks[: len(table)], "a shared block has two numbers"
             private += private_blocks
-            for block in own:
+            for block in private_table:
                 assert block not in tables, f"block {block} is in two tables, {seq.request_id!r}'s"
-            tables |= own
+            tables |= private_table
         numbers = [block for run in shared for block in run.blocks]
         assert len(set(numbers)) == len(numbers), "a block is shared at two places"
         assert tables.isdisjoint(numbers), "a shared block is held privately"
@@ -301,24 +237,6 @@ class PagedKV:
         assert sum(run.size for run in shared) == held, "a shared block's holders are miscounted"
         assert self._free + idle + held + private == self.total_blocks, "blocks leak"
         assert self._free + idle >= 0, "more blocks are held than there are"
-
-    def _held(self, seq: Sequence) -> int:
-        """Blocks of a sequence; decodes that grow hold what they have been granted."""
-        tokens, group = seq.computed_tokens, seq.lockstep
-        if group is not None and group.granted_step > group.steps:
-            tokens += group.granted_step - group.steps
-        return max(seq.held_blocks, -(-tokens // self.block_tokens))
-
-    def _wanted(self, lockstep: Lockstep, steps: int) -> int:
-        """Return the blocks that must be free for ``steps`` more positions of every member.
-
-        Where each decode must find a free block in its turn, that is one more than they take, but
-        for the last member: it may take the last one.
-        """
-        needed = lockstep.new_blocks(steps)
-        if self._spare_block and not lockstep.last_begins_block(steps):
-            needed += 1
-        return needed
 
     def _shareable(self, seq: Sequence) -> int:
         """Return how many blocks a hit may cover: the last token is always computed anew."""
@@ -340,14 +258,14 @@ class PagedKV:
     def _hold_prefix(self, seq: Sequence, needed: int, fitting: int, available: int) -> bool:
         assert self._index is not None
         limit = self._shareable(seq)
-        found, idle = self._index.find(seq, limit)
-        if fitting - found > available + self._index.idle_blocks - idle:
+        cached, idle = self._index.find(seq, limit)
+        if fitting - cached > available + self._index.idle_blocks - idle:
             return False
         self._index.hold(seq, limit)
         if self._host is not None:
-            seq.loaded_tokens = self._host.load(seq, found, limit) * self.block_tokens
-        if needed - found > self._free:
-            self._find_room(needed - found)
+            seq.loaded_tokens = self._host.load(seq, cached, limit) * self.block_tokens
+        if needed - cached > self._free:
+            self._find_room(needed - cached)
         return True
 
     def _release_shared(self, index: PrefixIndex, seq: Sequence, held: int) -> None:
@@ -383,16 +301,3 @@ class PagedKV:
             raise AssertionError("more blocks are given out than there are")
         self._returned += index.evict(blocks)
         self._free += blocks
-
-    def _take(self, blocks: int) -> list[int]:
-        """Give out numbers: first the ones never used, then the last that came back."""
-        fresh = min(blocks, self.total_blocks - self._untouched)
-        missing = blocks - fresh
-        while (unknown := missing - len(self._returned)) > 0:
-            self._evict(unknown)
-        taken = list(range(self._untouched, self._untouched + fresh))
-        self._untouched += fresh
-        if missing:
-            taken += reversed(self._returned[-missing:])
-            del self._returned[-missing:]
-        return taken

@@ -5,7 +5,6 @@ A window of W tokens keeps min(l, W) of l (Longformer, Beltagy 2020; with sinks,
 (Mamba, RetNet) keeps a state whatever its length.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import TypeAlias, TypeVar
@@ -14,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.block_pool import BlockPool
 from servetwin.policies.lockstep import Lockstep
-from servetwin.policies.protocols import KVLayout, KVUsage
+from servetwin.policies.protocols import KVUsage
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
@@ -49,7 +49,7 @@ class Residency:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class WindowedKV:
+class WindowedKV(BlockPool):
     """A pool of blocks, of which a sequence holds as many as its ``Residency`` needs.
 
     Blocks are counted; they have numbers where all layers keep the same tokens, else it is left
@@ -57,47 +57,17 @@ class WindowedKV:
     held is what is kept when the step has ended.
     """
 
-    layout: KVLayout = "paged"
     shares_prefixes = False
 
     def __init__(self, config: PolicyConfig) -> None:
-        self.block_tokens = config.block_tokens
-        self.total_blocks = config.kv_tokens // config.block_tokens
-        self.capacity_tokens = self.total_blocks * self.block_tokens
+        super().__init__(config)
         self._residency = Residency(config)
-        self._free = self.total_blocks
         self._has_numbers = config.kv_window_share == 1 and not config.kv_state_tokens
         """Whether all that a sequence keeps are tokens of all layers."""
-        self._untouched = 0  # blocks from here on were never handed out
-        self._returned: list[int] = []
-        self._watermark = config.watermark_of(self.total_blocks)
-        self._watermark_alone = self._watermark if config.watermark_alone else 0
-        self._spare_block = config.decode_needs_free_block
-        """Whether each decode must find a free block, even if it needs none."""
-        self._shortens_prompts = config.recompute == "computed"
-        """Whether a part of a prompt may be decoded, and so even an answer of one token decodes."""
-
-    def refusal(self, seq: Sequence) -> str | None:
-        """Return why ``seq`` can never be held, even alone; None where it can."""
-        free, blocks = self._watermark_alone, self._blocks(seq.final_kv_tokens)
-        if self._spare_block and (seq.max_tokens > 1 or self._shortens_prompts):
-            free = max(free, 1 - (blocks - self._blocks(seq.final_kv_tokens - 1)))
-        if blocks + free <= self.total_blocks:
-            return None
-        kept = f", {free} of them kept free" if free else ""
-        return (
-            f"needs {self._tokens(seq.final_kv_tokens)} KV tokens for what it keeps of "
-            f"{seq.final_kv_tokens} positions, the memory has {self.capacity_tokens} "
-            f"({self.total_blocks} blocks of {self.block_tokens}{kept})"
-        )
 
     def cached_prefix(self, seq: Sequence) -> int:
         """Return 0: what left the window cannot be shared."""
         return 0
-
-    def reserve(self, seq: Sequence, tokens: int) -> bool:
-        """Take room for what is kept of ``tokens`` positions; False, unchanged, without it."""
-        return self.reserve_part(seq, tokens, tokens)
 
     def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
         """Reserve as ``reserve`` does, but only with room for ``fitting_tokens`` positions."""
@@ -109,10 +79,7 @@ class WindowedKV:
         return True
 
     def extend(self, seq: Sequence, tokens: int) -> bool:
-        """Give a sequence outside a lockstep group room for ``tokens`` positions in all.
-
-        False, and nothing changed, without room.
-        """
+        """Give a sequence outside a lockstep group room for ``tokens`` positions, or False."""
         held = self._held(seq)
         missing = max(0, self._blocks(tokens) - held)
         if missing > self._free:
@@ -121,35 +88,18 @@ class WindowedKV:
         seq.held_blocks = held + missing
         return True
 
-    def has_room(self, decodes: Lockstep, ends: list[tuple[Sequence, int]]) -> bool:
-        """Return whether ``grow`` and ``extend`` to each end would all be granted."""
-        needed = self._growth(_granted(decodes), 1) if decodes.size else 0
-        needed += sum(max(0, self._blocks(end) - self._held(seq)) for seq, end in ends)
-        return needed <= self._free
-
     def commit(self, seq: Sequence, tokens: int) -> None:
         """Do nothing: prefixes are not shared."""
 
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
         """Take room for ``steps`` more positions of every member; False, unchanged, without it."""
-        granted = _granted(lockstep)
-        needed = self._growth(granted, steps)
-        if needed + self._spare(granted, steps) > self._free:
+        needed = self._growth(lockstep, steps)
+        spare = self._spare(lockstep, steps) if self._spare_block else 0
+        if needed + spare > self._free:
             return False
         self._free -= needed
         lockstep.granted_step += steps
         return True
-
-    def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
-        """Return how many more steps (at most ``limit``) ``grow`` would grant."""
-        if lockstep.size * (limit // self.block_tokens + 1) + self._spare_block <= self._free:
-            return limit  # even if nothing left a window
-        granted = _granted(lockstep)
-        return bisect_right(
-            range(1, limit + 1),
-            self._free,
-            key=lambda steps: self._growth(granted, steps) + self._spare(granted, steps),
-        )
 
     def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
         """``child`` has a copy of all that ``seq`` keeps; False, unchanged, without room for it.
@@ -185,10 +135,6 @@ class WindowedKV:
             seq.blocks += self._take(blocks - len(seq.blocks))
         return [_NOWHERE] * -(-tokens // self.block_tokens)
 
-    def free_tokens(self) -> int:
-        """Return the tokens in blocks that no sequence holds."""
-        return self._free * self.block_tokens
-
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
         """Return where the memory is, given all sequences that hold any of it."""
         live = wasted = held = 0
@@ -205,19 +151,12 @@ class WindowedKV:
         assert self._free + held == self.total_blocks, "blocks leak"
         assert self._free >= 0, "more blocks are held than there are"
 
-    def _take(self, blocks: int) -> list[int]:
-        """Give out numbers: first the ones never used, then the last that came back."""
-        taken = []
-        for _ in range(blocks):
-            if self._untouched < self.total_blocks:
-                taken.append(self._untouched)
-                self._untouched += 1
-            else:
-                taken.append(self._returned.pop())
-        return taken
-
     def _blocks(self, positions: int) -> int:
         return self._residency.pieces(positions, self.block_tokens)
+
+    def _need(self, seq: Sequence) -> str:
+        kept, positions = self._tokens(seq.final_kv_tokens), seq.final_kv_tokens
+        return f"{kept} KV tokens for what it keeps of {positions} positions"
 
     def _tokens(self, positions: int) -> int:
         return self._residency.pieces(positions, 1)
@@ -227,25 +166,22 @@ class WindowedKV:
         seq.held_blocks = blocks
 
     def _held(self, seq: Sequence) -> int:
-        """Blocks of a sequence; decodes that grow hold what they have been granted."""
-        if not seq.held_blocks:
-            return 0
-        positions, group = seq.computed_tokens, seq.lockstep
-        if group is not None:
-            positions += max(0, group.granted_step - group.steps)
-        return max(seq.held_blocks, self._blocks(positions))
+        """Blocks of a sequence; one that holds none may have a state all the same."""
+        return super()._held(seq) if seq.held_blocks else 0
 
-    def _growth(self, granted: IntArray, steps: int) -> int:
-        """Return the blocks that ``steps`` more positions of each take beyond ``granted``."""
+    def _growth(self, lockstep: Lockstep, steps: int) -> int:
+        """Return the blocks that members need for ``steps`` positions beyond the granted."""
+        return self._growth_from(_granted(lockstep), steps)
+
+    def _growth_from(self, granted: IntArray, steps: int) -> int:
         pieces, size = self._residency.pieces, self.block_tokens
         more: IntArray = pieces(granted + steps, size) - pieces(granted, size)
         return int(more.sum())
 
-    def _spare(self, granted: IntArray, steps: int) -> int:
+    def _spare(self, lockstep: Lockstep, steps: int) -> int:
         """Return 1 where the last member must find a free block that it does not take."""
-        if not self._spare_block:
-            return 0
-        return 1 - min(1, self._growth(granted[-1:] + (steps - 1), 1))
+        last = _granted(lockstep)[-1:] + (steps - 1)
+        return 1 - min(1, self._growth_from(last, 1))
 
 
 def _granted(lockstep: Lockstep) -> IntArray:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from operator import attrgetter
-from typing import Protocol
 
 from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.prefix.prefix_tree import PrefixWatch
@@ -17,55 +16,30 @@ from servetwin.workloads.native_class import mypyc_attr
 _HEAP_SLACK = 64
 
 
-class PrefixMatches(Protocol):
-    """Compares the prompts of some waiting sequences."""
+class PrefixMatches:
+    """Compares the prompts of some waiting sequences.
 
-    def enter(self, seq: Sequence) -> None:
-        """Compare one more."""
-
-    def leave(self, seq: Sequence) -> None:
-        """Compare one less."""
-
-    def longest(self) -> Sequence | None:
-        """Return the sequence with most cached tokens, of equals the first to arrive."""
-
-
-class SoughtMatches:
-    """Asks the memory for every match at every decision: right for any memory."""
+    A memory that watches its prefixes is asked again for the matches that may have changed, and
+    the others stand in a heap. Any other memory is asked for every match at every decision.
+    """
 
     def __init__(self, memory: KVMemory) -> None:
         self._memory = memory
-        self._seqs: dict[Sequence, None] = {}
-
-    def enter(self, seq: Sequence) -> None:
-        """Compare one more."""
-        self._seqs[seq] = None
-
-    def leave(self, seq: Sequence) -> None:
-        """Compare one less."""
-        del self._seqs[seq]
-
-    def longest(self) -> Sequence | None:
-        """Return the sequence with most cached tokens, of equals the first to arrive."""
-        return min(self._seqs, key=self._rank, default=None)
-
-    def _rank(self, seq: Sequence) -> tuple[int, int]:
-        return -self._memory.cached_prefix(seq), seq.arrival_number
-
-
-class WatchedMatches:
-    """Asks again for the matches that may have changed; the others stand in a heap."""
-
-    def __init__(self, memory: PagedKV, watch: PrefixWatch) -> None:
-        self._memory = memory
-        self._watch = watch
+        self._watched: PagedKV | None = None
+        self._watch: PrefixWatch | None = None
+        if isinstance(memory, PagedKV) and type(memory) is PagedKV:
+            self._watched, self._watch = memory, memory.watch_prefixes()
         self._blocks: dict[Sequence, int] = {}
+        """Matched blocks by compared sequence; 0 where all are asked for."""
         self._heap: list[tuple[int, int, Sequence]] = []
         """(- blocks, arrival number, sequence); entries that no longer hold included."""
 
     def enter(self, seq: Sequence) -> None:
         """Compare one more."""
-        blocks, causes = self._memory.watched_prefix(seq)
+        if self._watched is None or self._watch is None:
+            self._blocks[seq] = 0
+            return
+        blocks, causes = self._watched.watched_prefix(seq)
         self._watch.begin(seq, causes)
         if self._blocks.get(seq) != blocks:
             self._blocks[seq] = blocks
@@ -73,8 +47,9 @@ class WatchedMatches:
 
     def leave(self, seq: Sequence) -> None:
         """Compare one less."""
-        self._watch.end(seq)
         del self._blocks[seq]
+        if self._watch is not None:
+            self._watch.end(seq)
         if len(self._heap) > 2 * len(self._blocks) + _HEAP_SLACK:
             known = self._blocks.items()
             self._heap = [(-blocks, seq.arrival_number, seq) for seq, blocks in known]
@@ -82,6 +57,8 @@ class WatchedMatches:
 
     def longest(self) -> Sequence | None:
         """Return the sequence with most cached tokens, of equals the first to arrive."""
+        if self._watch is None:
+            return min(self._blocks, key=self._rank, default=None)
         for seq in self._watch.take_changed():
             self.enter(seq)
         heap = self._heap
@@ -92,14 +69,8 @@ class WatchedMatches:
             heappop(heap)
         return None
 
-
-def matches_in(memory: KVMemory) -> PrefixMatches:
-    """Return the cheapest comparison that is right for a memory."""
-    if isinstance(memory, PagedKV) and type(memory) is PagedKV:
-        watch = memory.watch_prefixes()
-        if watch is not None:
-            return WatchedMatches(memory, watch)
-    return SoughtMatches(memory)
+    def _rank(self, seq: Sequence) -> tuple[int, int]:
+        return -self._memory.cached_prefix(seq), seq.arrival_number
 
 
 SCANNED_HEADS = 128
@@ -114,7 +85,7 @@ class LongestPrefixFirst:
 
     def __init__(self, memory: KVMemory) -> None:
         self._heads: list[Sequence] = []  # by arrival number
-        self._matches = matches_in(memory)
+        self._matches = PrefixMatches(memory)
         self._rest = ArrivalOrder()
 
     @property

@@ -48,15 +48,20 @@ class PrefillFirst(ContinuousBatching):
     def repeatable_steps(self, batch: Batch) -> int:
         """Return the steps until a decode ends, a block is missing or prompts have their turn."""
         changed = batch.chunks or batch.preempted or batch.swapped_tokens
-        interval = self._rules.decodes_between_prefills
+        interval = self._config.decodes_between_prefills
         if changed or not interval or not self._waiting.size:
             return super().repeatable_steps(batch)
         turn = interval - self._decoded % interval
         return min(turn, self._steps_of_decodes())
 
+    def _add_prompts(self, batch: Batch, now_s: float) -> None:
+        left = self._continue_prompts(batch)
+        if not batch.preempted or self._config.admit_after_preemption:
+            self._admit_waiting(batch, left, now_s)
+
     def _prompts_may_run(self) -> bool:
         """Return whether it is the turn of prompts: enough steps of decodes have run since."""
-        interval = self._rules.decodes_between_prefills
+        interval = self._config.decodes_between_prefills
         if not interval or not self._decodes.size or self._prefilling:
             return True
         return self._decoded > 0 and self._decoded % interval == 0

@@ -22,10 +22,11 @@ from servetwin.workloads.native_class import mypyc_attr
 class SpeculativeBatching(ContinuousBatching):
     """Continuous batching whose decodes are chunks of 1 + ``draft_rows`` rows, the first in a step.
 
-    The simulator or engine says what comes of the drafts (``DraftedDecodes.foresee``); nothing here
-    decides by that. Drafts are as many at the end of an answer as anywhere; what comes out beyond
-    ``max_tokens`` is cut. Every sequence reserves its whole length and the rows of its last drafts,
-    so nothing is ever preempted. Without drafts this is continuous batching with full admission.
+    The simulator or engine sets what comes of the drafts (``DraftedDecodes.set_schedule``); nothing
+    here decides by that. Drafts are as many at the end of an answer as anywhere; what comes out
+    beyond ``max_tokens`` is cut. Every sequence reserves its whole length and the rows of its last
+    drafts, so nothing is ever preempted. Without drafts this is continuous batching with full
+    admission.
     """
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
@@ -34,12 +35,9 @@ class SpeculativeBatching(ContinuousBatching):
         self._last_rows = self._drafts
         """Positions behind an answer that its last pass may write."""
         if self._drafts:
-            self._rows_per_decode = 1 + self._drafts
-            self._decodes = DraftedDecodes(self._rows_per_decode)
+            self._decodes = DraftedDecodes(1 + self._drafts)
             self._decodes_only = Batch((), self._decodes)
-            if not config.prompt_token:
-                self._tokens_of_prompt = 0
-                self._last_rows += 1
+            self._last_rows += not config.prompt_token
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Queue a sequence, or return why it is refused: its last drafts need room too."""
@@ -63,7 +61,7 @@ class SpeculativeBatching(ContinuousBatching):
             return None
         if batch is not None:
             batch.drafted = self._decodes.size
-            batch.prompt_token = self._tokens_of_prompt > 0
+            batch.prompt_token = self._config.prompt_token
         return batch
 
     def repeatable_steps(self, batch: Batch) -> int:

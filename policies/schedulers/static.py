@@ -26,8 +26,6 @@ class StaticBatching(SchedulerBase):
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
-        self._wait_limit_s = config.wait_limit_s
-        self._padding = config.padding
         self._ended: list[ScheduledSequence] = []
         """Rows of finished members, held to the end of the batch."""
 
@@ -40,7 +38,7 @@ class StaticBatching(SchedulerBase):
 
     def abort(self, request_id: str) -> Sequence | None:
         """Forget a waiting sequence, or stop a member; its row is held to the end of the batch."""
-        if seq := self._waiting.remove(request_id):
+        if seq := self._remove(request_id):
             return seq
         for seq in self._decodes:
             if seq.request_id == request_id:
@@ -52,7 +50,7 @@ class StaticBatching(SchedulerBase):
 
     def schedule(self, now_s: float) -> Batch | None:
         """Return the next step of the held batch, or a new batch when one is due."""
-        dead_rows = self._ended if self._padding else ()
+        dead_rows = self._ended if self._config.padding else ()
         batch = Batch(dead_rows, self._decodes) if self._decodes.size else self._form(now_s)
         self.enforce_limit()
         return batch
@@ -66,7 +64,9 @@ class StaticBatching(SchedulerBase):
     def wake_s(self) -> float | None:
         """Return when the next in line will have waited ``wait_limit_s``."""
         head = self._waiting.head()
-        return head.arrival_s + self._wait_limit_s if head and not self._decodes.size else None
+        return (
+            head.arrival_s + self._config.wait_limit_s if head and not self._decodes.size else None
+        )
 
     def holders(self) -> list[Sequence]:
         """Return all sequences that hold KV memory, finished members of the batch included."""
@@ -76,7 +76,7 @@ class StaticBatching(SchedulerBase):
         head = self._waiting.head()
         if head is None:
             return None
-        due = now_s >= head.arrival_s + self._wait_limit_s
+        due = now_s >= head.arrival_s + self._config.wait_limit_s
         if self._waiting.size < self._max_seqs and not due:
             return None
         while head and len(self._prefilling) < self._max_seqs and self._admit(head, now_s):
@@ -86,7 +86,7 @@ class StaticBatching(SchedulerBase):
     def _prefill(self) -> Batch:
         seqs = self._prefilling
         rows = [seq.prompt_tokens - seq.computed_tokens for seq in seqs]
-        longest = max(rows) if self._padding else 0
+        longest = max(rows) if self._config.padding else 0
         batch = Batch([_prompt(s, n, max(n, longest)) for s, n in zip(seqs, rows, strict=True)])
         batch.swapped_tokens = sum(seq.loaded_tokens for seq in seqs)
         batch.one_row_prefills = self._one_row_prefills
@@ -94,13 +94,13 @@ class StaticBatching(SchedulerBase):
 
     def _admit(self, seq: Sequence, now_s: float) -> bool:
         if self.is_late(seq, now_s):
-            self._waiting.pop()
+            self._pop()
             return True
         cached_tokens = self.memory.cached_prefix(seq)
         if not self.memory.reserve(seq, seq.final_kv_tokens):
             return False
         seq.cached_tokens = seq.computed_tokens = cached_tokens
-        self._waiting.pop()
+        self._pop()
         self.memory.commit(seq, seq.prompt_tokens)
         self._prefilling.append(seq)
         return True

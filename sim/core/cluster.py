@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Listed
 from operator import itemgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from servetwin.sim.core.environment import Environment
 from servetwin.sim.core.kv_transfer import KVLink, PrefillDecode
 from servetwin.sim.core.pools import Pool, RoutedReplicas, Share
 from servetwin.sim.core.recorder import MOST_REPLICAS, Recorder
-from servetwin.sim.core.replica import Listener, Replica
+from servetwin.sim.core.replica import Replica
 from servetwin.sim.core.simulate import (
     finished_run,
     no_garbage_collection,
@@ -32,16 +32,6 @@ from servetwin.workloads.request import Request
 BuildScheduler = Callable[[PolicyConfig], Scheduler]
 ROUND_ROBIN = RouterConfig()
 NO_DELAY = KVLink()
-
-
-class Service(Protocol):
-    """A group of servers that answers requests."""
-
-    def receive(self, request: Request, row: int) -> None:
-        """Receive a request that has its row in the recorder."""
-
-    def listen(self, listener: Listener) -> None:
-        """Call ``listener`` for every sequence that finishes or is dropped."""
 
 
 def simulate_cluster(
@@ -99,7 +89,9 @@ def simulate_cluster(
         if run_ahead is not None and decode is None:
             send_at_stamps(requests, recorder, entrance.receive_at, on_arrival)
         else:
-            service = PrefillDecode(entrance, decode, link) if decode is not None else entrance
+            service: PrefillDecode | RoutedReplicas = entrance
+            if decode is not None:
+                service = PrefillDecode(entrance, decode, link)
             clients = Clients(env, recorder, service.receive, on_arrival)
             service.listen(clients.ended)
             clients.start(requests, closed_loop)

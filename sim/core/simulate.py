@@ -4,14 +4,11 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-
-from simpy.events import Event
 
 from servetwin.policies.block_keys import BlockKeys, PrefixKeys
 from servetwin.policies.protocols import Scheduler
 from servetwin.policies.sequence import Sequence
-from servetwin.sim.core.environment import NEVER, Alarm, Environment
+from servetwin.sim.core.environment import NEVER, Environment
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.replica import Replica
 from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, stamps_frame
@@ -95,9 +92,20 @@ def simulate(
     memory = scheduler.memory
     if keys is None and memory.shares_prefixes:
         keys = PrefixKeys(memory.block_tokens)
-    arrivals = _Arrivals(env, iter(requests), replica, recorder, keys, on_arrival)
-    wall_s = run_to_end(env.run)
-    recorder.last_event_s = max(arrivals.last_tick, replica.slept_tick) * SECONDS_PER_TICK
+    last_tick = 0
+
+    def receive_at(now: int, then: int, request: Request, row: int) -> None:
+        nonlocal last_tick
+        last_tick = now
+        seq = as_sequence(request, now * SECONDS_PER_TICK, keys, row)
+        if recorder.api is not None:
+            recorder.arrived(seq, replica.index)
+        if refusal := replica.submit_at(seq, now):
+            recorder.refused(seq, refusal)
+        replica.catch_up(then)
+
+    wall_s = run_to_end(lambda: send_at_stamps(requests, recorder, receive_at, on_arrival))
+    recorder.last_event_s = max(last_tick, replica.slept_tick) * SECONDS_PER_TICK
     return finished_run(recorder, wall_s)
 
 
@@ -148,48 +156,6 @@ def as_sequence(
     if request.ttft_slo_s is not None:
         seq.deadline_s = arrival_s + request.ttft_slo_s
     return seq
-
-
-@dataclass(eq=False)
-class _Arrivals:
-    """The requests of a trace on their way to a replica that nothing else disturbs.
-
-    So all of them are one event: the replica is simulated from one request to the next.
-    """
-
-    env: Environment
-    requests: Iterator[Request]
-    replica: Replica
-    recorder: Recorder
-    keys: BlockKeys | None
-    on_arrival: Callable[[int], None] | None
-
-    def __post_init__(self) -> None:
-        self.last_tick = 0
-        """When the last request arrived, once it has."""
-        self._first = next(self.requests, None)
-        if self._first is not None:
-            first_tick = received_tick(self._first, self.recorder.api, self.env.now)
-            Alarm(self.env, self._arrive, urgent=True).set(first_tick)
-
-    def _arrive(self, _: Event) -> None:
-        """Submit all requests."""
-        recorder, replica, keys = self.recorder, self.replica, self.keys
-        request, now, api = self._first, self.env.now, recorder.api
-        while request is not None:
-            following = next(self.requests, None)
-            then = NEVER if following is None else received_tick(following, api, now)
-            row = recorder.scheduled(request, request.arrival_s)
-            seq = as_sequence(request, now * SECONDS_PER_TICK, keys, row)
-            if api is not None:
-                recorder.arrived(seq, replica.index)
-            if refusal := replica.submit_at(seq, now):
-                recorder.refused(seq, refusal)
-            replica.catch_up(then)
-            if self.on_arrival and row % 1000 == 999:
-                self.on_arrival(row + 1)
-            self.last_tick = now
-            request, now = following, then
 
 
 @contextmanager

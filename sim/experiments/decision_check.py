@@ -52,7 +52,7 @@ class RecordedTimers(SchedulerProxy):
 
     def wake_s(self) -> float | None:
         """Return the recorded time of the next decision if the scheduler has set a timer."""
-        return None if super().wake_s() is None else self._times.next_decision_s()
+        return None if self._inner.wake_s() is None else self._times.next_decision_s()
 
 
 class RecordedDrafts:
@@ -73,7 +73,7 @@ class RecordedDrafts:
         if isinstance(group, DraftedDecodes):
             for seq in tuple(group.unjudged):
                 passes = self._gained[seq.output_id] + [1] * seq.max_tokens
-                group.foresee(seq, np.array(list(accumulate(passes, initial=0))))
+                group.set_schedule(seq, np.array(list(accumulate(passes, initial=0))))
 
 
 @dataclass(frozen=True, slots=True)

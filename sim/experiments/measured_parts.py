@@ -155,12 +155,12 @@ class MeasuredPace(SchedulerProxy):
         self._now_s = now_s
         if self._awakes_s() is not None:
             return None
-        return super().schedule(now_s)
+        return self._inner.schedule(now_s)
 
     def wake_s(self) -> float | None:
         """Return the timer of the scheduler, but not before the measured server awoke."""
         awakes_s = self._awakes_s()
-        return super().wake_s() if awakes_s is None else awakes_s
+        return self._inner.wake_s() if awakes_s is None else awakes_s
 
     def _awakes_s(self) -> float | None:
         """Return when the measured server awakes; None if one of them is awake."""

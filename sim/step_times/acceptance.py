@@ -273,7 +273,7 @@ class Verifier:
                 f"{self._acceptance.rows - 1}"
             )
         for seq in tuple(group.unjudged):
-            group.foresee(seq, self._tokens_by_pass(seq))
+            group.set_schedule(seq, self._tokens_by_pass(seq))
 
     def _tokens_by_pass(self, seq: Sequence) -> IntArray:
         """Return the tokens of a sequence after 0, 1, 2, ... passes, up to its end or beyond."""

@@ -90,7 +90,7 @@ def test_members_come_as_far_as_each_alone_whatever_joins_and_leaves(
             passes = [*pattern, 1] * output
             seq = decoding(number, output)
             group.join(seq)
-            group.foresee(seq, np.cumsum([0, *passes]))
+            group.set_schedule(seq, np.cumsum([0, *passes]))
             members.append(Alone(seq, passes))
         elif members and move == "leave":
             left = members.pop(number % len(members))
@@ -119,7 +119,7 @@ def test_the_passes_end_with_the_first_token_of_a_member_that_has_none() -> None
     for seq in members:
         seq.generated_tokens = 0
         group.join(seq)
-        group.foresee(seq, way)
+        group.set_schedule(seq, way)
         assert group.advance(1) == []
     assert group.began == members[:1]
     group.leave(members[1])
@@ -134,7 +134,7 @@ def test_a_member_of_which_nothing_is_said_stops_the_passes() -> None:
     group = DraftedDecodes(ROWS)
     first, second = decoding(5, 9), decoding(6, 9)
     group.join(first)
-    group.foresee(first, np.arange(10))
+    group.set_schedule(first, np.arange(10))
     group.join(second)
     assert group.context_tokens == 11
     for go_on in (lambda: group.advance(1), group.steps_to_end):
@@ -177,7 +177,7 @@ def test_said_pass_by_pass_members_are_where_they_would_be_if_foreseen(
                 seq.request_id = str(number)
                 group.join(seq)
                 if foreseen:
-                    group.foresee(seq, np.cumsum([0, *emitted]))
+                    group.set_schedule(seq, np.cumsum([0, *emitted]))
         elif members[0] and move in ("leave", "stop"):
             for group, seqs in zip(groups, members, strict=True):
                 seq = seqs[computed % len(seqs)]

@@ -1,10 +1,7 @@
 """A row of the step log: what was decided, before it ran."""
 
-from dataclasses import replace
-from math import isnan
-
 from servetwin.policies.batch import BatchShape
-from servetwin.policies.step_record import StepRecord, accepted_share, record_step
+from servetwin.policies.step_record import StepRecord, record_step
 from tests.support.scheduler_steps import added, scheduler_of, sequence, step
 
 
@@ -40,11 +37,3 @@ def test_equal_decisions_at_other_times_are_equal() -> None:
     row = {**record.as_row(), "now_s": 9.0, "duration_s": 1.0, "step": 1}
     assert StepRecord(**row).decisions() == record.decisions()
     assert prefill_first.decisions() != record.decisions()
-
-
-def test_the_accepted_share_is_of_the_drafts_that_were_judged() -> None:
-    record = record_of_next()
-    drafts = [("a", 4, 4), ("b", 4, 1), ("c", 4, 0), ("d", 0, 0)]
-    steps = [record, replace(record, drafts=drafts[:2]), replace(record, drafts=drafts[2:])]
-    assert accepted_share(steps) == (4 + 1) / (4 + 2 + 1)
-    assert isnan(accepted_share([record]))

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from servetwin.policies.config import QueueOrder
 from servetwin.policies.protocols import KVMemory, Refusal
-from servetwin.policies.schedulers.queueing import AdmissionQueue
+from servetwin.policies.schedulers.base import SchedulerBase
 from servetwin.policies.sequence import Sequence
 
 arrival_number = attrgetter("arrival_number")
@@ -77,11 +77,11 @@ class ReferenceQueue:
         return ranks[self._order], seq.arrival_number
 
 
-class ReferenceAdmission(AdmissionQueue):
+class ReferenceAdmission(SchedulerBase):
     """Sorts all that wait, whenever too many do."""
 
     def enforce_limit(self) -> bool:
-        limit, queue = self._queue_limit, self._waiting
+        limit, queue = self._config.queue_limit, self._waiting
         if limit is None or queue.size <= limit:
             return False
         fresh = [s for s in queue if not (s.preemptions or s.group or s.computed_tokens)]

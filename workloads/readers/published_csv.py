@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from servetwin.workloads.fields import cell_integer, cell_seconds, stamp_ns
 from servetwin.workloads.request import Request
-from servetwin.workloads.rows import RowError, Rows, counted
+from servetwin.workloads.rows import RowError, Rows, counted, wrong_width
 from servetwin.workloads.tables.names import meanings
 from servetwin.workloads.trace import Trace
 
@@ -52,9 +52,7 @@ class Header:
         """Return the cells of a row by column."""
         cells = split_cells(text)
         if len(cells) != len(self.names):
-            first_missing = [*self.names, "row"][min(len(cells), len(self.names))]
-            reason = f"the row has {len(cells)} cells where the header has {len(self.names)}"
-            raise RowError(first_missing, reason, text)
+            raise wrong_width(self.names, cells, text)
         return dict(zip(self.names, cells, strict=True))
 
 

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from servetwin.workloads.fields import json_object
-from servetwin.workloads.rows import RowError, Rows, utf8
+from servetwin.workloads.rows import RowError, Rows, utf8, wrong_width
 from servetwin.workloads.tables.mapping import (
     COUNTS,
     DURATIONS,
@@ -91,18 +91,13 @@ class Table:
         for line, cells in csv_cells(self._rows, self.delimiter):
             if not any(map(str.strip, cells)):
                 continue
-            if len(cells) == len(self.names):
-                try:
-                    yield line, {n: utf8(c.strip()) for n, c in zip(self.names, cells, strict=True)}
-                except RowError as error:
-                    yield line, error
+            if len(cells) != len(self.names):
+                yield line, wrong_width(self.names, cells, self.delimiter.join(cells))
                 continue
-            reason = f"the row has {len(cells)} cells where the header has {len(self.names)}"
-            text = self.delimiter.join(cells)
-            yield (
-                line,
-                RowError([*self.names, "row"][min(len(cells), len(self.names))], reason, text),
-            )
+            try:
+                yield line, {n: utf8(c.strip()) for n, c in zip(self.names, cells, strict=True)}
+            except RowError as error:
+                yield line, error
 
 
 def delimiter_of(header: str) -> str:

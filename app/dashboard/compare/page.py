@@ -8,22 +8,24 @@ from streamlit.delta_generator import DeltaGenerator
 
 from servetwin.app import figures
 from servetwin.app.dashboard import simulations
-from servetwin.app.dashboard.charts import chart
+from servetwin.app.dashboard.charts import chart, downloads, table
 from servetwin.app.dashboard.compare import policy_comparison
-from servetwin.app.dashboard.downloads import downloads
-from servetwin.app.dashboard.formatting import escaped
-from servetwin.app.dashboard.interval_sentence import interval_sentence
+from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.metrics_row import (
     ScenarioSummaries,
     ShownMetric,
     chosen_metrics,
     summaries_so_far,
 )
-from servetwin.app.dashboard.pictures.simulated_source import simulated_source
-from servetwin.app.dashboard.prefix_advice import only_prefix_cache_differs, prefix_advice
 from servetwin.app.dashboard.scenario.sidebar import current_scenario
+from servetwin.app.dashboard.scenario_words import (
+    interval_sentence,
+    only_prefix_cache_differs,
+    prefix_advice,
+    simulated_source,
+)
 from servetwin.app.dashboard.simulations import REPLICATIONS, SimulatedScenario
-from servetwin.app.dashboard.widgets import bound
+from servetwin.app.dashboard.widgets import control, problems_shown
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.words import METRICS
 from servetwin.sim.records.metrics import LATENCIES, duration_unit
@@ -31,11 +33,6 @@ from servetwin.workloads.errors import ServetwinError
 
 _FOUND, _STOPPED = "compare_found", "compare_stopped"
 _MAY_BREAK = "\u200b"
-_MEANING = (
-    f"Value of one run [90 % interval over {REPLICATIONS} replications]. All policies "
-    "get the same draws of workload and server (common random numbers), so a difference is more "
-    "certain than the values themselves."
-)
 
 Key = tuple[str, ...]
 
@@ -48,12 +45,12 @@ def page() -> None:
         st.info("Choose policies above.")
         return
     key = tuple(file.model_dump_json() for file in files.values())
-    work, metrics, table = st.empty(), chosen_metrics(), st.empty()
+    work, metrics, tables = st.empty(), chosen_metrics(), st.empty()
     bar = _work_bar(work, key)
     outcomes = _simulate(bar, files, key)
     if not outcomes:
         return
-    _tables(table, outcomes, metrics)
+    _tables(tables, outcomes, metrics)
     _say_what_is_unknown(outcomes)
     _distribution(outcomes)
     if len(outcomes) > 1:
@@ -61,24 +58,21 @@ def page() -> None:
     if not _is_stopped(key):
         _replicate(bar, outcomes)
         work.empty()
-        _tables(table, outcomes, metrics)
+        _tables(tables, outcomes, metrics)
     downloads(policy_comparison.comparison_frame(_sides(outcomes), metrics), "comparison")
 
 
 def _chosen(scenario: ScenarioFile) -> dict[str, ScenarioFile]:
     """Return a scenario per valid policy, and show below the box what is wrong with the others."""
-    labels = st.multiselect(
-        "Policies (the first is the baseline)", policy_comparison.policy_labels(),
-        list(policy_comparison.DEFAULT_LABELS), **bound(policy_comparison.POLICIES_KEY),
-        accept_new_options=True, max_selections=policy_comparison.MOST_POLICIES,
-        help="Choose, or type as for `replay compare`: chunked+max_seqs=64, vllm-v1+replicas=2",
+    labels = control(
+        policy_comparison.POLICIES_KEY, list(policy_comparison.DEFAULT_LABELS),
+        options=policy_comparison.policy_labels(),
+        max_selections=policy_comparison.MOST_POLICIES,
     )  # fmt: skip
     files = {}
     for label in labels:
-        try:
+        with problems_shown():
             files[label] = policy_comparison.scenario_under(scenario, label)
-        except ServetwinError as error:
-            st.error(escaped(str(error).removeprefix("replay compare: ")))
     return files
 
 
@@ -107,43 +101,41 @@ def _simulate(
     """Simulate each scenario once; where the work was stopped, return only earlier results."""
     done: set[str] = st.session_state.setdefault(_FOUND, set())
     done &= set(key)
-    found = {}
+    outcomes = {}
     for place, (label, file) in enumerate(files.items()):
         if _is_stopped(key) and key[place] not in done:
             continue
         if not _is_stopped(key):
             bar.progress(place / len(files), f"simulating {escaped(label)}")
         try:
-            found[label] = simulations.simulate(file)
+            outcomes[label] = simulations.simulate(file)
             done.add(key[place])
         except ServetwinError as error:
             st.error(escaped(f"{label}: {error}"))
-    return found
+    return outcomes
 
 
 def _replicate(bar: DeltaGenerator, outcomes: Mapping[str, SimulatedScenario]) -> None:
     for place, (label, outcome) in enumerate(outcomes.items()):
         for done in simulations.replications(outcome):
             share = (place + done / REPLICATIONS) / len(outcomes)
-            said = f"{escaped(label)}: replication {done} of {REPLICATIONS}"
-            bar.progress(min(1.0, share), said)
+            progress = f"{escaped(label)}: replication {done} of {REPLICATIONS}"
+            bar.progress(min(1.0, share), progress)
 
 
 def _sides(outcomes: Mapping[str, SimulatedScenario]) -> dict[str, ScenarioSummaries]:
-    return {label: summaries_so_far(found) for label, found in outcomes.items()}
+    return {label: summaries_so_far(outcome) for label, outcome in outcomes.items()}
 
 
 def _tables(
-    table: DeltaGenerator,
-    outcomes: Mapping[str, SimulatedScenario],
-    metrics: Sequence[ShownMetric],
+    place: DeltaGenerator, outcomes: Mapping[str, SimulatedScenario], metrics: Sequence[ShownMetric]
 ) -> None:
     sides = _sides(outcomes)
     first, *_ = outcomes
     unknown = [
         name for name, of in outcomes.items() if only_prefix_cache_differs(outcomes[first], of)
     ]
-    with table.container():
+    with place.container():
         st.markdown("**Metrics**", help=_definitions(metrics))
         values = policy_comparison.figures_table(sides, metrics)
         _figures(values, "Metrics of each policy.")
@@ -151,14 +143,15 @@ def _tables(
             st.markdown(f"**Differences from {escaped(first)}**")
             differences = policy_comparison.differences_table(sides, metrics, unknown)
             _figures(differences, "Differences of each policy from the first.")
-        drawn = any(found.is_drawn for found in outcomes.values())
-        st.caption(_MEANING if drawn else interval_sentence(outcomes[first]))
+        drawn = any(outcome.is_drawn for outcome in outcomes.values())
+        meaning = page_text("compare.meaning", replications=REPLICATIONS)
+        st.caption(meaning if drawn else interval_sentence(outcomes[first]))
 
 
-def _figures(table: pd.DataFrame, alt: str) -> None:
+def _figures(frame: pd.DataFrame, alt: str) -> None:
     """Draw a row per metric and a column per policy; a long label breaks at its signs."""
-    columns = table["policy"].str.replace("+", f"+{_MAY_BREAK}")
-    st.table(table.set_index(columns).drop(columns="policy").T, alt=alt)
+    columns = frame["policy"].str.replace("+", f"+{_MAY_BREAK}")
+    st.table(frame.set_index(columns).drop(columns="policy").T, alt=alt)
 
 
 def _definitions(metrics: Sequence[ShownMetric]) -> str:
@@ -183,7 +176,7 @@ def _distribution(outcomes: Mapping[str, SimulatedScenario]) -> None:
         format_func=lambda name: METRICS[name].label,
     )  # fmt: skip
     slo = next(iter(outcomes.values())).file.slo.slo()
-    requests = {label: found.run.requests for label, found in outcomes.items()}
+    requests = {label: outcome.run.requests for label, outcome in outcomes.items()}
     limit_s: float | None = getattr(slo, metric)
     figure = figures.latency_cdf(requests, metric, figures.looks(outcomes), limit_s)
     chart(figure, "compare_cdf", simulated_source(outcomes.values()))
@@ -195,10 +188,10 @@ def _gains(outcomes: Mapping[str, SimulatedScenario]) -> None:
     st.markdown("**Faster and slower requests**")
     other = st.selectbox(f"From {first} to", others, key="compare_other")
     a, b = outcomes[first], outcomes[other]
-    found = policy_comparison.request_gains(a.run.requests, b.run.requests)
-    st.markdown(policy_comparison.gains_sentence(found, escaped(first), escaped(other)))
-    chart(figures.gains_over_time(found, first, other), "compare_gains", simulated_source((a, b)))
-    frames = policy_comparison.largest_gains_and_losses(found)
+    gains = policy_comparison.request_gains(a.run.requests, b.run.requests)
+    st.markdown(policy_comparison.gains_sentence(gains, escaped(first), escaped(other)))
+    chart(figures.gains_over_time(gains, first, other), "compare_gains", simulated_source((a, b)))
+    frames = policy_comparison.largest_gains_and_losses(gains)
     titles = ("Largest gains", "Largest losses")
     for column, title, frame in zip(st.columns(2), titles, frames, strict=True):
         with column:
@@ -223,4 +216,4 @@ def _requests(frame: pd.DataFrame, title: str, scenario: ScenarioFile) -> None:
     )
     thousands = dict.fromkeys(times, st.column_config.NumberColumn(format="localized"))
     columns = {**thousands, "timeline": column}
-    st.dataframe(shown, hide_index=True, column_config=columns, alt=title)
+    table(shown, title, column_config=columns)

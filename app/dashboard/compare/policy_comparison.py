@@ -5,18 +5,18 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.dashboard.formatting import escaped, signed, three_digits
+from servetwin.app.dashboard.formatting import escaped, page_text, signed, three_digits
 from servetwin.app.dashboard.metrics_row import ScenarioSummaries, ShownMetric, excludes_zero
-from servetwin.app.dashboard.prefix_advice import CANNOT_TELL
 from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
 from servetwin.app.dashboard.scenario.url_state import query_of
+from servetwin.app.dashboard.scenario_words import CANNOT_TELL
 from servetwin.app.scenario.files.scenario_file import GENERATED, SAMPLE, ScenarioFile
 from servetwin.app.words import ends
 from servetwin.policies.presets import PRESETS
 from servetwin.sim.experiments.paired_comparison import request_differences
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.metrics import duration_unit
-from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.errors import PolicyError, ServetwinError
 
 POLICIES_KEY = "compare_policies"
 """The control that names the policies, in the session and in the link."""
@@ -34,16 +34,20 @@ def policy_labels() -> list[str]:
     return [OWN_LABEL, *_LABELS, *PRESETS]
 
 
-def scenario_under(scenario: ScenarioFile, label: str) -> ScenarioFile:
-    """Return the scenario under the policies that a label names.
+def scenario_under(scenario: ScenarioFile, text: str) -> ScenarioFile:
+    """Return the scenario under policies as for ``replay compare``, joined by ``+`` or spaces.
 
-    Raises ``ServetwinError`` where the label is unknown, or names what is not offered here.
+    Raises ``ServetwinError`` where one is unknown, or not offered here.
     """
-    if label == OWN_LABEL:
+    parts = text.replace("+", " ").split()
+    if text == OWN_LABEL or not parts:
         return scenario
-    found = scenario.with_policies(label)
-    require_all_offered(found)
-    return found
+    try:
+        changed = scenario.with_policies("+".join(parts))
+    except ServetwinError as error:
+        raise PolicyError(str(error).removeprefix("replay compare: ")) from None
+    require_all_offered(changed)
+    return changed
 
 
 def figures_table(
@@ -105,33 +109,33 @@ def request_gains(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     Columns: ``request_id``, ``scheduled_s``, E2E latency ``a`` and ``b``, and ``difference``
     (b - a), in seconds.
     """
-    found = request_differences([a], [b]).drop(columns="seeds")
+    differences = request_differences([a], [b]).drop(columns="seeds")
     arrivals = a[["request_id", "scheduled_s"]]
-    return arrivals.merge(found, on="request_id").sort_values("scheduled_s", ignore_index=True)
+    return arrivals.merge(differences, on="request_id").sort_values(
+        "scheduled_s", ignore_index=True
+    )
 
 
 def largest_gains_and_losses(
-    found: pd.DataFrame, most: int = 5
+    gains: pd.DataFrame, most: int = 5
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the requests with the largest gains, and those with the largest losses."""
-    gained = found[found["difference"] < 0].nsmallest(most, "difference")
-    lost = found[found["difference"] > 0].nlargest(most, "difference")
+    gained = gains[gains["difference"] < 0].nsmallest(most, "difference")
+    lost = gains[gains["difference"] > 0].nlargest(most, "difference")
     return gained, lost
 
 
-def gains_sentence(found: pd.DataFrame, a: str, b: str) -> str:
+def gains_sentence(gains: pd.DataFrame, a: str, b: str) -> str:
     """Return how many requests get faster and slower from ``a`` to ``b``, and the mean change."""
-    if found.empty:
+    if gains.empty:
         return "No request finished under both policies."
-    difference = found["difference"]
+    difference = gains["difference"]
     gain, lose = int((difference < 0).sum()), int((difference > 0).sum())
     mean_s = float(difference.mean())
     unit, factor = duration_unit([mean_s])
-    mean = factor * mean_s
-    return (
-        f"From {a} to {b}: faster {gain:,}, slower {lose:,} of {len(found):,} requests; E2E "
-        f"latency changes by {signed(mean, mean)} {unit} on average."
-    )
+    mean = signed(factor * mean_s, factor * mean_s)
+    counts = {"gain": gain, "lose": lose, "requests": len(gains)}
+    return page_text("compare.gains", a=a, b=b, mean=mean, unit=unit, **counts)
 
 
 def timeline_links(scenario: ScenarioFile, requests: Sequence[str]) -> list[str] | None:

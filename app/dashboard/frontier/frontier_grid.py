@@ -7,8 +7,14 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.dashboard.formatting import three_digits
-from servetwin.app.dashboard.jobs.scenario_grid import AXES, parse_numbers, require_few
+from servetwin.app.dashboard.formatting import page_text, three_digits
+from servetwin.app.dashboard.jobs.simulated_items import (
+    AXES,
+    parse_numbers,
+    require_few,
+    with_values,
+)
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.words import METRICS
 from servetwin.sim.experiments import sweep as frontier
 from servetwin.sim.records.metrics import duration_unit
@@ -41,6 +47,14 @@ def frontier_points(texts: Mapping[str, str]) -> list[dict[str, Any]]:
     return [_named(values) for values in sorted(combinations, key=_by_series)]
 
 
+def scenarios(
+    base: ScenarioFile, texts: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], list[ScenarioFile]]:
+    """Return the ``frontier_points`` and the scenario of each."""
+    points = frontier_points(texts)
+    return points, [with_values(base, values_of(point)) for point in points]
+
+
 def series_groups(points: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the series of each panel by its title, six at most: more looks are not told apart.
 
@@ -69,18 +83,15 @@ def conclusion(points: pd.DataFrame, y: str, share: float) -> str:
     best = frontier.best_point(points, y, share)
     if best is not None:
         row = points.loc[[best]].iloc[0]
-        return (
-            f"Best: {row['label']}, with {three_digits(row[y])} {_unit(y)} per replica and "
-            f"{three_digits(row[frontier.INTERACTIVITY])} tokens/s for a user; "
-            f"{100 * row['slo_attainment']:.1f} % of the requests are within the SLO."
-        )
+        return page_text(
+            "frontier.best", label=row["label"], y=three_digits(row[y]), unit=_unit(y),
+            speed=three_digits(row[frontier.INTERACTIVITY]), share=100 * row["slo_attainment"],
+        )  # fmt: skip
     tried = points.dropna(subset=["slo_attainment"])
     if len(tried):
         row = tried.iloc[int(tried["slo_attainment"].argmax())]
-        return (
-            f"No point keeps the SLO for {100 * share:g} % of the requests; nearest is "
-            f"{row['label']}, with {100 * row['slo_attainment']:.1f} %."
-        )
+        label, attained = row["label"], 100 * row["slo_attainment"]
+        return page_text("frontier.nearest", wanted=100 * share, label=label, share=attained)
     return "No point could be simulated."
 
 

@@ -1,43 +1,151 @@
-"""The question of the page How many, from its controls."""
+"""The page How many: its question, the policies and servers to answer it for, and their answers."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from servetwin.app.dashboard.how_many.search_job import Asked
-from servetwin.app.scenario.answers import What
-from servetwin.app.scenario.files.scenario_file import ScenarioError, ScenarioFile
+from servetwin.app.dashboard.compare.policy_comparison import OWN_LABEL, scenario_under
+from servetwin.app.dashboard.formatting import page_text
+from servetwin.app.dashboard.how_many.search_job import Impossible, Query, Search
+from servetwin.app.dashboard.jobs.job import Job
+from servetwin.app.dashboard.jobs.simulated_items import with_values
+from servetwin.app.dashboard.scenario.allowed_choices import offered, require_all_offered
+from servetwin.app.scenario.answers import Answer, What, of_capacity, of_counts, of_problem
+from servetwin.app.scenario.files.scenario_file import (
+    GENERATED,
+    ScenarioError,
+    ScenarioFile,
+    Server,
+)
 from servetwin.app.scenario.options.distributions import think_time_of
-from servetwin.app.scenario.prices import Prices, parse_prices
+from servetwin.app.scenario.prices import Prices
 from servetwin.app.words import METRICS
-from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.experiments.capacity import Capacity, SLOTarget
+from servetwin.sim.experiments.how_many import CountSearch, HowMany
 from servetwin.sim.records.metrics import LATENCIES, SLO
 
 ALL = "the whole SLO"
 METRICS_OF: dict[str, str | None] = {**{METRICS[name].label: name for name in LATENCIES}, ALL: None}
 """What a limit may be on, by its name on the page: a latency, or every limit at the side."""
+OWN_SERVER = "this server"
+MOST_CANDIDATES = 12
+EXAMPLE_TIMES = 14
+"""How many times the rate of the default scenario the example has: one server is not enough."""
+_ON = " on "
+
+
+def query_of(
+    base: ScenarioFile, metric: str, share: float, limit_ms: float | None, what: What, think: str
+) -> Query:
+    """Return the query; without ``limit_ms`` the limit is that at the side.
+
+    Raises ``ServetwinError`` for a missing limit or a wrong think time.
+    """
+    slo, name, think = base.slo.slo(), METRICS_OF[metric], think.strip()
+    if name is not None:
+        slo = SLO(**{name: getattr(slo, name) if limit_ms is None else limit_ms / 1000})
+    if slo == SLO():
+        raise ScenarioError(f"{metric}: no limit; give one here, or in the SLO at the side")
+    if think:
+        think_time_of(think, "think time")
+    return Query(what, SLOTarget(slo, share), think)
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """What must hold: for a ``share`` of the requests; ``limit_ms`` None is that at the side."""
+class Candidate:
+    """A scenario whose number is looked for."""
 
-    metric: str
-    share: float
-    limit_ms: float | None
-
-
-def asked(base: ScenarioFile, limit: Limit, what: What, think: str) -> Asked:
-    """Return the question; raises ``ServetwinError`` for a missing limit or a wrong text."""
-    slo, name = base.slo.slo(), METRICS_OF[limit.metric]
-    if name is not None:
-        limit_s = getattr(slo, name) if limit.limit_ms is None else limit.limit_ms / 1000
-        slo = SLO(**{name: limit_s})
-    if slo == SLO():
-        raise ScenarioError(f"{limit.metric}: no limit; give one here, or in the SLO at the side")
-    if think.strip():
-        think_time_of(think.strip(), "think time")
-    return Asked(what, SLOTarget(slo, limit.share), think.strip())
+    label: str
+    file: ScenarioFile
 
 
-def prices_of(text: str) -> Prices:
-    """Return the prices in a text; raises ``PolicyError``."""
-    return parse_prices(text, "price")
+def is_example(base: ScenarioFile, rate_per_s: float | None) -> bool:
+    """Return whether the question is still the default one: the page then shows an example."""
+    return rate_per_s is None and base == ScenarioFile()
+
+
+def at_load(base: ScenarioFile, rate_per_s: float | None) -> ScenarioFile:
+    """Return the scenario at a rate; without one at its own, or that of the example."""
+    if is_example(base, rate_per_s):
+        rate_per_s = EXAMPLE_TIMES * (base.workload.rate_per_s or 1.0)
+    return base if rate_per_s is None else with_values(base, {"rate": rate_per_s})
+
+
+def load_words(file: ScenarioFile) -> str:
+    """Return which requests the answer is for."""
+    rate = file.workload.rate_per_s
+    of = "these requests" if file.workload.source == GENERATED else "this trace"
+    return of if rate is None else f"{of} at {rate:g} per second"
+
+
+def server_names(base: ScenarioFile) -> list[str]:
+    """Return the servers to choose from: profiles, and the scenario's model on devices."""
+    devices = offered()["hardware"] if base.server.model else []
+    named = [f"{base.server.model}{_ON}{name}" for name in devices]
+    return [OWN_SERVER, *named, *offered()["profile"]]
+
+
+def candidates(
+    base: ScenarioFile, policies: Sequence[str], servers: Sequence[str]
+) -> tuple[Candidate, ...]:
+    """Return each policy on each server, in the order of the choices.
+
+    Raises ``ServetwinError`` naming what is unknown, and ``ScenarioError`` for none or too many.
+    """
+    policies, servers = policies or [OWN_LABEL], servers or [OWN_SERVER]
+    if len(policies) * len(servers) > MOST_CANDIDATES:
+        counts = {"policies": len(policies), "servers": len(servers), "most": MOST_CANDIDATES}
+        raise ScenarioError(page_text("how_many.too_many", **counts))
+    found = []
+    for server in servers:
+        on_server = _on(base, server)
+        for policy in policies:
+            names = ([server] if len(servers) > 1 else []) + ([policy] if len(policies) > 1 else [])
+            label = ", ".join(names) or (policy if policy != OWN_LABEL else server)
+            found.append(Candidate(label, scenario_under(on_server, policy)))
+    return tuple(found)
+
+
+def _on(base: ScenarioFile, server: str) -> ScenarioFile:
+    if server == OWN_SERVER:
+        return base
+    model, on, hardware = server.rpartition(_ON)
+    changed = Server(profile=server)
+    if on and model == base.server.model:
+        changed = base.server.model_copy(update={"hardware": hardware})
+    found = base.model_copy(update={"server": changed})
+    require_all_offered(found)
+    return found
+
+
+def answers(
+    candidates: Sequence[Candidate],
+    query: Query,
+    first: "Job[Search, Any]",
+    draws: "Job[Search, Any] | None",
+    prices: Prices,
+) -> list[Answer]:
+    """Return the answer of every candidate whose first search has ended, in their order."""
+    drawn = defaultdict[int, list[CountSearch]](list)
+    for place, found in (draws.results if draws else {}).items():
+        if draws and isinstance(found, CountSearch):
+            drawn[draws.items[place].candidate].append(found)
+    results = first.results
+    return [
+        _answer(candidate, query, results[place], drawn[place], prices)
+        for place, candidate in enumerate(candidates)
+        if place in results
+    ]
+
+
+def _answer(
+    candidate: Candidate, query: Query, result: Any, draws: Sequence[CountSearch], prices: Prices
+) -> Answer:
+    label, what = candidate.label, query.what
+    if isinstance(result, Impossible):
+        return of_problem(label, what, result.problem)
+    scenario = candidate.file.settled()
+    if isinstance(result, Capacity):
+        return of_capacity(label, scenario, result, query.target, prices)
+    return of_counts(label, what, scenario, HowMany(result, tuple(draws)), prices)

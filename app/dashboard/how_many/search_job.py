@@ -1,8 +1,8 @@
 """One search of the page How many, in a process without Streamlit."""
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
+from servetwin.app.dashboard.jobs.simulated_items import built
 from servetwin.app.scenario.answers import FEWEST, What
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.options.distributions import think_time_of
@@ -15,9 +15,7 @@ from servetwin.sim.experiments.how_many import (
     search,
     search_drawn,
 )
-from servetwin.sim.experiments.scenario import Scenario
 from servetwin.workloads.errors import ServetwinError
-from servetwin.workloads.trace import Trace
 
 MOST: dict[What, int] = {"replicas": 256, "devices": 256, "users": 1024}
 """The largest number that is tried here; any other with ``servetwin capacity --most``."""
@@ -25,8 +23,8 @@ RATE_DRAWS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked of every candidate; ``think`` is as for ``--think-time``, empty for none."""
+class Query:
+    """The question about every candidate; ``think`` is as for ``--think-time``, empty for none."""
 
     what: What
     target: SLOTarget
@@ -46,10 +44,10 @@ class Search:
     """
 
     file: ScenarioFile
-    asked: Asked
+    query: Query
     number: int = 0
     first: CountSearch | None = None
-    given: Trace | None = None
+    given: bytes | None = None
     candidate: int = 0
 
 
@@ -74,29 +72,14 @@ def run_search(one: Search) -> Found:
 
 
 def _found(one: Search) -> CountSearch | Capacity:
-    asked, seed = one.asked, one.file.seed
-    trace, scenario = _built(one)
-    if asked.what == "rate":
-        return find_capacity(trace, scenario, asked.target, seed=seed, replications=RATE_DRAWS)
+    query, seed = one.query, one.file.seed
+    trace, scenario = built(one.file, one.given)
+    if query.what == "rate":
+        return find_capacity(trace, scenario, query.target, seed=seed, replications=RATE_DRAWS)
     counted: ScaledScenario = Replicas(trace, scenario)
-    if asked.what == "users":
-        counted = Users(trace, scenario, think_time_of(asked.think) if asked.think else None, seed)
-    question = CountQuestion(asked.target, MOST[asked.what], seed)
+    if query.what == "users":
+        counted = Users(trace, scenario, think_time_of(query.think) if query.think else None, seed)
+    question = CountQuestion(query.target, MOST[query.what], seed)
     if one.first is None:
         return search(counted, question)
     return search_drawn(DrawnSearch(counted, question, one.first), one.number)
-
-
-def _built(one: Search) -> tuple[Trace, Scenario]:
-    file = one.file
-    if one.given is None:
-        return _generated(file.model_dump_json())
-    trace = file.workload.trace(file.seed, {file.workload.source: one.given})
-    return trace, file.build(trace)
-
-
-@lru_cache(maxsize=8)
-def _generated(text: str) -> tuple[Trace, Scenario]:
-    file = ScenarioFile.model_validate_json(text)
-    trace = file.workload.trace(file.seed)
-    return trace, file.build(trace)

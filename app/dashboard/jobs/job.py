@@ -7,7 +7,7 @@ cause of its end.
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
-from servetwin.app.dashboard.jobs.kept_results import RESULTS
 from servetwin.app.dashboard.jobs.process_pool import Stopped, shared_pool
+from servetwin.app.dashboard.jobs.shared_results import RESULTS
 from servetwin.sim.experiments.parallel_map import TRIES, LostItems, numbered
 
 Item = TypeVar("Item")
@@ -39,7 +39,7 @@ class Job(Generic[Item, Result]):
         function: Callable[[Item], Result],
         items: Sequence[Item],
         note: Any = None,
-        keys: Sequence[str] = (),
+        keys: Sequence[Hashable] = (),
     ) -> None:
         self.note = note
         self.items = items
@@ -77,7 +77,7 @@ def start_job(
     function: Callable[[Item], Result],
     items: Sequence[Item],
     note: Any = None,
-    keys: Sequence[str] = (),
+    keys: Sequence[Hashable] = (),
 ) -> "Job[Item, Result]":
     """Begin this session's job ``name``; a running job of that name is stopped first.
 
@@ -93,6 +93,31 @@ def start_job(
 def find_job(name: str) -> "Job[Any, Any] | None":
     """Return this session's job of that name, running or not."""
     return _jobs().get(name)
+
+
+def forget_job(name: str) -> None:
+    """Forget this session's job of that name; results that have keys are kept."""
+    _jobs().pop(name, None)
+
+
+def results_of(function: Callable[[Any], Result]) -> Iterator[tuple[Any, Result]]:
+    """Yield the kept results of all sessions with ``function``, each with its key."""
+    for (name, key), result in RESULTS.all().items():
+        if name == function.__qualname__:
+            yield key, result
+
+
+def kept_results(
+    function: Callable[[Any], Result], keys: Mapping[int, Hashable]
+) -> dict[int, Result]:
+    """Return the kept results of ``function`` with these keys, by place."""
+    return RESULTS.of(_named(function, keys))
+
+
+def _named(
+    function: Callable[[Any], Any], keys: Mapping[int, Hashable]
+) -> dict[int, tuple[str, Hashable]]:
+    return {place: (function.__qualname__, key) for place, key in keys.items()}
 
 
 def watch_job(name: str, draw: Callable[["Job[Any, Any]"], None]) -> None:
@@ -144,9 +169,9 @@ class _Feed:
     """
 
     def __init__(
-        self, function: Callable[[Any], Any], items: Sequence[Any], keys: Sequence[str]
+        self, function: Callable[[Any], Any], items: Sequence[Any], keys: Sequence[Hashable]
     ) -> None:
-        self._keys = {place: f"{function.__qualname__} {key}" for place, key in enumerate(keys)}
+        self._keys = _named(function, dict(enumerate(keys)))
         self.results: dict[int, Any] = RESULTS.of(self._keys)
         self.problem: str | None = None
         self.stopped = False

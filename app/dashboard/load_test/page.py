@@ -7,14 +7,13 @@ import pandas as pd
 import streamlit as st
 
 from servetwin.app import figures
-from servetwin.app.dashboard.charts import chart
-from servetwin.app.dashboard.downloads import downloads
-from servetwin.app.dashboard.formatting import escaped, three_digits
+from servetwin.app.dashboard.charts import charts_by_two, downloads, table
+from servetwin.app.dashboard.formatting import escaped, page_text, three_digits
 from servetwin.app.dashboard.kept_runs.opened_runs import opened
 from servetwin.app.dashboard.load_test.load_test_process import Endpoint, LoadTestProcess, start
-from servetwin.app.dashboard.pictures.simulated_source import simulated_source
 from servetwin.app.dashboard.scenario.allowed_choices import runs_folder
 from servetwin.app.dashboard.scenario.sidebar import current_scenario
+from servetwin.app.dashboard.scenario_words import simulated_source
 from servetwin.app.dashboard.simulations import SimulatedScenario, simulate_or_stop
 from servetwin.app.dashboard.trust.trials import COMMAND, bundled, verdict_table
 from servetwin.app.dashboard.widgets import problems_shown
@@ -39,11 +38,7 @@ def page() -> None:
     test: LoadTestProcess | None = st.session_state.get(_TEST)
     _form(outcome, busy=test is not None and test.running)
     if test is None:
-        st.caption(
-            "Start an engine with `servetwin serve`, `servetwin serve --mock` or `servetwin serve "
-            "--simulated`, or give the address of any OpenAI-compatible server. The prediction is "
-            "that of the scenario at the side: choose the profile of that server there."
-        )
+        st.caption(page_text("load_test"))
         _example()
     elif test.running:
         _watched()
@@ -53,10 +48,9 @@ def page() -> None:
 
 def _form(outcome: SimulatedScenario, busy: bool) -> None:
     trace = outcome.trace
-    st.markdown(
-        f"{len(trace):,} requests over {three_digits(trace.span_s)} s, "
-        f"{three_digits(trace.rate_per_s)}/s: the workload of the scenario."
-    )
+    span_s, rate_per_s = three_digits(trace.span_s), three_digits(trace.rate_per_s)
+    text = page_text("load_test.trace", requests=len(trace), span_s=span_s, rate_per_s=rate_per_s)
+    st.markdown(text)
     with st.form("load_test_form", border=True):
         url = st.text_input("Endpoint", "http://127.0.0.1:8000", key="load_test_url")
         left, middle, right = st.columns(3)
@@ -135,14 +129,13 @@ def _median(answers: pd.DataFrame, name: str) -> tuple[str, str]:
 
 
 def _charts(answers: pd.DataFrame, outcome: SimulatedScenario) -> None:
-    looks = figures.looks(("predicted", "measured"))
-    slo = outcome.file.slo.slo()
-    for column, metric in zip(st.columns(2), _LATENCIES, strict=True):
+    looks, slo, shown = figures.looks(("predicted", "measured")), outcome.file.slo.slo(), []
+    for metric in _LATENCIES:
         limit_s = getattr(slo, metric)
         figure = figures.live_latency(answers, outcome.run.requests, metric, looks, limit_s)
-        with column:
-            st.caption(f"{METRICS[metric].label} of each answer, and the prediction")
-            chart(figure, f"load_test_{metric}", simulated_source([outcome]))
+        title = f"{METRICS[metric].label} of each answer, and the prediction"
+        shown.append((title, figure, f"load_test_{metric}"))
+    charts_by_two(shown, simulated_source([outcome]))
 
 
 def _ended(test: LoadTestProcess, outcome: SimulatedScenario) -> None:
@@ -187,17 +180,14 @@ def _example() -> None:
 
 def _drawn(requests: Mapping[str, pd.DataFrame], found: Comparison | None, source: str) -> None:
     if found:
-        verdicts = verdict_table(found.metrics)
-        st.dataframe(
-            verdicts, hide_index=True, placeholder="-",
-            alt="Errors of the prediction, with verdicts.",
-        )  # fmt: skip
-    looks = figures.looks(("predicted", "measured"))
-    for column, metric in zip(st.columns(2), _LATENCIES, strict=True):
-        with column:
-            st.markdown(f"**Distribution of {METRICS[metric].label}**")
-            figure = figures.latency_cdf(requests, metric, looks)
-            chart(figure, f"load_test_cdf_{metric}", source)
+        table(verdict_table(found.metrics), "Errors of the prediction, with verdicts.")
+    looks, shown = figures.looks(("predicted", "measured")), []
+    for metric in _LATENCIES:
+        figure = figures.latency_cdf(requests, metric, looks)
+        shown.append(
+            (f"Distribution of {METRICS[metric].label}", figure, f"load_test_cdf_{metric}")
+        )
+    charts_by_two(shown, source)
 
 
 def _warnings(run: Run) -> Iterator[str]:

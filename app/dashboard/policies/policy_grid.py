@@ -6,8 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.dashboard.jobs.scenario_grid import AXES, parse_numbers, require_few, with_values
-from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
+from servetwin.app.dashboard.compare.policy_comparison import scenario_under
+from servetwin.app.dashboard.jobs.simulated_items import (
+    AXES,
+    parse_numbers,
+    require_few,
+    with_values,
+)
 from servetwin.app.scenario.files.scenario_file import ScenarioError, ScenarioFile
 from servetwin.workloads.errors import ServetwinError
 
@@ -36,25 +41,11 @@ def named_scenarios(base: ScenarioFile, table: pd.DataFrame) -> dict[str, Scenar
         try:
             if name in found:
                 raise ScenarioError("another row has this name")
-            found[name] = with_policies(base, text)
+            found[name] = scenario_under(base, text)
+            found[name].settled()
         except ServetwinError as error:
             raise ScenarioError(f"row {number} ({name}): {error}") from None
     return found
-
-
-def with_policies(base: ScenarioFile, text: str) -> ScenarioFile:
-    """Return ``base`` under policies as for ``replay compare``, joined by ``+`` or spaces.
-
-    Raises ``ServetwinError``, also for a policy in a file that this dashboard does not offer.
-    """
-    parts = text.replace("+", " ").split()
-    try:
-        file = base.with_policies("+".join(parts)) if parts else base
-    except ServetwinError as error:
-        raise ScenarioError(str(error).removeprefix("replay compare: ")) from None
-    require_all_offered(file)
-    file.settled()
-    return file
 
 
 def policy_points(

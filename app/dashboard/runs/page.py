@@ -8,9 +8,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from servetwin.app.dashboard.charts import chart
-from servetwin.app.dashboard.downloads import downloads
-from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.charts import charts_by_two, downloads, table
+from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.kept_runs.folder import MOST_ZIP_BYTES, delete, zip_problem, zipped
 from servetwin.app.dashboard.kept_runs.opened_runs import facts, latency_frame, opened
 from servetwin.app.dashboard.kept_runs.received_run import receive_run
@@ -22,7 +21,7 @@ from servetwin.app.dashboard.scenario.uploads import uploads
 from servetwin.app.dashboard.simulations import simulate
 from servetwin.app.dashboard.timeline.page import page as timeline
 from servetwin.app.dashboard.trust.trials import COMMAND, bundled
-from servetwin.app.dashboard.widgets import bound, problems_shown, uploader
+from servetwin.app.dashboard.widgets import control, problems_shown, uploader
 from servetwin.app.figures import looks
 from servetwin.app.reports.html.page import render_html
 from servetwin.app.reports.html.run_charts import run_charts
@@ -51,10 +50,8 @@ def page() -> None:
     _problems([run for run in found if run.problem])
     _comparing(root, [run.name for run in runs], file)
     names = [run.name for run in found]
-    name = st.selectbox(
-        "Open a run", names, None, placeholder="choose one" if names else "none yet",
-        **bound(_OPEN),
-    )  # fmt: skip
+    empty = "choose one" if names else "none yet"
+    name = control(_OPEN, options=names, index=None, placeholder=empty)
     if not found:
         _example(file)
     elif name:
@@ -105,9 +102,7 @@ def _receiving(root: Path) -> None:
     with st.expander("Open the run folder of a colleague"):
         uploader(
             "Run folder as zip", _RECEIVED, partial(_receive, root), type="zip",
-            max_upload_size=_MOST_ZIP_MB,
-            help="A folder of `servetwin replay --out`, `loadtest --out` or `verify --out`, zipped "
-            "as a whole. It is kept here until it is deleted.",
+            max_upload_size=_MOST_ZIP_MB, help=page_text("runs.zip"),
         )  # fmt: skip
         st.caption(f"Not zipped: copy the folder into {escaped(root.name)}, and it is listed here.")
 
@@ -120,14 +115,9 @@ def _receive(root: Path, file_name: str, content: bytes) -> None:
 
 def _listing(root: Path, runs: list[ListedFolder]) -> None:
     if not runs:
-        st.info(
-            "No runs yet. Save this scenario above, or keep one with `servetwin replay --out "
-            f"{root.name}/NAME`."
-        )
+        st.info(page_text("runs.none", folder=root.name))
         return
-    frame = runs_table(runs)
-    st.dataframe(frame, hide_index=True, placeholder="-", alt="The kept runs.")
-    downloads(frame, "runs")
+    table(runs_table(runs), "The kept runs.", "runs")
 
 
 def _problems(runs: list[ListedFolder]) -> None:
@@ -239,14 +229,9 @@ def _show(found: ScenarioFile, name: str) -> None:
 
 def _drawn(named: NamedRun, file: ScenarioFile) -> None:
     frame = latency_frame(named.run)
-    st.dataframe(
-        frame, hide_index=True, placeholder="-", alt="Latencies by part of the run.",
-        column_config=dict.fromkeys(POINTS, st.column_config.NumberColumn(format="%.4g")),
-    )  # fmt: skip
-    charts = list(run_charts([named], looks([named.name]), file.slo.slo()))
-    places = [column for _ in charts[::2] for column in st.columns(2)]
-    for place, (column, (_, title, figure)) in enumerate(zip(places, charts, strict=False)):
-        with column:
-            st.markdown(f"**{title}**")
-            chart(figure, f"runs_chart_{place}", source_line([named.run]))
+    digits = dict.fromkeys(POINTS, st.column_config.NumberColumn(format="%.4g"))
+    table(frame, "Latencies by part of the run.", column_config=digits)
+    charts = enumerate(run_charts([named], looks([named.name]), file.slo.slo()))
+    shown = ((title, figure, f"runs_chart_{place}") for place, (_, title, figure) in charts)
+    charts_by_two(shown, source_line([named.run]))
     downloads(named.run.requests.drop(columns="chunk_s", errors="ignore"), "run_requests")

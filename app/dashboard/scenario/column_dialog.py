@@ -5,8 +5,14 @@ from collections.abc import Mapping
 import streamlit as st
 
 from servetwin.app.dashboard.formatting import escaped
-from servetwin.app.dashboard.scenario.own_table import SHOWN_ROWS, OwnTable
-from servetwin.app.dashboard.scenario.uploads import add_table, asked_table, forget_asked_table
+from servetwin.app.dashboard.scenario.uploads import (
+    SHOWN_ROWS,
+    OwnTable,
+    add_table,
+    asked_table,
+    forget_asked_table,
+)
+from servetwin.app.words import asset_table
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.tables.mapping import (
     OPTION,
@@ -18,25 +24,7 @@ from servetwin.workloads.tables.mapping import (
     quantity_of,
 )
 
-_FORMS = {
-    "": "dates that begin with the year", "s": "seconds", "ms": "milliseconds",
-    "us": "microseconds", "ns": "nanoseconds", "dmy": "dates, day first",
-    "mdy": "dates, month first",
-}  # fmt: skip
-_NEEDED = (
-    ("arrival", "Arrival"),
-    ("prompt_tokens", "Prompt: tokens or text"),
-    ("output_tokens", "Answer: tokens or text"),
-)
-_MORE = (
-    ("status", "Success or failure"),
-    ("error", "Error message"),
-    ("ttft", "Measured time to first token"),
-    ("e2e", "Measured latency"),
-    ("session_id", "Session"),
-    ("prefix_id", "Shared prefix"),
-    ("prefix_tokens", "Tokens of the shared prefix"),
-)
+_LABELS: dict[str, dict[str, str]] = asset_table("words.yaml")["columns"]
 _TEXT_OF = {"prompt_tokens": "prompt", "output_tokens": "answer"}
 _PROBLEM = "column_dialog_problem"
 
@@ -53,16 +41,16 @@ def _ask() -> None:
     if table is None:
         st.rerun()
         return
-    for question in table.found.questions:
+    for question in table.recognition.questions:
         st.warning(escaped(question))
-    st.caption(f"The first of the rows in {table.name}")
+    st.caption(f"First rows of {table.name}")
     st.dataframe(list(table.sample[:SHOWN_ROWS]), hide_index=True)
     columns = _chosen(table)
     missing = [WORDS[names[0]] for names in missing_of(columns)]
     if missing:
         st.info(f"Still to choose: {', '.join(missing)}.")
     else:
-        st.caption("As they are read")
+        st.caption("Parsed preview")
         st.dataframe(table.read_rows(columns), hide_index=True)
         st.caption("The same on the command line:")
         st.code(f"{OPTION} {mapping_text(columns)}", language=None, wrap_lines=True)
@@ -76,16 +64,16 @@ def _ask() -> None:
 
 def _chosen(table: OwnTable) -> dict[str, str]:
     """Draw a choice for each quantity; return the mapping."""
-    proposed = {quantity_of(key): (key, name) for key, name in table.found.proposed.items()}
+    proposed = {quantity_of(key): (key, name) for key, name in table.recognition.proposed.items()}
     columns: dict[str, str] = {}
-    needed = st.columns(len(_NEEDED))
-    for (quantity, label), place in zip(_NEEDED, needed, strict=True):
+    needed = _LABELS["needed"].items()
+    for (quantity, label), place in zip(needed, st.columns(len(needed)), strict=True):
         with place:
             columns |= _choice(table, quantity, label, proposed)
     with st.expander("More columns"):
-        for quantity, label in _MORE:
+        for quantity, label in _LABELS["more"].items():
             columns |= _choice(table, quantity, label, proposed)
-    rest = {key: name for key, name in table.found.proposed.items() if not _is_drawn(key)}
+    rest = {key: name for key, name in table.recognition.proposed.items() if not _is_drawn(key)}
     return {**columns, **{k: name for k, name in rest.items() if name not in columns.values()}}
 
 
@@ -101,10 +89,11 @@ def _choice(
     if name is None:
         return {}
     if quantity == "arrival" or quantity in ("ttft", "e2e"):
-        forms = [form for form in _FORMS if form in UNITS_S or quantity == "arrival"]
+        names = _LABELS["forms"]
+        forms = [form for form in names if form in UNITS_S or quantity == "arrival"]
         form = st.selectbox(
             f"{label} in", forms, forms.index(form_of(key)) if key else 0,
-            format_func=_FORMS.__getitem__, key=f"form_{quantity}",
+            format_func=names.__getitem__, key=f"form_{quantity}",
         )  # fmt: skip
         return {f"{quantity}_{form}" if form else quantity: name}
     if quantity in _TEXT_OF and table.is_text(name):
@@ -113,8 +102,7 @@ def _choice(
 
 
 def _is_drawn(key: str) -> bool:
-    drawn = {quantity for quantity, _ in (*_NEEDED, *_MORE)}
-    return quantity_of(key) in drawn | {*_TEXT_OF.values()}
+    return quantity_of(key) in {*_LABELS["needed"], *_LABELS["more"], *_TEXT_OF.values()}
 
 
 def _use(table: OwnTable, columns: Mapping[str, str]) -> None:

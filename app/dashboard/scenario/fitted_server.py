@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import streamlit as st
 
-from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.jobs.job import Job, start_job, watch_job
 from servetwin.app.dashboard.scenario.uploads import unpacked_file, uploads
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
@@ -43,10 +43,10 @@ def fit_server(table: MeasuredTable) -> FittedServer:
     with unpacked_file(table.name, table.content) as path:
         recorded = as_recorded_run(read(path, parse_mapping(table.columns)), table.name)
     policies = table.scenario.build(recorded.trace).policies
-    found = calibrate_recorded(recorded, policies, seed=table.scenario.seed)
-    profile = found.profile(PurePath(table.name).stem, recorded, table.scenario.server.model)
+    calibration = calibrate_recorded(recorded, policies, seed=table.scenario.seed)
+    profile = calibration.profile(PurePath(table.name).stem, recorded, table.scenario.server.model)
     text = profile.model_dump_json(by_alias=True, indent=1)
-    return FittedServer(text, found.fitted, found.whole)
+    return FittedServer(text, calibration.fitted, calibration.whole)
 
 
 def offer_fit(source: str, scenario: ScenarioFile | None) -> None:
@@ -60,9 +60,7 @@ def offer_fit(source: str, scenario: ScenarioFile | None) -> None:
     item = MeasuredTable(upload.table.name, upload.table.content, columns, scenario)
     st.button(
         "Fit a server to its measured times", on_click=_begin, args=(item,),
-        help="As `servetwin calibrate --recorded`: step times with which the simulation comes "
-        "nearest to the times in the table, under the policies of this scenario.",
-        width="stretch",
+        help=page_text("scenario.fit"), width="stretch",
     )  # fmt: skip
     watch_job(_JOB, _draw)
 
@@ -72,16 +70,16 @@ def _begin(table: MeasuredTable) -> None:
 
 
 def _draw(job: "Job[MeasuredTable, FittedServer]") -> None:
-    found = job.results.get(0)
-    if found is None:
+    fitted = job.results.get(0)
+    if fitted is None:
         return
     file = f"{PurePath(job.items[0].name).stem}.json"
     errors = ", ".join(
-        f"{name[:-2].upper()} {100 * error:+.1f} %" for name, error in found.errors.items()
+        f"{name[:-2].upper()} {100 * error:+.1f} %" for name, error in fitted.errors.items()
     )
-    st.caption(escaped(f"Fitted to {found.requests:,} requests; error of the means: {errors}."))
+    st.caption(escaped(f"Fitted to {fitted.requests:,} requests; error of the means: {errors}."))
     st.download_button(
-        "Download the profile", found.profile, file, "application/json", on_click="ignore",
+        "Download the profile", fitted.profile, file, "application/json", on_click="ignore",
         width="stretch",
     )  # fmt: skip
     st.caption(f"`servetwin dashboard --profile {file}` offers it here as a server.")

@@ -2,10 +2,11 @@
 on the command line."""
 
 import gzip
+import pickle
 import shlex
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -15,16 +16,87 @@ from pathlib import Path, PurePath
 
 import streamlit as st
 
-from servetwin.app.dashboard.formatting import escaped, plain
-from servetwin.app.dashboard.scenario.own_table import OwnTable, own_table
-from servetwin.app.dashboard.widgets import keep_newest, uploader
+from servetwin.app.dashboard.formatting import escaped, page_text, plain
+from servetwin.app.dashboard.widgets import uploader
 from servetwin.app.scenario.files.scenario_file import GENERATED, SAMPLE, ScenarioFile
 from servetwin.app.scenario.setting_docs import setting_docs
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.reading import read_trace, sample_trace
-from servetwin.workloads.rows import ReadingLimits
+from servetwin.workloads.files import open_text
+from servetwin.workloads.reading import TABLE, find_reader, read_trace, sample_trace
+from servetwin.workloads.rows import BadRows, ReadingLimits, RowError, Rows
 from servetwin.workloads.tables.mapping import parse_mapping
+from servetwin.workloads.tables.moments import Content
+from servetwin.workloads.tables.recognition import Recognition, recognise
+from servetwin.workloads.tables.table import Cells, RowParser, Table, TableRow
 from servetwin.workloads.trace import Trace
+
+SHOWN_ROWS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTable:
+    """The file as it was uploaded, and what was seen of it."""
+
+    name: str
+    content: bytes
+    recognition: Recognition
+    sample: Sequence[Cells]
+    comma: bool
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that have a name."""
+        return [name for name in self.recognition.names if name]
+
+    def is_text(self, name: str) -> bool:
+        """Return whether a column has words rather than counts."""
+        return Content.of([cells.get(name, "") for cells in self.sample], self.comma).are_texts
+
+    def has(self, columns: Mapping[str, str]) -> bool:
+        """Return whether it has all columns of a mapping."""
+        return {*columns.values()} <= {*self.names}
+
+    def read_rows(self, columns: Mapping[str, str]) -> list[dict[str, str]]:
+        """Return the first rows as they are read by a mapping, or what is wrong with them."""
+        parser, shown, first_ns = RowParser(columns, self.comma), [], None
+        for cells in self.sample[:SHOWN_ROWS]:
+            try:
+                row = parser.parse(0, cells)
+            except RowError as error:
+                shown.append({"outcome": f"wrong: {error}"})
+                continue
+            first_ns = row.arrival_ns if first_ns is None else first_ns
+            lengths = {name: row.counts.get(f"{name}_tokens") for name in ("prompt", "output")}
+            shown.append(
+                {
+                    "arrival, s": f"{(row.arrival_ns - first_ns) / 1e9:+.3f}",
+                    **{f"{name} tokens": _shown(count, row) for name, count in lengths.items()},
+                    "outcome": "answered" if row.failure is None else f"failed: {row.failure}",
+                }
+            )
+        return shown
+
+
+def _shown(count: int | None, row: TableRow) -> str:
+    if count is not None:
+        return f"{count:,}"
+    return "of the text" if row.failure is None else ""
+
+
+def own_table(name: str, path: Path, content: bytes) -> OwnTable | None:
+    """Return the table in a file; None where the file has a format that is known.
+
+    Raises ``TraceError`` for a file that is neither.
+    """
+    with open_text(path) as lines:
+        rows = Rows(path, lines, BadRows(0))
+        if find_reader(rows, None) != TABLE:
+            return None
+        table = Table(rows)
+        if not table.sample:
+            return None  # reading it says what is wrong
+        return OwnTable(name, content, recognise(table), table.sample, table.comma)
+
 
 MOST_MB = 50
 MOST_UNPACKED_MB = 50
@@ -56,19 +128,35 @@ class Upload:
 
 def uploads() -> dict[str, Upload]:
     """Return the uploaded traces by name of the file."""
-    found: dict[str, Upload] = st.session_state.setdefault("uploaded_traces", {})
-    return found
+    traces: dict[str, Upload] = st.session_state.setdefault("uploaded_traces", {})
+    return traces
 
 
-def given_trace(source: str) -> Trace | None:
-    """Return the uploaded trace of that name; None where there is none."""
+def workload_names() -> list[str]:
+    """Return every workload that can be chosen."""
+    return [GENERATED, SAMPLE, *uploads()]
+
+
+def given(source: str) -> tuple[str, Trace | None]:
+    """Return digest and trace of the upload of that name; empty and None where there is none."""
     upload = uploads().get(source)
-    return upload.trace if upload else None
+    return (upload.digest, upload.trace) if upload else ("", None)
+
+
+def packed(source: str) -> bytes | None:
+    """Return the uploaded trace for other processes, pickled; None where there is none."""
+    digest, trace = given(source)
+    return _pickled(digest, trace) if trace else None
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _pickled(digest: str, _trace: Trace) -> bytes:
+    return pickle.dumps(_trace, pickle.HIGHEST_PROTOCOL)
 
 
 def whole_trace(source: str) -> Trace | None:
     """Return the whole bundled or uploaded trace of that name; None where there is none."""
-    return _sample() if source == SAMPLE else given_trace(source)
+    return _sample() if source == SAMPLE else given(source)[1]
 
 
 _sample = cache(sample_trace)
@@ -82,9 +170,7 @@ def result_keys(files: Sequence[ScenarioFile]) -> list[str]:
 
 def trace_uploader() -> None:
     """Draw the uploader, and what has been uploaded."""
-    formats = "Azure CSV, Mooncake, BurstGPT, our JSON Lines ...: any format that replay reads."
-    limits = f"At most {MOST_UNPACKED_MB} MB unpacked, {MOST_REQUESTS:,} requests."
-    help_ = f"{formats} {limits} It stays in this session."
+    help_ = page_text("scenario.uploads", megabytes=MOST_UNPACKED_MB, requests=MOST_REQUESTS)
     uploader("Your own trace", "trace_upload", _take, max_upload_size=MOST_MB, help=help_)
     if problem := st.session_state.get(_PROBLEM):
         st.error(escaped(problem))
@@ -95,8 +181,8 @@ def trace_uploader() -> None:
 
 def asked_table() -> OwnTable | None:
     """Return the table that was uploaded, until it is said what its columns hold."""
-    found: OwnTable | None = st.session_state.get(_ASKED)
-    return found
+    table: OwnTable | None = st.session_state.get(_ASKED)
+    return table
 
 
 def forget_asked_table() -> None:
@@ -219,5 +305,7 @@ def _add(file_name: str, content: bytes, table: OwnTable | None, columns: str | 
     upload = Upload(read_upload(file_name, content, columns), digest, table, columns)
     name = f"own {file_name}" if file_name in (GENERATED, SAMPLE) else file_name
     uploads().pop(name, None)
-    keep_newest(uploads(), {name: upload}, MOST_KEPT)
+    uploads()[name] = upload
+    while len(uploads()) > MOST_KEPT:
+        del uploads()[next(iter(uploads()))]
     st.session_state.update({"workload": name, "own_rate": True, _COLUMNS: columns})

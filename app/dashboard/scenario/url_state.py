@@ -4,23 +4,23 @@ Streamlit drops what its widgets cannot take, so the link is read before they ar
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 from urllib.parse import urlencode
 
 import streamlit as st
-from pydantic import Field
 
 from servetwin.app.dashboard.formatting import escaped, plain
 from servetwin.app.dashboard.scenario.controls import (
     CONTROLS,
     DATA_SHEET,
+    PAGE_CONTROLS,
     Control,
     as_controls,
+    default_controls,
     from_controls,
-    workload_names,
 )
 from servetwin.app.dashboard.scenario.sidebar import show_scenario
-from servetwin.app.dashboard.scenario.uploads import remember_columns, uploads
+from servetwin.app.dashboard.scenario.uploads import remember_columns, workload_names
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.workloads.errors import ServetwinError, did_you_mean
 
@@ -28,43 +28,6 @@ _PROBLEMS, _FAULTY = "link_problems", "link_faulty"
 _MOST_CHARACTERS = 2_000
 """Of one value of a link."""
 _TEXTS = ("techniques", "without", "efficiency", "set")
-
-PAGE_CONTROLS: dict[str, Control] = {
-    "compare_policies": Control(list[str], many=True),
-    "latencies": Control(list[Literal["mean", "p50", "p90", "p99"]], many=True),
-    "frontier_max_seqs": Control(str),
-    "frontier_rate": Control(str),
-    "frontier_replicas": Control(str),
-    "frontier_share": Control(Annotated[float, Field(ge=1, le=100)]),
-    "frontier_token_budget": Control(str),
-    "frontier_y": Control(Literal["goodput", "output throughput"]),
-    "how_many_limit_ms": Control(Annotated[float, Field(ge=0.1, le=3_600_000)]),
-    "how_many_metric": Control(Literal["TTFT", "TPOT", "E2E latency", "the whole SLO"]),
-    "how_many_policies": Control(list[str], many=True),
-    "how_many_price": Control(str),
-    "how_many_rate": Control(Annotated[float, Field(ge=0.1, le=100_000)]),
-    "how_many_servers": Control(list[str], many=True),
-    "how_many_share": Control(Annotated[float, Field(ge=50, le=100)]),
-    "how_many_think": Control(str),
-    "how_many_what": Control(Literal["GPUs", "replicas", "users", "requests/s"]),
-    "policies_rates": Control(str),
-    "policies_share": Control(Annotated[float, Field(ge=1, le=100)]),
-    "timeline_request": Control(str),
-    "timeline_run": Control(str),
-    "timeline_show": Control(str),
-    "timeline_window": Control(list[float], many=True),
-    "trust_metric": Control(str),
-    "trust_profile": Control(str),
-    "trust_trial": Control(str),
-    "runs_open": Control(str),
-    "techniques_batch": Control(Annotated[int, Field(ge=1, le=512)]),
-    "techniques_chosen": Control(str),
-    "techniques_context": Control(Annotated[int, Field(ge=128, le=32_768)]),
-    "techniques_hardware": Control(str),
-    "techniques_model": Control(str),
-    "techniques_show": Control(Literal["Effects", "Quality", "Roofline", "Memory", "Tables"]),
-}
-"""Controls of single pages that a link may hold beside the controls of the scenario."""
 
 
 def complain_of_link() -> None:
@@ -75,20 +38,20 @@ def complain_of_link() -> None:
     """
     parameters = {key: st.query_params.get_all(key) for key in st.query_params}
     remember_columns(st.query_params.get("workload"), st.query_params.get("columns"))
-    found = problems(parameters, workload_names(uploads()))
+    wrong = problems(parameters, workload_names())
     is_new_session = _PROBLEMS not in st.session_state
     st.session_state.setdefault(_PROBLEMS, [])
-    faulty = {key: parameters[key] for key in found}
+    faulty = {key: parameters[key] for key in wrong}
     before = st.session_state.get(_FAULTY)
     st.session_state[_FAULTY] = faulty
-    if found and before != faulty:
-        st.session_state[_PROBLEMS] = list(found.values())
+    if wrong and before != faulty:
+        st.session_state[_PROBLEMS] = list(wrong.values())
         if is_new_session:
-            for key in found:
+            for key in wrong:
                 del st.query_params[key]
         st.rerun()
-    for key in found.keys() & CONTROLS.keys():
-        st.session_state[key] = st.session_state.get(key, as_controls(ScenarioFile())[key])
+    for key in wrong.keys() & CONTROLS.keys():
+        st.session_state[key] = st.session_state.get(key, default_controls()[key])
     if found_before := st.session_state[_PROBLEMS]:
         listed = "\n".join(f"- {problem}" for problem in found_before)
         st.warning(f"**Part of this link cannot be used.** The default stands there.\n\n{listed}")
@@ -99,18 +62,18 @@ def complain_of_link() -> None:
 
 def problems(parameters: Mapping[str, Sequence[str]], workloads: Sequence[str]) -> dict[str, str]:
     """Return what is wrong with each parameter of a link that no control can take, by its key."""
-    found: dict[str, str] = {}
+    wrong: dict[str, str] = {}
     for key, values in parameters.items():
         control = CONTROLS.get(key) or PAGE_CONTROLS.get(key)
         if control is None:
             hint = did_you_mean(key, [*CONTROLS, *PAGE_CONTROLS], "it is left out")
-            found[key] = f"`{plain(key)}`: no such setting; {hint}"
+            wrong[key] = f"`{plain(key)}`: no such setting; {hint}"
         elif key == "workload" and values[-1] not in workloads:
-            found[key] = f"`workload`: the trace '{plain(values[-1])}' is not here; upload it again"
+            wrong[key] = f"`workload`: the trace '{plain(values[-1])}' is not here; upload it again"
         elif problem := _problem(control, values):
-            found[key] = f"`{key}`: {problem}"
-    good = {key: values for key, values in parameters.items() if key not in found}
-    return {**found, **_problems_of_texts(good)}
+            wrong[key] = f"`{key}`: {problem}"
+    good = {key: values for key, values in parameters.items() if key not in wrong}
+    return {**wrong, **_problems_of_texts(good)}
 
 
 def query_of(scenario: ScenarioFile, **page: str) -> str:
@@ -118,7 +81,7 @@ def query_of(scenario: ScenarioFile, **page: str) -> str:
 
     Raises ``PolicyError`` where a control cannot show it.
     """
-    defaults = as_controls(ScenarioFile())
+    defaults = default_controls()
     shown = as_controls(scenario).items()
     different = {key: _texts(value) for key, value in shown if value != defaults[key]}
     return urlencode({**different, **page}, doseq=True)
@@ -131,9 +94,9 @@ def _problem(control: Control, values: Sequence[str]) -> str | None:
     if len(values) > 1 and not control.many:
         return f"'{plain(', '.join(values))}': given {len(values)} times; once is right"
     if any(values):
-        said = control.problem(list(values) if control.many else values[-1])
-        if said:
-            return f"'{plain(', '.join(values))}': {said}"
+        problem = control.problem(list(values) if control.many else values[-1])
+        if problem:
+            return f"'{plain(', '.join(values))}': {problem}"
     return None
 
 
@@ -147,16 +110,16 @@ def _problems_of_texts(parameters: Mapping[str, Sequence[str]]) -> dict[str, str
         for key, values in parameters.items()
         if key in CONTROLS and key not in _TEXTS and any(values)
     }
-    base = {**as_controls(ScenarioFile()), **chosen}
+    base = {**default_controls(), **chosen}
     if _scenario_problem(base):  # the page says so itself
-        base = as_controls(ScenarioFile())
-    found = {}
+        base = dict(default_controls())
+    wrong = {}
     for key, values in texts.items():
         text = list(values) if CONTROLS[key].many else values[-1]
         over = {} if key == "set" else {"server": DATA_SHEET}
-        if said := _scenario_problem({**base, **over, key: text}):
-            found[key] = f"`{key}`: '{plain(', '.join(values))}': {escaped(said)}"
-    return found
+        if problem := _scenario_problem({**base, **over, key: text}):
+            wrong[key] = f"`{key}`: '{plain(', '.join(values))}': {escaped(problem)}"
+    return wrong
 
 
 def _scenario_problem(controls: Mapping[str, Any]) -> str | None:

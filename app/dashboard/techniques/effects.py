@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from servetwin.app.dashboard.formatting import page_text
 from servetwin.app.dashboard.scenario.allowed_choices import offered_technique
 from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
 from servetwin.app.reports.techniques.effects import EFFECT_WORDS
@@ -22,11 +23,7 @@ REPLICATIONS = 5
 SEED = 0
 WORDS = {"+": "better", "-": "worse", "0": "none", "?": "unsure", "": "undefined"}
 HEADS = {name: (words["label"], words["meaning"]) for name, words in EFFECT_WORDS.items()}
-EXPLAINED = (
-    f"none: less than {100 * DEAD_BAND:.0f} %; unsure: the interval includes 0. Changes are "
-    f"relative to the server without the technique, ± half of the 95 % interval over "
-    f"{REPLICATIONS} draws of load and engine."
-)
+EXPLAINED = page_text("techniques.changes", dead=100 * DEAD_BAND, replications=REPLICATIONS)
 
 
 DOZEN = (
@@ -98,9 +95,9 @@ def change_text(change: Change) -> str:
     word = WORDS[change.sign]
     if change.sign in ("", "0") or change.low is None or change.high is None:
         return word
-    said = f"{word} {_percent(change.change or 0.0, '+')} %"
+    text = f"{word} {_percent(change.change or 0.0, '+')} %"
     half_width = _percent((change.high - change.low) / 2)
-    return f"{said} ±{half_width}" if float(half_width) else said
+    return f"{text} ±{half_width}" if float(half_width) else text
 
 
 @lru_cache(maxsize=1)

@@ -6,14 +6,13 @@ from typing import get_args
 import pandas as pd
 import streamlit as st
 
-from servetwin.app.dashboard.downloads import downloads
-from servetwin.app.dashboard.jobs.job import watch_job
+from servetwin.app.dashboard.charts import downloads
+from servetwin.app.dashboard.jobs.job import Job, find_job, results_of, start_job, watch_job
 from servetwin.app.dashboard.scenario.allowed_choices import offered_technique
 from servetwin.app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from servetwin.app.dashboard.techniques import effects
 from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
-from servetwin.app.dashboard.techniques.measurements import JOB, begin, job_of, measured
-from servetwin.app.dashboard.widgets import bound
+from servetwin.app.dashboard.widgets import control
 from servetwin.sim.techniques.effects import Effect
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.sim.techniques.setup import Setup
@@ -91,7 +90,7 @@ def _table(server: DataSheetServer, setup: Setup, names: Sequence[str]) -> None:
 def _one(server: DataSheetServer) -> None:
     """Draw one technique: its formula, source, changes and switch."""
     st.subheader("One technique")
-    name = st.selectbox("Technique", list(TECHNIQUES), **bound("techniques_chosen"))
+    name = control("techniques_chosen", options=list(TECHNIQUES))
     technique = TECHNIQUES[name]
     st.markdown(_about(technique))
     text = _with_parameters(server, technique)
@@ -130,12 +129,16 @@ def _switch(server: DataSheetServer, name: str, text: str) -> None:
     except ServetwinError as error:
         st.error(str(error))
         return
-    if said := offered_technique(text).note(changed.setup()):
-        st.caption(f"Note: {said}.")
+    if note := offered_technique(text).note(changed.setup()):
+        st.caption(f"Note: {note}.")
     chosen = server.text_of(name)
     is_on = chosen is not None or (by_itself and not server.lacks(name))
     if by_itself and chosen is None:
-        st.caption("The server has it by itself." if is_on else "The server's own, turned off.")
+        st.caption(
+            "Already enabled on this server."
+            if is_on
+            else "Turned off; the server enables it by default."
+        )
     with st.container(horizontal=True):
         if text not in measured(server):
             st.button("Measure this one", on_click=begin, args=(server, [text]))
@@ -172,3 +175,33 @@ def _changes(effect: Effect) -> None:
 def _tint(cell: object) -> str:
     tint = _TINTS.get(str(cell).partition(" ")[0])
     return f"background-color: {tint}" if tint else ""
+
+
+JOB = "techniques"
+
+
+def begin(server: DataSheetServer, texts: Sequence[str]) -> None:
+    """Begin to measure the techniques of ``texts`` that are not measured yet."""
+    known = measured(server)
+    if items := [(server, text) for text in texts if text not in known]:
+        start_job(JOB, effects.measure, items, note=server, keys=items)
+
+
+def begin_with_the_dozen(server: DataSheetServer) -> None:
+    """Measure the chosen dozen on a server on which nothing was begun, so that no page is empty."""
+    if job_of(server) is None:
+        begin(server, effects.dozen(server))
+
+
+def job_of(server: DataSheetServer) -> "Job[effects.Item, Effect] | None":
+    """Return this session's job where it measures ``server``; one of another server is stopped."""
+    job = find_job(JOB)
+    if job is None or job.note == server:
+        return job
+    job.stop()
+    return None
+
+
+def measured(server: DataSheetServer) -> dict[str, Effect]:
+    """Return the effects on a server that any session has measured, by technique text."""
+    return {text: effect for (of, text), effect in results_of(effects.measure) if of == server}

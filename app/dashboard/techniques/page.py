@@ -2,19 +2,19 @@
 
 import streamlit as st
 
-from servetwin.app.dashboard.origin_line import origin_line
+from servetwin.app.dashboard.charts import origin_line
+from servetwin.app.dashboard.formatting import page_text
 from servetwin.app.dashboard.scenario.allowed_choices import offered
 from servetwin.app.dashboard.scenario.sidebar import current_scenario
 from servetwin.app.dashboard.techniques.data_sheet_server import HARDWARE, MODEL, DataSheetServer
-from servetwin.app.dashboard.techniques.effects_panel import effects_panel
-from servetwin.app.dashboard.techniques.measurements import begin_with_the_dozen
+from servetwin.app.dashboard.techniques.effects_panel import begin_with_the_dozen, effects_panel
 from servetwin.app.dashboard.techniques.quality_panel import quality_panel
 from servetwin.app.dashboard.techniques.server_panels import (
     memory_panel,
     roofline_panel,
     tables_panel,
 )
-from servetwin.app.dashboard.widgets import bound, or_stop
+from servetwin.app.dashboard.widgets import control, or_stop
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.words import origin_words
 from servetwin.sim.step_times.roofline.server import RooflineServer
@@ -35,9 +35,7 @@ def page() -> None:
     setup = or_stop(server.setup)
     st.caption(f"{setup.deployment.name}. {_techniques_on(server)}")
     origin_line([RooflineServer(setup.deployment).origin])
-    shown = st.segmented_control(
-        "Show", list(_PANELS), default="Effects", required=True, **bound("techniques_show")
-    )
+    shown = control("techniques_show")
     begin_with_the_dozen(server)
     _PANELS[shown](server, setup)
 
@@ -48,15 +46,10 @@ def _chosen_server(file: ScenarioFile) -> DataSheetServer:
     if server:
         return server
     words = origin_words(or_stop(file.settled).origins)
-    st.info(
-        "Techniques change a server that is given as a model on a device. The scenario's server is "
-        f"a profile ({words}), so choose both here."
-    )
-    models, devices = offered()["model"], offered()["hardware"]
+    st.info(page_text("techniques.profile", origin=words))
     left, right = st.columns(2)
-    first, second = models.index(MODEL), devices.index(HARDWARE)
-    model = left.selectbox("Model", models, first, **bound("techniques_model"))
-    hardware = right.selectbox("Device", devices, second, **bound("techniques_hardware"))
+    model = control("techniques_model", MODEL, left, options=offered()["model"])
+    hardware = control("techniques_hardware", HARDWARE, right, options=offered()["hardware"])
     return DataSheetServer(model, hardware)
 
 
@@ -64,5 +57,5 @@ def _techniques_on(server: DataSheetServer) -> str:
     """Name the techniques that were turned on and off, beside what the server has by itself."""
     on = ", ".join(f"`{text}`" for text in server.techniques)
     off = ", ".join(f"`{text}`" for text in server.without)
-    said = f"On: {on}." if on else "No technique is on beside those of the server itself."
-    return f"{said} Off: {off}." if off else said
+    text = f"On: {on}." if on else "No technique is on beside those of the server itself."
+    return f"{text} Off: {off}." if off else text

@@ -1,22 +1,24 @@
 """Panels of the Techniques page on the server as it is: roofline, memory, tables."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
 from servetwin.app import figures
-from servetwin.app.dashboard.charts import chart
-from servetwin.app.dashboard.downloads import downloads
-from servetwin.app.dashboard.techniques import server_tables
+from servetwin.app.dashboard.charts import chart, downloads, table
+from servetwin.app.dashboard.formatting import page_text
+from servetwin.app.dashboard.scenario.controls import PAGE_CONTROLS
 from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
-from servetwin.app.dashboard.widgets import bound
+from servetwin.app.dashboard.widgets import control
 from servetwin.app.reports.techniques.arithmetic import intensity_report, latency_report
 from servetwin.app.scenario.options.techniques import IntensityOptions, LatencyOptions
+from servetwin.sim.step_times.roofline import breakdown
+from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.memory import DeviceMemory
 from servetwin.sim.techniques.setup import Setup
 
-MOST_SEQUENCES = 512
-CONTEXT_STEP = 128
-MOST_CONTEXT = 32_768
 _NUMBER = st.column_config.NumberColumn
 _OPERATOR_COLUMNS = {
     "share": _NUMBER("of the step", format="percent"),
@@ -32,27 +34,18 @@ def roofline_panel(server: DataSheetServer, setup: Setup) -> None:
     """Draw the operators of a decode step and of a prompt under the device's roof."""
     deployment = setup.deployment
     sequences, context_tokens = _load()
-    steps = server_tables.breakdowns(deployment, sequences, context_tokens)
+    steps = breakdowns(deployment, sequences, context_tokens)
     for phase, step in steps.items():
-        said = server_tables.step_sentence(phase, step).removeprefix(phase)
-        st.markdown(f"**{phase.capitalize()}**{said}")
-    frame = server_tables.operators_frame(steps)
-    peaks = server_tables.peaks_flops_per_s(deployment)
+        sentence = step_sentence(phase, step).removeprefix(phase)
+        st.markdown(f"**{phase.capitalize()}**{sentence}")
+    frame = operators_frame(steps)
+    peaks = peaks_flops_per_s(deployment)
     figure = figures.roofline(frame, peaks, deployment.hardware.memory_bytes_per_s)
     chart(figure, "techniques_dots", server.source())
-    st.caption(
-        "Filled symbols: a decode step of these sequences at this context. Open symbols: the "
-        "prefill of one prompt of that length. A larger symbol takes a larger share of the step. "
-        "Left of the ridge an operator is memory-bound, right of it compute-bound. Symbols lie "
-        "below the roof, for kernels are assumed to achieve "
-        f"{100 * deployment.efficiency.compute:.0f} % of FLOP/s and "
-        f"{100 * deployment.efficiency.memory:.0f} % of bandwidth. Drafting is left out."
-    )
-    st.dataframe(
-        frame, hide_index=True, column_config=_OPERATOR_COLUMNS, placeholder="-",
-        alt="The operators of a decode step and of a prompt.",
-    )  # fmt: skip
-    downloads(frame, "operators")
+    compute, memory = 100 * deployment.efficiency.compute, 100 * deployment.efficiency.memory
+    st.caption(page_text("techniques.roofline", compute=compute, memory=memory))
+    alt = "The operators of a decode step and of a prompt."
+    table(frame, alt, "operators", column_config=_OPERATOR_COLUMNS)
 
 
 def memory_panel(server: DataSheetServer, setup: Setup) -> None:
@@ -70,24 +63,19 @@ def memory_panel(server: DataSheetServer, setup: Setup) -> None:
     figure = figures.device_memory(bars, memories["This server"].capacity)
     chart(figure, "techniques_memory", server.source())
     here = memories["This server"]
-    st.caption(
-        f"Weights {_gb(here.weights)}; a sequence of {context_tokens:,} tokens takes "
-        f"{_gb(here.kv_per_sequence)} of keys and values and {_gb(here.state_per_sequence)} of "
-        f"state, the tensors of the largest step {_gb(here.step)}. Sequences that fit = (usable "
-        f"memory - weights - step) / bytes of a sequence; {_gb(here.capacity - here.usable)} are "
-        "the driver's and its libraries'."
-    )
+    sizes = {
+        "weights": here.weights, "kv": here.kv_per_sequence, "state": here.state_per_sequence,
+        "step": here.step, "driver": here.capacity - here.usable,
+    }  # fmt: skip
+    amounts = {name: _gb(size) for name, size in sizes.items()}
+    st.caption(page_text("techniques.memory", context_tokens=context_tokens, **amounts))
     frame = pd.DataFrame({"bar": name, **parts} for name, parts in bars.items())
     downloads(frame, "device_memory_bytes")
 
 
 def tables_panel(server: DataSheetServer, setup: Setup) -> None:
     """Draw intensities, work per token and decode latencies by the textbook's formulas."""
-    st.caption(
-        f"The formulas alone, for {server.model} in bf16 on one {server.hardware} at its data "
-        "sheet: no techniques, no overhead. `servetwin techniques intensity` and `latency` print "
-        "the same."
-    )
+    st.caption(page_text("techniques.tables", server=server))
     _intensities(server)
     _latencies(server)
 
@@ -97,9 +85,7 @@ def _intensities(server: DataSheetServer) -> None:
         IntensityOptions(server.model, element_bytes=2.0, hardware=server.hardware)
     )
     st.subheader("Intensity, FLOP/byte")
-    grids = {
-        product: server_tables.intensity_grid(report, product) for product in server_tables.PRODUCTS
-    }
+    grids = {product: intensity_grid(report, product) for product in PRODUCTS}
     known = [product for product, grid in grids.items() if not grid.empty]
     product = st.selectbox(
         "Product", known, key="techniques_product",
@@ -109,26 +95,22 @@ def _intensities(server: DataSheetServer) -> None:
     shown = grids[product].style.format("{:.4g}")
     bold = shown.map(lambda cell: "font-weight: bold" if cell > ridge else "")
     st.dataframe(bold, placeholder="-", alt=f"Intensity of {product} by rows and keys.")
-    st.caption(
-        f"Above the ridge of {ridge:,.0f} FLOP/byte (bold) a product is compute-bound, below it "
-        "memory-bound."
-    )
+    st.caption(page_text("techniques.ridge", ridge=ridge))
     downloads(grids[product].reset_index(), "intensity")
     st.subheader("Work per token")
-    work = server_tables.work_frame(report)
-    st.dataframe(work, hide_index=True, alt="Work per token.")
-    downloads(work, "work_per_token")
+    table(work_frame(report), "Work per token.", "work_per_token")
 
 
 def _latencies(server: DataSheetServer) -> None:
     st.subheader("Decode latency = bytes / bandwidth")
+    bounds = PAGE_CONTROLS["techniques_context"]
     context_tokens = st.slider(
-        "Context, tokens", CONTEXT_STEP, MOST_CONTEXT, 1_024, CONTEXT_STEP, key="techniques_latency"
+        bounds.label, bounds.low, bounds.high, 1_024, bounds.low, key="techniques_latency"
     )
     options = LatencyOptions(server.model, server.hardware, "1,4,16,64,256", context=context_tokens)
     report = latency_report(options)
-    frame = server_tables.latency_frame(report)
-    st.dataframe(frame, hide_index=True, alt="Decode latency by sequences in a step.")
+    frame = latency_frame(report)
+    table(frame, "Decode latency by sequences in a step.")
     (limit,) = report["most_tokens_per_s"]
     st.caption(f"Throughput tends to {limit:,.0f} tokens/s as the batch grows.")
     downloads(frame, "decode_latency")
@@ -136,10 +118,7 @@ def _latencies(server: DataSheetServer) -> None:
 
 def _load() -> tuple[int, int]:
     left, right = st.columns(2)
-    batch, context = bound("techniques_batch"), bound("techniques_context")
-    sequences = left.slider("Sequences in a step", 1, MOST_SEQUENCES, 32, **batch)
-    bounds = CONTEXT_STEP, MOST_CONTEXT, 2_048, CONTEXT_STEP
-    return sequences, right.slider("Context, tokens", *bounds, **context)
+    return control("techniques_batch", 32, left), control("techniques_context", 2_048, right)
 
 
 def _verdict(name: str, memory: DeviceMemory, sequences: int, context_tokens: int) -> None:
@@ -155,3 +134,122 @@ def _verdict(name: str, memory: DeviceMemory, sequences: int, context_tokens: in
 
 def _gb(size_bytes: float) -> str:
     return f"{size_bytes / 1e9:.3g} GB"
+
+
+PRODUCTS = {
+    "projections": ("projections", True),
+    "attention, scores through memory": ("attention", True),
+    "attention, scores on the chip": ("attention", False),
+    "FFN": ("FFN", True),
+}
+"""Products of an intensity table: (kind, whether scores go through memory)."""
+
+
+def breakdowns(
+    deployment: Deployment, sequences: int, context_tokens: int
+) -> dict[str, breakdown.Breakdown]:
+    """Return a step of ``sequences`` decodes at this context, and a prefill step of that length."""
+    return {
+        "decode": breakdown.decode_breakdown(deployment, sequences, context_tokens),
+        "prefill": breakdown.prefill_breakdown(deployment, context_tokens),
+    }
+
+
+def operators_frame(steps: Mapping[str, breakdown.Breakdown]) -> pd.DataFrame:
+    """Return a row per phase and operator for ``app.figures.techniques``, and the overhead."""
+    return pd.DataFrame([row for phase, step in steps.items() for row in _rows(phase, step)])
+
+
+def peaks_flops_per_s(deployment: Deployment) -> dict[str, float]:
+    """Return the peaks of the operators' number formats, by format."""
+    forms = [(form.compute, max(1.0, form.compute_share)) for form in
+             (deployment.prefill, deployment.decode)]  # fmt: skip
+    hardware = deployment.hardware
+    return {
+        precision if factor == 1 else f"sparse {precision}": hardware.peak(precision) * factor
+        for precision, factor in (*forms, (breakdown.ATTENTION, 1.0))
+    }
+
+
+def step_sentence(phase: str, step: breakdown.Breakdown) -> str:
+    """Return a sentence on a step: its time, memory- and compute-bound shares, longest operator."""
+    longest = max(step.operators, key=lambda placed: placed.step_s)
+    shares = ", ".join(
+        f"{100 * step.share(bound):.0f} % {bound}-bound" for bound in ("memory", "compute")
+    )
+    return page_text(
+        "techniques.step", phase=phase, step_ms=step.seconds * 1e3, shares=shares,
+        rest=100 * step.rest_s / step.seconds, name=longest.operator.name,
+        share=100 * longest.step_s / step.seconds, bound=longest.bound,
+    )  # fmt: skip
+
+
+def intensity_grid(report: dict[str, Any], product: str) -> pd.DataFrame:
+    """Return n across, l down; undefined where n > l. Empty where the model has no such product."""
+    cells = [
+        cell for cell in report["intensity"]
+        if (cell["kind"], cell["scores_in_memory"]) == PRODUCTS[product]
+    ]  # fmt: skip
+    if not cells:
+        return pd.DataFrame()
+    grid = pd.DataFrame(cells).pivot_table(index="keys", columns="rows", values="intensity")
+    grid.index = pd.Index([f"l = {keys:,}" for keys in grid.index], name="keys")
+    grid.columns = pd.Index([f"n = {rows:,}" for rows in grid.columns])
+    return grid
+
+
+def work_frame(report: dict[str, Any]) -> pd.DataFrame:
+    """Return FLOPs and elements moved per token by position, in units of 2^20."""
+    kinds = ("projections", "attention", "FFN", "total")
+    return pd.DataFrame(
+        {
+            "position": row["position"],
+            "FFN matrices": row["ffn_matrices"],
+            **{
+                f"{kind}, 2^20 {unit}": row[kind][key] / 2**20
+                for kind in kinds
+                for key, unit in (("flops", "FLOP"), ("elements", "elements"))
+            },
+        }
+        for row in report["per_token"]
+    )
+
+
+def latency_frame(report: dict[str, Any]) -> pd.DataFrame:
+    """Return a row per batch (and number of KV heads): latency is bytes over bandwidth."""
+    return pd.DataFrame(
+        {
+            "batch": row["batch"],
+            "KV heads": row["kv_heads"],
+            "bytes read, GB": row["read_bytes"] / 1e9,
+            "step, ms": row["latency_s"] * 1e3,
+            "step with compute, ms": row["roofline_s"] * 1e3,
+            "throughput, tokens/s": row["tokens_per_s"],
+            "fits": "yes" if row["fits"] else "no",
+        }
+        for row in report["rows"]
+    )
+
+
+def _rows(phase: str, step: breakdown.Breakdown) -> list[dict[str, Any]]:
+    rest = {"phase": phase, "operator": "overhead, launches, messages", "bound": "neither"}
+    return [
+        *(_row(phase, step, placed) for placed in step.operators),
+        {**rest, "step_ms": 1e3 * step.rest_s, "share": step.rest_s / step.seconds,
+         "flops": 0.0, "moved_bytes": 0.0, "flops_per_s": 0.0},
+    ]  # fmt: skip
+
+
+def _row(phase: str, step: breakdown.Breakdown, placed: breakdown.Placed) -> dict[str, Any]:
+    operator = placed.operator
+    return {
+        "phase": phase,
+        "operator": operator.name,
+        "bound": placed.bound,
+        "step_ms": 1e3 * placed.step_s,
+        "share": placed.step_s / step.seconds,
+        "flops": operator.flops,
+        "moved_bytes": operator.moved_bytes,
+        "intensity_flops_per_byte": operator.intensity,
+        "flops_per_s": placed.attained_flops_per_s,
+    }

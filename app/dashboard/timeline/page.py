@@ -3,23 +3,21 @@
 from collections.abc import Sequence
 from functools import partial
 from math import ceil, floor
-from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from servetwin.app import figures
-from servetwin.app.dashboard.charts import chart
-from servetwin.app.dashboard.downloads import downloads
-from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.charts import chart, downloads
+from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.kept_runs.folder import kept_runs, last_change_s
 from servetwin.app.dashboard.scenario.allowed_choices import runs_folder
 from servetwin.app.dashboard.scenario.sidebar import current_scenario
 from servetwin.app.dashboard.simulations import SimulatedScenario, simulate_or_stop
-from servetwin.app.dashboard.timeline import visible_requests as visible
+from servetwin.app.dashboard.timeline import timeline_run as visible
 from servetwin.app.dashboard.timeline.request_explanation import draw_explanation, slowest_table
 from servetwin.app.dashboard.timeline.timeline_run import TimelineRun, from_folder, from_simulation
-from servetwin.app.dashboard.widgets import bound, problems_shown
+from servetwin.app.dashboard.widgets import control, problems_shown
 from servetwin.app.figures.timeline import MOST_BATCHES
 from servetwin.app.reports.run_words import source_line
 from servetwin.sim.explain.explain import Explanation
@@ -53,10 +51,7 @@ def page() -> None:
 def _run() -> TimelineRun:
     """Return the chosen run; end the page where it cannot be read."""
     kept = kept_runs(runs_folder())
-    name = st.selectbox(
-        "Run", [_THIS, *kept], **bound("timeline_run"), on_change=_forget_window,
-        help="The simulation of the scenario, or a run folder that this dashboard keeps.",
-    )  # fmt: skip
+    name = control("timeline_run", options=[_THIS, *kept], on_change=_forget_window)
     if name not in kept:
         outcome = simulate_or_stop(current_scenario())
         return _of_outcome(outcome.file.model_dump_json() + outcome.digest, outcome)
@@ -85,10 +80,7 @@ def _of_folder(name: str, changed: float) -> TimelineRun:
 
 def _requested(shown_run: TimelineRun) -> int | None:
     """Return the row of the request to explain."""
-    name = st.text_input(
-        "Request to explain", placeholder="its id, or click on its bar below",
-        **bound("timeline_request"),
-    )  # fmt: skip
+    name = control("timeline_request")
     if not name:
         return None
     with problems_shown():
@@ -98,9 +90,7 @@ def _requested(shown_run: TimelineRun) -> int | None:
 
 def _choice(shown_run: TimelineRun, row: int | None) -> visible.VisibleRequests:
     left, right = st.columns([1, 2])
-    show = left.segmented_control(
-        "Show", [_WINDOW, _SLOWEST], default=_WINDOW, required=True, **bound("timeline_show")
-    )
+    show = control("timeline_show", place=left, options=[_WINDOW, _SLOWEST])
     with right:
         if show == _SLOWEST:
             count = st.slider("How many", 5, visible.MOST_LINES, 20, key="timeline_slowest")
@@ -118,10 +108,7 @@ def _window(shown_run: TimelineRun, row: int | None) -> tuple[float, float]:
     if start_s >= end_s:
         start_s, end_s = begin
     st.session_state["timeline_window"] = round(start_s, 2), round(end_s, 2)
-    shown: Any = st.slider(
-        "Window, s", low, high, step=0.01, **bound("timeline_window"),
-        help="At first around the request to explain, or around the busiest moment.",
-    )  # fmt: skip
+    shown = control("timeline_window", min_value=low, max_value=high, step=0.01)
     return shown[0], shown[1]
 
 
@@ -132,11 +119,8 @@ def _chart(shown_run: TimelineRun, choice: visible.VisibleRequests, row: int | N
         figures.timeline(shown, chosen), "timeline_chart", source_line([shown_run.run]),
         on_select=_take_click, selection_mode="points",
     )  # fmt: skip
-    joined = " Batches that begin close to each other are joined."
-    st.caption(
-        f"{choice.description}.{joined if len(shown.steps) > MOST_BATCHES else ''} Drag over a "
-        "chart to zoom in, double-click to zoom out."
-    )
+    joined = page_text("timeline.joined") if len(shown.steps) > MOST_BATCHES else ""
+    st.caption(page_text("timeline.chart", description=choice.description, joined=joined))
 
 
 def _take_click() -> None:
@@ -164,8 +148,8 @@ def _name(shown_run: TimelineRun, row: int) -> str:
     return str(shown_run.run.requests["request_id"].iloc[row])
 
 
-def _slowest(found: Sequence[Explanation]) -> None:
-    table = slowest_table(found)
+def _slowest(explanations: Sequence[Explanation]) -> None:
+    table = slowest_table(explanations)
     if table.empty:
         return
     st.subheader("The slowest requests")

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from servetwin.app import figures
-from servetwin.app.dashboard.charts import chart
+from servetwin.app.dashboard.charts import chart, table
 from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.reports.explanation import neighbour_lines, verdict
 from servetwin.app.words import METRICS, asset_table
@@ -17,46 +17,50 @@ _STEPS: dict[str, str] = asset_table("words.yaml")["steps"]
 
 
 def draw_explanation(
-    found: Explanation, behind: pd.DataFrame, zoom: Callable[[], None], source: str
+    explanation: Explanation, behind: pd.DataFrame, zoom: Callable[[], None], source: str
 ) -> None:
     """Draw why a request took as long as it did; ``behind`` are the steps that it waited behind.
 
     ``zoom`` shows all its time in the timeline; ``source`` is for the picture.
     """
-    st.markdown(f"**{escaped(_sentence(verdict(found)))}**")
-    st.caption(escaped(_facts(found)))
+    st.markdown(f"**{escaped(_sentence(verdict(explanation)))}**")
+    st.caption(escaped(_facts(explanation)))
     st.button("Show it in the timeline", on_click=zoom)
-    if found.parts_s:
-        chart(figures.request_parts(found.request_id, found.parts_s), "timeline_parts", source)
+    if explanation.parts_s:
+        chart(
+            figures.request_parts(explanation.request_id, explanation.parts_s),
+            "timeline_parts",
+            source,
+        )
         with st.expander("The parts as a table"):
-            st.dataframe(parts_table(found), hide_index=True, alt="Where its time went.")
-    for note in found.notes:
+            table(parts_table(explanation), "Where its time went.")
+    for note in explanation.notes:
         st.caption(escaped(_sentence(note)))
     if len(behind):
         _draw_steps(behind)
 
 
-def parts_table(found: Explanation) -> pd.DataFrame:
+def parts_table(explanation: Explanation) -> pd.DataFrame:
     """Return every part as a duration and as a share of the latency."""
-    whole_s = sum(found.parts_s.values()) or 1.0
+    whole_s = sum(explanation.parts_s.values()) or 1.0
     unit, factor = duration_unit([whole_s])
     return pd.DataFrame(
         {"part": figures.PART_LOOKS[part][0], unit: factor * s, "share, %": 100 * s / whole_s}
-        for part, s in found.parts_s.items()
+        for part, s in explanation.parts_s.items()
     )
 
 
 def behind_table(steps: pd.DataFrame) -> pd.DataFrame:
     """Return rows of ``Run.steps`` with the columns that explain why a request waited."""
-    table = steps[list(_STEPS)].rename(columns=_STEPS)
-    table.insert(1, "lasted, ms", 1e3 * (steps["end_s"] - steps["start_s"]))
-    return table
+    frame = steps[list(_STEPS)].rename(columns=_STEPS)
+    frame.insert(1, "lasted, ms", 1e3 * (steps["end_s"] - steps["start_s"]))
+    return frame
 
 
-def slowest_table(found: Sequence[Explanation]) -> pd.DataFrame:
+def slowest_table(explanations: Sequence[Explanation]) -> pd.DataFrame:
     """Return a row per request: its latencies, and what delayed it."""
     times = {
-        METRICS[name].fitting(getattr(one, name) for one in found): name
+        METRICS[name].fitting(getattr(one, name) for one in explanations): name
         for name in ("e2e_s", "ttft_s", "tpot_s")
     }
     return pd.DataFrame(
@@ -65,7 +69,7 @@ def slowest_table(found: Sequence[Explanation]) -> pd.DataFrame:
             **{of.title: _rounded(of.scaled(getattr(one, name))) for of, name in times.items()},
             "what delayed it": verdict(one),
         }
-        for one in found
+        for one in explanations
     )
 
 
@@ -73,14 +77,15 @@ def _draw_steps(steps: pd.DataFrame) -> None:
     count, first_s, last_s = int(steps["steps"].sum()), steps["start_s"].min(), steps["end_s"].max()
     which = "step" if count == 1 else f"{count} steps"
     with st.expander(f"The {which} that it waited behind, {first_s:.5g} to {last_s:.5g} s"):
-        alt = "The steps that the request waited behind."
-        st.dataframe(behind_table(steps), hide_index=True, height=280, alt=alt)
+        table(behind_table(steps), "The steps that the request waited behind.", height=280)
 
 
-def _facts(found: Explanation) -> str:
-    tokens = f"{found.prompt_tokens} prompt and {found.output_tokens} output tokens"
-    where = f"{tokens}, scheduled at {found.scheduled_s:.3f} s on replica {found.replica}"
-    return " ".join(map(_sentence, [where, *neighbour_lines(found)]))
+def _facts(explanation: Explanation) -> str:
+    tokens = f"{explanation.prompt_tokens} prompt and {explanation.output_tokens} output tokens"
+    where = (
+        f"{tokens}, scheduled at {explanation.scheduled_s:.3f} s on replica {explanation.replica}"
+    )
+    return " ".join(map(_sentence, [where, *neighbour_lines(explanation)]))
 
 
 def _sentence(text: str) -> str:

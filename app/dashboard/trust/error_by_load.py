@@ -54,8 +54,8 @@ def _joined(predicted: pd.DataFrame, measured: Sequence[pd.DataFrame], metric: s
 
 def _finished(requests: pd.DataFrame, metric: str) -> pd.Series:
     done = requests[requests["status"] == "finished"]
-    found: pd.Series = done.set_index("request_id")[metric]
-    return found
+    values: pd.Series = done.set_index("request_id")[metric]
+    return values
 
 
 def _bands(load: pd.Series, bands: int) -> npt.NDArray[np.int64]:

@@ -7,13 +7,12 @@ from typing import Any
 import streamlit as st
 
 from servetwin.app import figures
-from servetwin.app.dashboard.charts import chart
-from servetwin.app.dashboard.downloads import downloads
-from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.charts import chart, charts_by_two, downloads, table
+from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.kept_runs.folder import last_change_s
-from servetwin.app.dashboard.pictures.simulated_source import simulated_source
 from servetwin.app.dashboard.scenario.allowed_choices import offered, runs_folder
 from servetwin.app.dashboard.scenario.sidebar import current_scenario
+from servetwin.app.dashboard.scenario_words import simulated_source
 from servetwin.app.dashboard.simulations import SimulatedScenario, simulate
 from servetwin.app.dashboard.trust import profile_fit, trials
 from servetwin.app.dashboard.trust.error_by_load import error_by_band
@@ -26,6 +25,7 @@ from servetwin.app.dashboard.trust.real_gpus import (
     real_gpus,
     shown_metric,
 )
+from servetwin.app.dashboard.widgets import control
 from servetwin.app.reports.claims import verdict_in_words
 from servetwin.app.reports.html.tables import error_rows
 from servetwin.app.reports.report_folders import Trial
@@ -35,6 +35,7 @@ from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.verdict.claims import Comparison
 from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.words import METRICS, origin_sentences
+from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.records.steady_part import STEADY_PART
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.errors import ServetwinError
@@ -42,11 +43,6 @@ from servetwin.workloads.errors import ServetwinError
 _OF_TRIAL = "the profile of the trial above"
 _PERCENT = st.column_config.NumberColumn(format="%+.1f")
 _FOUR_DIGITS = st.column_config.NumberColumn(format="%.4g")
-_OWN_RECORDING = """\
-servetwin loadtest import measured.jsonl --out recorded
-servetwin verify --recorded recorded --model llama-3.1-8b --layers layers \\
-    --preset vllm-v1 --set max_seqs=256 --set kv_tokens=41408 --out runs/recorded
-"""
 
 
 def page() -> None:
@@ -81,8 +77,8 @@ def _say_what_it_rests_on(outcome: SimulatedScenario, provenance: Mapping[str, A
     elif outcome.scenario.origins == ("measured here",):
         st.success("Every step lies within the range that its profile measured.")
     else:
-        said = origin_sentences(outcome.scenario.origins)
-        st.info(f"{said} Calibrate an engine to know the error.")
+        sentences = origin_sentences(outcome.scenario.origins)
+        st.info(f"{sentences} Calibrate an engine to know the error.")
 
 
 def _trial() -> tuple[str, Trial]:
@@ -90,12 +86,8 @@ def _trial() -> tuple[str, Trial]:
     read = _trials(str(runs_folder()), last_change_s(runs_folder()))
     for problem in read.problems:
         st.warning(escaped(f"Left out: {problem}"))
-    name = st.selectbox(
-        "Trial", list(read.found), key="trust_trial", bind="query-params",
-        help="Folders of `servetwin verify --out`, and replays with load tests of the same "
-        "requests, among the runs that this dashboard keeps; and a bundled trial.",
-    )  # fmt: skip
-    return name, read.found[name]
+    name = control("trust_trial", options=list(read.by_name))
+    return name, read.by_name[name]
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the runs ...")
@@ -113,73 +105,58 @@ def _verdict(name: str, trial: Trial) -> None:
     st.caption(escaped(judged[:1].upper() + judged[1:]))
     st.caption(escaped(f"Measured {trials.when_and_where(trial)}."))
     if (trials.EXAMPLE / name).is_dir():
-        st.caption(
-            "An example, bundled with Servetwin: "
-            f"`{trials.COMMAND}` on its own engine, two shared vCPUs."
-        )
+        st.caption(page_text("trust.example", command=trials.COMMAND))
     chart(figures.errors_with_intervals(error_rows(metrics)), "trust_errors", _source(trial))
     with st.expander("The errors as a table"):
         verdicts = trials.verdict_table(metrics)
-        st.dataframe(
-            verdicts,
-            hide_index=True,
-            placeholder="-",
-            alt="Errors of the prediction, with verdicts.",
-        )
-        st.caption(
-            f"Error: (predicted - measured) / measured, with its {100 * CONFIDENCE:.0f} % "
-            "confidence interval. A metric holds when the interval lies within the limit, is "
-            "refuted when it lies outside; else the load tests cannot tell."
-        )
+        table(verdicts, "Errors of the prediction, with verdicts.")
+        st.caption(page_text("trust.errors", confidence=100 * CONFIDENCE))
         if steady := trial.steady:
             st.caption(STEADY_PART)
             verdicts = trials.verdict_table(steady.metrics)
-            st.dataframe(
-                verdicts, hide_index=True, placeholder="-",
-                alt="The same errors in the steady part.",
-            )  # fmt: skip
+            table(verdicts, "The same errors in the steady part.")
 
 
 def _source(trial: Trial) -> str:
     return source_line([trial.predicted.run, *(named.run for named in trial.measured)])
 
 
-def _box(what: str, found: Comparison, noun: str) -> None:
+def _box(what: str, comparison: Comparison, noun: str) -> None:
     """Show the verdict on ``what``, in words and colour."""
     box = {"holds": st.success, "refuted": st.error, "cannot tell": st.warning}
-    sign, said = trials.VERDICTS[found.outcome][0], " ".join(verdict_in_words(found, noun))
-    box[found.outcome](escaped(f"{sign} {what}: {said}"))
+    sign, words = (
+        trials.VERDICTS[comparison.outcome][0],
+        " ".join(verdict_in_words(comparison, noun)),
+    )
+    box[comparison.outcome](escaped(f"{sign} {what}: {words}"))
 
 
 def _errors(trial: Trial) -> None:
-    metrics = ("ttft_s", "tpot_s", "e2e_s")
-    metric = st.segmented_control(
-        "Error in detail of", metrics, default="ttft_s", required=True, key="trust_metric",
-        bind="query-params", format_func=lambda name: METRICS[name].label,
+    metric = control(
+        "trust_metric", options=list(LATENCIES), format_func=lambda name: METRICS[name].label,
         help=METRICS[st.session_state.get("trust_metric", "ttft_s")].definition,
     )  # fmt: skip
     predicted = trial.predicted.run.requests
     measured = {named.name.rpartition("/")[2]: named.run.requests for named in trial.measured}
-    left, right = st.columns(2)
-    with left:
-        st.markdown("**By percentile**")
-        looks = figures.looks(measured)
-        found = figures.predicted_against_measured(predicted, measured, metric, looks)
-        chart(found, "trust_percentiles", _source(trial))
-    with right:
-        st.markdown("**By requests in flight**")
-        bands = error_by_band(predicted, list(measured.values()), metric)
-        chart(figures.error_per_band(bands, metric), "trust_bands", _source(trial))
+    looks = figures.looks(measured)
+    percentiles = figures.predicted_against_measured(predicted, measured, metric, looks)
+    bands = figures.error_per_band(
+        error_by_band(predicted, list(measured.values()), metric), metric
+    )
+    charts_by_two(
+        [
+            ("By percentile", percentiles, "trust_percentiles"),
+            ("By requests in flight", bands, "trust_bands"),
+        ],
+        _source(trial),
+    )
 
 
 def _calibration(trial: str) -> None:
     st.subheader("Calibration")
     path = trials.profile_of(runs_folder(), trial)
     choices = [*([_OF_TRIAL] if path else []), *offered()["profile"]]
-    name = st.selectbox(
-        "Profile", choices, key="trust_profile", bind="query-params",
-        help="Step times of an engine on a machine, and where they come from.",
-    )  # fmt: skip
+    name = control("trust_profile", options=choices)
     try:
         profile = load_profile(str(path) if name == _OF_TRIAL else name)
     except ServetwinError as error:
@@ -199,24 +176,27 @@ def _describe(profile: Profile) -> None:
 
 def _fits(profile: Profile) -> None:
     looks = figures.looks(profile.layouts)
-    decodes = {str(name): profile_fit.decode_curve(fit) for name, fit in profile.layouts.items()}
-    prompts = {str(name): profile_fit.prompt_curve(fit) for name, fit in profile.layouts.items()}
-    source = _profile_source(profile)
-    left, right = st.columns(2)
-    with left:
-        st.markdown("**A step of decodes**")
-        chart(figures.step_time_curve(decodes, "decodes, count", looks), "trust_decodes", source)
-    with right:
-        st.markdown("**A step of one prompt**")
-        chart(figures.step_time_curve(prompts, "prompt, tokens", looks), "trust_prompts", source)
+    fits = {str(name): fit for name, fit in profile.layouts.items()}
+    decodes = {name: profile_fit.decode_curve(fit) for name, fit in fits.items()}
+    prompts = {name: profile_fit.prompt_curve(fit) for name, fit in fits.items()}
+    decode_steps = figures.step_time_curve(decodes, "decodes, count", looks)
+    prompt_steps = figures.step_time_curve(prompts, "prompt, tokens", looks)
+    charts_by_two(
+        [
+            ("A step of decodes", decode_steps, "trust_decodes"),
+            ("A step of one prompt", prompt_steps, "trust_prompts"),
+        ],
+        _profile_source(profile),
+    )
     left, right = st.columns(2)
     with left:
         st.markdown("**Coefficients**")
-        tabs = st.tabs([str(layout) for layout in profile.layouts])
-        for tab, (layout, fit) in zip(tabs, profile.layouts.items(), strict=True):
-            table, alt = profile_fit.coefficient_table(fit), f"Fitted coefficients, {layout}."
-            digits = dict.fromkeys(table.columns[1:], _FOUR_DIGITS)
-            tab.dataframe(table, hide_index=True, height=300, column_config=digits, alt=alt)
+        for tab, (layout, fit) in zip(st.tabs(list(fits)), fits.items(), strict=True):
+            frame = profile_fit.coefficient_table(fit)
+            digits = dict.fromkeys(frame.columns[1:], _FOUR_DIGITS)
+            with tab:
+                alt = f"Fitted coefficients, {layout}."
+                table(frame, alt, height=300, column_config=digits)
     with right:
         st.markdown("**Residuals**")
         _residuals(profile, looks)
@@ -249,13 +229,17 @@ def _real_gpus() -> None:
     metrics = figures_found["metric"].unique()
     tabs = st.tabs([shown_metric(results, metric).title for metric in metrics])
     for tab, metric in zip(tabs, metrics, strict=True):
-        table = evidence_table(results, metric)
-        heads = [str(head) for head in table]
-        values = [head for head in heads if head.endswith(("predicted", "measured"))]
-        columns = dict.fromkeys(values, _FOUR_DIGITS)
-        columns |= dict.fromkeys((head for head in heads if "error" in head), _PERCENT)
-        alt = f"{METRICS[metric].label} of real GPUs, predicted and measured."
-        tab.dataframe(table, hide_index=True, placeholder="-", column_config=columns, alt=alt)
+        frame = evidence_table(results, metric)
+        formats = {"error, %": _PERCENT, "predicted": _FOUR_DIGITS, "measured": _FOUR_DIGITS}
+        columns = {
+            head: form
+            for head in map(str, frame)
+            for end, form in formats.items()
+            if head.endswith(end)
+        }
+        with tab:
+            alt = f"{METRICS[metric].label} of real GPUs, predicted and measured."
+            table(frame, alt, column_config=columns)
     downloads(figures_found, "trust_gpus")
     st.markdown("Your own recorded run; `--out` in the folder of runs makes it a trial above:")
-    st.code(_OWN_RECORDING, language="bash", wrap_lines=True)
+    st.code(page_text("trust.own_recording"), language="bash", wrap_lines=True)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from servetwin.app.dashboard.formatting import page_text
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.profile import Profile, StepTimeFit
 from servetwin.sim.step_times.provenance import MeasuredRange, Origin
@@ -19,11 +20,8 @@ def fit_sentence(layout: str, fit: StepTimeFit, origin: Origin) -> str:
     """Return a sentence on how well a layout fits, or that no step was timed."""
     if not fit.steps:
         return f"{layout}: {origin}; there are no residuals."
-    return (
-        f"{layout}: fitted to {fit.steps} steps; the median error on steps that the fit had not "
-        f"seen is {100 * (fit.held_out_error or 0):.1f} %, calibration rounds differ by "
-        f"{100 * fit.drift:.1f} %."
-    )
+    error, drift = 100 * (fit.held_out_error or 0), 100 * fit.drift
+    return page_text("trust.fit", layout=layout, steps=fit.steps, error=error, drift=drift)
 
 
 def residuals(profile: Profile) -> dict[str, list[float]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from servetwin.app.dashboard.formatting import page_text
 from servetwin.app.words import METRICS, Metric, asset_table
 
 FILE = Path(__file__).with_suffix(".json")
@@ -18,18 +19,24 @@ Results = Mapping[str, Any]
 
 def real_gpus() -> Results:
     """Return what ``FILE`` holds: ``date``, ``source``, ``load`` and ``runs``."""
-    found: Results = json.loads(FILE.read_text())
-    return found
+    results: Results = json.loads(FILE.read_text())
+    return results
 
 
 def figures_by_evidence(results: Results) -> pd.DataFrame:
     """Return a row per figure: ``gpu``, ``evidence``, ``metric``, ``point``, ``predicted`` and
     ``measured`` in seconds, relative ``error``."""
     return pd.DataFrame(
-        {"gpu": run["gpu"], "evidence": found["evidence"], "metric": metric, "point": point, **row}
+        {
+            "gpu": run["gpu"],
+            "evidence": prediction["evidence"],
+            "metric": metric,
+            "point": point,
+            **row,
+        }
         for run in results["runs"]
-        for found in run["predictions"]
-        for metric, points in found.get("figures", {}).items()
+        for prediction in run["predictions"]
+        for metric, points in prediction.get("figures", {}).items()
         for point, row in points.items()
     )
 
@@ -43,11 +50,11 @@ def evidence_table(results: Results, metric: str) -> pd.DataFrame:
     factor = shown_metric(results, metric).factor
     rows = []
     for run in results["runs"]:
-        for found in run["predictions"]:
-            points = found.get("figures", {}).get(metric, {}).items()
-            row = {"GPU": run["gpu"], "from": EVIDENCE[found["evidence"]]["label"]}
+        for prediction in run["predictions"]:
+            points = prediction.get("figures", {}).get(metric, {}).items()
+            row = {"GPU": run["gpu"], "from": EVIDENCE[prediction["evidence"]]["label"]}
             row |= {f"{point} error, %": 100 * figures["error"] for point, figures in points}
-            row["requests"] = found.get("missing") or str(found["requests"])
+            row["requests"] = prediction.get("missing") or str(prediction["requests"])
             for point, figures in points:
                 row[f"{point} predicted"] = factor * figures["predicted"]
                 row[f"{point} measured"] = factor * figures["measured"]
@@ -72,12 +79,8 @@ def evidence_sentence(name: str) -> str:
 def measurement_in_words(results: Results) -> str:
     """Return what was measured by others, when and under which conditions."""
     servers = [
-        f"{run['model']} on {run['engine']} and one {run['gpu']} ({run['recorded']}; "
-        f"{run['requests']} requests; {', '.join(run['settings'])})"
-        for run in results["runs"]
+        page_text("trust.gpu", named=", ".join(run["settings"]), **run) for run in results["runs"]
     ]
     kernels = [f"K{run['kernels'][1:]}. " for run in results["runs"] if run["kernels"]]
-    return (
-        f"Measured by others, one run each, none by us: {'; '.join(servers)}. {results['load']} "
-        f"Source: {results['source']}. {''.join(kernels)}Predicted on {results['date']}."
-    )
+    texts = {"servers": "; ".join(servers), "kernels": "".join(kernels)}
+    return page_text("trust.gpus", **texts, **results)

@@ -31,7 +31,7 @@ VERDICTS: dict[Outcome | None, str] = {
 class Trials:
     """Trials by name; ``problems`` say which folders could not be read, and why."""
 
-    found: dict[str, Trial]
+    by_name: dict[str, Trial]
     problems: tuple[str, ...] = ()
 
 
@@ -51,8 +51,8 @@ def find_trials(root: Path) -> Trials:
 def profile_of(root: Path, name: str) -> Path | None:
     """Return the profile that a verification wrote beside the runs of a trial, or None."""
     folders = [base / part for base in (root, EXAMPLE) for part in (name, Path(name).parent)]
-    found = [path for folder in folders if (path := folder / "profile.json").is_file()]
-    return found[0] if found else None
+    paths = [path for folder in folders if (path := folder / "profile.json").is_file()]
+    return paths[0] if paths else None
 
 
 def when_and_where(trial: Trial) -> str:
@@ -60,15 +60,15 @@ def when_and_where(trial: Trial) -> str:
 
     A recorded run was measured elsewhere: what it keeps of a machine is where it was imported.
     """
-    said = []
+    texts = []
     for named in trial.measured:
         meta, scenario = named.run.meta, named.run.scenario
         if tool := scenario.get("recorded_by"):
-            said.append(f"elsewhere: {scenario.get('trace')} ({tool})")
+            texts.append(f"elsewhere: {scenario.get('trace')} ({tool})")
             continue
         machine = f"{meta.get('processor', 'unknown machine')}, {meta.get('cores', '?')} cores"
-        said.append(f"{meta.get('date', 'at an unknown time')} on {machine}")
-    return "; ".join(said)
+        texts.append(f"{meta.get('date', 'at an unknown time')} on {machine}")
+    return "; ".join(texts)
 
 
 def requests_of(trial: Trial) -> pd.DataFrame:

@@ -14,28 +14,28 @@ from streamlit.delta_generator import DeltaGenerator
 
 from servetwin.app import figures
 from servetwin.app.dashboard import simulations
-from servetwin.app.dashboard.charts import chart
-from servetwin.app.dashboard.downloads import downloads
-from servetwin.app.dashboard.formatting import plain
-from servetwin.app.dashboard.interval_sentence import interval_sentence
-from servetwin.app.dashboard.jobs.turns import Rank
+from servetwin.app.dashboard.charts import chart, charts_by_two, downloads
+from servetwin.app.dashboard.compare.page import page as compare
+from servetwin.app.dashboard.compare.policy_comparison import POLICIES_KEY
+from servetwin.app.dashboard.formatting import page_text, plain
+from servetwin.app.dashboard.jobs.priority_lock import Rank
 from servetwin.app.dashboard.metrics_row import (
     ShownMetric,
     chosen_metrics,
     metrics_row,
     summaries_so_far,
 )
-from servetwin.app.dashboard.pictures.simulated_source import simulated_source
-from servetwin.app.dashboard.prefix_advice import (
-    CANNOT_TELL,
-    only_prefix_cache_differs,
-    prefix_advice,
-)
 from servetwin.app.dashboard.scenario.controls import changes
 from servetwin.app.dashboard.scenario.sidebar import current_scenario, show_scenario
-from servetwin.app.dashboard.simulated_line import simulated_line
+from servetwin.app.dashboard.scenario_words import (
+    CANNOT_TELL,
+    interval_sentence,
+    only_prefix_cache_differs,
+    prefix_advice,
+    simulated_line,
+    simulated_source,
+)
 from servetwin.app.dashboard.simulations import REPLICATIONS, SimulatedScenario
-from servetwin.app.dashboard.what_if.first_visit import first_visit
 from servetwin.app.dashboard.what_if.verdict import Verdict, facts, judge
 from servetwin.app.dashboard.widgets import await_rest, end_if_stale, problems_shown
 from servetwin.sim.experiments.predict import interval
@@ -51,6 +51,8 @@ _BOXES = {
     "none": (st.info, "info"),
 }
 _LOG = logging.getLogger(__name__)
+BUTTON = "Show me static against continuous batching"
+BATCHING = ("static+contiguous", "continuous+contiguous")
 
 
 def page() -> None:
@@ -64,7 +66,7 @@ def page() -> None:
     with head:
         _pinning(outcome, baseline)
     st.markdown(simulated_line(outcome))
-    first_visit()
+    _first_visit()
     if outcome.scenario.policies.prefix_cache and (
         advice := prefix_advice(outcome.file.workload, outcome.trace)
     ):
@@ -85,6 +87,15 @@ def page() -> None:
     with memory:
         _memory(outcomes)
     _LOG.debug("complete after %.3f s", time.perf_counter() - started_s)
+
+
+def _first_visit() -> None:
+    """Draw what the dashboard is for, in a sentence, and an example at one click."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(page_text("what_if.first_visit"), width="stretch")
+        if st.button(BUTTON):
+            page = st.Page(compare, title="Compare", url_path="compare")
+            st.switch_page(page, query_params={POLICIES_KEY: BATCHING})
 
 
 def memory_parts(outcome: SimulatedScenario) -> tuple[dict[str, float], str]:
@@ -158,11 +169,8 @@ def _changed(outcome: SimulatedScenario, baseline: SimulatedScenario | None) -> 
     if not baseline:
         return []
     changed = changes(baseline.file, outcome.file).items()
-    said = [f"{name} {_shown(before)} → {_shown(after)}" for name, (before, after) in changed]
-    return [
-        f"Changed since the baseline: {', '.join(said) or 'nothing'}. Differences are between "
-        "replications of the same draws (common random numbers)."
-    ]
+    listed = [f"{name} {_shown(before)} → {_shown(after)}" for name, (before, after) in changed]
+    return [page_text("what_if.changed", changes=", ".join(listed) or "nothing")]
 
 
 def _shown(value: object) -> str:
@@ -187,12 +195,17 @@ def _distributions(outcomes: Mapping[str, SimulatedScenario]) -> None:
     requests = {name: found.run.requests for name, found in outcomes.items()}
     looks = figures.looks(outcomes)
     slo = outcomes[_NOW].file.slo.slo()
-    limits_s = {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s}
-    for column, (metric, limit_s) in zip(st.columns(2), limits_s.items(), strict=True):
-        with column:
-            st.markdown(f"**Distribution of {figures.METRICS[metric].label}**")
-            figure = figures.latency_cdf(requests, metric, looks, limit_s)
-            chart(figure, f"what_if_{metric}", simulated_source(outcomes.values()))
+    charts_by_two(
+        (
+            (
+                f"Distribution of {figures.METRICS[metric].label}",
+                figures.latency_cdf(requests, metric, looks, limit_s),
+                f"what_if_{metric}",
+            )
+            for metric, limit_s in (("ttft_s", slo.ttft_s), ("tpot_s", slo.tpot_s))
+        ),
+        simulated_source(outcomes.values()),
+    )
 
 
 def _over_time(outcomes: Mapping[str, SimulatedScenario]) -> None:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-import pandas as pd
-
-from servetwin.app.dashboard.prefix_advice import prefix_advice
+from servetwin.app.dashboard.formatting import page_text
+from servetwin.app.dashboard.scenario_words import prefix_advice
 from servetwin.app.dashboard.simulations import SimulatedScenario
 from servetwin.app.words import RESOURCES, asset_table, ends
 from servetwin.policies.config import PolicyConfig
@@ -18,7 +17,7 @@ from servetwin.sim.explain.bottleneck import (
     find_bottleneck,
     limiting_resource,
 )
-from servetwin.sim.records.metrics import LATENCIES, SLO, duration
+from servetwin.sim.records.metrics import LATENCIES, duration
 
 _WORTH_NAMING = 0.001
 _ALWAYS = 0.9
@@ -28,6 +27,9 @@ _LABELS = dict(zip(LATENCIES, ("TTFT", "TPOT", "E2E"), strict=True))
 Kind = Literal["holds", "unsure", "fails", "none"]
 
 _CAUSES: dict[QueueCause, dict[str, str]] = asset_table("words.yaml")["causes"]
+_HEADLINES: dict[Kind, str] = asset_table("words.yaml")["slo_verdicts"]
+_HELPS: dict[str, str] = asset_table("words.yaml")["helps"]
+_BUSY = " The GPU is almost always busy, and new requests join the next batch immediately."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,28 @@ class VerdictFacts:
     limiting: Limiting | None = None
     wanted: float = 0.99
     prefix_advice: str | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """Whether the SLO holds."""
+        if self.bottleneck.overloaded:
+            return "fails"
+        if self.attainment is None:
+            return "none"
+        low = self.interval.low if self.interval else self.attainment
+        high = self.interval.high if self.interval else self.attainment
+        return "holds" if low >= self.wanted else "fails" if high < self.wanted else "unsure"
+
+    @property
+    def cause(self) -> QueueCause | None:
+        """What waiting requests wait for, where waiting matters."""
+        waits = self.bottleneck.waited_s > WAIT_WORTH_NAMING * self.mean_e2e_s
+        return self.bottleneck.cause if waits or self.bottleneck.overloaded else None
+
+    @property
+    def is_too_slow(self) -> bool:
+        """Whether too many requests miss a limit."""
+        return any(share > 1 - self.wanted for share in self.missed.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +98,19 @@ def facts(outcome: SimulatedScenario) -> VerdictFacts:
     policies, slo = outcome.scenario.policies, outcome.file.slo.slo()
     requests = outcome.run.requests
     pressed = find_bottleneck(outcome.run, policies.as_dict(), policies.kv_tokens)
+    limits_s = {
+        label: (name, limit_s)
+        for name, label in _LABELS.items()
+        if (limit_s := getattr(slo, name)) is not None
+    }
     return VerdictFacts(
-        limits=_limits(slo),
-        attainment=outcome.summary["slo_attainment"] if _limits(slo) else None,
+        limits=", ".join(f"{label} ≤ {duration(s)}" for label, (_, s) in limits_s.items()),
+        attainment=outcome.summary["slo_attainment"] if limits_s else None,
         interval=None,
-        missed=_missed(requests, slo),
+        missed={
+            label: float((requests[name] > limit_s).mean())
+            for label, (name, limit_s) in limits_s.items()
+        },
         refused=float((requests["status"] == "refused").mean()),
         mean_e2e_s=outcome.summary["e2e_s"]["mean"] or 0.0,
         replicas=len(outcome.scenario.servers()),
@@ -90,161 +122,74 @@ def facts(outcome: SimulatedScenario) -> VerdictFacts:
     )
 
 
-def judge(found: VerdictFacts) -> Verdict:
+def judge(facts: VerdictFacts) -> Verdict:
     """Return the verdict on these facts."""
-    reason = " ".join([*_attainment(found), *_load(found)])
-    return Verdict(_kind(found), _headline(found), reason, _bottleneck(found), _helps(found))
+    headline = _HEADLINES[facts.kind if facts.limits else "none"].format(facts.limits)
+    if facts.bottleneck.overloaded:
+        headline = f"Overloaded: the queue grows. {headline}"
+    reason = " ".join(filter(None, [_attainment(facts), _load(facts.bottleneck)]))
+    return Verdict(facts.kind, headline, reason, _bottleneck(facts), _helps(facts))
 
 
-def _limits(slo: SLO) -> str:
-    given = [(label, getattr(slo, name)) for name, label in _LABELS.items()]
-    return ", ".join(f"{label} ≤ {duration(s)}" for label, s in given if s is not None)
-
-
-def _missed(requests: pd.DataFrame, slo: SLO) -> dict[str, float]:
-    """Return the share of all requests that finished too late, by limit."""
-    return {
-        label: float((requests[name] > limit).mean())
-        for name, label in _LABELS.items()
-        if (limit := getattr(slo, name)) is not None
-    }
-
-
-def _kind(found: VerdictFacts) -> Kind:
-    if found.bottleneck.overloaded:
-        return "fails"
-    if found.attainment is None:
-        return "none"
-    low = found.interval.low if found.interval else found.attainment
-    high = found.interval.high if found.interval else found.attainment
-    return "holds" if low >= found.wanted else "fails" if high < found.wanted else "unsure"
-
-
-def _headline(found: VerdictFacts) -> str:
-    words = {
-        "holds": f"Meets the SLO ({found.limits}).",
-        "fails": f"Misses the SLO ({found.limits}).",
-        "unsure": f"May or may not meet the SLO ({found.limits}).",
-        "none": "No SLO is set.",
-    }
-    said = words[_kind(found)] if found.limits else "No SLO is set."
-    return f"Overloaded: the queue grows. {said}" if found.bottleneck.overloaded else said
-
-
-def _attainment(found: VerdictFacts) -> list[str]:
-    if found.attainment is None:
-        return []
-    within = f"{_percent(found.attainment)} of the requests meet it"
-    between = found.interval and ends(found.interval.low, found.interval.high, _percent)
-    if between:
+def _attainment(facts: VerdictFacts) -> str:
+    if facts.attainment is None:
+        return ""
+    within = f"{_percent(facts.attainment)} of the requests meet it"
+    if between := facts.interval and ends(facts.interval.low, facts.interval.high, _percent):
         within += f" (90 % interval {between[0]} to {between[1]})"
-    missed = [
-        f"{_percent(share)} miss the {label} limit"
-        for label, share in found.missed.items()
+    missed = {f"miss the {label} limit": share for label, share in facts.missed.items()}
+    reasons = [
+        f"{_percent(share)} {what}"
+        for what, share in {**missed, "are refused": facts.refused}.items()
         if share > _WORTH_NAMING
     ]
-    if found.refused > _WORTH_NAMING:
-        missed.append(f"{_percent(found.refused)} are refused")
-    reason = f"; {', '.join(missed)}" if missed else ""
-    return [f"{within}, {_percent(found.wanted)} are required{reason}."]
+    reason = f"; {', '.join(reasons)}" if reasons else ""
+    return f"{within}, {_percent(facts.wanted)} are required{reason}."
 
 
-def _load(found: VerdictFacts) -> list[str]:
-    pressed = found.bottleneck
+def _load(pressed: Bottleneck) -> str:
     if not pressed.overloaded:
-        return []
+        return ""
     served = pressed.served_per_s
     above = f", {_percent(pressed.arrivals_per_s / served - 1)} too many" if served > 0 else ""
-    return [
-        f"{pressed.arrivals_per_s:.3g} requests arrive per second and about {max(0, served):.3g} "
-        f"are served{above}; the queue grows by {pressed.growth_per_s:.3g} per second, so longer "
-        "runs look worse."
-    ]
+    rates = {"arrivals": pressed.arrivals_per_s, "growth": pressed.growth_per_s}
+    return page_text("verdict.load", served=max(0, served), above=above, **rates)
 
 
-def _bottleneck(found: VerdictFacts) -> str:
-    pressed = found.bottleneck
-    state = (
-        f"Steps run {_percent(pressed.busy_share)} of the time; at most "
-        f"{pressed.running_peak} of {found.policies.max_seqs} places{_memory(found)} are taken."
-    )
-    if cause := _short(found):
-        share, why = _percent(pressed.cause_share), _CAUSES[cause]["of_most"]
-        said = f"**Bottleneck:** {why} during {share} of the waiting time."
-    elif _too_slow(found):
-        said = "**Bottleneck:** the **step time** itself; hardly any request waits."
+def _bottleneck(facts: VerdictFacts) -> str:
+    pressed, places = facts.bottleneck, facts.policies.max_seqs
+    peak = pressed.kv_peak_share
+    memory = "" if peak is None else f" and {_percent(peak)} of the KV memory"
+    running, busy = pressed.running_peak, _percent(pressed.busy_share)
+    state = page_text("verdict.state", busy=busy, running=running, places=places, memory=memory)
+    if facts.cause:
+        why = f"{_CAUSES[facts.cause]['of_most']} during {_percent(pressed.cause_share)} of the"
+        text = f"**Bottleneck:** {why} waiting time."
+    elif facts.is_too_slow:
+        text = "**Bottleneck:** the **step time** itself; hardly any request waits."
     else:
-        return f"**No bottleneck:** hardly any request waits.{_room(found)} {state}"
-    return f"{said}{_limiting(found)} {state}"
+        always = pressed.busy_share >= _ALWAYS and pressed.running_peak < places
+        return f"**No bottleneck:** hardly any request waits.{_BUSY if always else ''} {state}"
+    if facts.limiting:
+        text += f" Limiting resource: **{RESOURCES[facts.limiting.resource]}**."
+    return f"{text} {state}"
 
 
-def _room(found: VerdictFacts) -> str:
-    """Say why steps that never end are no limit, where that looks like one."""
-    busy, places = found.bottleneck.busy_share, found.policies.max_seqs
-    if busy < _ALWAYS or found.bottleneck.running_peak >= places:
-        return ""
-    return " A step is almost always running, and a request that comes joins the next one."
-
-
-def _limiting(found: VerdictFacts) -> str:
-    if found.limiting is None:
-        return ""
-    return f" Limiting resource: **{RESOURCES[found.limiting.resource]}**."
-
-
-def _memory(found: VerdictFacts) -> str:
-    peak = found.bottleneck.kv_peak_share
-    return "" if peak is None else f" and {_percent(peak)} of the KV memory"
-
-
-def _short(found: VerdictFacts) -> QueueCause | None:
-    """Return what waiting requests wait for, where waiting matters."""
-    waits = found.bottleneck.waited_s > WAIT_WORTH_NAMING * found.mean_e2e_s
-    return found.bottleneck.cause if waits or found.bottleneck.overloaded else None
-
-
-def _too_slow(found: VerdictFacts) -> bool:
-    return any(share > 1 - found.wanted for share in found.missed.values())
-
-
-def _helps(found: VerdictFacts) -> str | None:
-    if _kind(found) == "holds" or not (_short(found) or _too_slow(found)):
+def _helps(facts: VerdictFacts) -> str | None:
+    cause, policies, pressed = facts.cause, facts.policies, facts.bottleneck
+    if facts.kind == "holds" or not (cause or facts.is_too_slow):
         return None
-    cause = _short(found)
-    help_ = _help_for(cause, found) if cause else _FASTER
-    pressed = found.bottleneck
+    can_hit = not policies.prefix_cache and facts.prefix_advice is None
+    kind = "contiguous" if cause == "memory" and policies.kv == "contiguous" else cause or "step"
+    help_ = _HELPS[kind].format(
+        policies=policies,
+        cache=", a prefix cache (prompts have beginnings in common)," if can_hit else "",
+    )
     if pressed.overloaded and pressed.served_per_s > 0:
-        needed = -(-found.replicas * pressed.arrivals_per_s // pressed.served_per_s)
-        help_ += f"; or about {needed:.0f} replicas instead of {found.replicas}"
-    unknown = cause == "prompts" and not found.policies.prefix_cache and found.prefix_advice
+        needed = -(-facts.replicas * pressed.arrivals_per_s // pressed.served_per_s)
+        help_ += f"; or about {needed:.0f} replicas instead of {facts.replicas}"
+    unknown = cause == "prompts" and not policies.prefix_cache and facts.prefix_advice
     return f"{help_}. {unknown}" if unknown else f"{help_}."
-
-
-_FASTER = (
-    "fewer sequences in a batch or a smaller token budget (TPOT), a faster device, tensor "
-    "parallelism or smaller formats"
-)
-
-
-def _help_for(cause: QueueCause, found: VerdictFacts) -> str:
-    policies = found.policies
-    if cause == "memory" and policies.kv == "contiguous":
-        return "paged KV memory, which reserves only what is used"
-    if cause in ("batch", "filling"):
-        return "continuous batching, in which requests join and leave at every step"
-    return {
-        "memory": "more KV memory: a larger device, smaller formats of weights or KV",
-        "places": f"more sequences in a batch than {policies.max_seqs}",
-        "prompts": f"a larger token budget than {policies.token_budget}{_cache(found)} or a device "
-        "of more FLOP/s",
-        "step": _FASTER,
-    }[cause]
-
-
-def _cache(found: VerdictFacts) -> str:
-    """Return the advice of a prefix cache where there is none and one could hit."""
-    is_help = not found.policies.prefix_cache and found.prefix_advice is None
-    return ", a prefix cache (prompts have beginnings in common)," if is_help else ""
 
 
 def _percent(share: float) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from servetwin.app import figures
+from servetwin.app.figures.canvas import Looks
 from servetwin.app.figures.load_curves import level_curves
-from servetwin.app.figures.palette import Looks
 from servetwin.app.reports.claims import verdict_in_words
 from servetwin.app.reports.html.charts import Chart, Charts
 from servetwin.app.reports.html.facts import doubts, slo_line

@@ -9,7 +9,7 @@ import yaml
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from servetwin.app import figures
-from servetwin.app.figures.palette import Looks
+from servetwin.app.figures.canvas import Looks
 from servetwin.app.figures.pictures import Caption
 from servetwin.app.reports.claims import render_requests
 from servetwin.app.reports.html.charts import Chart, Charts, packed_library

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pandas as pd
 
 from servetwin.app import figures
-from servetwin.app.figures.palette import Looks
+from servetwin.app.figures.canvas import Looks
 from servetwin.app.reports.report_folders import NamedRun
 from servetwin.app.words import METRICS
 from servetwin.sim.records.metrics import LATENCIES, SLO

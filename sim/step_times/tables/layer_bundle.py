@@ -204,7 +204,7 @@ def _by_layer(table: Measurements, axis: str, needed: Sequence[str]) -> dict[str
             has = ", ".join(present)
             raise ProfileError(f"{table.path}: column 'layer': no rows of {name!r}; it has {has}")
     counts, times_s = table.counts(axis, 1), table.times_s("time_us", 1e-6)
-    require_unit(table.path, times_s, "us")
+    require_unit(f"{table.path}: column 'time_us'", times_s, "us")
     return {
         name: Curve(*points(times_s[names == name], counts[names == name]), straight=True)
         for name in present
@@ -223,7 +223,7 @@ def _attention(table: Measurements) -> AttentionGrid:
     rows, decodes = table.counts("prefill_chunk"), table.counts("n_decode")
     start = _starts(table, rows)
     context, times_s = table.counts("kv_decode"), table.times_s("time_us", 1e-6)
-    require_unit(table.path, times_s, "us")
+    require_unit(f"{table.path}: column 'time_us'", times_s, "us")
     for column, present in (("prefill_chunk", rows), ("n_decode", decodes)):
         if not (present > 0).any():
             raise ProfileError(f"{table.path}: column {column!r}: no value above 0 in any row")
@@ -253,7 +253,7 @@ def _experts(folder: Path) -> Surface | None:
     if "ep" in table:  # of several degrees of expert parallelism the lowest
         table = table.only("ep", int(table.counts("ep", 1).min()))
     times_s = table.times_s("time_us", 1e-6)
-    require_unit(path, times_s, "us")
+    require_unit(f"{path}: column 'time_us'", times_s, "us")
     rows, reached = table.counts("tokens", 1), table.counts("activated_experts", 1)
     return Surface(*points(times_s, rows, reached))
 

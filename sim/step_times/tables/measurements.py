@@ -140,13 +140,13 @@ def points(times_s: "pd.Series[float]", *axes: "pd.Series[float]") -> tuple[Floa
     return tuple(medians[name].to_numpy(float) for name in [*names, "s"])
 
 
-def require_unit(path: Path, times_s: "FloatArray | pd.Series[float]", unit: str) -> None:
+def require_unit(where: str, times_s: "FloatArray | pd.Series[float]", unit: str) -> None:
     """Raise ``ProfileError`` for times that no device takes: they are not in ``ms`` or ``us``."""
     least_s, most_s, seconds, shorter, longer = _UNITS[unit]
     shortest_s = float(times_s.min())
     if not least_s <= shortest_s <= most_s:
         raise ProfileError(
-            f"{path}: the shortest time is {shortest_s / seconds:.3g} {unit}; times must be in "
+            f"{where}: the shortest time is {shortest_s / seconds:.3g} {unit}; times must be in "
             f"{unit}, these look like {longer if shortest_s < least_s else shorter}"
         )
 

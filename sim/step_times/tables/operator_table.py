@@ -197,7 +197,7 @@ def _total_s(table: Measurements, operators: list[str]) -> "pd.Series[float]":
 def _linear(mlp: Measurements) -> Curve:
     operators = {*_NEEDED, *_operators(mlp)} - {_EMBEDDING}
     rows, times_s = points(_total_s(mlp, sorted(operators)), mlp.counts("num_tokens", 1))
-    require_unit(mlp.path, times_s, "ms")
+    require_unit(str(mlp.path), times_s, "ms")
     require_rising(mlp.path, _column("*"), times_s, num_tokens=rows)
     return Curve(rows, times_s)
 

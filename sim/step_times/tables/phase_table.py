@@ -124,6 +124,6 @@ def _decode(table: Measurements) -> Surface:
 def _surface(table: Measurements, column: str, axis: str, tokens: "pd.Series[float]") -> Surface:
     """Return the times of a column by the size of the batch and by ``tokens``, named ``axis``."""
     places = points(table.times_s(column), table.counts("batch_size", 1), tokens)
-    require_unit(table.path, places[-1], "ms")
+    require_unit(str(table.path), places[-1], "ms")
     require_rising(table.path, column, places[-1], **{"batch_size": places[0], axis: places[1]})
     return Surface(*places)

@@ -3,7 +3,7 @@
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from servetwin.app.dashboard.interval_sentence import interval_sentence
+from servetwin.app.dashboard.scenario_words import interval_sentence
 from servetwin.app.dashboard.simulations import simulate
 from servetwin.app.scenario.files.scenario_file import parse_scenario
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from servetwin.app.dashboard.origin_line import in_colour
+from servetwin.app.dashboard.charts import in_colour
 from servetwin.app.words import LOOKS
 from servetwin.sim.step_times.provenance import Origin
 from tests.support.dashboard_app import Browser, expect, page_test

@@ -3,8 +3,9 @@
 import pytest
 
 from servetwin.app.dashboard import simulations
-from servetwin.app.dashboard.prefix_advice import only_prefix_cache_differs, prefix_advice
+from servetwin.app.dashboard.scenario import uploads
 from servetwin.app.dashboard.scenario.uploads import Upload
+from servetwin.app.dashboard.scenario_words import only_prefix_cache_differs, prefix_advice
 from servetwin.app.dashboard.simulations import SimulatedScenario
 from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.workloads.request import Request
@@ -26,7 +27,7 @@ def trace(*, ids: bool = False, sessions: bool = False) -> Trace:
 @pytest.fixture
 def uploaded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Upload]:
     found: dict[str, Upload] = {}
-    monkeypatch.setattr(simulations, "uploads", lambda: found)
+    monkeypatch.setattr(uploads, "uploads", lambda: found)
     return found
 
 

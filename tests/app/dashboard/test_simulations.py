@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 
 from servetwin.app.dashboard import simulations
+from servetwin.app.dashboard.scenario import uploads
 from servetwin.app.dashboard.scenario.uploads import Upload
 from servetwin.app.dashboard.simulations import finished_replications, replications, simulate
 from servetwin.app.scenario.files.scenario_file import parse_scenario
@@ -99,7 +100,7 @@ def test_an_upload_is_replicated_whole_and_what_does_not_vary_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = Trace(tuple(Request(f"r{n}", n / 50, 20, 2) for n in range(2_100)), "own.csv")
-    monkeypatch.setattr(simulations, "uploads", lambda: {"own.csv": Upload(own, "whole")})
+    monkeypatch.setattr(uploads, "uploads", lambda: {"own.csv": Upload(own, "whole")})
     text = "workload: {source: own.csv, rate_per_s: null}\n"
     varying = simulate(parse_scenario(f"{text}cluster: {{replicas: 2, router: random}}", "test"))
     assert [*replications(varying)][-1:] in ([simulations.REPLICATIONS], [])

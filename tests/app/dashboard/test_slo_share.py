@@ -7,11 +7,11 @@ from tests.support.dashboard_app import page_test
 
 _SCRIPT = """
 import streamlit as st
-from servetwin.app.dashboard.slo_share import share_input
+from servetwin.app.dashboard.widgets import share_input
 from servetwin.app.scenario.files.scenario_file import Limits, ScenarioFile
 
 base = ScenarioFile(slo=Limits(percentile=st.session_state.get("percentile", 99.0)))
-st.caption(repr(share_input("policies_share", "share", base, "What it is.")))
+st.caption(repr(share_input("policies_share", base, "What it is.")))
 """
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.dashboard import warm_up as warming
+from servetwin.app.dashboard import server
 from servetwin.app.dashboard.jobs.process_pool import shared_pool
-from servetwin.app.dashboard.warm_up import warm_up
+from servetwin.app.dashboard.server import warm_up
 from tests.support.paths import ROOT
 
 
@@ -15,7 +15,7 @@ def test_every_page_is_loaded_and_the_processes_have_begun(
 ) -> None:
     loaded: list[str] = []
     frozen: list[bool] = []
-    monkeypatch.setattr(warming, "import_module", loaded.append)
+    monkeypatch.setattr(server, "import_module", loaded.append)
     monkeypatch.setattr("gc.freeze", lambda: frozen.append(True))
     warm_up()
     pages = Path(ROOT, "app/dashboard").glob("*/page.py")

@@ -3,7 +3,7 @@
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from servetwin.app.figures.canvas import place_legend, spaced_canvas, spoken
+from servetwin.app.figures.canvas import place_legend, spoken, stacked_canvas
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_a_number_is_said_in_three_digits_or_whole(value: float, said: str) -> N
 
 
 def test_each_panel_has_room_for_the_legend_above_it() -> None:
-    figure = spaced_canvas("x, s", ["y, s", "y, s", "y, s"], "Three.", 200, 80)
+    figure = stacked_canvas("x, s", ["y, s"] * 3, "Three.", [200] * 3, legend_px=80)
     names = [place_legend(figure, row, f"panel {row}") for row in (1, 2, 3)]
     assert names == ["legend", "legend2", "legend3"]
     domains = [axis.domain for axis in figure.select_yaxes()]

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app import figures
-from servetwin.app.figures.palette import COLOURS, DARK_PAGE, DASHES, LIGHT_PAGE
+from servetwin.app.figures.canvas import COLOURS, DARK_PAGE, DASHES, LIGHT_PAGE
 from tests.support.colour_vision import contrast, least_distance
 
 

@@ -14,10 +14,10 @@ from servetwin.app.dashboard.frontier.frontier_grid import (
     frontier_points,
     series_groups,
 )
-from servetwin.app.dashboard.jobs.scenario_grid import (
+from servetwin.app.dashboard.jobs.simulated_items import (
     points_frame,
 )
-from servetwin.app.figures.palette import COLOURS
+from servetwin.app.figures.canvas import COLOURS
 from servetwin.sim.experiments.sweep import GOODPUT, INTERACTIVITY, PROBLEM, THROUGHPUT, on_front
 from tests.support.colour_vision import contrast
 

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app import figures
-from servetwin.app.dashboard.techniques.server_tables import (
+from servetwin.app.dashboard.techniques.server_panels import (
     breakdowns,
     operators_frame,
     peaks_flops_per_s,

@@ -11,8 +11,8 @@ pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
 from servetwin.app import figures
-from servetwin.app.dashboard.timeline.timeline_run import TimelineRun
-from servetwin.app.dashboard.timeline.visible_requests import (
+from servetwin.app.dashboard.timeline.timeline_run import (
+    TimelineRun,
     in_window,
     slowest,
     timeline_data,

@@ -8,7 +8,7 @@ from servetwin.sim.step_times.provenance import MEANINGS, Origin
 
 def test_every_origin_has_a_colour_of_its_own_from_the_palette() -> None:
     pytest.importorskip("plotly", reason="the palette stands with the figures")
-    from servetwin.app.figures.palette import COLOURS
+    from servetwin.app.figures.canvas import COLOURS
 
     assert set(LOOKS) == set(MEANINGS)
     colours = [colour for colour, _ in LOOKS.values()]

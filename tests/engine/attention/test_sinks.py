@@ -18,9 +18,12 @@ def heads(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(ROWS, *shape, MODEL.head_dim, generator=generator)
 
 
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-3)])
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 5e-5), (torch.bfloat16, 2e-3)])
 def test_scores_at_the_sinks_are_of_turned_queries(dtype: torch.dtype, bound: float) -> None:
-    """In bfloat16 one column alone would round a score of 10 by up to 0.03."""
+    """In bfloat16 one column alone would round a score of 10 by up to 0.03.
+
+    Scores reach 100, of which float32 keeps 5e-5 whatever order a processor sums in.
+    """
     queries, keys = 3 * heads(1, 2, 3).to(dtype), 3 * heads(2, 2).to(dtype)
     turn = sink_turn(np.arange(ROWS), KEPT, rotary_frequencies(MODEL, CPU), dtype)
     asked, found, values = with_sink_columns(queries, keys, heads(3, 2).to(dtype), SINKS, turn)

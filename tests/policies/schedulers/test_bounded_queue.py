@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import MEMORIES
 from servetwin.policies.schedulers.prefill_first import PrefillFirst
-from servetwin.policies.schedulers.queueing import BoundedQueue, WaitingQueue
+from servetwin.policies.schedulers.queueing import WaitingQueue
 from servetwin.workloads.request import Request
 from tests.support.random_runs import policies, workloads
 from tests.support.reference_queue import ReferenceQueue
@@ -43,14 +43,13 @@ def test_an_order_without_discard_is_bounded_too() -> None:
 
 
 def test_the_newest_that_has_not_run_goes_first() -> None:
-    queue = BoundedQueue(ReferenceQueue("fcfs"))
-    seqs = [sequence(name) for name in "abcd"]
-    for number, seq in enumerate(seqs):
-        seq.arrival_number = number
-        seq.preemptions = number == 3
-        queue.push(seq)
-    assert queue.pop() is seqs[0]
-    assert queue.pop_newest() is seqs[2]
-    assert queue.remove("b") is seqs[1]
-    assert queue.pop_newest() is None
-    assert list(queue) == [seqs[3]]
+    config = PolicyConfig(queue_limit=0)
+    scheduler = PrefillFirst(MEMORIES.build("paged", config), config)
+    for number, name in enumerate("abcd"):
+        seq = sequence(name)
+        seq.preemptions = int(number == 3)
+        scheduler.add(seq)
+    scheduler.abort("b")
+    assert scheduler.enforce_limit()
+    assert [seq.request_id for seq, _ in scheduler.dropped] == ["a", "c"]
+    assert [seq.request_id for seq in scheduler.waiting()] == ["d"]

@@ -7,7 +7,7 @@ import pytest
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.kv.contiguous import ContiguousKV
 from servetwin.policies.kv.paged import PagedKV
-from servetwin.policies.schedulers.longest_prefix import SoughtMatches, WatchedMatches, matches_in
+from servetwin.policies.schedulers.longest_prefix import PrefixMatches
 from tests.support.scheduler_steps import sequence
 
 
@@ -16,25 +16,26 @@ class Own(PagedKV):
 
 
 @pytest.mark.parametrize(
-    ("memory", "settings", "kind"),
+    ("memory", "settings", "is_watched"),
     [
-        (PagedKV, {"prefix_cache": True}, WatchedMatches),
-        (PagedKV, {"prefix_cache": True, "prefix_index": "hash"}, SoughtMatches),
-        (PagedKV, {"prefix_cache": True, "host_cache_tokens": 64}, SoughtMatches),
-        (PagedKV, {}, SoughtMatches),
-        (Own, {"prefix_cache": True}, SoughtMatches),
-        (ContiguousKV, {"kv": "contiguous"}, SoughtMatches),
+        (PagedKV, {"prefix_cache": True}, True),
+        (PagedKV, {"prefix_cache": True, "prefix_index": "hash"}, False),
+        (PagedKV, {"prefix_cache": True, "host_cache_tokens": 64}, False),
+        (PagedKV, {}, False),
+        (Own, {"prefix_cache": True}, False),
+        (ContiguousKV, {"kv": "contiguous"}, False),
     ],
 )
 def test_only_a_tree_alone_is_watched(
-    memory: Any, settings: dict[str, Any], kind: type[object]
+    memory: Any, settings: dict[str, Any], is_watched: bool
 ) -> None:
-    assert type(matches_in(memory(PolicyConfig(**settings)))) is kind
+    matches = PrefixMatches(memory(PolicyConfig(**settings)))
+    assert (matches._watch is not None) == is_watched
 
 
 def test_entries_that_no_longer_hold_do_not_gather() -> None:
-    matches = matches_in(PagedKV(PolicyConfig(prefix_cache=True)))
-    assert isinstance(matches, WatchedMatches)
+    matches = PrefixMatches(PagedKV(PolicyConfig(prefix_cache=True)))
+    assert matches._watch is not None
     first = sequence("first", 8)
     matches.enter(first)
     for number in range(1_000):

@@ -5,7 +5,8 @@ import pytest
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.protocols import Refusal
-from servetwin.policies.schedulers.queueing import AdmissionQueue, has_stable_head, queue_in_order
+from servetwin.policies.schedulers.base import SchedulerBase
+from servetwin.policies.schedulers.queueing import has_stable_head
 from servetwin.policies.schedulers.waiting_queue import FairShare
 from servetwin.policies.sequence import SampleGroup, Sequence
 from tests.support.scheduler_steps import sequence
@@ -21,10 +22,9 @@ def test_only_shipped_orders_that_cannot_change_have_a_stable_head() -> None:
     assert not has_stable_head(Own())
 
 
-def admission(**settings: object) -> AdmissionQueue:
+def admission(**settings: object) -> SchedulerBase:
     config = PolicyConfig(**{"kv_tokens": 64, "block_tokens": 4, "max_model_len": 32, **settings})  # type: ignore[arg-type]
-    memory = PagedKV(config)
-    return AdmissionQueue(memory, config, queue_in_order(memory, config))
+    return SchedulerBase(PagedKV(config), config)
 
 
 def test_a_request_may_be_as_long_as_the_model_allows() -> None:

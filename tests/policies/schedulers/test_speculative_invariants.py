@@ -59,7 +59,7 @@ class SkipsAPosition(SpeculativeBatching):
 class ForgetsItsBudget(SpeculativeBatching):
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
-        self._rows_per_decode = 1
+        self._token_budget *= 4
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_a_run_of_passes_lasts_as_long_as_the_shape_of_each(
         seq = sequence("a", prompt=computed, output=1 + 3 * 40)
         seq.computed_tokens, seq.generated_tokens = computed, 1
         group.join(seq)
-        group.foresee(seq, np.cumsum([0, *emitted, *[3] * 40]))
+        group.set_schedule(seq, np.cumsum([0, *emitted, *[3] * 40]))
     seq, steps = sequence("b", 200), 1 if prompts else steps
     batch = Batch([ScheduledSequence(seq, start, rows, True) for start, rows in prompts], group)
     batch.drafted = group.size

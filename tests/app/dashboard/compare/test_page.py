@@ -11,7 +11,7 @@ from servetwin.app.dashboard.compare.policy_comparison import (
     timeline_links,
 )
 from servetwin.app.dashboard.formatting import escaped
-from servetwin.app.dashboard.prefix_advice import CANNOT_TELL
+from servetwin.app.dashboard.scenario_words import CANNOT_TELL
 from servetwin.app.scenario.files.scenario_file import parse_scenario
 from tests.support.dashboard_app import Browser, expect, page_test
 

@@ -18,7 +18,7 @@ from servetwin.app.dashboard.compare.policy_comparison import (
     timeline_links,
 )
 from servetwin.app.dashboard.metrics_row import ScenarioSummaries, shown_metrics
-from servetwin.app.dashboard.prefix_advice import CANNOT_TELL
+from servetwin.app.dashboard.scenario_words import CANNOT_TELL
 from servetwin.app.scenario.files.scenario_file import ScenarioFile, Workload, parse_scenario
 from servetwin.workloads.errors import PolicyError
 

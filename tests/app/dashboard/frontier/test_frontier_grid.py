@@ -14,7 +14,7 @@ from servetwin.app.dashboard.frontier.frontier_grid import (
     series_groups,
     values_of,
 )
-from servetwin.app.dashboard.jobs.scenario_grid import (
+from servetwin.app.dashboard.jobs.simulated_items import (
     points_frame,
 )
 from servetwin.app.scenario.files.scenario_file import ScenarioError

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from servetwin.app.dashboard.jobs.replication import Replication, Summary, simulate_replication
+from servetwin.app.dashboard.jobs.simulated_items import Replication, Summary, simulate_replication
 from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.sim.experiments.predict import is_outside, run_once, summaries_over_seeds
 from servetwin.workloads.reading import sample_trace

@@ -1,9 +1,11 @@
 """Grids of scenarios: values that are read, scenarios that they make, figures of a point."""
 
+import pickle
+
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from servetwin.app.dashboard.jobs.scenario_grid import (
+from servetwin.app.dashboard.jobs.simulated_items import (
     GridScenario,
     parse_numbers,
     simulate_point,
@@ -43,7 +45,7 @@ def test_a_scene_has_the_figures_of_its_scenario_or_its_problem() -> None:
     assert (row["servers"], row["finished"], row[PROBLEM]) == (2, 60, "")
     assert row["goodput_per_server_per_s"] == row["goodput_per_s"] / 2
     given = ScenarioFile(workload=Workload(source="mine", requests=30, rate_per_s=None))
-    assert simulate_point(GridScenario(given, sample_trace()))["finished"] == 30
+    assert simulate_point(GridScenario(given, pickle.dumps(sample_trace())))["finished"] == 30
     assert "mine" in simulate_point(GridScenario(given))[PROBLEM]
     broken = SMALL.over({"kv": "contiguous", "prefix_cache": True}, {})
     assert simulate_point(GridScenario(broken))[PROBLEM]

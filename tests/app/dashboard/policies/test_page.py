@@ -34,7 +34,7 @@ def test_the_page_runs_the_table_and_says_who_is_best() -> None:
     assert at.dataframe[-1].value["policies"].tolist() == ["one", "two"]
     assert [info.value.startswith("one: Generated prompts have") for info in at.info] == [True]
     at.text_input(key="policies_rates").set_value("2").run()
-    assert "have changed" in at.info[0].value
+    assert "has changed" in at.info[0].value
 
 
 def test_a_wrong_row_is_one_error_that_names_it() -> None:
@@ -54,5 +54,5 @@ def test_the_grid_runs_and_the_table_survives_another_page(user: Browser) -> Non
     user.visit("Frontier")
     user.visit("Policies")
     user.await_heading("Highest rate within the SLO")
-    assert user.page.get_by_text("have changed").count() == 0
+    assert user.page.get_by_text("has changed").count() == 0
     user.assert_sound()

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+from servetwin.app.dashboard.compare.policy_comparison import scenario_under
 from servetwin.app.dashboard.policies.policy_grid import (
     DEFAULT_TABLE,
     NAME,
@@ -16,7 +17,6 @@ from servetwin.app.dashboard.policies.policy_grid import (
     highest_rates,
     named_scenarios,
     policy_points,
-    with_policies,
 )
 from servetwin.app.scenario.files.scenario_file import ScenarioError, ScenarioFile
 from servetwin.workloads.errors import ServetwinError
@@ -40,7 +40,7 @@ def table(*rows: tuple[str | None, str | None]) -> pd.DataFrame:
 def test_policies_lie_over_the_scenario(
     text: str, policies: dict[str, Any], cluster: dict[str, Any]
 ) -> None:
-    assert with_policies(BASE, text) == BASE.over(policies, cluster)
+    assert scenario_under(BASE, text) == BASE.over(policies, cluster)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_policies_lie_over_the_scenario(
 )
 def test_impossible_policies_say_why_without_naming_an_option(text: str, message: str) -> None:
     with pytest.raises(ServetwinError, match=re.escape(message)) as raised:
-        with_policies(BASE, text)
+        scenario_under(BASE, text).settled()
     assert "--" not in str(raised.value)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.dashboard.scenario.own_table import OwnTable, own_table
+from servetwin.app.dashboard.scenario.uploads import OwnTable, own_table
 from servetwin.workloads.errors import TraceError
 from tests.support.paths import SAMPLE
 

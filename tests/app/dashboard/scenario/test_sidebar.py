@@ -104,7 +104,7 @@ def test_own_values_are_the_placeholders() -> None:
     at.session_state["requests"] = 20
     at.run()
     (places,) = (w for w in at.number_input if w.key == "max_seqs")
-    assert places.placeholder == "256 (server's own)"
+    assert places.placeholder == "256 (server default)"
     assert places.value is None
 
 

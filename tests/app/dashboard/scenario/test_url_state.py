@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from servetwin.app.dashboard.formatting import plain
-from servetwin.app.dashboard.scenario.controls import CONTROLS, as_controls
-from servetwin.app.dashboard.scenario.url_state import PAGE_CONTROLS, problems, query_of
+from servetwin.app.dashboard.scenario.controls import CONTROLS, PAGE_CONTROLS, as_controls
+from servetwin.app.dashboard.scenario.url_state import problems, query_of
 from servetwin.app.scenario.files.scenario_file import ScenarioFile, parse_scenario
 from tests.support.dashboard_app import Browser, expect, page_test
 from tests.support.scenario_strategies import scenarios

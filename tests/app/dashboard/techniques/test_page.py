@@ -72,10 +72,10 @@ def test_a_technique_is_switched_on_and_off_in_the_scenario() -> None:
 def test_what_the_server_has_by_itself_is_switched_off_and_on_again() -> None:
     at = page_test("techniques").run()
     at.selectbox(key="techniques_chosen").set_value("kv-cache").run()
-    assert "The server has it by itself." in [caption.value for caption in at.caption]
+    assert "Already enabled on this server." in [caption.value for caption in at.caption]
     press(at, "Turn off in the scenario")
     assert at.session_state["without"] == ["kv-cache"]
-    assert "The server's own, turned off." in [caption.value for caption in at.caption]
+    assert "Turned off; the server enables it by default." in [one.value for one in at.caption]
     press(at, "Turn on in the scenario")
     assert (at.session_state["without"], at.session_state["techniques"]) == ([], [])
 

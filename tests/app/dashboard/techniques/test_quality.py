@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
-from servetwin.app.dashboard.techniques.quality import (
+from servetwin.app.dashboard.techniques.quality_panel import (
     judge_all,
     own_qualities,
     quality_points,

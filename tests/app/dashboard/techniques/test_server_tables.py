@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from servetwin.app.dashboard.techniques.server_tables import (
+from servetwin.app.dashboard.techniques.server_panels import (
     PRODUCTS,
     breakdowns,
     intensity_grid,

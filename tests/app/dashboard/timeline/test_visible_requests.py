@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from servetwin.app.dashboard.timeline.visible_requests import (
+from servetwin.app.dashboard.timeline.timeline_run import (
     MOST_LINES,
     busiest_window,
     in_window,

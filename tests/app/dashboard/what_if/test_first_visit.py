@@ -7,7 +7,7 @@ from servetwin.app.dashboard.compare.policy_comparison import (
     policy_labels,
     scenario_under,
 )
-from servetwin.app.dashboard.what_if.first_visit import BATCHING, BUTTON
+from servetwin.app.dashboard.what_if.page import BATCHING, BUTTON
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from tests.support.dashboard_app import Browser, expect, page_test
 

@@ -1,14 +1,19 @@
 """Buttons below a chart that save it as a picture, drawn by the browser, not by the server.
 
 ``pictures.js`` takes the chart as it stands on the page, the layout for a talk from the buttons,
-and the address of the page as the link.
+and the address of the page as the link. The server has that script, and plotly.js beside it.
 """
 
 import json
 import re
 from html import escape
+from pathlib import Path
 
+import plotly  # type: ignore[import-untyped]
 import streamlit as st
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
 
 from servetwin.app.figures import Figure, title_of
 from servetwin.app.figures.pictures import (
@@ -39,16 +44,33 @@ def picture_buttons(figure: Figure, key: str, source: str) -> None:
     """Draw the buttons of the chart ``key``: SVG and PNG, light and dark."""
     layout = talk_layout(figure, Caption(source, _ADDRESS))
     letters = letters_in_line(layout["width"], layout["title"]["subtitle"]["font"]["size"])
-    asked = json.dumps({"layout": layout, "letters": letters})
+    picture = json.dumps({"layout": layout, "letters": letters})
     name = re.sub(r"[^a-z0-9]+", "-", title_of(figure).lower()).strip("-")[:80]
     buttons = "".join(
         f'<button type="button" data-kind="{kind}" data-theme="{theme}">{label}, {theme}</button>'
         for kind, label in _KINDS.items()
         for theme in THEMES
     )
-    given = {"chart": key, "picture": asked, "name": name}
+    given = {"chart": key, "picture": picture, "name": name}
     attributes = " ".join(f'data-{part}="{escape(value)}"' for part, value in given.items())
     st.html(
         f"<details {attributes}><summary>Picture for a talk</summary>{buttons}"
         "<output></output></details>"
     )
+
+
+_PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+_JAVASCRIPT = "text/javascript"
+
+
+def picture_routes() -> list[Route]:
+    """Return the routes."""
+    return [Route(f"/{SCRIPT}", _script), Route(f"/{LIBRARY}", _library)]
+
+
+def _script(_: Request) -> Response:
+    return Response(asset("recoloured.js") + asset("pictures.js"), media_type=_JAVASCRIPT)
+
+
+def _library(_: Request) -> Response:
+    return FileResponse(_PLOTLY_JS, media_type=_JAVASCRIPT)

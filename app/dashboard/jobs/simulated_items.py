@@ -1,43 +1,43 @@
-"""Grids of scenarios: their points, and the simulation of one in a process without Streamlit."""
+"""What jobs simulate in processes without Streamlit: points of a grid, and replications."""
 
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
 
 from servetwin.app.dashboard.scenario.controls import CONTROLS
 from servetwin.app.scenario.files.scenario_file import ScenarioError, ScenarioFile
-from servetwin.app.words import asset_table
 from servetwin.sim.experiments import sweep
+from servetwin.sim.experiments.predict import replication_summary
+from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.experiments.sweep import FIGURE_MEANINGS, PROBLEM, Row
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.trace import Trace
 
 MOST_POINTS = 200
 _POLICIES = ("max_seqs", "token_budget")
-AXES: dict[str, str] = asset_table("words.yaml")["axes"]
+AXES = {name: CONTROLS[name].label for name in ("rate", "max_seqs", "token_budget", "replicas")}
 """What a grid can vary, by the name of its control."""
-AS_IN_THE_SCENARIO = "as in the scenario"
-"""What an empty field of a grid stands for."""
 
 
 @dataclass(frozen=True, slots=True)
 class GridScenario:
-    """A scenario and, where it needs one, its uploaded trace."""
+    """A scenario and, where it needs one, its uploaded trace, pickled."""
 
     file: ScenarioFile
-    given: Trace | None = None
+    given: bytes | None = None
 
 
 def simulate_point(scene: GridScenario) -> Row:
     """Return the figures of a point (``FIGURE_MEANINGS``), or its problem if it cannot run."""
     file = scene.file
-    traces = {file.workload.source: scene.given} if scene.given else None
     try:
-        trace = file.workload.trace(file.seed, traces)
+        trace, scenario = built(file, scene.given)
         conditions = sweep.GridConditions(trace, file.slo.slo(), file.seed)
-        return sweep.simulate_point(conditions, sweep.GridPoint(file.build(trace)))
+        return sweep.simulate_point(conditions, sweep.GridPoint(scenario))
     except ServetwinError as error:
         return {PROBLEM: str(error)}
 
@@ -82,3 +82,46 @@ def points_frame(points: Sequence[Mapping[str, Any]], results: Mapping[int, Row]
     rows = [{**points[place], **row} for place, row in results.items()]
     frame = pd.DataFrame(rows, index=list(results), columns=columns)
     return frame.astype(dict.fromkeys(FIGURE_MEANINGS, float)).fillna({PROBLEM: ""})
+
+
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """A replication by its number, with the scenario's uploaded trace, pickled, where it has one.
+
+    ``extrapolate`` says whether the scenario's step times leave what was measured.
+    """
+
+    file: ScenarioFile
+    number: int
+    extrapolate: bool
+    given: bytes | None = None
+
+
+def simulate_replication(one: Replication) -> Summary:
+    """Return its summary. Replication r of a seed draws the same in every scenario (common random
+    numbers), so that common variation cancels in a difference."""
+    file = one.file
+    trace, scenario = built(file, one.given)
+    return replication_summary(
+        trace, scenario, one.number, seed=file.seed, extrapolate=one.extrapolate,
+        slo=file.slo.slo(), redraw=file.redraw if file.workload.is_generated else None,
+    )  # fmt: skip
+
+
+def built(file: ScenarioFile, given: bytes | None) -> tuple[Trace, Scenario]:
+    """Return requests and scenario of a file; ``given`` is its uploaded trace, pickled.
+
+    They are kept, for several items of a job have the same.
+    """
+    return _built(file.model_dump_json(), given)
+
+
+@lru_cache(maxsize=8)
+def _built(text: str, given: bytes | None) -> tuple[Trace, Scenario]:
+    file = ScenarioFile.model_validate_json(text)
+    uploaded = {file.workload.source: pickle.loads(given)} if given else None
+    trace = file.workload.trace(file.seed, uploaded)
+    return trace, file.build(trace)

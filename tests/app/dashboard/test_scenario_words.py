@@ -2,11 +2,10 @@
 
 import pytest
 
-from servetwin.app.dashboard import simulations
 from servetwin.app.dashboard.scenario import uploads
 from servetwin.app.dashboard.scenario.controls import OWN
 from servetwin.app.dashboard.scenario.uploads import Upload
-from servetwin.app.dashboard.simulated_line import simulated_line
+from servetwin.app.dashboard.scenario_words import simulated_line
 from servetwin.app.dashboard.simulations import simulate
 from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.workloads.request import Request
@@ -50,8 +49,7 @@ def test_all_is_as_resolved(text: str, words: list[str]) -> None:
 def test_requests_are_used_of_total(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Trace(tuple(Request(f"r{n}", n / 9, 20, 3) for n in range(3000)), "own.csv")
     found = {"own.csv": Upload(own, "3000")}
-    for module in (simulations, uploads):
-        monkeypatch.setattr(module, "uploads", lambda: found)
+    monkeypatch.setattr(uploads, "uploads", lambda: found)
     of_own = "workload: {source: own.csv, rate_per_s: null"
     assert "3,000 of 3,000 requests of own.csv" in simulated_line(
         simulate(parse_scenario(f"{of_own}}}", "t"))

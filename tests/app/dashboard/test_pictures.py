@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from servetwin.app import figures
-from servetwin.app.dashboard.pictures.picture_buttons import picture_buttons
-from servetwin.app.dashboard.what_if.first_visit import BATCHING, BUTTON
+from servetwin.app.dashboard.pictures import picture_buttons
+from servetwin.app.dashboard.what_if.page import BATCHING, BUTTON
 from servetwin.workloads.program.version import own_version
 from tests.support.dashboard_app import Browser, expect
 from tests.support.drawn_figures import DRAWN

@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
-from servetwin.app.dashboard.default_rates import rates_up_to
-from servetwin.app.dashboard.jobs.scenario_grid import parse_numbers
+from servetwin.app.dashboard.grid import rates_up_to
+from servetwin.app.dashboard.jobs.simulated_items import parse_numbers
 
 
 @pytest.mark.parametrize(

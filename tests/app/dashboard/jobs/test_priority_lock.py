@@ -6,7 +6,7 @@ from threading import Event, Thread
 
 import pytest
 
-from servetwin.app.dashboard.jobs.turns import Rank, Turn, Turns
+from servetwin.app.dashboard.jobs.priority_lock import PriorityLock, Rank, Turn
 
 FIRST, REST = Rank.FIRST_ANSWER, Rank.REST_OF_PAGE
 
@@ -29,7 +29,7 @@ class Sessions:
     """Threads that ask for turns in a known order, and the order in which they had them."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = PriorityLock()
         self.had: list[str] = []
         self.threads: list[Thread] = []
 
@@ -64,7 +64,7 @@ def test_first_answers_come_before_the_rest_each_in_the_order_of_asking() -> Non
 @pytest.fixture
 def soon_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any work is long when it gives way for the first time."""
-    monkeypatch.setattr("servetwin.app.dashboard.jobs.turns._LONG_S", 0.0)
+    monkeypatch.setattr("servetwin.app.dashboard.jobs.priority_lock._LONG_S", 0.0)
 
 
 @pytest.mark.usefixtures("soon_long")
@@ -103,7 +103,7 @@ def test_short_work_gives_way_only_to_what_comes_before() -> None:
 
 
 def test_a_session_that_has_moved_on_gives_its_place_up() -> None:
-    turns = Turns()
+    turns = PriorityLock()
 
     def stale() -> None:
         raise Stale
@@ -117,7 +117,7 @@ def test_a_session_that_has_moved_on_gives_its_place_up() -> None:
 
 
 def test_work_that_is_stale_ends_when_it_gives_way_and_frees_its_turn() -> None:
-    turns, is_stale = Turns(), Event()
+    turns, is_stale = PriorityLock(), Event()
 
     def end_if_stale() -> None:
         if is_stale.is_set():
