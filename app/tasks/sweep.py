@@ -12,8 +12,9 @@ from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import GridOptions
 from servetwin.app.scenario.sweep_axes import combinations, parse_axis, parse_rates, scenario_at
 from servetwin.loadtest.report.limits import parse_slo
+from servetwin.sim.experiments import sweep
 from servetwin.sim.experiments.parallel_map import LostItems
-from servetwin.sim.experiments.sweep import PROBLEM, GridConditions, GridPoint, simulate_point
+from servetwin.sim.experiments.sweep import PROBLEM, GridConditions, GridPoint
 from servetwin.sim.records.run_claim import claimed_file
 from servetwin.workloads.errors import ServetwinError
 
@@ -73,7 +74,9 @@ def _simulate(
         typer.echo(f"note: {note}", err=True)
     with progress("sweep, points", total=len(ready)) as advance:
         scenarios = [scenario for _, scenario in ready]
-        simulated = grid.map(simulate_point, conditions, scenarios, lambda n: named(ready[n][0]))
+        simulated = grid.map(
+            sweep.simulate_point, conditions, scenarios, lambda n: named(ready[n][0])
+        )
         for done, (number, row) in enumerate(simulated, 1):
             rows.add(ready[number][0], row)
             advance(done)
