@@ -22,7 +22,7 @@ MAY_IMPORT = {
 
 
 MOST_LINES = 400
-MOST_FILES_IN_A_FOLDER = 25
+MOST_FILES_IN_A_FOLDER = 15
 
 
 def imported_roots(path: Path) -> set[str]:
@@ -105,7 +105,12 @@ def test_files_and_folders_are_read_at_a_glance(folder: str) -> None:
     long = [path for path in files if path.read_text().count("\n") > MOST_LINES]
     rooms = [path.parent for path in files]
     crowded = {room for room in rooms if rooms.count(room) > MOST_FILES_IN_A_FOLDER}
-    assert (long, crowded) == ([], set())
+    lonely = {room for room in rooms if rooms.count(room) == 1 and not folders_in(room)}
+    assert (long, crowded, lonely) == ([], set(), set())
+
+
+def folders_in(room: Path) -> list[Path]:
+    return [path.parent for path in room.glob("*/*.py")]
 
 
 def test_a_package_hands_on_names_and_defines_none() -> None:
