@@ -96,6 +96,7 @@ def test_an_untouched_scenario_is_an_example_and_says_so() -> None:
     assert not at.info
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_from_the_page_to_the_number_of_gpus_and_of_users(user: Browser) -> None:
     user.open("how-many?requests=200&how_many_rate=140", "How many")
