@@ -105,6 +105,7 @@ DRAWN_LINES = "document.querySelectorAll('.st-key-KEY .scatterlayer > .trace').l
 @pytest.mark.browser
 def test_what_cannot_be_drawn_is_said_below_the_chart(user: Browser) -> None:
     user.open("?requests=60", "What if?")
+    expect(user.page.locator(".st-key-what_if_ttft_s .traces").first).to_be_visible()
     user.page.route("**/plotly.min.js", lambda route: route.abort())
     below = user.page.locator("[data-chart=what_if_ttft_s]")
     below.get_by_text(SUMMARY).click()
