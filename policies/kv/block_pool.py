@@ -126,6 +126,12 @@ class BlockPool:
     def _evict(self, blocks: int) -> None:
         raise AssertionError("more blocks are given out than there are")
 
+    def _number(self, seq: Sequence, blocks: int) -> None:
+        """Make the table of a sequence at least so many blocks long; it is never cut."""
+        missing = blocks - len(seq.blocks)
+        if missing > 0:
+            seq.blocks += self._take(missing)
+
     def _take(self, blocks: int) -> list[int]:
         """Give out numbers: first the ones never used, then the last that came back."""
         fresh = min(blocks, self.total_blocks - self._untouched)

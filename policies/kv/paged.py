@@ -167,8 +167,7 @@ class PagedKV(BlockPool):
         if len(seq.blocks) < min(needed, seq.keyed_blocks):
             index = self._index or self._forks
             index.number(seq, self._take)
-        if needed > len(seq.blocks):
-            seq.blocks += self._take(needed - len(seq.blocks))
+        self._number(seq, needed)
         return seq.blocks
 
     def free_tokens(self) -> int:

@@ -132,7 +132,7 @@ class WindowedKV(BlockPool):
         if blocks - self._held(seq) > self._free:
             return []
         if self._has_numbers:
-            seq.blocks += self._take(blocks - len(seq.blocks))
+            self._number(seq, blocks)
         return [_NOWHERE] * -(-tokens // self.block_tokens)
 
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
@@ -147,7 +147,12 @@ class WindowedKV(BlockPool):
 
     def check(self, seqs: Iterable[Sequence]) -> None:
         """Assert the invariants of the pool against all sequences that hold blocks."""
-        held = sum(self._held(seq) for seq in seqs)
+        held = 0
+        numbers: list[int] = []
+        for seq in seqs:
+            held += self._held(seq)
+            numbers += seq.blocks
+        assert len(set(numbers)) == len(numbers), "a block is in two tables"
         assert self._free + held == self.total_blocks, "blocks leak"
         assert self._free >= 0, "more blocks are held than there are"
 

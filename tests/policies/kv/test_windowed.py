@@ -77,6 +77,7 @@ class WindowedMachine(RuleBasedStateMachine):
             assert self.memory.grow(self.decodes, 1)
             for seq in self.decodes:
                 assert self.memory.table(seq, seq.computed_tokens + 1)
+                assert self.memory.table(seq, seq.computed_tokens)
             for seq in self.decodes.advance(1):
                 self.memory.release(seq)
         if promised < limit:
@@ -341,3 +342,20 @@ def test_blocks_have_numbers_where_all_layers_keep_the_same_tokens() -> None:
     second.blocks = []
     hybrid.table(second, 5)
     assert second.blocks == []
+
+
+def test_a_table_asked_for_fewer_tokens_keeps_its_blocks_and_takes_no_other() -> None:
+    """So the core asks for a sequence that is swapped in: for the step, then for what it has."""
+    config = replace(WINDOWED, kv_window_tokens=8, kv_tokens=16)
+    memory = WindowedKV(config)
+    first, second = Sequence("a", 0.0, 5, 4), Sequence("b", 0.0, 5, 4)
+    assert memory.reserve(first, 5)
+    assert memory.reserve(second, 5)
+    memory.table(first, 5)
+    assert memory.table(first, 4) == [-1]
+    memory.table(second, 5)
+    assert (first.blocks, second.blocks) == ([0, 1], [2, 3])
+    memory.check([first, second])
+    second.blocks = [1, 2]
+    with pytest.raises(AssertionError, match="a block is in two tables"):
+        memory.check([first, second])
