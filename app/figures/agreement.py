@@ -81,9 +81,9 @@ def add_diagonal(
 ) -> None:
     """Draw the diagonal from ``least`` to ``most``; ``panel`` is as for ``add_band``."""
     ends = [least, most]
-    low, high = ([slope * end for end in ends] for slope in (1 - BAND, 1 + BAND))
+    bounds = [(1 - BAND) * end for end in ends], [(1 + BAND) * end for end in ends]
     fill = "rgba(128,128,128,0.18)"
-    add_band(figure, f"within {100 * BAND:.0f} %", ends, low, high, fill, in_legend, **panel)
+    add_band(figure, f"within {100 * BAND:.0f} %", ends, bounds, fill, in_legend, **panel)
     figure.add_scatter(
         x=ends, y=ends, mode="lines", line={**LIMIT_LINE, "width": 1.5}, name="equal",
         hoverinfo="skip", showlegend=in_legend, **panel,

@@ -174,10 +174,16 @@ def plot(
 
 
 def add_band(
-    figure: Figure, name: str, x: object, low: object, high: object, fill: str,
-    in_legend: bool = True, **panel: int,
-) -> None:  # fmt: skip
-    """Fill what lies between two curves; ``panel`` is row and column, where there are several."""
+    figure: Figure,
+    name: str,
+    x: object,
+    bounds: tuple[object, object],
+    fill: str,
+    in_legend: bool = True,
+    **panel: int,
+) -> None:
+    """Fill the area between the bounds, low and high; ``panel`` is row and column, if several."""
+    low, high = bounds
     for y, filled in ((high, None), (low, "tonexty")):
         figure.add_scatter(
             x=x, y=y, mode="lines", line={"width": 0}, fill=filled, fillcolor=fill, name=name,
@@ -189,13 +195,13 @@ def add_spans(
     figure: Figure,
     name: str,
     y: object,
-    start_s: Any,
-    end_s: Any,
+    spans_s: tuple[Any, Any],
     texts: Sequence[str],
     hover: str,
     **options: Any,
 ) -> None:
-    """Add horizontal bars along time; ``texts`` are for the hover text alone."""
+    """Add horizontal bars from starts to ends; ``texts`` are for the hover text alone."""
+    start_s, end_s = spans_s
     options |= {"orientation": "h", "text": texts, "textposition": "none"}
     length_s = end_s - start_s
     figure.add_bar(y=y, base=start_s, x=length_s, name=name, hovertemplate=hover, **options)

@@ -141,4 +141,4 @@ def _add_spread(figure: Figure, curve: pd.DataFrame, look: Look) -> None:
     red, green, blue = (int(look.colour[place : place + 2], 16) for place in (1, 3, 5))
     low, high = (as_float32(1e3 * curve[bound]) for bound in ("low_s", "high_s"))
     fill = f"rgba({red},{green},{blue},0.18)"
-    add_band(figure, "nine of ten steps", curve["x"].to_numpy(float), low, high, fill)
+    add_band(figure, "nine of ten steps", curve["x"].to_numpy(float), (low, high), fill)

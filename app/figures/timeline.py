@@ -88,7 +88,8 @@ def gantt(requests: pd.DataFrame, most: int = MOST_GANTT_REQUESTS) -> Figure:
     lines = np.arange(len(shown))
     ids = shown["request_id"].to_numpy(object)
     for part, (start_s, end_s) in _gantt_spans(shown).items():
-        _add_bars(figure, part, lines, start_s.to_numpy(float), end_s.to_numpy(float), ids)
+        spans_s = start_s.to_numpy(float), end_s.to_numpy(float)
+        _add_bars(figure, part, lines, spans_s, ids)
     note_sample(figure, {"": (len(shown), len(done))}, "finished requests")
     figure.update_layout(barmode="overlay", bargap=0.15, height=420)
     figure.update_yaxes(autorange="reversed", showticklabels=False)
@@ -123,19 +124,19 @@ def _add_requests(figure: Figure, shown: TimelineData) -> None:
         spans = shown.spans[shown.spans["part"] == part]
         if len(spans):
             lines = spans["line"].to_numpy(int)
-            start_s, end_s = spans["start_s"].to_numpy(float), spans["end_s"].to_numpy(float)
-            _add_bars(figure, part, lines, start_s, end_s, ids[lines], row=1, col=1)
+            spans_s = spans["start_s"].to_numpy(float), spans["end_s"].to_numpy(float)
+            _add_bars(figure, part, lines, spans_s, ids[lines], row=1, col=1)
     _add_unfinished(figure, shown.requests)
 
 
 def _add_bars(
-    figure: Figure, part: str, lines: Any, start_s: Any, end_s: Any, ids: Any, **panel: int
+    figure: Figure, part: str, lines: Any, spans_s: tuple[Any, Any], ids: Any, **panel: int
 ) -> None:
     """Add the spans of one part of ``PART_LOOKS``, each on the line of its request."""
     name, colour, pattern = PART_LOOKS[part]
     hover, texts = "%{text}: %{x:.4g} s, from %{base:.6g} s" + OF_RUN, list(map(escape_markup, ids))
     options = {"customdata": ids, "marker": pattern_marker(colour, pattern), **panel}
-    add_spans(figure, name, lines, start_s, end_s, texts, hover, **options)
+    add_spans(figure, name, lines, spans_s, texts, hover, **options)
 
 
 def _add_unfinished(figure: Figure, requests: pd.DataFrame) -> None:
@@ -225,13 +226,13 @@ def add_batches(figure: Figure, bars: pd.DataFrame, row: int, **options: object)
     for mix, (colour, pattern) in MIXES.items():
         of = bars[bars["mix"] == mix]
         y = [f"replica {replica}" for replica in of["replica"]]
-        start_s, end_s = of["start_s"].to_numpy(float), of["end_s"].to_numpy(float)
+        spans_s = of["start_s"].to_numpy(float), of["end_s"].to_numpy(float)
         texts = [
             _batch_text(*values) for values in of[["steps", "rows", "decodes", "busy_s"]].values
         ]
         hover = "%{text}, from %{base:.6g} s<extra>" + mix + "</extra>"
         marker, place = pattern_marker(colour, pattern), {"row": row, "col": 1, **options}
-        add_spans(figure, mix, y, start_s, end_s, texts, hover, marker=marker, **place)
+        add_spans(figure, mix, y, spans_s, texts, hover, marker=marker, **place)
     figure.update_yaxes(type="category", autorange="reversed", row=row, col=1)
 
 

@@ -46,8 +46,7 @@ class _Side:
 
 def print_comparison(
     trace: Trace,
-    scenarios: Sequence[Scenario],
-    names: tuple[str, str],
+    named: Sequence[tuple[str, Scenario]],
     servers: Mapping[str, object],
     seed: int,
     replications: int | None,
@@ -56,13 +55,17 @@ def print_comparison(
 ) -> list[Run]:
     """Simulate both over the same seeds, print how B differs from A, and return a run of each.
 
-    ``servers`` is what the scenario says of them.
+    ``named`` are the names and scenarios of A and B; ``servers`` is what the scenario says of them.
     """
+    scenarios = [scenario for _, scenario in named]
     if replications is None:  # where nothing is random, all other seeds would do the same
         replications = 1 if all(one.is_repeatable() for one in scenarios) else REPLICATIONS
     seeds = max(1, replications)
     runs = [runs_over_seeds(trace, one, seed=seed, replications=seeds) for one in scenarios]
-    sides = [_Side(*side) for side in zip("ab", names, scenarios, runs, strict=True)]
+    sides = [
+        _Side(letter, name, scenario, its_runs)
+        for letter, (name, scenario), its_runs in zip("ab", named, runs, strict=True)
+    ]
     comparison = compare(runs[0], runs[1])
     out = claim.begin() if claim else None
     with ExitStack() as saved:

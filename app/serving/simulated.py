@@ -218,7 +218,7 @@ class SimulatedEngine:
         scheduler = build_scheduler(self.policies)
         vocab_size = PRESETS[self.model].vocab_size if self.model in PRESETS else VOCAB_SIZE
         facts = core_facts(
-            self.model, vocab_size, self.policies, scheduler.memory, self.runner, clock,
+            [self.model], vocab_size, self.policies, scheduler.memory, self.runner, clock,
             self.step_log,
         )  # fmt: skip
         noise = StepNoise(self.noise, np.random.default_rng(self.seed))

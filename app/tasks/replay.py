@@ -180,11 +180,11 @@ class Replay:
         from servetwin.app.reports.comparison import print_comparison
 
         options, trace = self.replayed, self.requests()
-        scenarios = [self.scenario(trace, name) for name in names]
+        named = [(name, self.scenario(trace, name)) for name in names]
         record = self.servers().record()
         with options.overwriting.claimed_if_asked(options.out) as claim:
             runs = print_comparison(
-                trace, scenarios, names, record, self.seed, replications, claim, options.as_json
+                trace, named, record, self.seed, replications, claim, options.as_json
             )
         if plotted:
             a, b = names

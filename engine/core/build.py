@@ -142,14 +142,13 @@ def build_core(
         runner.capture_decodes(graphs, policies.max_seqs, policies.max_model_len)
     clock = clock or CoreClock()
     facts = core_facts(
-        model.name,
+        [model.name, *(name for name, _ in options.computation.adapters)],
         model.vocab_size,
         policies,
         memory,
         runner.describe(),
         clock,
         options.step_log,
-        [name for name, _ in options.computation.adapters],
     )
     log = StepLogFile(options.step_log, facts) if options.step_log else None
     core = EngineCore(

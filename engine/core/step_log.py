@@ -167,22 +167,22 @@ def _arrival_row(seq: Sequence) -> dict[str, Any]:
 
 
 def core_facts(
-    model: str,
+    names: Listed[str],
     vocab_size: int,
     policies: PolicyConfig,
     memory: KVMemory,
     runner: Mapping[str, Any],
     clock: CoreClock,
     step_log: Path | None,
-    adapters: Listed[str] = (),
 ) -> dict[str, Any]:
     """Return the facts about a core; call it in the core's process. ``runner`` describes the
-    executor; ``adapters`` are names that requests may give instead of ``model``.
+    executor; ``names`` are the model's, then those of adapters, which requests may give instead.
     """
+    model, *adapters = names
     return {
         "model": model,
         "vocab_size": vocab_size,
-        "adapters": list(adapters),
+        "adapters": adapters,
         "max_model_len": policies.max_model_len,
         "kv_tokens": memory.capacity_tokens,
         "policies": policies.as_dict(),

@@ -25,7 +25,7 @@ from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.policies.routers.routing import BLIND_ROUTERS
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.long_runs.row_tables import SCHEMAS, RunTables, Spool, TableSink, spooled
-from servetwin.sim.long_runs.streamed_run import simulate_rows
+from servetwin.sim.long_runs.streamed_run import row_recorder, simulate_rows
 from servetwin.sim.step_times.step_time import StepNoise
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.plugins import names_a_file
@@ -154,10 +154,9 @@ def simulate_part(run: DividedRun, part: Part) -> PartDone:
         last_event_s = simulate_rows(
             chain([first], requests),
             run.scenario,
-            sink.add,
+            row_recorder(run.scenario, sink.add, part.first),
             seed=run.seed,
             macro=run.macro,
-            first_row=part.first,
             replicas=part.replicas,
         )
     finally:

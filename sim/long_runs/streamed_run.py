@@ -24,20 +24,18 @@ def open_loop(scenario: Scenario) -> Scenario:
 def simulate_rows(
     requests: Iterable[Request],
     scenario: Scenario,
-    take: TakeRows,
+    recorder: FlushingRecorder,
     *,
     seed: int,
     macro: bool = True,
-    first_row: int = 0,
     replicas: frozenset[int] | None = None,
     on_arrival: Callable[[int], None] | None = None,
 ) -> float:
-    """Simulate as ``sim.experiments.predict.run_once`` does; the rows go to ``take``.
+    """Simulate as ``sim.experiments.predict.run_once`` does; the rows go to ``recorder``.
 
-    The first request has the row ``first_row``; of a cluster only the ``replicas`` are simulated
-    (None: all). Return when a server alone had its last arrival or timer.
+    Of a cluster only the ``replicas`` are simulated (None: all). Return when a
+    server alone had its last arrival or timer.
     """
-    recorder = FlushingRecorder(take, scenario.profile.api.model(), first_row)
     replicate(
         requests,
         open_loop(scenario),
@@ -48,6 +46,11 @@ def simulate_rows(
         on_arrival=on_arrival,
     )
     return recorder.last_event_s
+
+
+def row_recorder(scenario: Scenario, take: TakeRows, first_row: int = 0) -> FlushingRecorder:
+    """Return a recorder that hands rows to ``take``; the first request has ``first_row``."""
+    return FlushingRecorder(take, scenario.profile.api.model(), first_row)
 
 
 def run_tables(scenario: Scenario, folder: Path | None, slo: SLO | None = None) -> RunTables:
@@ -67,5 +70,6 @@ def run_streamed(
     """Simulate in this process; return the seconds that took, reading and writing included."""
     started_s = time.perf_counter()
     sink = TableSink(tables.take)
-    simulate_rows(requests, scenario, sink.add, seed=seed, macro=macro, on_arrival=on_arrival)
+    recorder = row_recorder(scenario, sink.add)
+    simulate_rows(requests, scenario, recorder, seed=seed, macro=macro, on_arrival=on_arrival)
     return time.perf_counter() - started_s
