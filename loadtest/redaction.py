@@ -83,13 +83,13 @@ class _Hiding:
 
     def _without_parts(self, text: str) -> str:
         """Replace each run of characters that are covered by parts of secrets."""
-        lower, kept, end = text.translate(_LOWER), list[str](), 0
+        lower, pieces, end = text.translate(_LOWER), list[str](), 0
         for at in range(len(text) - PART + 1):
             if lower[at : at + PART] in self._parts:
-                if at > end or not kept:
-                    kept += [text[end:at], HIDDEN]
+                if at > end or not pieces:
+                    pieces += [text[end:at], HIDDEN]
                 end = at + PART
-        return "".join([*kept, text[end:]])
+        return "".join([*pieces, text[end:]])
 
 
 @lru_cache(maxsize=4)

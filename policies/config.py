@@ -156,8 +156,8 @@ class PolicyConfig:
 
     def watermark_of(self, units: int) -> int:
         """Return how many of the memory's ``units`` the watermark keeps free."""
-        kept = self.watermark * units
-        return ceil(kept) if self.watermark_rounding == "up" else int(kept)
+        free = self.watermark * units
+        return ceil(free) if self.watermark_rounding == "up" else int(free)
 
     def _require_recomputable(self) -> None:
         """Raise where a shortened prompt has another meaning: its tokens come out as an answer."""

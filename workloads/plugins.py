@@ -37,8 +37,8 @@ def names_a_file(name: str) -> bool:
 
 def split_settings(text: str) -> tuple[str, str]:
     """Return the name and the settings of ``NAME:SETTINGS`` or ``path.py:Class:SETTINGS``."""
-    if found := _BY_PATH.fullmatch(text):
-        return f"{found['path']}:{found['name']}", found["settings"] or ""
+    if match := _BY_PATH.fullmatch(text):
+        return f"{match['path']}:{match['name']}", match["settings"] or ""
     name, _, settings = text.partition(":")
     return name, settings
 

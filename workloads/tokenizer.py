@@ -64,7 +64,7 @@ class LocalTokenizer:
         answers = [r.answer for r in trace if r.prompt is not None and r.answer is not None]
         of_text = iter(self.lengths(texts, special=True))
         of_chat_text = iter(self.lengths([*chain.from_iterable(chats)], special=False))
-        of_chat = iter([sum(islice(of_chat_text, len(said))) for said in chats])
+        of_chat = iter([sum(islice(of_chat_text, len(chat_texts))) for chat_texts in chats])
         of_answer = iter(self.lengths(answers, special=False))
 
         def counted(request: Request) -> Request:

@@ -173,8 +173,8 @@ def _interval_words(shown: ShownMetric, now: ScenarioSummaries) -> str:
         return ""
     if not now.replications:
         return "90 %: ..."
-    found = shown.interval(now.replications)
-    return f"90 %: {between(found)}" if found else "undefined"
+    bounds = shown.interval(now.replications)
+    return f"90 %: {between(bounds)}" if bounds else "undefined"
 
 
 def _paired_words(paired: Interval, base: float) -> str:

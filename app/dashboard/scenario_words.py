@@ -90,16 +90,16 @@ def interval_sentence(outcome: SimulatedScenario) -> str:
     unknown = f"the error of its step times ({known}) is unknown"
     if not outcome.is_drawn:
         return f"No intervals: a recorded trace does not vary, and {unknown}."
-    drawn = ["a new draw of the workload"] if generated else []
+    sources = ["a new draw of the workload"] if generated else []
     if not certain:
-        drawn.append("a new draw of the uncertain step times")
+        sources.append("a new draw of the uncertain step times")
     elif not generated:
-        drawn.append("new choices of the random router")
+        sources.append("new choices of the random router")
     missing = f" They do not cover the server: {unknown}." if certain else ""
     one = f" The large numbers are from one draw, seed {outcome.file.seed}." if generated else ""
     return (
         f"Intervals cover nine of ten of {REPLICATIONS} replications, each with "
-        f"{' and '.join(drawn)}.{one}{missing}"
+        f"{' and '.join(sources)}.{one}{missing}"
     )
 
 

@@ -70,8 +70,8 @@ def simulate(file: ScenarioFile) -> SimulatedScenario:
     require_all_offered(file)
     digest, trace = given(file.workload.source)
     text = _without_slo(file)
-    found = _simulated.get((text, digest), lambda: _simulate(text, trace), end_if_stale)
-    return SimulatedScenario(file, digest, *found, found[-1].summary(file.slo.slo()))
+    simulated = _simulated.get((text, digest), lambda: _simulate(text, trace), end_if_stale)
+    return SimulatedScenario(file, digest, *simulated, simulated[-1].summary(file.slo.slo()))
 
 
 def simulate_or_stop(file: ScenarioFile) -> SimulatedScenario:
@@ -121,8 +121,8 @@ def _replicating(outcome: SimulatedScenario) -> "Job[Replication, Summary]":
 
 def finished_replications(outcome: SimulatedScenario) -> list[Summary]:
     """Return all kept ``replications``; none where they are not all there yet."""
-    found = kept_results(simulate_replication, _replication_keys(outcome))
-    return list(found.values()) if len(found) == REPLICATIONS else []
+    summaries = kept_results(simulate_replication, _replication_keys(outcome))
+    return list(summaries.values()) if len(summaries) == REPLICATIONS else []
 
 
 def _replication_keys(outcome: SimulatedScenario) -> dict[int, tuple[int, tuple[str, str]]]:

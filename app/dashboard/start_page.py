@@ -43,10 +43,10 @@ def start_page() -> str:
 
 def _scripts_of_a_figure() -> list[str]:
     """Return the names of the script that draws a figure and of those that it imports."""
-    found = []
+    scripts = []
     for path in _SCRIPTS.glob(_OF_A_FIGURE):
-        found += [path.name, *re.findall(r'from"\./([^"/]+\.js)"', path.read_text())]
-    return found
+        scripts += [path.name, *re.findall(r'from"\./([^"/]+\.js)"', path.read_text())]
+    return scripts
 
 
 def page_routes() -> list[Route]:

@@ -135,15 +135,15 @@ def _add_panel(figure: Figure, figures: pd.DataFrame, col: int) -> None:
     add_diagonal(figure, least, most, in_legend=col == 1, row=1, col=col)
     for kind, style in _STYLES.items():  # filled ones first: open ones do not hide them
         colour, _ = LOOKS[_WORDS[kind]["origin"]]
-        found = scaled[scaled["evidence"] == kind]
+        points = scaled[scaled["evidence"] == kind]
         marker = {
-            "symbol": [symbols[gpu] + style for gpu in found["gpu"]],
+            "symbol": [symbols[gpu] + style for gpu in points["gpu"]],
             "color": colour, "size": _SIZE_PX, "line": {"width": 2, "color": colour},
         }  # fmt: skip
         figure.add_scatter(
-            x=found["measured"], y=found["predicted"], mode="markers", marker=marker,
+            x=points["measured"], y=points["predicted"], mode="markers", marker=marker,
             name=_WORDS[kind]["label"], legendgroup=kind, showlegend=col == 1, row=1, col=col,
-            text=[_hover(row, metric.unit) for row in found.to_dict("records")],
+            text=[_hover(row, metric.unit) for row in points.to_dict("records")],
             hovertemplate="%{text}<extra>%{fullData.name}</extra>",
         )  # fmt: skip
     _set_log_axes(figure, least, most, col)

@@ -42,8 +42,10 @@ def _attainment(sweep: Sweep) -> list[tuple[str, Figure]]:
     if sweep.settings.slo is None:
         return []
     figure = _curve(sweep, SHARE, _SHARE)
-    found = [level.attainment for level in _placed(sweep) if level.attainment]
-    bars = error_bars([one.share for one in found], [(one.low, one.high) for one in found])
+    attainments = [level.attainment for level in _placed(sweep) if level.attainment]
+    bars = error_bars(
+        [one.share for one in attainments], [(one.low, one.high) for one in attainments]
+    )
     figure.update_traces(error_y=bars, selector={"name": "measured"})
     figure.add_hline(y=sweep.settings.wanted, line={"color": LIMIT_COLOUR, "dash": "dot"})
     if sweep.knee and sweep.knee.rate_per_s is not None:
@@ -120,11 +122,11 @@ def count_curves(answers: Sequence[Answer], target: SLOTarget, x: str, looks: Lo
     top = min(1.1 * highest, _MOST_LIMITS * limit)
     figure.update_yaxes(range=[0, max(top, 1.25 * limit)])
     points = [point for answer in answers for point in answer.points]
-    seen = [point.count for point in points if point.factor <= _MOST_LIMITS]
-    counts = seen or [point.count for point in points]
-    if seen:  # A candidate that never comes near the limit does not stretch the axis.
-        pad = 0.05 * (max(seen) - min(seen)) or 0.5
-        figure.update_xaxes(range=[min(seen) - pad, max(seen) + pad])
+    in_view = [point.count for point in points if point.factor <= _MOST_LIMITS]
+    counts = in_view or [point.count for point in points]
+    if in_view:  # A candidate that never comes near the limit does not stretch the axis.
+        pad = 0.05 * (max(in_view) - min(in_view)) or 0.5
+        figure.update_xaxes(range=[min(in_view) - pad, max(in_view) + pad])
     if counts and max(counts) - min(counts) <= _MOST_TICKS and all(c == int(c) for c in counts):
         figure.update_xaxes(dtick=1)
     figure.update_layout(height=400)

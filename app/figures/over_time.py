@@ -192,8 +192,8 @@ def _tokens_until(done: pd.DataFrame, at_s: FloatArray) -> FloatArray:
     progress = np.clip((at_s - first_s) / np.where(span_s > 0, span_s, 1.0), 0.0, 1.0)
     progress[(span_s <= 0) & (at_s >= first_s)] = 1.0
     others = done["output_tokens"].to_numpy(dtype=float) - 1
-    found: FloatArray = (at_s >= first_s).sum(axis=0) + others @ progress
-    return found
+    tokens: FloatArray = (at_s >= first_s).sum(axis=0) + others @ progress
+    return tokens
 
 
 def _add_points(

@@ -148,8 +148,8 @@ def _add_series(
     place: Mapping[str, Any],
 ) -> None:
     texts = [
-        f"{escape_markup(label)}<br>{100 * kept:.1f} % within the SLO"
-        for label, kept in zip(points["label"], points["slo_attainment"], strict=True)
+        f"{escape_markup(label)}<br>{100 * attainment:.1f} % within the SLO"
+        for label, attainment in zip(points["label"], points["slo_attainment"], strict=True)
     ]
     hover = "%{text}<br>%{y:.4g} at %{x:.4g} tokens/s for a user<extra></extra>"
     marker = look.symbols(points["slo_attainment"] >= share)

@@ -71,8 +71,8 @@ def mean_kv_parts(steps: pd.DataFrame) -> dict[str, float]:
 def provenance_bar(provenance: Mapping[str, Any]) -> Figure:
     """Draw one bar of the shares of busy time by origin (``RunProvenance.as_dict``)."""
     shares = origin_shares(provenance)
-    found = ", ".join(f"{one.name} {100 * one.share:.3g} %" for one in shares)
-    alt = f"Where the step times come from: {found or 'no step was run'}."
+    listed = ", ".join(f"{one.name} {100 * one.share:.3g} %" for one in shares)
+    alt = f"Where the step times come from: {listed or 'no step was run'}."
     title = "Where the step times come from"
     figure = canvas("share of simulated busy time, %", "", alt, title)
     lines = 0

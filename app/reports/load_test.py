@@ -74,11 +74,11 @@ class LoadTestReport:
 
         delivered, requests = self.run.extra["delivered"], self.run.requests
         finished = int((requests["status"] == "finished").sum())
-        kept = f"{finished} of {len(requests)} requests kept in {self.folder}"
+        ending = f"{finished} of {len(requests)} requests kept in {self.folder}"
         if delivered["interrupted"]:
-            return f"interrupted: {kept}", 1
+            return f"interrupted: {ending}", 1
         if delivered["stopped"]:
-            return f"stopped: {delivered['stopped']}; {kept}", 1
+            return f"stopped: {delivered['stopped']}; {ending}", 1
         if not finished:
             advice = hint(delivered["first_messages"])
             return "no request finished" + (f": {advice}" if advice else ""), 1

@@ -83,14 +83,14 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
     whose verdicts are taken as they stand), or holds some of either. Raises ``RunError`` that names
     a folder that is none of these, or is damaged.
     """
-    found: dict[Path, str] = {}
+    names_by_folder: dict[Path, str] = {}
     for root in folders:
         for folder in _runs_in(root):
-            found.setdefault(folder.resolve(), _name(root, folder))
-    names = _unique(list(found.values()), list(found))
+            names_by_folder.setdefault(folder.resolve(), _name(root, folder))
+    names = _unique(list(names_by_folder.values()), list(names_by_folder))
     runs = {
         folder: NamedRun(name, _load(folder), load_server_metrics(folder))
-        for folder, name in zip(found, names, strict=True)
+        for folder, name in zip(names_by_folder, names, strict=True)
     }
     return list(runs.values()), list(_trials(runs))
 

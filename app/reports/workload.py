@@ -38,9 +38,11 @@ def check_lines(checks: Sequence["Check"]) -> list[str]:
     """Return one line per check, then how many of them fail."""
     heads = ["", "trace", "reference", "apart", "limits", ""]
     failed = [check.name for check in checks if check.passes is False]
-    judged = [check for check in checks if check.passes is not None]
+    decided = [check for check in checks if check.passes is not None]
     verdict = (
-        f"{len(failed)} of {len(judged)} checks FAILED" if failed else f"{len(judged)} checks pass"
+        f"{len(failed)} of {len(decided)} checks FAILED"
+        if failed
+        else f"{len(decided)} checks pass"
     )
     return [*table_lines(heads, map(_check_row, checks), "<>>><"), verdict]
 

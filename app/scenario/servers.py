@@ -35,12 +35,12 @@ class ToggledServer:
         before = _laid_over(self.setup, layers, _MEMORY)
         after = self.toggles.over(before)
         scenario = self.finish(after)
-        kept = {
+        settings = {
             key: value
             for key, value in _given(layers).items()
             if key == _MEMORY or getattr(after.policies, key) == getattr(before.policies, key)
         }
-        return replace(scenario, policies=with_settings(scenario.policies, kept))
+        return replace(scenario, policies=with_settings(scenario.policies, settings))
 
     def notes(self, layers: tuple[Layer, ...]) -> list[str]:
         """Return which techniques change nothing, and which settings they change."""
@@ -76,14 +76,14 @@ class Servers:
 
     def notes(self) -> list[str]:
         """Return what a user should know of techniques and presets."""
-        own = self._imitation()
-        if isinstance(own, ToggledServer):
-            return own.notes(self.layers)
+        server = self._imitation()
+        if isinstance(server, ToggledServer):
+            return server.notes(self.layers)
         if not self._is_eager():
             return []
         return [
             f"preset {self.imitated} runs eager kernels, which data sheets have (--model and "
-            f"--hardware); step times stay those of {own.profile.name}"
+            f"--hardware); step times stay those of {server.profile.name}"
         ]
 
     def _imitation(self) -> Scenario | ToggledServer:

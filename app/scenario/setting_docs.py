@@ -117,9 +117,9 @@ def section_docs(section: str) -> dict[str, SettingDoc]:
 
 def attribute_docs(of: type) -> dict[str, str]:
     """Return the strings below the annotated fields of a class, by field, in their order."""
-    (found,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
-    assert isinstance(found, ast.ClassDef)
-    return _docs_in(found)
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
+    assert isinstance(definition, ast.ClassDef)
+    return _docs_in(definition)
 
 
 def _docs_in(found: ast.ClassDef) -> dict[str, str]:

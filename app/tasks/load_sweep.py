@@ -200,10 +200,10 @@ def sweep_levels(url: str, options: LoadTestOptions, slo: SLO | None, claim: Run
     claim.begin()
     keep(sweep)
     sweep = run_sweep(sweep, load.sweep.stopping_rule(), tests.measure, keep)
-    with saved(sweep, folder) as kept:
-        record = {**sweep.as_dict(), "folder": str(kept)}
-        print_result(options.json, record, [*sweep_lines(sweep), f"files: {kept}"])
+    with saved(sweep, folder) as place:
+        record = {**sweep.as_dict(), "folder": str(place)}
+        print_result(options.json, record, [*sweep_lines(sweep), f"files: {place}"])
     if sweep.early:
         finished = counted(sum(level.counts for level in sweep.levels), "finished level")
-        raise EndedEarly(f"{sweep.ended}; kept in {kept}: {finished}")
-    return kept
+        raise EndedEarly(f"{sweep.ended}; kept in {place}: {finished}")
+    return place

@@ -33,9 +33,9 @@ def run(url: str, options: LoadTestOptions) -> None:
         from servetwin.app.tasks.load_sweep import sweep_levels
 
         with options.overwriting.claimed_or_new(options.out, stem) as claim:
-            kept = sweep_levels(url, options, judges.limits, claim)
+            place = sweep_levels(url, options, judges.limits, claim)
             if options.html:
-                write_html([kept], options.slo, options.html)
+                write_html([place], options.slo, options.html)
         return
     options.check_test()
     test = prepared(url, options, judges)
@@ -62,12 +62,12 @@ class SingleLoadTest:
         """Send the load, keep the run, and report it; end with its exit code."""
         options = self.judges.options
         run, watch = self.test.send_to(self.endpoint)
-        with signals_deferred(), saved(run, self.test.folder) as kept:
-            typer.echo(server_metrics_line(watch, run, kept), err=True)
-            code = self._report(run, kept)
+        with signals_deferred(), saved(run, self.test.folder) as place:
+            typer.echo(server_metrics_line(watch, run, place), err=True)
+            code = self._report(run, place)
             if options.html:
                 against = [options.against] if options.against else []
-                write_html([kept, *against], options.slo, options.html)
+                write_html([place, *against], options.slo, options.html)
             if code:
                 raise typer.Exit(code)
 
@@ -99,9 +99,9 @@ class SingleLoadTest:
             at = self.test.folder / ("baseline", "run")[side] / str(turn // 2 + 1)
             endpoint = (baseline, self.endpoint)[side].salted("turn", turn)
             run, watch = replace(self.test, folder=at).send_to(endpoint)
-            with signals_deferred(), saved(run, at) as kept:
-                typer.echo(f"{kept}: {server_metrics_line(watch, run, kept)}", err=True)
-                sides[side][str(kept)] = run
+            with signals_deferred(), saved(run, at) as place:
+                typer.echo(f"{place}: {server_metrics_line(watch, run, place)}", err=True)
+                sides[side][str(place)] = run
             if run.extra["delivered"]["interrupted"]:
                 typer.echo(f"servetwin: interrupted: the runs are in {self.test.folder}", err=True)
                 raise typer.Exit(1)

@@ -153,8 +153,8 @@ def verify_recorded_run(
             with progress("simulations", total=MOST_SIMULATIONS) as advance:
                 verification = verification.explained(recorded, server.seed, advance)
         with saved_if_asked(verification, claim.begin() if claim else None) as place:
-            kept = [f"run folder: {place}"] if place else []
-            lines = [*recorded_lines(verification), *kept]
+            place_lines = [f"run folder: {place}"] if place else []
+            lines = [*recorded_lines(verification), *place_lines]
             typer.echo(recorded_as_json(verification) if server.json else "\n".join(lines))
         exit_with([verification.outcome])
 
@@ -175,11 +175,11 @@ def verify_policies(
 def finish(verifications: Iterable[Verification], out: Path | None, json: bool) -> None:
     """Save and print each as it is done, then the table; exit with the code of the worst."""
     done, folders = [], []
-    with ExitStack() as kept:
+    with ExitStack() as saving:
         for one in verifications:
             done.append(one)
             if out:
-                folders.append(kept.enter_context(saved(one, out / one.config.name)))
+                folders.append(saving.enter_context(saved(one, out / one.config.name)))
             if not json:
                 described = profile_lines(one.profile) if one.identified else []
                 typer.echo("\n".join([*described, *verdict_lines(one)]))

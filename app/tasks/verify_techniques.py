@@ -88,11 +88,11 @@ def finish_effects(
 ) -> None:
     """Save and print each as it is done, then the summary; exit with the code of the worst."""
     done: list[EffectVerification] = []
-    with ExitStack() as kept:
+    with ExitStack() as saving:
         for one in verifications:
             done.append(one)
             if out:
-                kept.enter_context(saved(one, out / one.sides.technique.name))
+                saving.enter_context(saved(one, out / one.sides.technique.name))
             if not json:
                 typer.echo("\n".join(effect_lines(one)))
         typer.echo(effects_json(done) if json else "\n".join(summary_lines(done)))

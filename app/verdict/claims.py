@@ -126,8 +126,8 @@ class Comparison:
 
 def verdict(outcomes: Iterable[Outcome | None], doubts: Sequence[str]) -> Outcome:
     """Return the worst outcome of the judged metrics; with doubts, or none judged, no verdict."""
-    judged = [outcome for outcome in outcomes if outcome is not None]
-    return worst(judged) if judged and not doubts else "cannot tell"
+    known = [outcome for outcome in outcomes if outcome is not None]
+    return worst(known) if known and not doubts else "cannot tell"
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:

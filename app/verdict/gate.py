@@ -242,9 +242,9 @@ def _within(metric: str, baselines: Sequence[Run], runs: Sequence[Run]) -> Relat
     of m runs has (1 / n + 1 / m) / 2 of it.
     """
     pairs = [
-        found
+        variance
         for ours, theirs in product(map(_served, baselines), map(_served, runs))
-        if (found := variance_within(metric, ours, theirs))
+        if (variance := variance_within(metric, ours, theirs))
     ]
     draws = [_of_draws(run, metric) for run in (*baselines, *runs)]
     share = 1 / len(baselines) + 1 / len(runs)

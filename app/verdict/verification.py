@@ -139,14 +139,14 @@ class Verification:
     @property
     def identified(self) -> Mapping[str, Any]:
         """What a black-box calibration identified, and what not; empty where a log stated it."""
-        found: Mapping[str, Any] = self.profile.engine.get("identified", {})
-        return found
+        settings: Mapping[str, Any] = self.profile.engine.get("identified", {})
+        return settings
 
     @property
     def not_identified(self) -> Mapping[str, str]:
         """The settings that stayed open, and why."""
-        found: Mapping[str, str] = self.identified.get("not identified", {})
-        return found
+        reasons: Mapping[str, str] = self.identified.get("not identified", {})
+        return reasons
 
     def save(self, folder: Path) -> None:
         """Write the forecast, every measurement, and the verdict.

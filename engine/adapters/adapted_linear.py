@@ -37,7 +37,10 @@ class AdapterRows:
             self.groups = [(name, None) for name in names]
             return
         self.groups = [
-            (name, to_device([row for row, own in enumerate(adapters) if own == name], device))
+            (
+                name,
+                to_device([row for row, adapter in enumerate(adapters) if adapter == name], device),
+            )
             for name in names
         ]
 
@@ -55,10 +58,10 @@ class AdaptedLinear:
         """Map [rows, input size] to [rows, output size]."""
         y = self._product(x)
         for name, rows in self._rows.groups:
-            own = x if rows is None else x.index_select(0, rows)
+            inputs = x if rows is None else x.index_select(0, rows)
             for update in self._updates.get(name, ()):
                 place = y.narrow(1, update.start, len(update.up))
-                added = own @ update.down.T @ update.up.T
+                added = inputs @ update.down.T @ update.up.T
                 if rows is None:
                     place += added
                 else:
@@ -81,8 +84,10 @@ def adapted_maker(
                 down = file.get_tensor(stored.down_name).to(device, dtype)
                 up = file.get_tensor(stored.up_name).float() * folder.scale
                 product = f"layers.{stored.layer}.{stored.target.product}"
-                own = updates.setdefault(product, {}).setdefault(folder.name, [])
-                own.append(LowRankUpdate(stored.target.start, down, up.to(device, dtype)))
+                product_updates = updates.setdefault(product, {}).setdefault(folder.name, [])
+                product_updates.append(
+                    LowRankUpdate(stored.target.start, down, up.to(device, dtype))
+                )
 
     def make_adapted(name: str, weight: Tensor) -> LinearMap:
         product = make(name, weight)

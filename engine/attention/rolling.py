@@ -90,8 +90,8 @@ class RollingChunk(Chunk):
         """Attend to what was kept before the chunk, and to the chunk itself."""
         if not self.tokens:
             return torch.zeros_like(queries)
-        own = keys[: self.tokens], values[: self.tokens]
-        keys, values = (torch.cat(pair) for pair in zip(self.context, own, strict=True))
+        chunk = keys[: self.tokens], values[: self.tokens]
+        keys, values = (torch.cat(pair) for pair in zip(self.context, chunk, strict=True))
         queries, width = queries[: self.tokens], queries.shape[3]
         if self.turn is not None:
             queries, keys, values = with_sink_columns(queries, keys, values, self.sinks, self.turn)
@@ -182,16 +182,16 @@ class RollingAttention(AttentionBackend):
     def plan_chunk(self, entry: ScheduledSequence, rows: slice, window: int | None) -> Chunk:
         """Return the attention of a chunk to the kept positions before it and to itself."""
         before = self._kept.positions(entry.start)
-        own = np.arange(entry.start, entry.start + entry.tokens)
+        positions = np.arange(entry.start, entry.start + entry.tokens)
         return RollingChunk(
             self.store,
             rows,
             entry.tokens,
             entry.padding,
             to_device(self._slots(entry, before), self.store.keys.device),
-            plan_parts(before, own, self._kept, self.store),
-            min(self._kept.sinks, len(before) + len(own)),
-            self._turn(own) if self._kept.sinks else None,
+            plan_parts(before, positions, self._kept, self.store),
+            min(self._kept.sinks, len(before) + len(positions)),
+            self._turn(positions) if self._kept.sinks else None,
         )
 
 

@@ -140,7 +140,7 @@ class EngineCore:
         """
         names = [output_id(request_id, sample) for sample in range(params.n)]
         samples = [params.of_sample(sample) for sample in range(params.n)]
-        states = [self.new_state(list(token_ids), own) for own in samples]
+        states = [self.new_state(list(token_ids), sampling) for sampling in samples]
         forked = params.n if self._forks_samples else 1
         block_tokens = self.scheduler.memory.block_tokens
         salt = params.adapter or ""
@@ -154,10 +154,10 @@ class EngineCore:
         if refusal := self._queue(seqs):
             return refusal
         self._sequences[request_id] = [seq.request_id for seq in seqs]
-        for sample, (name, own) in enumerate(zip(names, samples, strict=True)):
+        for sample, (name, sampling) in enumerate(zip(names, samples, strict=True)):
             self._states[name] = states[sample]
-            text = TextStream(self.tokenizer.decoder(), own.stop) if own.stop else None
-            self._outputs[name] = _Output(request_id, sample, own, text)
+            text = TextStream(self.tokenizer.decoder(), sampling.stop) if sampling.stop else None
+            self._outputs[name] = _Output(request_id, sample, sampling, text)
         return None
 
     def _queue(self, seqs: list[Sequence]) -> Refusal | None:

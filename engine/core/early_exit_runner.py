@@ -136,8 +136,8 @@ class EarlyExitRunner(Runner):
         starts = np.cumsum([0, *(entry.rows for entry in step.entries)])[:-1]
         token_ids, positions = np.array(step.token_ids), np.array(step.positions)
         bits = row_bits(token_ids[starts].tolist(), positions[starts].tolist(), _STREAM)
-        drawn = uniforms(bits)
-        exits = self._until.searchsorted(drawn, side="right")
+        numbers = uniforms(bits)
+        exits = self._until.searchsorted(numbers, side="right")
         last = self._config.layers
         return [
             self._layers[exit_] if _decodes(entry) else last

@@ -134,8 +134,8 @@ class Runner:
 
         # Each is computed for the longest context, so the table of rotary positions grows no more.
         def compute(rows: DecodeRows) -> Tensor:
-            plan, own = attention.plan_matrix(rows), every_row[: len(rows.matrix)]
-            return self._model.forward(*rows.inputs, most_tokens, plan, own)
+            plan, its_rows = attention.plan_matrix(rows), every_row[: len(rows.matrix)]
+            return self._model.forward(*rows.inputs, most_tokens, plan, its_rows)
 
         self._graphs = GraphBuckets(
             backend, compute, self.store, most_rows=most_rows, most_tokens=most_tokens

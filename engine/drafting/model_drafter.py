@@ -141,8 +141,8 @@ class _Drawing:
             picked, chances = propose(logits, sampled, rows, width)
             self._keep(chances, len(rows))
         first = rows.stop - 1
-        drawn = picked.view(len(self.going_on), -1)
-        for place, tokens in zip(self.going_on, drawn.tolist(), strict=True):
+        by_pass = picked.view(len(self.going_on), -1)
+        for place, tokens in zip(self.going_on, by_pass.tolist(), strict=True):
             self._tokens[place][first : first + len(tokens)] = tokens
         if self._stops:
             self._stop(chances, picked)
@@ -170,12 +170,12 @@ class _Drawing:
         return Proposals(self._tokens, chances)
 
     def _keep(self, chances: Tensor, rows: int) -> None:
-        own = chances.view(len(self.going_on), rows, -1)
+        by_pass = chances.view(len(self.going_on), rows, -1)
         if len(self.going_on) < len(self._passes):
-            kept = own.new_zeros(len(self._passes), rows, own.shape[2])
-            kept[self.going_on] = own
-            own = kept
-        self._chances.append(own)
+            every = by_pass.new_zeros(len(self._passes), rows, by_pass.shape[2])
+            every[self.going_on] = by_pass
+            by_pass = every
+        self._chances.append(by_pass)
 
     def _path(self, place: int, row: int) -> list[int]:
         return [self._tokens[place][at - 1] for at in self._tree.paths[row][1:]]

@@ -162,11 +162,11 @@ def propose(
 def decisions(passes: list[Pass], tree: DraftTree) -> Tensor:
     """Return the random numbers [passes, drafts] that accept or reject."""
     seeds = [one.state.seed for one in passes]
-    drawn = []
+    numbers = []
     for row in range(1, tree.rows):
         positions = [one.row(tree.depths[row] - 1, []).generated_tokens for one in passes]
-        drawn.append(uniforms(row_bits(seeds, positions, tree.rows + row)))
-    return torch.from_numpy(np.stack(drawn, axis=1))
+        numbers.append(uniforms(row_bits(seeds, positions, tree.rows + row)))
+    return torch.from_numpy(np.stack(numbers, axis=1))
 
 
 def _unrounded(row: SampledRow) -> SampledRow:

@@ -69,8 +69,8 @@ class SpeculativeRunner(Runner):
     @property
     def stores(self) -> list[KVStore]:
         """The KV memory of the model, and that of a draft model."""
-        own = self._drafter.store
-        return [self.store] if own is None else [self.store, own]
+        drafter_store = self._drafter.store
+        return [self.store] if drafter_store is None else [self.store, drafter_store]
 
     def describe(self) -> dict[str, object]:
         """Return what a runner says, and what drafts."""
@@ -208,8 +208,8 @@ class SpeculativeRunner(Runner):
         products = Products(computation)
         model = Decoder(small, load(self._dtype, self._device), products)
         self._draft_weight_bytes = products.weight_bytes + model.absorbed_bytes
-        own = self.store
-        sizes = small, own.tokens, own.layout, own.block_tokens
+        large = self.store
+        sizes = small, large.tokens, large.layout, large.block_tokens
         store = store_type(computation.kv_format)(*sizes, dtype=self._dtype, device=self._device)
         group = small.heads // small.kv_heads
         attention = attention_backend(computation.attention, store, group, small.windows)
@@ -247,7 +247,7 @@ def _require_vocabulary(draft: ModelConfig, target: ModelConfig) -> None:
 
 def _see_ancestors(attention: AttentionBackend, paths: tuple[tuple[int, ...], ...]) -> None:
     """Let the rows of drafted trees see what is on their path from the root alone."""
-    seen = torch.zeros(len(paths), len(paths), dtype=torch.bool)
+    visible = torch.zeros(len(paths), len(paths), dtype=torch.bool)
     for row, path in enumerate(paths):
-        seen[row, list(path)] = True
-    attention.tree = seen.to(attention.store.keys.device)
+        visible[row, list(path)] = True
+    attention.tree = visible.to(attention.store.keys.device)

@@ -32,8 +32,8 @@ class PrefixTier:
     def before(self, batch: Batch) -> dict[str, Exception]:
         """Copy what prompts of the batch find here; return the sequences whose blocks are lost."""
         moves, failures = self._moves, dict[str, Exception]()
-        for part, kept in moves.computed.items():
-            self._take(part, kept)
+        for part, held in moves.computed.items():
+            self._take(part, held)
         if moves.loads:
             running = {entry.seq for entry in batch.entries}.difference(batch.resumed)
             for seq, (start, end) in moves.loads.items():
@@ -51,9 +51,9 @@ class PrefixTier:
 
     def after(self, batch: Batch, failed: dict[str, Exception]) -> None:
         """Copy the blocks that the step has filled."""
-        for part, kept in self._moves.coming.items():
-            if kept.seq.request_id not in failed:
-                self._take(part, kept)
+        for part, held in self._moves.coming.items():
+            if held.seq.request_id not in failed:
+                self._take(part, held)
         self._moves.coming.clear()
 
     def _take(self, part: Part, kept: KeptPart) -> None:
@@ -123,7 +123,7 @@ class SwapSpace:
             raise EngineError("host memory had no room for its keys and values")
         slots = self._store.held(seq.blocks, seq.computed_tokens)
         shared = min(seq.keyed_blocks * self._store.block_tokens, len(slots))
-        self._store.put(slots[shared:], [kept[:, shared:] for kept in rows])
+        self._store.put(slots[shared:], [values[:, shared:] for values in rows])
 
 
 def kv_movers(

@@ -135,8 +135,8 @@ class KVStore:
     def put(self, slots: NDArray[np.int64], rows: list[Tensor]) -> None:
         """Write back what ``take`` returned, to other slots."""
         index = to_device(slots, self.keys.device)
-        for stored, kept in zip(self.tensors, rows, strict=True):
-            stored.index_copy_(1, index, kept.to(stored.device, non_blocking=True))
+        for stored, values in zip(self.tensors, rows, strict=True):
+            stored.index_copy_(1, index, values.to(stored.device, non_blocking=True))
 
     def move(self, sources: list[int], targets: list[int]) -> None:
         """Copy the keys and values of slots to others, in all layers at once."""

@@ -66,8 +66,8 @@ class Router:
         """Return the scores with those of all but the best groups at minus infinity."""
         grouped = scores.view(len(scores), self._config.groups, -1)
         best = grouped.topk(self._config.group_scorers, dim=-1).values.sum(-1)
-        kept = best.topk(self._config.top_groups, dim=-1).indices
-        hidden = torch.ones_like(best, dtype=torch.bool).scatter_(1, kept, False)
+        groups = best.topk(self._config.top_groups, dim=-1).indices
+        hidden = torch.ones_like(best, dtype=torch.bool).scatter_(1, groups, False)
         return grouped.masked_fill(hidden.unsqueeze(-1), -torch.inf).flatten(1)
 
 

@@ -50,8 +50,8 @@ def rotary_frequencies(config: ModelConfig, device: torch.device) -> Tensor:
     stretched = plain / scaling.factor
     if scaling.kind == "linear":
         return stretched
-    kept = _llama3_kept(scaling, plain) if scaling.kind == "llama3" else _yarn_kept(config, plain)
-    return stretched * (1 - kept) + plain * kept
+    share = _llama3_kept(scaling, plain) if scaling.kind == "llama3" else _yarn_kept(config, plain)
+    return stretched * (1 - share) + plain * share
 
 
 def _llama3_kept(scaling: RopeScaling, frequencies: Tensor) -> Tensor:

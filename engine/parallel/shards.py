@@ -81,5 +81,5 @@ def _heads(rows: Tensor, config: ModelConfig, rank: int, ways: int) -> Tensor:
     heads = rows.view(-1, config.head_dim, *rows.shape[1:])
     queries, *shared = heads.split_with_sizes([config.heads, config.kv_heads, config.kv_heads])
     copies = max(1, ways // config.kv_heads)
-    own = [part.chunk(ways // copies)[rank // copies] for part in shared]
-    return torch.cat([queries.chunk(ways)[rank], *own]).flatten(0, 1)
+    keys_values = [part.chunk(ways // copies)[rank // copies] for part in shared]
+    return torch.cat([queries.chunk(ways)[rank], *keys_values]).flatten(0, 1)

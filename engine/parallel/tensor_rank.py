@@ -75,7 +75,7 @@ class _Gathered:
         self.backend = product.backend
 
     def __call__(self, x: Tensor) -> Tensor:
-        own = self._product(x).contiguous()
-        parts = [torch.empty_like(own) for _ in range(self._ways)]
-        dist.all_gather(parts, own)
+        part = self._product(x).contiguous()
+        parts = [torch.empty_like(part) for _ in range(self._ways)]
+        dist.all_gather(parts, part)
         return torch.cat(parts, 1)

@@ -41,10 +41,10 @@ def _ends(params: SamplingParams) -> tuple[int, ...]:
 
 def _allow(logits: Tensor, rows: Sequence[SampledRow]) -> None:
     index = _pairs([row.params.allowed_token_ids for row in rows], logits.device)
-    kept = logits[index]
+    allowed = logits[index]
     limited = [place for place, row in enumerate(rows) if row.params.allowed_token_ids]
     logits.index_fill_(0, to_device(limited, logits.device), -math.inf)
-    logits.index_put_(index, kept)
+    logits.index_put_(index, allowed)
 
 
 def _add_biases(logits: Tensor, rows: Sequence[SampledRow]) -> None:
@@ -71,20 +71,20 @@ def _penalise(logits: Tensor, rows: Sequence[SampledRow]) -> None:
 
     places = np.repeat([place for _, place, _, _ in chosen], sizes)
     columns = np.concatenate([ids for _, _, ids, _ in chosen])
-    marks = to_device(np.concatenate([own for _, _, _, own in chosen]), device)
+    marks = to_device(np.concatenate([row_marks for _, _, _, row_marks in chosen]), device)
     index = to_device(places, device), to_device(columns, device)
-    own, generated = logits[index], marks >> 1
+    penalised, generated = logits[index], marks >> 1
     repetition = each(lambda params: params.repetition_penalty)
-    own = torch.where(own > 0, own / repetition, own * repetition)
-    own -= each(lambda params: params.frequency_penalty) * generated
-    own -= each(lambda params: params.presence_penalty) * (generated > 0)
-    logits.index_put_(index, own)
+    penalised = torch.where(penalised > 0, penalised / repetition, penalised * repetition)
+    penalised -= each(lambda params: params.frequency_penalty) * generated
+    penalised -= each(lambda params: params.presence_penalty) * (generated > 0)
+    logits.index_put_(index, penalised)
 
 
 def _pairs(ids: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the rows and the columns of the token ids that are given for each row."""
-    rows = [row for row, own in enumerate(ids) for _ in own]
-    columns = [token for own in ids for token in own]
+    rows = [row for row, row_ids in enumerate(ids) for _ in row_ids]
+    columns = [token for row_ids in ids for token in row_ids]
     return to_device(rows, device), to_device(columns, device)
 
 
@@ -117,10 +117,10 @@ def distribution(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
 
 def _keep_top(scaled: Tensor, params: Sequence[SamplingParams], index: Tensor) -> None:
     """Apply ``top_k`` and ``top_p`` to the rows of ``index``, in place."""
-    own = scaled if len(index) == len(scaled) else scaled.index_select(0, index)
-    _cut(own, _thresholds(own, params))
-    if own is not scaled:
-        scaled.index_copy_(0, index, own)
+    limited = scaled if len(index) == len(scaled) else scaled.index_select(0, index)
+    _cut(limited, _thresholds(limited, params))
+    if limited is not scaled:
+        scaled.index_copy_(0, index, limited)
 
 
 def _thresholds(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:

@@ -23,13 +23,13 @@ def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
     """
     if not all(row.params.is_argmax for row in rows):
         adjust(logits, rows)
-    drawn, chances = _chances(logits, rows)
-    if len(drawn) == len(rows):
+    drawing, chances = _chances(logits, rows)
+    if len(drawing) == len(rows):
         return draw(chances, rows)
     tokens = argmax(logits)
-    if drawn:
-        index = to_device(drawn, logits.device)
-        tokens.index_copy_(0, index, draw(chances, [rows[place] for place in drawn]))
+    if drawing:
+        index = to_device(drawing, logits.device)
+        tokens.index_copy_(0, index, draw(chances, [rows[place] for place in drawing]))
     return tokens
 
 
@@ -53,20 +53,20 @@ def probabilities(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:
     That of a greedy row is 1 at its likeliest token. ``logits`` may be overwritten.
     """
     adjust(logits, rows)
-    drawn, chances = _chances(logits, rows)
-    if len(drawn) == len(rows):
+    drawing, chances = _chances(logits, rows)
+    if len(drawing) == len(rows):
         return chances
     every = torch.zeros_like(logits).scatter_(1, argmax(logits)[:, None], 1.0)
-    return every.index_copy_(0, to_device(drawn, logits.device), chances) if drawn else every
+    return every.index_copy_(0, to_device(drawing, logits.device), chances) if drawing else every
 
 
 def _chances(logits: Tensor, rows: Sequence[SampledRow]) -> tuple[list[int], Tensor]:
     """Return the rows that draw their token, and the distributions of these."""
-    drawn = [place for place, row in enumerate(rows) if row.params.temperature > 0]
-    if drawn and len(drawn) < len(rows):
-        logits = logits.index_select(0, to_device(drawn, logits.device))
-    params = [rows[place].params for place in drawn]
-    return drawn, distribution(logits, params) if drawn else logits[:0]
+    drawing = [place for place, row in enumerate(rows) if row.params.temperature > 0]
+    if drawing and len(drawing) < len(rows):
+        logits = logits.index_select(0, to_device(drawing, logits.device))
+    params = [rows[place].params for place in drawing]
+    return drawing, distribution(logits, params) if drawing else logits[:0]
 
 
 def draw(weights: Tensor, rows: Sequence[SampledRow], stream: int = 0) -> Tensor:
@@ -94,6 +94,6 @@ def token_logprobs(
         chosen[:, 0].tolist(), best.indices.tolist(), best.values.tolist(), tops, strict=True
     )
     return [
-        TokenLogprobs(own, tuple(zip(ids[:top], values[:top], strict=True)))
-        for own, ids, values, top in rows
+        TokenLogprobs(logprob, tuple(zip(ids[:top], values[:top], strict=True)))
+        for logprob, ids, values, top in rows
     ]

@@ -39,10 +39,10 @@ class BlockPool:
             free = max(free, 1 - (blocks - self._blocks(seq.final_kv_tokens - 1)))
         if blocks + free <= self.total_blocks:
             return None
-        kept = f", {free} of them kept free" if free else ""
+        reserve = f", {free} of them kept free" if free else ""
         return (
             f"needs {self._need(seq)}, the memory has {self.capacity_tokens} "
-            f"({self.total_blocks} blocks of {self.block_tokens}{kept})"
+            f"({self.total_blocks} blocks of {self.block_tokens}{reserve})"
         )
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:

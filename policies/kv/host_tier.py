@@ -39,12 +39,12 @@ class HostMoves:
 
     def keep(self, part: Part, seq: Sequence, is_computed: bool) -> None:
         """Note a part that the host is to hold."""
-        kept = KeptPart(seq, seq.blocks)
+        held = KeptPart(seq, seq.blocks)
         if is_computed:
-            self.computed[part] = kept
+            self.computed[part] = held
             self.dropped.pop(part, None)
         else:
-            self.coming[part] = kept
+            self.coming[part] = held
 
     def load(self, seq: Sequence, start: int, end: int) -> None:
         """Note that blocks ``start`` to ``end`` - 1 of a sequence come from the host."""

@@ -44,8 +44,8 @@ class Residency:
     def pieces(self, positions: Count, size: int) -> Count:
         """Pieces of ``size`` full-token equivalents that hold what is kept of so many positions."""
         outside = (positions > self._window) * (positions - self._window)
-        kept = self._parts * (self._state + positions) - self._forgotten * outside
-        return -(-kept // (self._parts * size))
+        units = self._parts * (self._state + positions) - self._forgotten * outside
+        return -(-units // (self._parts * size))
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -160,8 +160,8 @@ class WindowedKV(BlockPool):
         return self._residency.pieces(positions, self.block_tokens)
 
     def _need(self, seq: Sequence) -> str:
-        kept, positions = self._tokens(seq.final_kv_tokens), seq.final_kv_tokens
-        return f"{kept} KV tokens for what it keeps of {positions} positions"
+        tokens, positions = self._tokens(seq.final_kv_tokens), seq.final_kv_tokens
+        return f"{tokens} KV tokens for what it keeps of {positions} positions"
 
     def _tokens(self, positions: int) -> int:
         return self._residency.pieces(positions, 1)

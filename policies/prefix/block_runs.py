@@ -66,12 +66,12 @@ class BlockRuns:
 
     def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
         """Return (blocks found, idle ones among them) of the first ``limit`` blocks."""
-        found = idle = 0
+        place = idle = 0
         for run, end in self._match(seq, limit):
             if run.ticket:
-                idle += end - found
-            found = end
-        return found, idle
+                idle += end - place
+            place = end
+        return place, idle
 
     def hold(self, seq: Sequence, limit: int) -> None:
         """Hold what ``find`` finds."""
@@ -143,9 +143,9 @@ class BlockRuns:
             if run.ticket == ticket:
                 end = run.end - blocks
                 if run.blocks:
-                    kept = max(end - run.start, 0)
-                    numbers += reversed(run.blocks[kept:])
-                    del run.blocks[kept:]
+                    rest = max(end - run.start, 0)
+                    numbers += reversed(run.blocks[rest:])
+                    del run.blocks[rest:]
                 if end > run.start:
                     run.end = end
                     break

@@ -35,14 +35,14 @@ class HeldRun:
 
         It shares the first one. As keys are chained, it parts from them once.
         """
-        own, size = self.keys, self.key_blocks
+        run_keys, size = self.keys, self.key_blocks
         differ = (end - 1) // size
-        if own is keys or own[differ] == keys[differ]:
+        if run_keys is keys or run_keys[differ] == keys[differ]:
             return end
         agree = self.start // size + 1
         while agree < differ:  # the unit at ``differ`` is known to differ
             middle = (agree + differ) // 2
-            if own[middle] == keys[middle]:
+            if run_keys[middle] == keys[middle]:
                 agree = middle + 1
             else:
                 differ = middle

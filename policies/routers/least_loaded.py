@@ -47,8 +47,8 @@ class LoadTable:
             if least in rest:
                 return start + rest.index(least)
         later = parts[part + 1 :]
-        found = part + 1 + later.index(least) if least in later else parts.index(least)
-        return loads.index(least, found * width)
+        nearest = part + 1 + later.index(least) if least in later else parts.index(least)
+        return loads.index(least, nearest * width)
 
 
 ReadLoads = Callable[[float], Listed[int]]

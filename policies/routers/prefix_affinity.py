@@ -42,17 +42,17 @@ class PrefixAffinity(RouterBase):
 
     def _holder(self, request: Request) -> int | None:
         """Return the replica that saw enough of the prompt; None where none did."""
-        ids, seen = request.prefix_block_ids, self._seen
-        known = bisect_left(ids, True, key=lambda name: name not in seen)
+        ids, holders = request.prefix_block_ids, self._seen
+        known = bisect_left(ids, True, key=lambda name: name not in holders)
         known_tokens = known * (request.block_tokens or 0)
         if known_tokens <= self._config.prefix_share * request.prompt_tokens:
             return None
-        return seen[ids[known - 1]]
+        return holders[ids[known - 1]]
 
     def _remember(self, ids: tuple[int, ...], place: int) -> None:
-        seen = self._seen
+        holders = self._seen
         for name in reversed(ids):
-            seen.pop(name, None)
-            seen[name] = place
-        while len(seen) > self._config.remembered_blocks:
-            del seen[next(iter(seen))]
+            holders.pop(name, None)
+            holders[name] = place
+        while len(holders) > self._config.remembered_blocks:
+            del holders[next(iter(holders))]

@@ -148,18 +148,18 @@ def find_capacity(
     rungs = [*(share * ceiling_per_s for share in _LADDER), ceiling_per_s]
     bracket = bisect_rate(holds, rungs, precision)
     by_rate = [tried[rate] for rate in sorted(tried)]
-    drawn: list[tuple[float, float]] = []
+    pairs: list[tuple[float, float]] = []
     if bracket.holds_per_s:
         draws = Draws(Resampling(trace), seed, is_outside(at_once))
         slope = _slope(by_rate, bracket.holds_per_s)
         job = _DrawnSearch(draws, scenario, target, bracket.holds_per_s, slope, ceiling_per_s)
-        drawn = map_replications(_draw_capacity, job, replications, processes, on_replication)
-    saturation_per_s = containing(ceiling_per_s, [ceiling for _, ceiling in drawn])
-    rate_per_s = containing(bracket.holds_per_s, [capacity for capacity, _ in drawn])
+        pairs = map_replications(_draw_capacity, job, replications, processes, on_replication)
+    saturation_per_s = containing(ceiling_per_s, [ceiling for _, ceiling in pairs])
+    rate_per_s = containing(bracket.holds_per_s, [capacity for capacity, _ in pairs])
     rate_per_s = replace(rate_per_s, high=min(rate_per_s.high, saturation_per_s.high))
     missed = None if bracket.fails_per_s is None else tried[bracket.fails_per_s]
     servers, limiting = len(scenario.servers()), (missed or by_rate[-1]).limiting
-    return Capacity(rate_per_s, saturation_per_s, missed, servers, by_rate, len(drawn), limiting)
+    return Capacity(rate_per_s, saturation_per_s, missed, servers, by_rate, len(pairs), limiting)
 
 
 def containing(value: float, draws: Sequence[float]) -> Interval:

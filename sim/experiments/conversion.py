@@ -75,11 +75,11 @@ def converted_profile(
 def _ranges() -> dict[str, float]:
     """Return the largest features of the batches that the fit rests on."""
     largest = BatchShape(_MOST_DECODES, _MOST_DECODES * _LONGEST, 0, ((0, _MOST_ROWS),))
-    kept = ("decode_sequences", "decode_context_tokens")
+    names = ("decode_sequences", "decode_context_tokens")
     return {
         name: value
         for name, value in zip(FEATURES, features(largest), strict=True)
-        if name in kept or name.startswith("rows_from_")
+        if name in names or name.startswith("rows_from_")
     }
 
 

@@ -190,8 +190,8 @@ def search_drawn(job: DrawnSearch, number: int) -> CountSearch:
     """Search in replication ``number``, from 1 on: with traffic and an engine of its own."""
     counted, question, first = job.counted, job.question, job.first
     draws = Draws(Resampling(counted.trace), question.seed, first.is_outside)
-    drawn = replace(counted, trace=draws.trace(number))
-    tries = _Tries(drawn, question, partial(draws.run, number))
+    replication = replace(counted, trace=draws.trace(number))
+    tries = _Tries(replication, question, partial(draws.run, number))
     for one in (first.held, first.missed):
         if one is not None:
             tries.at(one.count)

@@ -106,9 +106,9 @@ def predict(
     scenario = Scenario(config, profile)
     run = run_once(trace, scenario, seed=seed)
     summaries, frames = [], [run.requests[[*_MEANS]]]
-    for drawn in _draws(trace, scenario, seed, replications, is_outside(run)):
-        summaries.append(drawn.summary())
-        frames.append(drawn.requests[[*_MEANS]])
+    for replication in _draws(trace, scenario, seed, replications, is_outside(run)):
+        summaries.append(replication.summary())
+        frames.append(replication.requests[[*_MEANS]])
     return Prediction(run, summaries, mean_requests(frames))
 
 
@@ -138,7 +138,7 @@ def summaries_over_seeds(
     ``redraw`` the same number whatever the scenario.
     """
     draws = _draws(trace, scenario, seed, replications, is_outside(run), redraw)
-    return (drawn.summary(slo) for drawn in draws)
+    return (replication.summary(slo) for replication in draws)
 
 
 def replication_summary(
@@ -192,7 +192,7 @@ def runs_over_seeds(
     may_leave = not all(isinstance(source, Formula) for source in sources(scenario))
     extrapolate = may_leave and is_outside(run_once(trace, scenario, seed=seed))
     draws = _draws(trace, scenario, seed, replications, extrapolate)
-    return [_with_provenance(drawn, scenario) for drawn in draws]
+    return [_with_provenance(run, scenario) for run in draws]
 
 
 def _draws(

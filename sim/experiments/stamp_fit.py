@@ -252,11 +252,11 @@ def _draws(best: Floats, covariance: Floats, rng: np.random.Generator) -> Floats
     Relative changes are normal: a step is a sum of coefficients, so what the log shows of a sum
     stays as it is, however unsure its parts are.
     """
-    kept = np.empty((0, len(best)))
-    while len(kept) < DRAWS:
+    accepted = np.empty((0, len(best)))
+    while len(accepted) < DRAWS:
         changes = rng.multivariate_normal(np.zeros(len(best)), covariance, 16 * DRAWS)
-        kept = np.concatenate([kept, changes[(changes > -1).all(axis=1)]])
-    return np.asarray(best * (1 + kept[:DRAWS]))
+        accepted = np.concatenate([accepted, changes[(changes > -1).all(axis=1)]])
+    return np.asarray(best * (1 + accepted[:DRAWS]))
 
 
 def _guess(trace: Trace, config: PolicyConfig, measured: pd.DataFrame) -> dict[str, float]:

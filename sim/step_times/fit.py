@@ -179,8 +179,8 @@ def _bootstrap(
 ) -> FloatArray:
     fits = []
     for _ in range(_BOOTSTRAPS):
-        drawn = rng.integers(len(groups), size=len(groups))
-        rows = np.concatenate([groups[number] for number in drawn])
+        numbers = rng.integers(len(groups), size=len(groups))
+        rows = np.concatenate([groups[number] for number in numbers])
         fits.append(robust_nnls(matrix[rows], seconds[rows]))
     return np.array(fits)
 

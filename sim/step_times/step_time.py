@@ -315,8 +315,8 @@ class StepNoise:
         offset, sums, _ = self.draw(first_step, steps)
         start = first_step - offset
         ends = np.array(sums[start : start + steps + 1])
-        drawn: FloatArray = (ends[1:] - ends[:-1]) / (1 << UNIT_BITS)
-        return drawn
+        noise: FloatArray = (ends[1:] - ends[:-1]) / (1 << UNIT_BITS)
+        return noise
 
     def factor(self, step: int) -> float:
         """Return the factor of one step; ``step`` must not decrease between calls."""

@@ -56,9 +56,9 @@ class AttentionChange(Technique):
     def _changed(self, group: LayerGroup, model: ModelShape, keep: OneIn) -> list[LayerGroup]:
         if not isinstance(group.mixer, Attention):
             return [group]
-        kept = group.count // keep if keep else 0
-        changed = self.change_layers(group, group.count - kept, group.mixer, model)
-        return [changed, group.model_copy(update={"count": kept})] if kept else [changed]
+        unchanged = group.count // keep if keep else 0
+        changed = self.change_layers(group, group.count - unchanged, group.mixer, model)
+        return [changed, group.model_copy(update={"count": unchanged})] if unchanged else [changed]
 
     def change_layers(
         self, group: LayerGroup, count: int, attention: Attention, model: ModelShape

@@ -91,11 +91,11 @@ class UnstructuredPruning(WeightPruning):
     rounds: Count = 1
 
     def _sparse(self, form: Format) -> Format:
-        dense, kept = form.bytes_in_memory, (1 - self.sparsity) ** self.rounds
-        stored = kept * dense + _BITMAP_BYTES
+        dense, density = form.bytes_in_memory, (1 - self.sparsity) ** self.rounds
+        stored = density * dense + _BITMAP_BYTES
         if stored >= dense:
             raise self.refusal(
-                f"{1 - kept:.4g} zeros with a bitmap take {stored:.4g} bytes per {form.name} "
+                f"{1 - density:.4g} zeros with a bitmap take {stored:.4g} bytes per {form.name} "
                 f"weight, not less than {dense:.4g}; sparsity must be above "
                 f"{_BITMAP_BYTES / dense:.4g}"
             )

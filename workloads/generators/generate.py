@@ -45,8 +45,8 @@ class WorkloadSpec:
 
     def describe(self) -> str:
         """Return all of it, as a note of the trace."""
-        drawn = [self.arrivals, self.lengths, *([self.prefixes] if self.prefixes else [])]
-        return "; ".join([counted(self.requests, "request"), *map(describe, drawn)])
+        parts = [self.arrivals, self.lengths, *([self.prefixes] if self.prefixes else [])]
+        return "; ".join([counted(self.requests, "request"), *map(describe, parts)])
 
 
 def generate(spec: WorkloadSpec, seed: int) -> Trace:
@@ -89,8 +89,8 @@ class ClosedLoopSpec:
     def describe(self) -> str:
         """Return all of it, as a note of the trace."""
         each = f"{counted(self.users, 'user')} with {counted(self.requests_each, 'request')} each"
-        drawn = [self.lengths, *([self.prefixes] if self.prefixes else [])]
-        return "; ".join([each, f"think times {describe(self.think)}", *map(describe, drawn)])
+        parts = [self.lengths, *([self.prefixes] if self.prefixes else [])]
+        return "; ".join([each, f"think times {describe(self.think)}", *map(describe, parts)])
 
 
 def generate_closed_loop(spec: ClosedLoopSpec, seed: int) -> Trace:
@@ -105,12 +105,12 @@ def generate_closed_loop(spec: ClosedLoopSpec, seed: int) -> Trace:
     thinks_s = spec.think.sample(total, think_rng).round(6)
     prompts, outputs = spec.lengths.sample(total, lengths_rng)
     ids, block_tokens = prefix_ids(spec.prefixes, prompts, prefixes_rng)
-    drawn = zip(thinks_s.tolist(), prompts.tolist(), outputs.tolist(), ids, strict=True)
+    draws = zip(thinks_s.tolist(), prompts.tolist(), outputs.tolist(), ids, strict=True)
     requests = []
     for user in range(1, spec.users + 1):
         arrival_s, parent_id = 0.0, None
         for number in range(1, spec.requests_each + 1):
-            think_s, prompt_tokens, output_tokens, block_ids = next(drawn)
+            think_s, prompt_tokens, output_tokens, block_ids = next(draws)
             arrival_s = round(arrival_s + think_s, 6)
             request = Request(
                 f"{SOURCE}:{user}.{number}",

@@ -92,8 +92,8 @@ class LognormalTokens:
 
     def sample(self, count: int, rng: np.random.Generator) -> IntArray:
         """Return ``count`` lognormal lengths."""
-        drawn = np.rint(rng.lognormal(self.mu, self.sigma, count))
-        return np.clip(drawn, self.min_tokens, self.max_tokens or _MAX).astype(np.int64)
+        lengths = np.rint(rng.lognormal(self.mu, self.sigma, count))
+        return np.clip(lengths, self.min_tokens, self.max_tokens or _MAX).astype(np.int64)
 
     def describe(self, noun: str = "token") -> str:
         """Return the mean and the CV, both before the caps."""
@@ -193,8 +193,8 @@ class ParetoTailTokens:
         body_rng, tail_rng = rng.spawn(2)
         body = body_rng.lognormal(self.body.mu, self.body.sigma, count)
         tail = self.tail_from_tokens * (1 + tail_rng.pareto(self.alpha, count))
-        drawn = np.rint(np.where(body > self.tail_from_tokens, tail, body))
-        return np.clip(drawn, self.body.min_tokens, self.body.max_tokens or _MAX).astype(np.int64)
+        lengths = np.rint(np.where(body > self.tail_from_tokens, tail, body))
+        return np.clip(lengths, self.body.min_tokens, self.body.max_tokens or _MAX).astype(np.int64)
 
     def describe(self, noun: str = "token") -> str:
         """Return the body, and where its tail begins."""

@@ -187,10 +187,10 @@ def _in_groups(
 ) -> list[tuple[int, ...]]:
     """Return ids of prompts that share blocks with a group, whose text has ``text_blocks``."""
     popularity = _popularity(structure.groups, structure.zipf)
-    drawn = rng.choice(structure.groups, size=len(prompts), p=popularity)
+    groups = rng.choice(structure.groups, size=len(prompts), p=popularity)
     own_ids = count(structure.groups * text_blocks)
     blocks = -(-prompts // structure.block_tokens)
-    starts = (drawn * text_blocks).tolist()
+    starts = (groups * text_blocks).tolist()
     rows = zip(starts, shared.tolist(), blocks.tolist(), strict=True)
     return [
         (*range(first, first + begins), *islice(own_ids, whole - begins))

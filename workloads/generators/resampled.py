@@ -102,9 +102,9 @@ class Resampling:
     def draw(self, rng: np.random.Generator) -> Trace:
         """Return a trace of as many conversations; copies of a request have ids of their own."""
         while True:
-            drawn = self._drawn(rng)
-            if drawn.span_s > 0 or not self._trace.span_s:
-                return drawn
+            trace = self._drawn(rng)
+            if trace.span_s > 0 or not self._trace.span_s:
+                return trace
 
     def _drawn(self, rng: np.random.Generator) -> Trace:
         size = len(self._conversations)

@@ -191,9 +191,9 @@ def _distributions(path: Path, start: str, fields: Any) -> Lengths:
     for names in ({"output_tokens"}, {"input_tokens", "text_tokens"}):
         if not names & fields.keys():
             raise TraceError(f"{where}: field {' or '.join(sorted(names))} is missing")
-    drawn = {name: _distribution(f"{where}: {name}", text) for name, text in fields.items()}
-    lengths = {name: distribution for name, distribution in drawn.items() if distribution}
-    return lengths if len(lengths) == len(drawn) else {}
+    by_field = {name: _distribution(f"{where}: {name}", text) for name, text in fields.items()}
+    lengths = {name: distribution for name, distribution in by_field.items() if distribution}
+    return lengths if len(lengths) == len(by_field) else {}
 
 
 def _distribution(where: str, text: Any) -> Distribution | None:
@@ -281,11 +281,11 @@ def _client_requests(
         for window in client.windows
     ])  # fmt: skip
     times_s = (arrivals_s - start_s).round(6).tolist()
-    drawn = chain.from_iterable(
+    sizes = chain.from_iterable(
         _draw(lengths, requests, lengths_rng)
         for lengths, requests in _by_length_window(client, arrivals_s)
     )
-    for row, (arrival_s, lengths) in enumerate(zip(times_s, drawn, strict=True), 1):
+    for row, (arrival_s, lengths) in enumerate(zip(times_s, sizes, strict=True), 1):
         prompt_tokens, output_tokens, reasoning_tokens, modal = lengths
         yield Request(
             f"{SOURCE}:{client.name}.{row}",

@@ -45,10 +45,10 @@ def texts_of(content: PromptContent) -> Iterator[str]:
         yield content
         return
     for message in content:
-        said = message.get("content")
-        if isinstance(said, str):
-            yield said
-        for part in said if isinstance(said, list) else ():
+        parts = message.get("content")
+        if isinstance(parts, str):
+            yield parts
+        for part in parts if isinstance(parts, list) else ():
             if isinstance(part.get("text"), str):
                 yield part["text"]
 

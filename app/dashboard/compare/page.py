@@ -143,9 +143,9 @@ def _tables(
             st.markdown(f"**Differences from {escaped(first)}**")
             differences = policy_comparison.differences_table(sides, metrics, unknown)
             _figures(differences, "Differences of each policy from the first.")
-        drawn = any(outcome.is_drawn for outcome in outcomes.values())
+        varies = any(outcome.is_drawn for outcome in outcomes.values())
         meaning = page_text("compare.meaning", replications=REPLICATIONS)
-        st.caption(meaning if drawn else interval_sentence(outcomes[first]))
+        st.caption(meaning if varies else interval_sentence(outcomes[first]))
 
 
 def _figures(frame: pd.DataFrame, alt: str) -> None:

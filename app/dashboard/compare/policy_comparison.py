@@ -158,10 +158,10 @@ def _in_one_unit(
 
 
 def _with_interval(shown: ShownMetric, of: ScenarioSummaries) -> str:
-    value, found = shown.value(of.summary), shown.interval(of.replications)
+    value, interval = shown.value(of.summary), shown.interval(of.replications)
     if value is None:
         return "-"
-    bounds = ends(found.low, found.high, three_digits) if found else None
+    bounds = ends(interval.low, interval.high, three_digits) if interval else None
     return f"{three_digits(value)} [{', '.join(bounds)}]" if bounds else three_digits(value)
 
 
@@ -169,12 +169,12 @@ def _difference(shown: ShownMetric, first: ScenarioSummaries, of: ScenarioSummar
     base, value = shown.value(first.summary), shown.value(of.summary)
     if base is None or value is None:
         return "-"
-    found = shown.difference(first.replications, of.replications)
-    if found is None:
+    difference = shown.difference(first.replications, of.replications)
+    if difference is None:
         return signed(value - base, base)
-    bounds = ends(found.low, found.high, lambda bound: signed(bound, base))
+    bounds = ends(difference.low, difference.high, lambda bound: signed(bound, base))
     between = f" [{', '.join(bounds)}]" if bounds else ""
-    return f"{signed(value - base, base)}{between} {_judged(shown, found, bounds is not None)}"
+    return f"{signed(value - base, base)}{between} {_judged(shown, difference, bounds is not None)}"
 
 
 def _judged(shown: ShownMetric, found: Interval, has_width: bool) -> str:

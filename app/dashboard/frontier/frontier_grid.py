@@ -97,15 +97,15 @@ def conclusion(points: pd.DataFrame, y: str, share: float) -> str:
 
 def level_table(points: pd.DataFrame, levels: Sequence[float], y: str) -> pd.DataFrame:
     """Return the highest ``y`` at each level of interactivity, and the point that gives it."""
-    found = frontier.at_interactivity(points, levels, y)
-    ttft_s = found["ttft_s_p99"].astype(float)
+    best = frontier.at_interactivity(points, levels, y)
+    ttft_s = best["ttft_s_p99"].astype(float)
     unit, factor = duration_unit(ttft_s)
     return pd.DataFrame(
         {
-            "tokens/s for a user, at least": found["at_least_tokens_per_s"],
-            Y_TITLES[y]: found[y],
-            "point": found["label"],
-            "within the SLO, %": 100 * found["slo_attainment"].astype(float),
+            "tokens/s for a user, at least": best["at_least_tokens_per_s"],
+            Y_TITLES[y]: best[y],
+            "point": best["label"],
+            "within the SLO, %": 100 * best["slo_attainment"].astype(float),
             f"TTFT p99, {unit}": factor * ttft_s,
         }
     )

@@ -58,21 +58,21 @@ def _shown_choices(base: ScenarioFile) -> tuple[float, str]:
 def _draw(job: "Job[GridScenario, Any]", share: float, y: str) -> None:
     base, points = job.note
     frame = finished_points(job)
-    found = frame[frame[PROBLEM] == ""].copy()
-    if found.empty:
+    feasible = frame[frame[PROBLEM] == ""].copy()
+    if feasible.empty:
         return
-    found["on_front"] = frontier.on_front(found, frontier.INTERACTIVITY, y)
-    best = frontier.best_point(found, y, share)
-    st.markdown(f"**{frontier_grid.conclusion(found, y, share)}**")
+    feasible["on_front"] = frontier.on_front(feasible, frontier.INTERACTIVITY, y)
+    best = frontier.best_point(feasible, y, share)
+    st.markdown(f"**{frontier_grid.conclusion(feasible, y, share)}**")
     figure = figures.frontier(
-        found, y, frontier_grid.Y_TITLES[y], frontier_grid.series_groups(points),
+        feasible, y, frontier_grid.Y_TITLES[y], frontier_grid.series_groups(points),
         share=share, best=best, tpot_limit_s=base.slo.slo().tpot_s,
     )  # fmt: skip
     options = {} if job.is_running else {"on_select": _load, "selection_mode": "points"}
     chart(figure, _CHART if options else f"{_CHART}_so_far", grid_source(base), **options)
     st.caption(page_text("frontier.symbols", share=100 * share))
     if not job.is_running:
-        _levels(found, y)
+        _levels(feasible, y)
         downloads(frame, "frontier")
 
 

@@ -54,10 +54,12 @@ def page() -> None:
     base = current_scenario()
     what, ask = _limit(base)
     first, second, third, last = st.columns(4, vertical_alignment="bottom")
-    own = base.workload.rate_per_s
+    scenario_rate_per_s = base.workload.rate_per_s
     rate_per_s = None
     if what in FEWEST:
-        shown = "as the trace" if own is None else f"{own:g} (scenario)"
+        shown = (
+            "as the trace" if scenario_rate_per_s is None else f"{scenario_rate_per_s:g} (scenario)"
+        )
         rate_per_s = control("how_many_rate", place=first, placeholder=shown)
     policies = control("how_many_policies", [OWN_LABEL], second, options=policy_labels())
     names = question.server_names(base)
@@ -66,9 +68,9 @@ def page() -> None:
     price = control("how_many_price", place=last, help=help_)
     query = or_stop(ask)
     prices = or_stop(lambda: parse_prices(price, "price"))
-    load = question.at_load(base, rate_per_s if what in FEWEST else own)
-    found = or_stop(lambda: question.candidates(load, policies, servers))
-    page = _Page(load, query, found, given(base.workload.source)[0])
+    load = question.at_load(base, rate_per_s if what in FEWEST else scenario_rate_per_s)
+    choices = or_stop(lambda: question.candidates(load, policies, servers))
+    page = _Page(load, query, choices, given(base.workload.source)[0])
     _begin(page)
     if what in FEWEST and question.is_example(base, rate_per_s):
         st.info(page_text("how_many.example", rate=load.workload.rate_per_s))
@@ -105,8 +107,8 @@ def _begin(page: _Page) -> None:
     draws = find_job(_DRAWS)
     if draws is None or draws.note != page:
         numbers = range(1, REPLICATIONS + 1)
-        found = [(p, r) for p, r in first.results.items() if isinstance(r, CountSearch)]
-        _start(_DRAWS, page, [(place, n, one) for n in numbers for place, one in found])
+        searches = [(p, r) for p, r in first.results.items() if isinstance(r, CountSearch)]
+        _start(_DRAWS, page, [(place, n, one) for n in numbers for place, one in searches])
 
 
 def _start(
@@ -132,20 +134,20 @@ def _draw(page: _Page, prices: Prices) -> None:
     if first is None:
         return
     fresh = draws if draws is not None and draws.note == page else None
-    found = question.answers(page.candidates, page.query, first, fresh, prices)
-    if not found:
+    answers = question.answers(page.candidates, page.query, first, fresh, prices)
+    if not answers:
         return
     target = page.query.target
     load = question.load_words(page.base)
-    st.subheader(escaped(headline(found, target, load)), anchor=False)
-    chosen = best(found) or found[0]
-    requests = next((p.requests for a in found for p in a.points if p.requests), 0)
+    st.subheader(escaped(headline(answers, target, load)), anchor=False)
+    chosen = best(answers) or answers[0]
+    requests = next((p.requests for a in answers for p in a.points if p.requests), 0)
     sentences = (spread_sentence(chosen), few_words(target, requests) if requests else "")
     st.markdown(" ".join(escaped(text) for text in sentences if text))
-    for answer in found:
+    for answer in answers:
         if answer.problem:
             st.error(f"{escaped(answer.label)}: {escaped(answer.problem)}")
-    _figures(found, page)
+    _figures(answers, page)
 
 
 def _figures(found: Sequence[Answer], page: _Page) -> None:

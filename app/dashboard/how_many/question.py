@@ -97,14 +97,14 @@ def candidates(
     if len(policies) * len(servers) > MOST_CANDIDATES:
         counts = {"policies": len(policies), "servers": len(servers), "most": MOST_CANDIDATES}
         raise ScenarioError(page_text("how_many.too_many", **counts))
-    found = []
+    choices = []
     for server in servers:
         on_server = _on(base, server)
         for policy in policies:
             names = ([server] if len(servers) > 1 else []) + ([policy] if len(policies) > 1 else [])
             label = ", ".join(names) or (policy if policy != OWN_LABEL else server)
-            found.append(Candidate(label, scenario_under(on_server, policy)))
-    return tuple(found)
+            choices.append(Candidate(label, scenario_under(on_server, policy)))
+    return tuple(choices)
 
 
 def _on(base: ScenarioFile, server: str) -> ScenarioFile:
@@ -114,9 +114,9 @@ def _on(base: ScenarioFile, server: str) -> ScenarioFile:
     changed = Server(profile=server)
     if on and model == base.server.model:
         changed = base.server.model_copy(update={"hardware": hardware})
-    found = base.model_copy(update={"server": changed})
-    require_all_offered(found)
-    return found
+    file = base.model_copy(update={"server": changed})
+    require_all_offered(file)
+    return file
 
 
 def answers(
@@ -127,13 +127,13 @@ def answers(
     prices: Prices,
 ) -> list[Answer]:
     """Return the answer of every candidate whose first search has ended, in their order."""
-    drawn = defaultdict[int, list[CountSearch]](list)
-    for place, found in (draws.results if draws else {}).items():
-        if draws and isinstance(found, CountSearch):
-            drawn[draws.items[place].candidate].append(found)
+    searches = defaultdict[int, list[CountSearch]](list)
+    for place, search in (draws.results if draws else {}).items():
+        if draws and isinstance(search, CountSearch):
+            searches[draws.items[place].candidate].append(search)
     results = first.results
     return [
-        _answer(candidate, query, results[place], drawn[place], prices)
+        _answer(candidate, query, results[place], searches[place], prices)
         for place, candidate in enumerate(candidates)
         if place in results
     ]

@@ -158,8 +158,8 @@ def _ending(job: "Job[Any, Any]") -> None:
 
 
 def _jobs() -> dict[str, "Job[Any, Any]"]:
-    found: dict[str, Job[Any, Any]] = st.session_state.setdefault(_JOBS, {})
-    return found
+    jobs: dict[str, Job[Any, Any]] = st.session_state.setdefault(_JOBS, {})
+    return jobs
 
 
 class _Feed:

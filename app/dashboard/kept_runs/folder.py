@@ -81,8 +81,8 @@ def files_in(folder: Path) -> Iterator[Path]:
 
 def kept_runs(root: Path) -> list[str]:
     """Return the run folders under ``root``, by their paths from there; the newest first."""
-    found = sorted(_run_folders(root), key=lambda folder: (-_changed_s(folder), str(folder)))
-    return [folder.relative_to(root).as_posix() for folder in found]
+    folders = sorted(_run_folders(root), key=lambda folder: (-_changed_s(folder), str(folder)))
+    return [folder.relative_to(root).as_posix() for folder in folders]
 
 
 def last_change_s(folder: Path) -> float:

@@ -57,12 +57,12 @@ def latency_frame(run: Run) -> pd.DataFrame:
         {
             "metric": metric.title,
             "part": part,
-            "count": found[name]["count"],
-            **{point: metric.scaled(found[name][point]) for point in POINTS},
+            "count": latencies[name]["count"],
+            **{point: metric.scaled(latencies[name][point]) for point in POINTS},
         }
         for name, metric in shown.items()
-        for part, found in parts.items()
-        if name in found
+        for part, latencies in parts.items()
+        if name in latencies
     )
 
 

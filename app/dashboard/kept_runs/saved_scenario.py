@@ -43,10 +43,10 @@ def rebuilt(
     ``ServetwinError`` where its server is not offered here, or has no controls.
     """
     if FILE in record:
-        found, note = record[FILE], ""
+        fields, note = record[FILE], ""
     else:
-        found, note = _from_record(record, now, uploaded)
-    file = parse_scenario_dict(found, "scenario.yaml")
+        fields, note = _from_record(record, now, uploaded)
+    file = parse_scenario_dict(fields, "scenario.yaml")
     require_all_offered(file)
     return file, note
 
@@ -60,8 +60,8 @@ def _from_record(
         raise RunError("another version made it, which did not keep the policies")
     server = _server(record)
     preset = record.get("eager_preset")
-    own = ScenarioFile(server=Server(**server), preset=preset).settled()
-    policies = _different(record["policies"], own.policies.as_dict())
+    defaults = ScenarioFile(server=Server(**server), preset=preset).settled()
+    policies = _different(record["policies"], defaults.policies.as_dict())
     if server["model"] and _MEMORY in record["policies"]:  # it would follow from the other settings
         policies[_MEMORY] = record["policies"][_MEMORY]
     workload, note = _workload(record, now, uploaded)
@@ -71,7 +71,7 @@ def _from_record(
         "server": server,
         "preset": preset,
         "policies": policies,
-        "cluster": _different(record.get("cluster", {}), own.cluster.as_dict()),
+        "cluster": _different(record.get("cluster", {}), defaults.cluster.as_dict()),
         "seed": record.get("seed", 0),
     }, note
 

@@ -163,8 +163,8 @@ def _result(test: LoadTestProcess) -> None:
         st.warning(escaped(line))
     requests = {"predicted": kinds["simulation"].requests} if trials else {}
     source = source_line([kinds[kind] for kind in ("simulation", "loadtest") if kind in kinds])
-    found = trials[0].comparison if trials else None
-    _drawn({**requests, "measured": measured.requests}, found, source)
+    comparison = trials[0].comparison if trials else None
+    _drawn({**requests, "measured": measured.requests}, comparison, source)
     downloads(measured.requests.drop(columns="chunk_s"), "load_test_requests")
 
 
@@ -193,5 +193,5 @@ def _drawn(requests: Mapping[str, pd.DataFrame], found: Comparison | None, sourc
 def _warnings(run: Run) -> Iterator[str]:
     """Yield what the report of the command line warns of."""
     yield from load_warnings(run.extra["delivered"])
-    if (found := run.extra.get("prompt_cache")) and (line := prompt_cache_warning(found)):
+    if (cache := run.extra.get("prompt_cache")) and (line := prompt_cache_warning(cache)):
         yield line

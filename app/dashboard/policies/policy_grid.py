@@ -32,20 +32,20 @@ def named_scenarios(base: ScenarioFile, table: pd.DataFrame) -> dict[str, Scenar
 
     Raises ``ScenarioError`` naming the row, from 1 on, and what is wrong with it.
     """
-    found: dict[str, ScenarioFile] = {}
+    files: dict[str, ScenarioFile] = {}
     for number, row in enumerate(table.fillna("").to_dict("records"), start=1):
         text = str(row[POLICIES]).strip()
         name = str(row[NAME]).strip() or text
         if not name:
             continue
         try:
-            if name in found:
+            if name in files:
                 raise ScenarioError("another row has this name")
-            found[name] = scenario_under(base, text)
-            found[name].settled()
+            files[name] = scenario_under(base, text)
+            files[name].settled()
         except ServetwinError as error:
             raise ScenarioError(f"row {number} ({name}): {error}") from None
-    return found
+    return files
 
 
 def policy_points(
@@ -99,5 +99,5 @@ def _listed(names: Sequence[str]) -> str:
 
 def _highest(of_one: pd.DataFrame, share: float) -> float | None:
     ordered = of_one.sort_values("rate")
-    kept = (ordered["slo_attainment"] >= share).cummin()
-    return float(ordered.loc[kept, "rate"].max()) if kept.any() else None
+    within = (ordered["slo_attainment"] >= share).cummin()
+    return float(ordered.loc[within, "rate"].max()) if within.any() else None

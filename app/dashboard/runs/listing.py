@@ -34,9 +34,9 @@ def listed_runs(root: Path) -> list[ListedFolder]:
     """Return the children of ``root``, newest first."""
     if not root.is_dir():
         return []
-    children = [found for found in root.iterdir() if found.is_dir() or found.is_symlink()]
-    children.sort(key=lambda found: (-found.lstat().st_mtime, found.name))
-    return [_listed(root, found.name) for found in children]
+    children = [entry for entry in root.iterdir() if entry.is_dir() or entry.is_symlink()]
+    children.sort(key=lambda entry: (-entry.lstat().st_mtime, entry.name))
+    return [_listed(root, entry.name) for entry in children]
 
 
 def runs_table(runs: Sequence[ListedFolder]) -> pd.DataFrame:

@@ -44,15 +44,15 @@ def page() -> None:
     _show_message()
     _saving(root, file)
     _receiving(root)
-    found = listed_runs(root)
-    runs = [run for run in found if not run.problem]
+    folders = listed_runs(root)
+    runs = [run for run in folders if not run.problem]
     _listing(root, runs)
-    _problems([run for run in found if run.problem])
+    _problems([run for run in folders if run.problem])
     _comparing(root, [run.name for run in runs], file)
-    names = [run.name for run in found]
+    names = [run.name for run in folders]
     empty = "choose one" if names else "none yet"
     name = control(_OPEN, options=names, index=None, placeholder=empty)
-    if not found:
+    if not folders:
         _example(file)
     elif name:
         _opened(root, name, file)
@@ -141,10 +141,10 @@ def _comparing(root: Path, names: list[str], file: ScenarioFile) -> None:
 def _report(root: Path, names: tuple[str, ...], file: ScenarioFile, key: str) -> None:
     """Offer the report of ``servetwin report``, with the SLO of the scenario at the side."""
     with problems_shown():
-        found, trials = opened(root, names)
+        runs, trials = opened(root, names)
         st.download_button(
             "Report as HTML",
-            lambda: render_html(found, trials, file.slo.slo()).encode("utf-8", "replace"),
+            lambda: render_html(runs, trials, file.slo.slo()).encode("utf-8", "replace"),
             f"{key}.html", "text/html", on_click="ignore", key=f"runs_report_{key}",
             help="One file that opens anywhere, without a network.",
         )  # fmt: skip
@@ -215,11 +215,11 @@ def _delete(root: Path, name: str) -> None:
 
 def _as_scenario(named: NamedRun, file: ScenarioFile) -> None:
     try:
-        found, note = rebuilt(named.run.scenario, file, uploads())
+        scenario, note = rebuilt(named.run.scenario, file, uploads())
     except ServetwinError as error:
         st.caption(f"Cannot be opened as a scenario: {escaped(error)}")
         return
-    st.button("Open as scenario", on_click=_show, args=(found, named.name), help=note or None)
+    st.button("Open as scenario", on_click=_show, args=(scenario, named.name), help=note or None)
 
 
 def _show(found: ScenarioFile, name: str) -> None:

@@ -134,18 +134,18 @@ def _server() -> None:
     shown = _shown_or_none()
     if shown and (settled := _settled_or_none(shown.server, shown.preset)):
         origin_line(settled.origins)
-    own = own_settings(shown.server, shown.preset) if shown else {}
-    _optional("replicas", own)
-    _optional("router", own)
+    defaults = own_settings(shown.server, shown.preset) if shown else {}
+    _optional("replicas", defaults)
+    _optional("router", defaults)
 
 
 def _policies() -> None:
     control("preset")
     shown = _shown_or_none()
-    own = own_settings(shown.server, shown.preset) if shown else {}
-    cache = {True: "on", False: "off"}.get(own.get("prefix_cache", ""))
+    defaults = own_settings(shown.server, shown.preset) if shown else {}
+    cache = {True: "on", False: "off"}.get(defaults.get("prefix_cache", ""))
     for name in ("batching", "kv", "prefix_cache", "max_seqs", "token_budget", "kv_tokens"):
-        _optional(name, {**own, "prefix_cache": cache})
+        _optional(name, {**defaults, "prefix_cache": cache})
     control("set")
     control("seed")
 

@@ -76,11 +76,11 @@ class DataSheetServer:
 
     def untouched(self, name: str) -> "DataSheetServer":
         """Return the same with the technique neither turned on nor off."""
-        kept, gone = (
+        on, off = (
             tuple(text for text in texts if technique_name(text) != name)
             for texts in (self.techniques, self.without)
         )
-        return replace(self, techniques=kept, without=gone)
+        return replace(self, techniques=on, without=off)
 
     def in_scenario(self, file: ScenarioFile) -> ScenarioFile:
         """Return ``file`` with this server; all else as it was."""

@@ -52,14 +52,14 @@ def _judged(
 ) -> None:
     known = measured(server)
     shown = {text: effect for text, effect in known.items() if text in names}
-    judged = judge_all(shown, server, own)
-    points = quality_points(judged)
+    rated = judge_all(shown, server, own)
+    points = quality_points(rated)
     if points.empty:
         st.info("Measure techniques under Effects: their throughput then stands beside quality.")
     else:
         chart(figures.quality_against_throughput(points), "techniques_quality", server.source())
         st.caption(page_text("techniques.quality"))
-    frame = quality_table(names, judged, setup, own)
+    frame = quality_table(names, rated, setup, own)
     columns = {
         COLUMNS["technique"]: st.column_config.TextColumn(pinned=True),
         COLUMNS["throughput"]: st.column_config.NumberColumn(format="%.4g"),
@@ -87,10 +87,10 @@ def judge_all(
 ) -> dict[str, RatedEffect]:
     """Return techniques measured on ``server`` by their texts, each with its quality."""
     setup, load = server.setup(), Experiment()
-    judged = {text: rate_effect(effect, setup, load, own) for text, effect in effects.items()}
+    rated = {text: rate_effect(effect, setup, load, own) for text, effect in effects.items()}
     return {
         text: replace(one, aside=HAS_IT) if server.text_of(one.effect.technique.name) else one
-        for text, one in judged.items()
+        for text, one in rated.items()
     }
 
 

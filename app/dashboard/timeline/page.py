@@ -50,9 +50,9 @@ def page() -> None:
 
 def _run() -> TimelineRun:
     """Return the chosen run; end the page where it cannot be read."""
-    kept = kept_runs(runs_folder())
-    name = control("timeline_run", options=[_THIS, *kept], on_change=_forget_window)
-    if name not in kept:
+    folders = kept_runs(runs_folder())
+    name = control("timeline_run", options=[_THIS, *folders], on_change=_forget_window)
+    if name not in folders:
         outcome = simulate_or_stop(current_scenario())
         return _of_outcome(outcome.file.model_dump_json() + outcome.digest, outcome)
     folder = runs_folder() / name
@@ -125,8 +125,8 @@ def _chart(shown_run: TimelineRun, choice: visible.VisibleRequests, row: int | N
 
 def _take_click() -> None:
     points = st.session_state["timeline_chart"]["selection"]["points"]
-    found = [point.get("customdata") for point in points]
-    names = [name[0] if isinstance(name, list) else name for name in found]
+    clicked = [point.get("customdata") for point in points]
+    names = [name[0] if isinstance(name, list) else name for name in clicked]
     if names := list(filter(None, names)):
         st.session_state["timeline_request"] = names[0]
 

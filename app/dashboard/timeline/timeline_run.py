@@ -100,12 +100,12 @@ def in_window(watched: TimelineRun, window_s: Window, chosen: int | None = None)
     start_s, end_s = window_s
     left_s = requests["last_token_s"].fillna(requests["scheduled_s"])
     there = requests[(requests["scheduled_s"] <= end_s) & (left_s >= start_s)]
-    found = there["scheduled_s"].sort_values(kind="stable")
-    rows = evenly(found.to_frame(), MOST_LINES).index.to_numpy(np.int64)
-    if chosen is not None and chosen in found.index and chosen not in rows:
-        rows = found.index[found.index.isin([*rows, chosen])].to_numpy(np.int64)
-    sampled = f"; {len(rows)} of them drawn, evenly sampled" if len(rows) < len(found) else ""
-    return VisibleRequests(rows, window_s, f"{len(found)} requests in this window{sampled}")
+    arrivals = there["scheduled_s"].sort_values(kind="stable")
+    rows = evenly(arrivals.to_frame(), MOST_LINES).index.to_numpy(np.int64)
+    if chosen is not None and chosen in arrivals.index and chosen not in rows:
+        rows = arrivals.index[arrivals.index.isin([*rows, chosen])].to_numpy(np.int64)
+    sampled = f"; {len(rows)} of them drawn, evenly sampled" if len(rows) < len(arrivals) else ""
+    return VisibleRequests(rows, window_s, f"{len(arrivals)} requests in this window{sampled}")
 
 
 def slowest(watched: TimelineRun, count: int) -> VisibleRequests:

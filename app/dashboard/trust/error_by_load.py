@@ -69,8 +69,8 @@ def _row(group: pd.DataFrame, repeats: int, rng: np.random.Generator) -> tuple[f
     predicted = group["predicted"].to_numpy(float)
     measured = runs.mean(axis=1).to_numpy(float)
     places = rng.integers(len(group), size=(_DRAWS, len(group)))
-    drawn = predicted[places].sum(axis=1) / measured[places].sum(axis=1) - 1
-    low, high = np.quantile(drawn, (0.05, 0.95))
+    errors = predicted[places].sum(axis=1) / measured[places].sum(axis=1) - 1
+    low, high = np.quantile(errors, (0.05, 0.95))
     means = runs.mean()
     noise = (means.max() - means.min()) / means.mean() if repeats > 1 else np.nan
     load = group["in_flight"]

@@ -101,8 +101,8 @@ def _verdict(name: str, trial: Trial) -> None:
         _box(capacity_line(trial.capacity.repeats), trial.capacity, trial.noun)
         metrics = (*trial.capacity.metrics, *metrics)
     _box(trial.load, trial.comparison, trial.noun)
-    judged = judged_line(trial.steady_part)
-    st.caption(escaped(judged[:1].upper() + judged[1:]))
+    line = judged_line(trial.steady_part)
+    st.caption(escaped(line[:1].upper() + line[1:]))
     st.caption(escaped(f"Measured {trials.when_and_where(trial)}."))
     if (trials.EXAMPLE / name).is_dir():
         st.caption(page_text("trust.example", command=trials.COMMAND))

@@ -44,8 +44,8 @@ def bundled() -> tuple[list[NamedRun], list[Trial]]:
 def find_trials(root: Path) -> Trials:
     """Return the trials among the runs under ``root``, then the bundled one."""
     problems: list[str] = []
-    own = find_runs(_readable(root, problems))[1]
-    return Trials({trial.name: trial for trial in [*own, *bundled()[1]]}, tuple(problems))
+    saved = find_runs(_readable(root, problems))[1]
+    return Trials({trial.name: trial for trial in [*saved, *bundled()[1]]}, tuple(problems))
 
 
 def profile_of(root: Path, name: str) -> Path | None:

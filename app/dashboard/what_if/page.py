@@ -192,7 +192,7 @@ def _pin(outcome: SimulatedScenario | None) -> None:
 
 
 def _distributions(outcomes: Mapping[str, SimulatedScenario]) -> None:
-    requests = {name: found.run.requests for name, found in outcomes.items()}
+    requests = {name: outcome.run.requests for name, outcome in outcomes.items()}
     looks = figures.looks(outcomes)
     slo = outcomes[_NOW].file.slo.slo()
     charts_by_two(
@@ -210,8 +210,8 @@ def _distributions(outcomes: Mapping[str, SimulatedScenario]) -> None:
 
 def _over_time(outcomes: Mapping[str, SimulatedScenario]) -> None:
     states = {
-        name: figures.state_of_steps(found.run.steps, found.scenario.policies.kv_tokens)
-        for name, found in outcomes.items()
+        name: figures.state_of_steps(outcome.run.steps, outcome.scenario.policies.kv_tokens)
+        for name, outcome in outcomes.items()
     }
     st.markdown("**The server over time**")
     figure = figures.server_over_time(states, figures.looks(outcomes))
@@ -219,8 +219,8 @@ def _over_time(outcomes: Mapping[str, SimulatedScenario]) -> None:
 
 
 def _memory(outcomes: Mapping[str, SimulatedScenario]) -> None:
-    found = {name: memory_parts(outcome) for name, outcome in outcomes.items()}
+    parts = {name: memory_parts(outcome) for name, outcome in outcomes.items()}
     st.markdown("**Memory of a replica, mean over time**")
-    for unit, bars in bars_of_one_unit(found):
+    for unit, bars in bars_of_one_unit(parts):
         source = simulated_source(outcomes[name] for name in bars)
         chart(figures.memory_bar(bars, unit), f"what_if_memory_{unit}", source)

@@ -113,14 +113,14 @@ def _trial_section(
         tables.append(comparison_table(trial.capacity, capacity_line(trial.capacity.repeats)))
     if is_one_of_many:  # the first screen has shown a part of it
         tables.append(comparison_table(trial.comparison))
-    judged, steady = judged_line(trial.steady_part), trial.steady
+    line, steady = judged_line(trial.steady_part), trial.steady
     if steady:
-        tables.append(comparison_table(steady, judged))
+        tables.append(comparison_table(steady, line))
     return {
         "name": trial.name,
         "load": trial.load,
         "tables": tables,
-        "unsettled": "" if steady else judged,
+        "unsettled": "" if steady else line,
         "requests": [f"{name}, {render_requests(of)}" for name, of in differences.items()],
         "causes": waterfall_sentences(trial.why) if trial.why else [],
         "cause_charts": list(_cause_charts(trial.why, charts)) if trial.why else [],

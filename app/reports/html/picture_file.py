@@ -117,8 +117,8 @@ def _no_logging() -> Iterator[None]:
 
 
 def _as_given(figure: "Figure") -> dict[str, Any]:
-    found: dict[str, Any] = figure.to_dict()
-    return found
+    fields: dict[str, Any] = figure.to_dict()
+    return fields
 
 
 def _require_free(path: Path, overwrite: bool) -> None:

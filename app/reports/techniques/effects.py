@@ -67,11 +67,11 @@ def judge(
     effects: Iterable[Effect], scenario: TechniqueScenario, own: Mapping[str, Quality]
 ) -> list[RatedEffect]:
     """Return each effect with the quality of its technique: one's own, or a published one."""
-    judged = []
+    rated = []
     for effect in effects:  # the load of a scenario is the same for all
         load = effect.experiment if scenario.has_workload else scenario.experiment
-        judged.append(rate_effect(effect, scenario.setup, load, own))
-    return judged
+        rated.append(rate_effect(effect, scenario.setup, load, own))
+    return rated
 
 
 def effect_lines(judged: Sequence[RatedEffect], scenario: TechniqueScenario) -> Iterator[str]:

@@ -68,8 +68,8 @@ class RooflineStepTime(AffineStepTime):
         drafted, rows = group.size, group.rows
         if not self._passes_are_lines:
             attention = group.sums(self._verifications[rows, self._together(drafted), 0], steps)
-            seen = self._drafts.seen(group, steps) if self._drafts else []
-            return self._passes(batch.beside_drafts(), drafted * rows, attention, seen)
+            draft_tokens = self._drafts.seen(group, steps) if self._drafts else []
+            return self._passes(batch.beside_drafts(), drafted * rows, attention, draft_tokens)
         apart, by_start = self._pass_lines[drafted, rows]
         if batch.chunks or batch.swapped_tokens:
             (apart,) = self._passes(batch.beside_drafts(), drafted * rows, [0], [0])
@@ -92,10 +92,10 @@ class RooflineStepTime(AffineStepTime):
         together = self._together(drafted)
         attention = sum(self._verifications[n, together, 0].at(s) for s, n in chunks[:drafted])
         starts = np.array([start for start, _ in chunks[:drafted]])
-        seen = [self._drafts.seen_from(starts)] if self._drafts else []
+        draft_tokens = [self._drafts.seen_from(starts)] if self._drafts else []
         beside = shape._replace(prefill_chunks=chunks[drafted:])
         verified = sum(n for _, n in chunks[:drafted])
-        (units,) = self._passes(beside, verified, [attention], seen)
+        (units,) = self._passes(beside, verified, [attention], draft_tokens)
         return units
 
     def _passes(

@@ -128,8 +128,8 @@ def _decodes(
     deployment: Deployment, group: LayerGroup, sequences: float, context_tokens: int
 ) -> Operator:
     """Return decode attention in a group of layers; with early exit, of the remaining tokens."""
-    seen = sequences * float(counts.visible(group.mixer, np.array(context_tokens)))
-    whole = counts.decode_attention(deployment, group.mixer, seen, group.count)
+    tokens = sequences * float(counts.visible(group.mixer, np.array(context_tokens)))
+    whole = counts.decode_attention(deployment, group.mixer, tokens, group.count)
     depth = deployment.early_exit.mean_depth() if deployment.early_exit else 1.0
     return replace(whole, flops=whole.flops * depth, moved_bytes=whole.moved_bytes * depth)
 

@@ -95,9 +95,9 @@ def _attention(deployment: Deployment, shape: BatchShape) -> tuple[Operator, ...
 
 def _decodes(deployment: Deployment, group: LayerGroup, shape: BatchShape) -> list[Operator]:
     contexts = np.array(shape.decode_contexts or [shape.decode_context_tokens])
-    seen = float(counts.visible(group.mixer, contexts).sum())
+    tokens = float(counts.visible(group.mixer, contexts).sum())
     return [
-        counts.decode_attention(deployment, group.mixer, seen, group.count),
+        counts.decode_attention(deployment, group.mixer, tokens, group.count),
         counts.decode_state(deployment, group, shape.decode_sequences),
     ]
 
@@ -124,9 +124,9 @@ def decode_latency(deployment: Deployment, batch: int, context_tokens: int) -> D
     """Return 2 P + B S KV bytes (at 2 bytes each) over the bandwidth; of experts, those touched."""
     model, hardware = deployment.model, deployment.hardware
     params, per_weight = model.params(), deployment.decode.weight_bytes
-    kept = batch * model.resident_kv_elements(context_tokens) * deployment.kv_element_bytes
+    kv_bytes = batch * model.resident_kv_elements(context_tokens) * deployment.kv_element_bytes
     untouched = model.linear_params() - touched_linear_params(model, batch)
-    memory_bytes = per_weight * params + kept
+    memory_bytes = per_weight * params + kv_bytes
     read_bytes = memory_bytes - per_weight * untouched
     latency_s = read_bytes / hardware.memory_bytes_per_s
     contexts = (context_tokens,) * batch
@@ -146,8 +146,8 @@ def ideal_deployment(
 
 def most_tokens_per_s(deployment: Deployment, context_tokens: int) -> float:
     """Return the limit of throughput for large batches: bandwidth over the KV of one sequence."""
-    kept = deployment.model.resident_kv_elements(context_tokens) * deployment.kv_element_bytes
-    return deployment.hardware.memory_bytes_per_s / kept
+    kv_bytes = deployment.model.resident_kv_elements(context_tokens) * deployment.kv_element_bytes
+    return deployment.hardware.memory_bytes_per_s / kv_bytes
 
 
 def touched_linear_params(model: ModelShape, tokens: int) -> float:

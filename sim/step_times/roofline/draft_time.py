@@ -101,14 +101,14 @@ class DraftTime:
         if self._drafting.context_tokens is None:
             drafts = sum(self.shares)
             return [drafts * context for context in group.context_sums(steps)]
-        places = [group.sums(seen, steps) for seen in self._seen_at]
+        places = [group.sums(tokens_at, steps) for tokens_at in self._seen_at]
         return [self._expected(tokens) for tokens in zip(*places, strict=True)]
 
     def seen_from(self, starts: IntArray) -> float:
         """Return ``seen`` of one pass of decodes, by their first positions."""
         if self._drafting.context_tokens is None:
             return sum(self.shares) * int(starts.sum())
-        return self._expected([int(seen(0, starts).sum()) for seen in self._seen_at])
+        return self._expected([int(tokens_at(0, starts).sum()) for tokens_at in self._seen_at])
 
     def _seen_by_one(self, place: int, base: int, offsets: IntArray) -> IntArray:
         """Return the tokens that drafting step ``place`` attends to, at most the limit."""
@@ -118,7 +118,7 @@ class DraftTime:
 
     def _expected(self, tokens: Listed[int]) -> float:
         """Return the expected tokens of all drafting steps, by those of each if it is run."""
-        return sum(share * seen for share, seen in zip(self.shares, tokens, strict=True))
+        return sum(share * count for share, count in zip(self.shares, tokens, strict=True))
 
     def _reading_units(self, prompts: Chunks) -> int:
         """Return the units in which a draft model of its own computes the prompts too."""

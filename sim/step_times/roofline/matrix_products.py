@@ -202,7 +202,7 @@ def _layer_work(group: LayerGroup, width: int, context_tokens: int) -> dict[Kind
 
 
 def _attention_work(mixer: Mixer, context_tokens: int) -> Work:
-    seen = int(visible(mixer, np.array([context_tokens]))[0])
+    tokens = int(visible(mixer, np.array([context_tokens]))[0])
     state = mixer.state_passes * mixer.state_elements()
-    flops = mixer.decode_flops_per_pair() * seen + STATE_FLOPS * state
-    return Work(flops, mixer.kv_elements() * kv_sharing(mixer) * seen + state)
+    flops = mixer.decode_flops_per_pair() * tokens + STATE_FLOPS * state
+    return Work(flops, mixer.kv_elements() * kv_sharing(mixer) * tokens + state)

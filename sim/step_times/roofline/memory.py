@@ -83,11 +83,11 @@ class DeviceMemory:
         capacity *= deployment.parallel.devices
         elements = model.kv_elements_per_token()
         element_bytes = deployment.kv_bytes_per_token() / elements if elements else 0.0
-        kept = model.resident_kv_elements(context_tokens) - model.state_elements()
+        kv_elements = model.resident_kv_elements(context_tokens) - model.state_elements()
         usable, weights = deployment.usable_bytes(), deployment.resident_weight_bytes()
         step = KVRoom.beside(deployment, policies, weights).step_bytes
         state = model.state_elements() * STATE_BYTES
-        return cls(capacity, usable, weights, step, kept * element_bytes, state)
+        return cls(capacity, usable, weights, step, kv_elements * element_bytes, state)
 
     @property
     def sequences(self) -> int:
@@ -143,9 +143,9 @@ def memory_sizes(
     """Return the sizes at these bytes per number; attention keeps 2 L k e c per token."""
     step = step or StepMemory()
     state_bytes = model.state_elements() * STATE_BYTES
-    kept = model.resident_kv_elements(context_tokens) - model.state_elements()
+    elements = model.resident_kv_elements(context_tokens) - model.state_elements()
     params, per_token = model.params(), model.kv_elements_per_token() * kv_element_bytes
-    weights, sequence = params * bytes_per_weight, kept * kv_element_bytes + state_bytes
+    weights, sequence = params * bytes_per_weight, elements * kv_element_bytes + state_bytes
     return MemorySizes(
         model.name,
         params,

@@ -112,11 +112,11 @@ def read_kv_bytes(deployment: Deployment, mixer: Mixer, tokens: float) -> float:
 def prefill_attention(deployment: Deployment, group: LayerGroup, start: int, rows: int) -> Operator:
     """Return the attention of a chunk of ``rows`` tokens behind ``start`` others, in ``group``."""
     mixer, parallel = group.mixer, deployment.parallel
-    pairs, seen = _rank_pairs(parallel, mixer, start, rows), seen_keys(mixer, start, rows)
+    pairs, keys = _rank_pairs(parallel, mixer, start, rows), seen_keys(mixer, start, rows)
     flops = mixer.flops_per_pair() * pairs / parallel.tensor
-    moved = read_kv_bytes(deployment, mixer, seen) * parallel.sequence  # the ring brings them all
+    moved = read_kv_bytes(deployment, mixer, keys) * parallel.sequence  # the ring brings them all
     if not deployment.kernels.flash_attention:
-        scores = getattr(mixer, "heads", 0) / parallel.tensor * rows * seen
+        scores = getattr(mixer, "heads", 0) / parallel.tensor * rows * keys
         moved += SCORE_PASSES * ACTIVATION_BYTES * scores / parallel.sequence
     state = decode_state(deployment, group, 1)  # a chunk loads and stores it once
     total = group.count * flops + state.flops * rows
@@ -180,8 +180,8 @@ def visible(mixer: Mixer, contexts: IntArray) -> IntArray:
     """Return the tokens of each context that a decode reads within mask and budget."""
     if not isinstance(mixer, Attention):
         return contexts
-    seen = _in_mask(mixer, contexts)
-    return seen if mixer.budget_tokens is None else np.minimum(seen, mixer.budget_tokens)
+    tokens = _in_mask(mixer, contexts)
+    return tokens if mixer.budget_tokens is None else np.minimum(tokens, mixer.budget_tokens)
 
 
 def _is_masked(mixer: Attention) -> bool:
@@ -195,8 +195,8 @@ def _in_mask(mixer: Attention, contexts: IntArray) -> IntArray:
     window = contexts
     if mixer.window_tokens is not None:
         window = np.minimum(contexts, mixer.window_tokens)
-    kept: IntArray = -(-window // mixer.dilation) + mixer.sink_tokens
-    return np.minimum(contexts, kept)
+    tokens: IntArray = -(-window // mixer.dilation) + mixer.sink_tokens
+    return np.minimum(contexts, tokens)
 
 
 def kv_sharing(mixer: Mixer) -> int:

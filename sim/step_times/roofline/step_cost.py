@@ -42,10 +42,10 @@ class AttentionCost:
         """Return the seconds of decode attention where all contexts are equally long."""
         total = 0.0
         for place, mixer in enumerate(self.mixers()):
-            seen = decodes * counts.visible(mixer, np.array([context_tokens]))
-            (split,) = self.splits(seen, decodes).tolist()
+            tokens = decodes * counts.visible(mixer, np.array([context_tokens]))
+            (split,) = self.splits(tokens, decodes).tolist()
             token_s, apart_s = self.decode_line_s(place, decodes, split)
-            total += token_s * int(seen[0]) + apart_s
+            total += token_s * int(tokens[0]) + apart_s
         return total
 
     def mixers(self) -> list[Mixer]:

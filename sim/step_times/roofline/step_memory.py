@@ -125,8 +125,8 @@ class StepBuffers:
         """Return the tensors that live where a step of ``model`` needs most."""
         moments = [self._head(model, step)]
         if step.draws:
-            drawn = step.logit_rows * model.vocabulary * DRAWN_LOGIT_BYTES
-            moments.append(StepMemory(logits=(drawn,)))
+            logit_bytes = step.logit_rows * model.vocabulary * DRAWN_LOGIT_BYTES
+            moments.append(StepMemory(logits=(logit_bytes,)))
         for group in model.layers:
             stages, attention = _layer_buffers(group, model.width, self.ranks, self.fused)
             moments += [self._activations(group.mixer, step, stage) for stage in stages]

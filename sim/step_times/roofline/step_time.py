@@ -155,12 +155,12 @@ class ContextStepTime(RunPieces):
         units, slope, steps = piece
         decodes = group.size
         for place, limit in enumerate(self._limits):
-            seen, growth, holds = group.context_tokens + (1 + done) * decodes, decodes, NEVER
+            tokens, growth, holds = group.context_tokens + (1 + done) * decodes, decodes, NEVER
             if limit is not None:
-                seen, growth, holds = group.seen_tokens(limit, done)
-            split, fits = self._split(seen, growth, decodes)
+                tokens, growth, holds = group.seen_tokens(limit, done)
+            split, fits = self._split(tokens, growth, decodes)
             per_token, base = self._lines[place, decodes, split]
-            units += per_token * seen + base
+            units += per_token * tokens + base
             slope += per_token * growth
             steps = min(steps, holds, fits)
         return units, slope, steps
@@ -172,13 +172,13 @@ class ContextStepTime(RunPieces):
         contexts = np.array(shape.decode_contexts, np.int64) + np.arange(steps)[:, None] * grows
         units = np.full(steps, self._apart(shape), np.int64)
         for place, mixer in enumerate(self._mixers) if decodes else ():
-            seen = visible(mixer, contexts).sum(axis=1)
-            splits = self._attention.splits(seen, decodes)
+            tokens = visible(mixer, contexts).sum(axis=1)
+            splits = self._attention.splits(tokens, decodes)
             for split in np.unique(splits).tolist():
                 per_token, base = self._lines[place, decodes, split]
-                if per_token * int(seen.max()) + base > _MOST_UNITS:
-                    units, seen = units.astype(object), seen.astype(object)
-                units += np.where(splits == split, per_token * seen + base, 0)
+                if per_token * int(tokens.max()) + base > _MOST_UNITS:
+                    units, tokens = units.astype(object), tokens.astype(object)
+                units += np.where(splits == split, per_token * tokens + base, 0)
         return units
 
     def _apart(self, shape: BatchShape) -> int:

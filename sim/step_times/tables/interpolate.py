@@ -235,6 +235,6 @@ def held_out_error(table: Interpolated, seed: int = 0) -> HeldOutError | None:
     """Interpolate one half of the points and predict the other; None for fewer than 4 points."""
     if len(table.times_s) < _FEWEST_POINTS:
         return None
-    seen, unseen = halves(len(table.times_s), seed)
-    predicted_s = table.thinned(seen)(*(axis[unseen] for axis in table.coordinates))
-    return HeldOutError.of(predicted_s, table.times_s[unseen])
+    fitted, held_out = halves(len(table.times_s), seed)
+    predicted_s = table.thinned(fitted)(*(axis[held_out] for axis in table.coordinates))
+    return HeldOutError.of(predicted_s, table.times_s[held_out])
