@@ -16,20 +16,32 @@ last use, a run ends with its key.
 from bisect import insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from operator import attrgetter
 
-from servetwin.policies.prefix.prefix_run import EvictionRank, HeldRun
+from servetwin.policies.block_keys import Keys
+from servetwin.policies.prefix.run_index import EvictionRank
 from servetwin.policies.sequence import Sequence
-
-_IDLE_HEAP_SLACK = 64
 
 
 @dataclass(slots=True, eq=False)
-class _Run(HeldRun):
-    """Blocks that one sequence filled; ``key`` is that of the first one."""
+class _Run:
+    """Blocks at successive places of a block table.
 
-    key: int = 0
+    ``keys`` name them as they name a prompt, ``key_blocks`` blocks each; ``key`` is that of the
+    first block. Blocks that belong to one request have one key, and no ``keys``.
+    """
+
+    key: int
+    keys: Keys
+    key_blocks: int
+    start: int
+    end: int
+    blocks: list[int]
+    """Numbers of the blocks from the first on, as far as a table needed them."""
+    born: int
+    holders: int = 1
+    uses: int = 1
     rank: tuple[float, int] = (0.0, 0)
     """Place in the order of eviction."""
     ticket: int = 0
@@ -37,9 +49,32 @@ class _Run(HeldRun):
     tail: "_Run | None" = None
     """What was cut off last."""
 
+    @property
+    def size(self) -> int:
+        """The number of blocks."""
+        return self.end - self.start
+
     def key_at(self, place: int) -> int:
         """Return the key of one of the blocks."""
         return self.keys[place // self.key_blocks] if self.keys else self.key
+
+    def reach(self, keys: Keys, end: int) -> int:
+        """Return the place, at most ``end``, up to which a prompt shares the blocks.
+
+        It shares the first one. As keys are chained, it parts from them once.
+        """
+        own, size = self.keys, self.key_blocks
+        differ = (end - 1) // size
+        if own is keys or own[differ] == keys[differ]:
+            return end
+        agree = self.start // size + 1
+        while agree < differ:  # the unit at ``differ`` is known to differ
+            middle = (agree + differ) // 2
+            if own[middle] == keys[middle]:
+                agree = middle + 1
+            else:
+                differ = middle
+        return agree * size
 
 
 class BlockRuns:
@@ -96,11 +131,11 @@ class BlockRuns:
 
     def share(self, seq: Sequence, child: Sequence) -> None:
         """Let ``child`` hold what ``seq`` holds through the index."""
-        end = child.keyed_blocks = self.held(seq)
-        held = self._held[child] = [run for run in self._parts(seq) if run.start < end]
+        held = self._held[child] = self._parts(seq)
         for run in held:
             run.holders += 1
             run.uses += 1
+        child.keyed_blocks = seq.keyed_blocks
 
     def insert(self, seq: Sequence, blocks: int) -> None:
         """Note that the first ``blocks`` of the sequence's table are filled, now or before."""
@@ -161,8 +196,6 @@ class BlockRuns:
     def number(self, seq: Sequence, take: Callable[[int], list[int]]) -> None:
         """Lengthen the block table by what the sequence holds; ``take`` gives new numbers."""
         for run in self._parts(seq):
-            if len(seq.blocks) < run.start:  # private blocks in between
-                seq.blocks += take(run.start - len(seq.blocks))
             if len(seq.blocks) < run.end:
                 run.blocks += take(run.size - len(run.blocks))
                 seq.blocks += run.blocks[len(seq.blocks) - run.start :]
@@ -239,7 +272,7 @@ class BlockRuns:
             last.tail = None  # no sequence holds it
             return
         born = self._rank.tick()
-        self._add(seq, _Run(keys, seq.key_blocks, start, end, born, numbers, key=key))
+        self._add(seq, _Run(key, keys, seq.key_blocks, start, end, numbers, born))
 
     def _may_grow(self, run: _Run, key: int, is_named: bool) -> bool:
         """Return whether blocks may follow in a run: it has one holder, and no copies."""
@@ -270,8 +303,7 @@ class BlockRuns:
         keys, size = (seq.block_keys if is_named else ()), seq.key_blocks
         key = keys[place // size] if is_named else seq.own_key
         numbers = seq.blocks[place : place + 1]
-        born = self._rank.tick()
-        self._add(seq, _Run(keys, size, place, place + 1, born, numbers, key=key))
+        self._add(seq, _Run(key, keys, size, place, place + 1, numbers, self._rank.tick()))
 
     def _add(self, seq: Sequence, run: _Run) -> None:
         """Let a sequence hold a new run after its others."""
@@ -291,7 +323,7 @@ class BlockRuns:
         numbers = run.blocks[place - run.start :]
         del run.blocks[place - run.start :]
         key, size = run.key_at(place), run.key_blocks
-        rest = _Run(run.keys, size, place, run.end, run.born, numbers, run.holders, run.uses, key)
+        rest = _Run(key, run.keys, size, place, run.end, numbers, run.born, run.holders, run.uses)
         rest.tail = run.tail
         run.end = place
         run.tail = rest
@@ -304,9 +336,6 @@ class BlockRuns:
         run.rank = rank
         self._tickets = run.ticket = self._tickets + 1
         heappush(self._idle, (rank, -run.start, run.ticket, run))
-        if len(self._idle) > 2 * len(self._runs) + _IDLE_HEAP_SLACK:
-            self._idle = [entry for entry in self._idle if entry[3].ticket == entry[2]]
-            heapify(self._idle)
 
     def _forget(self, run: _Run) -> None:
         run.ticket = 0

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from servetwin.policies.block_keys import BlockKey
-from servetwin.policies.prefix.prefix_run import EvictionRank, PrefixRun
+from servetwin.policies.prefix.prefix_run import PrefixRun
+from servetwin.policies.prefix.run_index import EvictionRank
 from servetwin.policies.sequence import Sequence
 
 
