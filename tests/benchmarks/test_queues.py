@@ -9,6 +9,7 @@ SMALL, FACTOR = 150, 6
 MOST_GROWTH = 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_the_work_for_a_request_does_not_grow(name: str) -> None:
     """Lines of Python are counted, at a size and at six times that size."""

@@ -26,6 +26,7 @@ def test_the_lines_of_the_page_import_its_names() -> None:
     assert found.keys() - {"__builtins__"} == set(SHOWN)
 
 
+@pytest.mark.slow
 def test_the_page_has_the_text_of_each_name(site: Path) -> None:
     html = (site / "reference" / "python-api.html").read_text()
     entries = re.split(r'<div class="doc doc-object doc-\w+">', html)

@@ -42,6 +42,7 @@ def opened(
         assert [url for url in asked if not url.startswith((root, "data:"))] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("page", PAGES[:-1])
 def test_no_page_has_a_serious_finding_of_axe(

@@ -183,6 +183,7 @@ def as_prediction(run: Run, folder: Path, factor: float = 1.0) -> Path:
     return prediction.save(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("requests", "factor", "code", "said"),
     [

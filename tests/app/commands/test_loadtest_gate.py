@@ -68,6 +68,7 @@ def test_the_same_server_is_not_refuted(servers: list[MockServer], folder: Path)
     assert "The gate holds: 1 run against 1 baseline" in result.stdout or "Cannot" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slow", [True, False])
 def test_two_servers_are_measured_in_turns(
     servers: list[MockServer], folder: Path, slow: bool

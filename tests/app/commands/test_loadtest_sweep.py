@@ -67,6 +67,7 @@ def test_rates_between_the_ends_are_in_one_folder_with_prompts_of_their_own(tmp_
     assert "all levels are measured" in result.output
 
 
+@pytest.mark.slow
 def test_a_search_ends_at_saturation_where_all_is_held_and_its_folder_is_reported(
     tmp_path: Path,
 ) -> None:

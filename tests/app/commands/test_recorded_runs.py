@@ -62,6 +62,7 @@ def test_layer_times_predict_an_rtx_4090_through_its_preemptions(tmp_path: Path)
         assert max(off) < 0.5, name
 
 
+@pytest.mark.slow
 def test_why_a_data_sheet_is_off(tmp_path: Path) -> None:
     """Its steps are: the stamps that they are replaced by leave little."""
     done = servetwin(
@@ -91,6 +92,7 @@ def test_layer_times_predict_an_rtx_pro_6000(tmp_path: Path) -> None:
     assert off["e2e_s"][0] < 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("folder", "later"), [(RTX_4090, 1.5), (RTX_PRO, 1.0)])
 def test_half_of_a_log_predicts_the_other_half(folder: Path, later: float, tmp_path: Path) -> None:
     run = imported(folder, tmp_path / "run")

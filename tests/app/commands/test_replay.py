@@ -149,6 +149,7 @@ def test_public_traces_run_whole_under_every_policy(
     assert summary["requests"]["finished"] == min(requests, limit)
 
 
+@pytest.mark.slow
 @only_in_ci
 def test_mooncake_hit_rate_with_unlimited_memory() -> None:
     trace = TRACES / "mooncake/conversation_trace.jsonl.gz"

@@ -203,6 +203,7 @@ def test_a_profile_behind_a_preset_of_eager_kernels_keeps_its_step_times_and_say
     assert done.err.startswith("note: preset hf-transformers runs eager kernels"), done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", [(), ("--simulated", "base-cpu")])
 def test_a_setting_that_nothing_reads_is_said(server: tuple[str, ...]) -> None:
     done = servetwin("serve", *server, "--set", "draft_rows=4", "--step-log", "/nowhere/x")

@@ -30,6 +30,7 @@ def test_a_link_opens_its_page_and_logs_nothing(user: Browser, name: str) -> Non
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_slider_changes_numbers_and_link(user: Browser) -> None:
     user.open("?rate=12&requests=100", "What if?")
@@ -60,6 +61,7 @@ LOOKED_AT = {
 """Every page, and the panels of the one that has several, by their links."""
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize("link", LOOKED_AT)
 def test_a_page_is_whole_at_900_px_and_axe_finds_nothing_grave_in_both_themes(
@@ -95,6 +97,7 @@ def test_the_button_of_a_page_can_be_read_while_it_is_pointed_at_and_pressed(
         page.mouse.up()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_keyboard_reaches_the_slider_in_order_and_moves_it(user: Browser) -> None:
     user.open("?rate=12&requests=100", "What if?")

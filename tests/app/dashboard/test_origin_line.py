@@ -60,6 +60,7 @@ def test_what_if_and_trust_say_the_same_of_the_shipped_profile() -> None:
     assert any(info.value.startswith(f"Step times: {SHEETS}.") for info in at.info)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_no_page_calls_the_shipped_profile_measured(user: Browser) -> None:
     """The profile of an H100 that ships with Servetwin is computed, and every page says so."""

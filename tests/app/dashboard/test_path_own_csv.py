@@ -49,6 +49,7 @@ def said_on_the_command_line(path: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_csv_of_a_service_becomes_a_number_of_gpus_in_four_clicks(
     user: Browser, tmp_path: Path
 ) -> None:

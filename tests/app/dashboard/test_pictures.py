@@ -44,6 +44,7 @@ def fill(svg: Path, text: str) -> str:
     return (re.search(r"fill: (rgb\([^)]*\))", found.get("style", "")) or [""])[1]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_chart_for_a_talk_from_the_first_screen_to_the_file(
     user: Browser, tmp_path: Path

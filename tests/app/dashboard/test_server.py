@@ -120,6 +120,7 @@ def test_no_page_of_another_origin_frames_the_dashboard(user: Browser) -> None:
         assert framed == {refused, site}
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_an_open_address_is_warned_of_on_the_terminal_and_on_the_page(
     open_dashboard: tuple[ServedDashboard, Path], chromium: Chromium

@@ -60,6 +60,7 @@ def chat_ids(client: httpx.Client, *messages: Any, **body: Any) -> list[int]:
     return ids
 
 
+@pytest.mark.slow
 def test_the_model_is_called_as_its_folder(client: httpx.Client) -> None:
     (card,) = client.get("/models").json()["data"]
     assert (card["id"], card["max_model_len"], card["vocab_size"]) == ("my-llama", 200, 512)

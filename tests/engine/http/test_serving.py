@@ -188,6 +188,7 @@ def test_grace_is_limited() -> None:
         assert server.process.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_a_killed_core_ends_the_server_with_an_error() -> None:
     with EngineServer(TINY) as server, long_stream(server.url) as events:
         os.kill(core_pid(server.url), signal.SIGKILL)
@@ -200,6 +201,7 @@ def test_a_killed_core_ends_the_server_with_an_error() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_killed_server_takes_its_core_along() -> None:
     with EngineServer(TINY) as server:
         pid = core_pid(server.url)

@@ -186,6 +186,7 @@ def test_how_many_actors_there_are(
         assert len(links) == expected
 
 
+@pytest.mark.slow
 def test_a_cluster_without_a_free_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, ["192.0.2.1"], 0)
     with pytest.raises(LoadTestError, match="has 0; give fewer --processes"):

@@ -32,6 +32,7 @@ from tests.support.streamed_runs import (
 )
 
 
+@pytest.mark.slow
 @given(traces(), configs(), st.integers(1, 9), st.booleans())
 def test_parts_cut_by_time_change_no_byte(
     tmp_path_factory: pytest.TempPathFactory,
@@ -47,6 +48,7 @@ def test_parts_cut_by_time_change_no_byte(
     )
 
 
+@pytest.mark.slow
 @given(traces(), configs(), clusters, st.integers(1, 6), st.booleans())
 def test_parts_of_replicas_change_no_byte(
     tmp_path_factory: pytest.TempPathFactory,

@@ -103,6 +103,7 @@ def test_stopped_shows_what_was_done_until_told_to_go_on() -> None:
     assert not at.exception
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_long_work_can_be_stopped(user: Browser) -> None:
     page = user.page

@@ -97,6 +97,7 @@ def test_a_click_on_a_point_loads_its_scenario(user: Browser) -> None:
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_stop_keeps_what_is_there_and_another_page_does_not_lose_it(
     user: Browser, dashboard: ServedDashboard, chromium: Chromium

@@ -92,6 +92,7 @@ def test_a_folder_of_runs_offers_each_of_them(at: Any) -> None:
     assert "Cannot be opened as a scenario" in "".join(c.value for c in at.caption)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_saved_downloaded_reported_and_deleted_in_a_browser(user: Browser) -> None:
     page = user.page
@@ -110,6 +111,7 @@ def test_saved_downloaded_reported_and_deleted_in_a_browser(user: Browser) -> No
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_from_the_folder_of_a_colleague_to_why_a_request_was_slow(
     user: Browser, tmp_path: Path

@@ -21,6 +21,7 @@ def upload(user: Browser, path: Path) -> None:
     user.act(lambda: chooser.set_input_files(path))
 
 
+@pytest.mark.slow
 def test_a_table_is_confirmed_once_and_its_link_asks_nothing(user: Browser, tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(CLEAR)
@@ -46,6 +47,7 @@ def test_a_table_is_confirmed_once_and_its_link_asks_nothing(user: Browser, tmp_
     user.assert_sound()
 
 
+@pytest.mark.slow
 def test_a_doubt_is_asked_and_a_wrong_answer_is_said(user: Browser, tmp_path: Path) -> None:
     path = tmp_path / "doubt.csv"
     path.write_text(DOUBTFUL + "x,1,1\n")

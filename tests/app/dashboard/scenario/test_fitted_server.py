@@ -43,6 +43,7 @@ def test_too_few_requests_are_refused() -> None:
         fit(20)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_measured_times_offer_a_fit(user: Browser, tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"

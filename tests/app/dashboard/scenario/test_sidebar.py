@@ -135,6 +135,7 @@ def choose_file(user: Browser, place: int, path: Path) -> None:
     user.act(lambda: inputs.nth(place).set_input_files(path))
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_yaml_goes_down_and_up_again_twice(user: Browser, tmp_path: Path) -> None:
     user.open("policies?requests=100&rate=20&max_seqs=64", "Policies")
@@ -195,6 +196,7 @@ def test_a_broken_link_says_so_and_offers_the_default(user: Browser) -> None:
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_two_users_do_not_see_each_others_scenario(
     user: Browser, dashboard: ServedDashboard, chromium: Chromium

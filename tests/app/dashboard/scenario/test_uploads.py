@@ -93,6 +93,7 @@ def test_too_many_rows_are_refused_on_one_line_too(monkeypatch: pytest.MonkeyPat
     assert len(read_upload("mine", CSV + ROW * 99)) == 99
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_bomb_is_an_error_beside_its_widget_and_no_link_can_name_it(
     user: Browser, tmp_path: Path

@@ -136,6 +136,7 @@ def test_all_faulty_values_of_one_link_are_named() -> None:
     assert not at.query_params
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_user_may_go_back_to_a_faulty_link(user: Browser) -> None:
     user.open("policies?requests=1e309&seed=7", "Policies")

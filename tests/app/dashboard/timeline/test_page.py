@@ -112,6 +112,7 @@ def test_a_run_in_which_nothing_finished_is_shown(page: Any, tmp_path: Path) -> 
     assert any("Refused\\: full" in text.value for text in page.markdown)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_click_on_a_bar_explains_its_request(user: Browser) -> None:
     user.open("timeline?requests=100&timeline_show=slowest", "Timeline")

@@ -105,6 +105,7 @@ def test_real_gpus_are_shown_with_source_figures_and_the_command(page: Any) -> N
     assert "verify --recorded" in page.code[-1].value
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_real_gpus_are_drawn_by_evidence(user: Browser) -> None:
     user.open("trust?requests=100", "Trust")
@@ -115,6 +116,7 @@ def test_real_gpus_are_drawn_by_evidence(user: Browser) -> None:
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_another_metric_is_drawn_and_linked(user: Browser) -> None:
     user.open("trust?requests=100", "Trust")

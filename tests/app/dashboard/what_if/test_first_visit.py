@@ -34,6 +34,7 @@ def test_the_page_has_one_sentence_and_one_button() -> None:
     assert POLICIES_KEY not in at.session_state
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_one_click_fills_compare_with_static_against_continuous(user: Browser) -> None:
     user.open("compare?requests=300&rate=20&compare_policies=chunked", "Compare")

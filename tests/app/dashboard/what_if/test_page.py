@@ -173,6 +173,7 @@ def test_figures_are_sent_before_the_first_chart(dashboard: ServedDashboard) -> 
     assert drawn[: drawn.index("plotly_chart")].count("metric") == len(SHOWN)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_moves_of_the_slider_redraw_quickly(user: Browser) -> None:
     """Each comes while the intervals of the last still fill in.
@@ -213,6 +214,7 @@ def upload(user: Browser, trace: bytes) -> None:
     user.act(lambda: chooser.set_input_files(own))
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_all_of_an_upload_is_simulated_unless_a_part_is_asked_for(user: Browser) -> None:
     user.open("", "What if?")
@@ -225,6 +227,7 @@ def test_all_of_an_upload_is_simulated_unless_a_part_is_asked_for(user: Browser)
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_what_a_cache_does_is_unknown_until_a_share_is_assumed(user: Browser) -> None:
     user.open("?prefix_cache=on", "What if?")
@@ -237,6 +240,7 @@ def test_what_a_cache_does_is_unknown_until_a_share_is_assumed(user: Browser) ->
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_percentile_and_figures_are_in_the_link(user: Browser) -> None:
     user.open("?requests=100", "What if?")
@@ -253,6 +257,7 @@ def test_percentile_and_figures_are_in_the_link(user: Browser) -> None:
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_units_are_not_cut_off(user: Browser) -> None:
     user.open("?requests=100&rate=40", "What if?")
@@ -268,6 +273,7 @@ def test_units_are_not_cut_off(user: Browser) -> None:
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_long_latencies_are_in_seconds_and_their_ticks_are_numbers(user: Browser) -> None:
     """One sequence at a time under fifty requests a second: the last wait for minutes."""

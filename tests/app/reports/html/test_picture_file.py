@@ -98,6 +98,7 @@ def test_without_chrome_it_says_so_before_any_work(
     assert "an .html needs neither" in said
 
 
+@pytest.mark.slow
 @DRAWS
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_an_svg_has_the_title_the_source_and_the_lines(theme: str, tmp_path: Path) -> None:
@@ -143,6 +144,7 @@ def test_twenty_thousand_requests_are_no_larger_file(tmp_path: Path) -> None:
         assert path.stat().st_size < 3_000_000
 
 
+@pytest.mark.slow
 @DRAWS
 @pytest.mark.parametrize("kind", ["svg", "png"])
 def test_pictures_of_twenty_thousand_requests_are_bounded(kind: str, tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("report"), 60)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_every_chart_is_drawn_without_a_network(chromium: Chromium, report: Path) -> None:
     with opened(chromium, report) as page:
@@ -92,6 +93,7 @@ def test_a_definition_is_one_hover_away(chromium: Chromium, report: Path) -> Non
         assert "first token - scheduled" in word.get_attribute("title")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_report_fits_two_printed_pages(
@@ -106,6 +108,7 @@ def test_every_kind_of_report_fits_two_printed_pages(
     assert 1 <= len(re.findall(rb"/Type /Page\b", printed)) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_what_is_printed_is_light_and_fits_its_column(chromium: Chromium, report: Path) -> None:
     with opened(chromium, report, "dark") as page:
