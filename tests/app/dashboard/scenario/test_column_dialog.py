@@ -69,6 +69,7 @@ def test_a_doubt_is_asked_and_a_wrong_answer_is_said(user: Browser, tmp_path: Pa
     expect(
         user.page.get_by_test_id("stSidebar").get_by_text("doubt.csv: 2 requests")
     ).to_be_visible()
+    expect(user.page.get_by_label("Columns", exact=True)).to_be_visible()
     user.fill("Columns", "arrival_s=time,prompt_tokens=prompt,output_tokens=none")
     expect(user.page.get_by_text("no column 'none'; it has time, prompt, x")).to_be_visible()
     user.assert_sound()
