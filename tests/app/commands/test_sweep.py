@@ -111,9 +111,11 @@ from servetwin.policies.schedulers.continuous import ContinuousBatching
 class Deadly(ContinuousBatching):
     def __init__(self, *given, **named):
         super().__init__(*given, **named)
-        deaths = list(Path(__file__).parent.glob("death-*"))
-        if parent_process() is not None and len(deaths) < {most}:
-            (Path(__file__).parent / f"death-{{len(deaths)}}-{{os.getpid()}}").touch()
+        for death in range({most} if parent_process() is not None else 0):
+            try:  # two workers start at once, and only one of them may take the last death
+                (Path(__file__).parent / f"death-{{death}}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
             os.kill(os.getpid(), signal.SIGKILL)
 """
 
