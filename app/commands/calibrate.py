@@ -7,27 +7,15 @@ from typer import Option
 
 from servetwin.app.scenario.options.common import Json, Overwriting
 from servetwin.app.scenario.options.groups import Only, takes_options
-from servetwin.app.scenario.options.measured import (
-    MEASURED_SETTINGS,
-    RECORDED_SETTINGS,
-    MeasuredServer,
-    ProfileOptions,
-)
-from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
+from servetwin.app.scenario.options.measured import CalibrationOptions
+from servetwin.app.scenario.options.policy import ClusterOptions
 from servetwin.app.scenario.options.server import ServerOptions
-from servetwin.app.scenario.options.trace import TraceOptions
 
 
 @takes_options(
     "--url", "--model", "--recorded", "--device", "--threads", "--rounds", "--out",
 )  # fmt: skip
-def calibrate(
-    server: MeasuredServer,
-    policy: Annotated[PolicyOptions, Only(*MEASURED_SETTINGS, *RECORDED_SETTINGS)],
-    table: Annotated[TraceOptions, Only("columns")],
-    profile: ProfileOptions,
-    overwriting: Overwriting,
-) -> None:
+def calibrate(options: CalibrationOptions) -> None:
     """Drive the bundled engine over a grid of shapes and fit its step time, for both KV layouts.
 
     With --url: drive any OpenAI-compatible endpoint, and learn its step time, policies and limits
@@ -38,8 +26,8 @@ def calibrate(
     """
     from servetwin.app.tasks.calibrate import calibrate_live, calibrate_recorded
 
-    run = calibrate_live if server.recorded is None else calibrate_recorded
-    run(server, policy, table, profile, overwriting)
+    run = calibrate_live if options.server.recorded is None else calibrate_recorded
+    run(options)
 
 
 @takes_options("--model", "--hardware", "--operators", "--phases", "--layers", "--kernels", "--out")

@@ -1,35 +1,13 @@
 """``servetwin verify``: calibrate, predict, load-test and judge, on one engine per policy."""
 
-from typing import Annotated
-
-from servetwin.app.scenario.options.common import Overwriting
-from servetwin.app.scenario.options.groups import Only, takes_options
-from servetwin.app.scenario.options.measured import (
-    MEASURED_SETTINGS,
-    RECORDED_SETTINGS,
-    MeasuredServer,
-    VerifyOptions,
-)
-from servetwin.app.scenario.options.policy import PolicyOptions
-from servetwin.app.scenario.options.trace import TraceOptions
-
-PARTS_OF_A_TRACE = (
-    "reader", "columns", "max_bad_rows", "start_s", "end_s", "limit", "prompt_scale",
-    "output_scale",
-)  # fmt: skip
-SETTINGS = ("reservation", *MEASURED_SETTINGS, "wait_limit_ms", *RECORDED_SETTINGS)
+from servetwin.app.scenario.options.groups import takes_options
+from servetwin.app.scenario.options.measured import VerifyOptions
 
 
 @takes_options(
     "--url", "--policy", "--model", "--trace", "--utilisation", "--profile", "--out", "--why",
 )  # fmt: skip
-def verify(
-    server: MeasuredServer,
-    settings: Annotated[PolicyOptions, Only(*SETTINGS)],
-    part: Annotated[TraceOptions, Only(*PARTS_OF_A_TRACE)],
-    options: VerifyOptions,
-    overwriting: Overwriting,
-) -> None:
+def verify(options: VerifyOptions) -> None:
     """Calibrate, forecast a trace, then load-test the engine and judge the forecast.
 
     The exit code is 0 if the forecast holds, 1 if it is refuted, 3 if the load tests cannot tell.
@@ -40,5 +18,5 @@ def verify(
     """
     from servetwin.app.tasks.verify import verify_live, verify_recorded_run
 
-    run = verify_live if server.recorded is None else verify_recorded_run
-    run(server, settings, part, options, overwriting)
+    run = verify_live if options.server.recorded is None else verify_recorded_run
+    run(options)

@@ -13,11 +13,11 @@ from servetwin.app.reports.verdict import calibration_lines, profile_lines
 from servetwin.app.scenario.options.common import Overwriting
 from servetwin.app.scenario.options.engine import require_engine
 from servetwin.app.scenario.options.measured import (
+    CalibrationOptions,
     MeasuredServer,
-    ProfileOptions,
     require_recorded_alone,
 )
-from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
+from servetwin.app.scenario.options.policy import ClusterOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.scenarios import recorded_prior
@@ -43,20 +43,15 @@ def black_box(server: MeasuredServer, endpoint: Endpoint) -> BlackBoxCalibrator:
     return BlackBoxCalibrator(endpoint, allowance, server.seed, report_progress)
 
 
-def calibrate_recorded(
-    server: MeasuredServer,
-    policy: PolicyOptions,
-    table: TraceOptions,
-    options: ProfileOptions,
-    overwriting: Overwriting,
-) -> None:
+def calibrate_recorded(options: CalibrationOptions) -> None:
     """Fit a profile to a recorded run, write it and print it."""
+    server = options.server
     assert server.recorded
     require_recorded_alone({"--url": server.url})
     servers, until = server.recorded_servers(), _share(options.until)
-    with overwriting.claimed_profile(options.out):
-        recorded = recorded_run(server.recorded, table)
-        config, model_times = recorded_prior(recorded.trace, servers, policy, server.link)
+    with options.overwriting.claimed_profile(options.out):
+        recorded = recorded_run(server.recorded, options.table)
+        config, model_times = recorded_prior(recorded.trace, servers, options.policy, server.link)
         prior = linearised(model_times, FITTED) if model_times else None
         with progress("simulations", total=MOST_SIMULATIONS) as advance:
             fit = fit_recorded(
@@ -67,19 +62,14 @@ def calibrate_recorded(
     print_result(server.json, {"profile": str(options.out), **fit.as_dict()}, lines)
 
 
-def calibrate_live(
-    server: MeasuredServer,
-    policy: PolicyOptions,
-    table: TraceOptions,
-    options: ProfileOptions,
-    overwriting: Overwriting,
-) -> None:
+def calibrate_live(options: CalibrationOptions) -> None:
     """Measure the bundled engine or an endpoint, write its profile and print it."""
-    if table.columns is not None:
+    if options.table.columns is not None:
         raise LoadTestError("--map: names the columns of a table; give it with --recorded")
+    server, policy = options.server, options.policy
     server.require_live(policy, *(() if server.url else ("--technique", "--without")))
     stopped, out = None, options.out
-    with overwriting.claimed_profile(out):
+    with options.overwriting.claimed_profile(out):
         if endpoint := server.probe():
             calibrator = black_box(server, endpoint)
             calibrator.identify(options.rounds)

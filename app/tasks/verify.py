@@ -21,16 +21,9 @@ from servetwin.app.reports.verdict import (
     summary_table,
     verdict_lines,
 )
-from servetwin.app.scenario.options.common import Overwriting
 from servetwin.app.scenario.options.engine import EngineChoice, require_engine
 from servetwin.app.scenario.options.groups import given, require_absent
-from servetwin.app.scenario.options.measured import (
-    MeasuredServer,
-    VerifyOptions,
-    require_recorded_alone,
-)
-from servetwin.app.scenario.options.policy import PolicyOptions
-from servetwin.app.scenario.options.trace import TraceOptions
+from servetwin.app.scenario.options.measured import VerifyOptions, require_recorded_alone
 from servetwin.app.scenario.scenarios import recorded_server
 from servetwin.app.scenario.settings import policies_named
 from servetwin.app.tasks.calibrate import MOST_SIMULATIONS, black_box, recorded_run
@@ -85,30 +78,25 @@ class VerifyTask:
         return replace(self, profile=profile).run(calibrator)
 
 
-def verify_live(
-    server: MeasuredServer,
-    settings: PolicyOptions,
-    part: TraceOptions,
-    options: VerifyOptions,
-    overwriting: Overwriting,
-) -> None:
+def verify_live(options: VerifyOptions) -> None:
     """Verify the policies on bundled engines, or an endpoint; or techniques, if some are named."""
+    server, settings, out = options.server, options.settings, options.out
     techniques = bool(server.servers.techniques)
     server.require_live(settings, *(("--technique", "--without") if techniques else ()))
-    engine, out = server.choice(), options.out
+    engine = server.choice()
     base = settings.over(PolicyConfig() if server.url else engine.policies())
     labels = options.policy or ("continuous+paged",)
     configs = [policies_named(label, base, "--policy") for label in labels]
     profile = load_profile(options.profile) if options.profile else None
-    requests = replace(part, path=options.trace, seed=server.seed)
+    requests = replace(options.part, path=options.trace, seed=server.seed)
     if techniques:
         others = {"--url": server.url, "--policy": options.policy[1:]}
         require_absent(others | given(options, "utilisation", "resume", "why"), OF_ONE_ENGINE)
         from servetwin.app.tasks.verify_techniques import finish_effects, techniques_task
 
-        task = techniques_task(engine.options(configs[0]), server, options)
+        task = techniques_task(engine.options(configs[0]), options)
         task = replace(task, trace=requests.read() if options.trace else None, profile=profile)
-        with overwriting.claimed_if_asked(out) as claim:
+        with options.overwriting.claimed_if_asked(out) as claim:
             finish_effects(task.run(), claim.begin() if claim else None, server.json)
         return
     if options.resume and out is None:
@@ -117,7 +105,7 @@ def verify_live(
     utilisations = options.utilisation or STEP_LOG_UTILISATIONS
     plan = Plan(utilisations, options.repeats, options.minutes, seed=server.seed, why=options.why)
     trace, endpoint = requests.read_or_sample(), server.probe()
-    with overwriting.claimed_if_asked(out, options.resume) as claim:
+    with options.overwriting.claimed_if_asked(out, options.resume) as claim:
         at = claim.begin() if claim else None
         verified = VerifyTask(trace, plan, at, profile, options.resume, server.endpoint.prompt_salt)
         if server.url is None or endpoint is None:
@@ -133,21 +121,16 @@ def verify_live(
             finish([verification], at, server.json)
 
 
-def verify_recorded_run(
-    server: MeasuredServer,
-    settings: PolicyOptions,
-    part: TraceOptions,
-    options: VerifyOptions,
-    overwriting: Overwriting,
-) -> None:
+def verify_recorded_run(options: VerifyOptions) -> None:
     """Judge a prediction by a recorded run."""
+    server = options.server
     assert server.recorded
     live = given(options, "trace", "policy", "utilisation", "resume")
     require_recorded_alone({"--url": server.url} | live)
     servers = server.recorded_servers(options.profile)
-    with overwriting.claimed_if_asked(options.out) as claim:
-        recorded = recorded_run(server.recorded, part)
-        scenario = recorded_server(recorded.trace, servers, settings, server.link)
+    with options.overwriting.claimed_if_asked(options.out) as claim:
+        recorded = recorded_run(server.recorded, options.part)
+        scenario = recorded_server(recorded.trace, servers, options.settings, server.link)
         verification = verify_recorded(recorded, scenario, seed=server.seed)
         if options.why:
             with progress("simulations", total=MOST_SIMULATIONS) as advance:

@@ -10,7 +10,7 @@ import typer
 from servetwin.app.reports.progress import report_progress, saved
 from servetwin.app.reports.techniques.verification import effect_lines, effects_json, summary_lines
 from servetwin.app.scenario.options.engine import require_engine
-from servetwin.app.scenario.options.measured import MeasuredServer, VerifyOptions
+from servetwin.app.scenario.options.measured import VerifyOptions
 from servetwin.app.serving.engines import started_engine
 from servetwin.app.verdict.claims import EXIT_CODES, worst
 from servetwin.app.verdict.effects.sides import EffectLoads, measured_hardware, sides_of
@@ -70,14 +70,13 @@ class TechniqueTask:
             raise LoadTestError(f"technique {technique.name}: {error}") from error
 
 
-def techniques_task(
-    engine: ServeOptions, server: MeasuredServer, options: VerifyOptions
-) -> TechniqueTask:
+def techniques_task(engine: ServeOptions, options: VerifyOptions) -> TechniqueTask:
     """Return the task of ``--technique`` and ``--without`` on an engine.
 
     Raises ``PolicyError`` for techniques that are unknown or named twice.
     """
     require_engine()
+    server = options.server
     tried = tuple(map(find_technique, server.servers.techniques))
     plan = EffectPlan(max(options.repeats, FEWEST_PAIRS), options.minutes, seed=server.seed)
     return TechniqueTask(engine, tried, Toggles.of((), server.servers.without), plan)

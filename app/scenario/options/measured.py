@@ -6,18 +6,23 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from servetwin.app.scenario.options.common import Json, RunFolder, Seed
+from servetwin.app.scenario.options.common import KEEP, Json, Overwriting, RunFolder, Seed
 from servetwin.app.scenario.options.endpoint import BlackBoxOptions, EndpointOptions
 from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.scenario.options.groups import Only, given, require_absent
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.trace import TraceOptions
 
 if TYPE_CHECKING:
     from servetwin.loadtest.endpoint import Endpoint
 
 RECORDED_SETTINGS = ("preset", "batching", "kv", "prefix_cache", "settings")
 """Policies of a run that was recorded; those of a live engine have names, or are in its log."""
+_PARTS_OF_A_TRACE = (
+    "reader", "columns", "max_bad_rows", "start_s", "end_s", "limit", "prompt_scale",
+    "output_scale",
+)  # fmt: skip
 MEASURED_SETTINGS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget")
 
 
@@ -64,9 +69,12 @@ class MeasuredServer:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileOptions:
-    """The profile that is written, and how much is measured for it."""
+class CalibrationOptions:
+    """The server that is calibrated, the profile that is written, and how much is measured."""
 
+    server: MeasuredServer
+    policy: Annotated[PolicyOptions, Only(*MEASURED_SETTINGS, *RECORDED_SETTINGS)]
+    table: Annotated[TraceOptions, Only("columns")]
     out: Annotated[Path, Option()] = Path("profile.json")
     """Profile to write."""
     name: Annotated[str | None, Option()] = None
@@ -75,6 +83,7 @@ class ProfileOptions:
     """Rounds of bursts per server."""
     until: Annotated[str, Option(metavar="SHARE")] = "100%"
     """With --recorded: fit the stamps of the first 50% of the requests, say."""
+    overwriting: Overwriting = KEEP
 
     @property
     def label(self) -> str:
@@ -84,8 +93,14 @@ class ProfileOptions:
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """The forecast, the load tests that judge it, and where both are kept."""
+    """The server that is judged, the forecast, its load tests, and where both are kept."""
 
+    server: MeasuredServer
+    settings: Annotated[
+        PolicyOptions,
+        Only("reservation", *MEASURED_SETTINGS, "wait_limit_ms", *RECORDED_SETTINGS),
+    ]
+    part: Annotated[TraceOptions, Only(*_PARTS_OF_A_TRACE)]
     trace: Annotated[Path | None, Option()] = None
     """Trace to predict; default the bundled sample."""
     as_black_box: Annotated[
@@ -108,6 +123,7 @@ class VerifyOptions:
     why: Annotated[bool, Option("--why")] = False
     """Replace part after part of the prediction by what was measured."""
     out: RunFolder = None
+    overwriting: Overwriting = KEEP
 
 
 def require_recorded_alone(live: dict[str, object]) -> None:
