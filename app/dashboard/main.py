@@ -7,6 +7,7 @@ from servetwin.app.dashboard.pages import FIRST, PAGES, drawing
 from servetwin.app.dashboard.pictures import load_picture_script
 from servetwin.app.dashboard.scenario.sidebar import scenario_at_the_side
 from servetwin.app.dashboard.scenario.url_state import complain_of_link
+from servetwin.app.dashboard.widgets import show_set_controls
 
 st.set_page_config(page_title="Servetwin", page_icon="🎛️", layout="wide")
 chosen = st.navigation(
@@ -16,6 +17,7 @@ chosen = st.navigation(
     ],
     position="top",
 )
+show_set_controls()
 complain_of_link()
 scenario_at_the_side()
 with st.sidebar:

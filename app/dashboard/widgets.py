@@ -1,7 +1,7 @@
 """Parts that pages share: controls bound to the link, uploaders, problems in place of a drawing."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from servetwin.workloads.errors import ServetwinError
 Value = TypeVar("Value")
 
 _REST_S, _LOOK_EVERY_S = 0.2, 0.01
+_SET, _DRAWN = "set_controls", "drawn_controls"
 _WIDGETS = {
     "text": "text_input", "texts": "multiselect", "switch": "toggle", "count": "number_input",
     "number": "number_input", "numbers": "slider", "choice": "selectbox",
@@ -42,7 +43,51 @@ def control(name: str, value: Any = None, place: Any = st, **options: Any) -> An
             options |= {"min_value": spec.low, "max_value": spec.high}
         if value is not None or widget == "number_input":
             options["value"] = value
-    return getattr(place, widget)(label, **options)
+    shown = getattr(place, widget)(label, **options)
+    if name in CONTROLS:
+        note_drawn(name, shown)
+    return shown
+
+
+def note_drawn(name: str, value: Any) -> None:
+    """Note what a control of the scenario shows."""
+    st.session_state.setdefault(_DRAWN, {})[name] = value
+
+
+def is_changed(name: str) -> bool:
+    """Return whether a control that has been drawn before shows something else now."""
+    drawn = st.session_state.get(_DRAWN, {})
+    return name in drawn and st.session_state.get(name, drawn[name]) != drawn[name]
+
+
+def set_controls(values: Mapping[str, Any]) -> None:
+    """Let controls of the scenario show other values from the next run of the whole script on.
+
+    Set at once, they would be lost where a message that the browser had sent before (while a job
+    runs, it sends one twice a second) begins that run: it has the old values.
+    """
+    st.session_state.setdefault(_SET, {}).update(values)
+
+
+def show_set_controls() -> None:
+    """Show what was set; to be called before the controls are drawn."""
+    st.session_state.update(st.session_state.pop(_SET, {}))
+
+
+def draw_every(seconds: float, draw: Callable[[], None]) -> None:
+    """Draw a part of the page again and again, without the rest.
+
+    The browser may ask for it before it has seen that controls were set elsewhere: these keep what
+    the whole script has drawn last.
+    """
+
+    @st.fragment(run_every=seconds)
+    def again() -> None:
+        drawn = st.session_state[_DRAWN]
+        st.session_state.update({name: drawn[name] for name in filter(is_changed, drawn)})
+        draw()
+
+    again()
 
 
 def share_input(name: str, base: ScenarioFile, help_: str = "", place: Any = st) -> float:

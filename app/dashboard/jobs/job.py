@@ -18,6 +18,7 @@ import streamlit as st
 
 from servetwin.app.dashboard.jobs.process_pool import Stopped, shared_pool
 from servetwin.app.dashboard.jobs.shared_results import RESULTS
+from servetwin.app.dashboard.widgets import draw_every
 from servetwin.sim.experiments.parallel_map import TRIES, LostItems, numbered
 
 Item = TypeVar("Item")
@@ -133,14 +134,13 @@ def watch_job(name: str, draw: Callable[["Job[Any, Any]"], None]) -> None:
         draw(job)
         return
 
-    @st.fragment(run_every=_POLL_EVERY_S)
     def follow() -> None:
         if not job.is_running:
             st.rerun()
         _progress(name, job)
         draw(job)
 
-    follow()
+    draw_every(_POLL_EVERY_S, follow)
 
 
 def _progress(name: str, job: "Job[Any, Any]") -> None:

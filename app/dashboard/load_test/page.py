@@ -16,7 +16,7 @@ from servetwin.app.dashboard.scenario.sidebar import current_scenario
 from servetwin.app.dashboard.scenario_words import simulated_source
 from servetwin.app.dashboard.simulations import SimulatedScenario, simulate_or_stop
 from servetwin.app.dashboard.trust.trials import COMMAND, bundled, verdict_table
-from servetwin.app.dashboard.widgets import problems_shown
+from servetwin.app.dashboard.widgets import draw_every, problems_shown
 from servetwin.app.reports.run_words import source_line
 from servetwin.app.verdict.claims import Comparison
 from servetwin.app.words import METRICS
@@ -41,7 +41,7 @@ def page() -> None:
         st.caption(page_text("load_test"))
         _example()
     elif test.running:
-        _watched()
+        draw_every(_EVERY_S, _watched)
     else:
         _ended(test, st.session_state[_OUTCOME])
 
@@ -92,7 +92,6 @@ def _slo_option(outcome: SimulatedScenario) -> list[str]:
     return ["--slo", text] if text else []
 
 
-@st.fragment(run_every=_EVERY_S)
 def _watched() -> None:
     """Draw the running load test every second, and the whole page once it has ended."""
     test: LoadTestProcess = st.session_state[_TEST]

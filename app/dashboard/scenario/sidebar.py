@@ -26,7 +26,7 @@ from servetwin.app.dashboard.scenario.uploads import (
     whole_trace,
     workload_names,
 )
-from servetwin.app.dashboard.widgets import control, or_stop, uploader
+from servetwin.app.dashboard.widgets import control, or_stop, set_controls, uploader
 from servetwin.app.scenario.files.scenario_file import (
     GENERATED,
     GENERATED_REQUESTS,
@@ -69,9 +69,9 @@ def current_scenario() -> ScenarioFile:
 
 
 def show_scenario(scenario: ScenarioFile) -> None:
-    """Set every control; to be called before they are drawn (from a callback)."""
+    """Set every control."""
     remember_columns(scenario.workload.source, scenario.workload.columns)
-    st.session_state.update(as_controls(scenario))
+    set_controls(as_controls(scenario))
 
 
 def _shown() -> ScenarioFile:

@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 import streamlit as st
 
 from servetwin.app.dashboard.formatting import escaped, page_text, plain
-from servetwin.app.dashboard.widgets import uploader
+from servetwin.app.dashboard.widgets import is_changed, note_drawn, set_controls, uploader
 from servetwin.app.scenario.files.scenario_file import GENERATED, SAMPLE, ScenarioFile
 from servetwin.app.scenario.setting_docs import setting_docs
 from servetwin.workloads.errors import TraceError
@@ -200,25 +200,24 @@ def columns_of_table(name: str) -> None:
     upload = uploads().get(name)
     if upload is None or upload.table is None:
         return
+    if is_changed(_COLUMNS):
+        _remap(upload.table, st.session_state[_COLUMNS])
     columns = st.session_state[_COLUMNS] = upload.columns or ""
     if st.query_params.get(_COLUMNS) != columns:
         st.query_params[_COLUMNS] = columns  # a field that was not there before sets no link
-    st.text_input(
-        "Columns", help=setting_docs()["workload.columns"].sentence, key=_COLUMNS,
-        on_change=_remap, args=(name,),
-    )  # fmt: skip
+    help_ = setting_docs()["workload.columns"].sentence
+    note_drawn(_COLUMNS, st.text_input("Columns", help=help_, key=_COLUMNS))
     st.button("See the first rows", on_click=ask_again, args=(name,), width="stretch")
 
 
-def _remap(name: str) -> None:
-    table = uploads()[name].table
+def _remap(table: OwnTable, columns: str) -> None:
     st.session_state[_PROBLEM] = None
-    if table is None:
-        return
     try:
-        add_table(table, st.session_state[_COLUMNS])
+        add_table(table, columns)
     except TraceError as error:
         st.session_state[_PROBLEM] = str(error)
+    else:
+        st.rerun()
 
 
 def remember_columns(name: str | None, columns: str | None) -> None:
@@ -308,4 +307,4 @@ def _add(file_name: str, content: bytes, table: OwnTable | None, columns: str | 
     uploads()[name] = upload
     while len(uploads()) > MOST_KEPT:
         del uploads()[next(iter(uploads()))]
-    st.session_state.update({"workload": name, "own_rate": True, _COLUMNS: columns})
+    set_controls({"workload": name, "own_rate": True, _COLUMNS: columns})

@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
+from servetwin.app.dashboard.jobs import job
+from servetwin.app.dashboard.jobs.shared_results import SharedResults
 from servetwin.app.dashboard.techniques import effects, quality_panel
 from servetwin.sim.techniques.effects import Change, Effect
 from servetwin.sim.techniques.registry import TECHNIQUES, find_technique
@@ -19,8 +21,9 @@ pytestmark = pytest.mark.usefixtures("small_dozen")
 
 @pytest.fixture
 def small_dozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages begin to measure one technique instead of twelve."""
+    """Pages begin to measure one technique instead of twelve; none is measured yet."""
     monkeypatch.setattr(effects, "DOZEN", ("flash-attention",))
+    monkeypatch.setattr(job, "RESULTS", SharedResults(100))
 
 
 @pytest.mark.parametrize("shown", ["Effects", "Quality", "Roofline", "Memory", "Tables"])
