@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.support.dashboard_app import Chromium, expect
+from tests.support.dashboard_app import Chromium, expect, noted
 
 pytestmark = pytest.mark.browser
 Scheme = Literal["light", "dark"]
+SCHEMES: dict[Scheme, str] = {"light": "default", "dark": "slate"}
 PAGES = (
     "index.html",
     "architecture.html",
@@ -26,14 +27,7 @@ def opened(
     chromium: Chromium, site: Path, page: str, scheme: Scheme = "light", width: int = 1280
 ) -> Iterator[Any]:
     """A page; at the end, nothing was asked of a server, and the console is silent."""
-    viewport = {"width": width, "height": 900}
-    with chromium.context(color_scheme=scheme, viewport=viewport) as context:
-        asked, said = list[str](), list[str]()
-        context.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
-        tab = context.new_page()
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.on("console", lambda message: said.append(message.text))
-        tab.on("pageerror", lambda error: said.append(str(error)))
+    with chromium.page(width, scheme, offline=True) as tab, noted(tab) as (asked, said):
         tab.goto((site / page).as_uri())
         yield tab
         assert said == []
@@ -42,20 +36,25 @@ def opened(
         assert [url for url in asked if not url.startswith((root, "data:"))] == []
 
 
+def show(tab: Any, scheme: Scheme) -> None:
+    """Show a page in the theme of a system that changes to ``scheme``."""
+    tab.emulate_media(color_scheme=scheme)
+    expect(tab.locator("body")).to_have_attribute("data-md-color-scheme", SCHEMES[scheme])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("page", PAGES[:-1])
-def test_no_page_has_a_serious_finding_of_axe(
-    chromium: Chromium, site: Path, page: str, scheme: Scheme
-) -> None:
+def test_no_page_has_a_serious_finding_of_axe(chromium: Chromium, site: Path, page: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    with opened(chromium, site, page, scheme) as tab:
-        found = axe.Axe().run(tab, options={"preload": False}).response["violations"]
-        assert [
-            (one["id"], [node["target"] for node in one["nodes"]])
-            for one in found
-            if one["impact"] in ("serious", "critical")
-        ] == []
+    with opened(chromium, site, page) as tab:
+        for name in SCHEMES:
+            show(tab, name)
+            found = axe.Axe().run(tab, options={"preload": False}).response["violations"]
+            assert [
+                (one["id"], [node["target"] for node in one["nodes"]])
+                for one in found
+                if one["impact"] in ("serious", "critical")
+            ] == [], name
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -97,13 +96,12 @@ def test_the_search_says_where_it_finds_nothing(chromium: Chromium, site: Path) 
 def test_the_theme_follows_the_system_and_the_switch(
     chromium: Chromium, site: Path, scheme: Scheme
 ) -> None:
-    schemes = {"light": "default", "dark": "slate"}
     with opened(chromium, site, "architecture.html", scheme) as tab:
         body = tab.locator("body")
-        expect(body).to_have_attribute("data-md-color-scheme", schemes[scheme])
-        for name in ("light", "dark"):
+        expect(body).to_have_attribute("data-md-color-scheme", SCHEMES[scheme])
+        for name in SCHEMES:
             tab.locator(f'label[title="Switch to the {name} theme"]').click()
-            expect(body).to_have_attribute("data-md-color-scheme", schemes[name])
+            expect(body).to_have_attribute("data-md-color-scheme", SCHEMES[name])
             ink = {"light": "rgb(31, 36, 48)", "dark": "rgb(230, 232, 238)"}[name]
             expect(tab.locator(".diagram text").first).to_have_css("fill", ink)
 

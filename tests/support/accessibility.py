@@ -7,8 +7,8 @@ from typing import Any
 
 GRAVE = {"serious", "critical"}
 _RUN = """
-async options => {
-  const found = await axe.run(document, options);
+async ([within, options]) => {
+  const found = await axe.run(within, options);
   return found.violations.flatMap(rule => rule.nodes.map(node => ({
     rule: rule.id, impact: rule.impact, element: node.target.flat().join(' '), html: node.html,
     said: node.failureSummary,
@@ -93,13 +93,13 @@ def focused(page: Any) -> dict[str, Any]:
     return found
 
 
-def grave_findings(page: Any) -> list[Finding]:
-    """Return the serious and the critical findings on a page, element by element."""
+def grave_findings(page: Any, within: str = "html") -> list[Finding]:
+    """Return the serious and the critical findings, element by element, on a page or in a part."""
     from axe_playwright_python.base import AXE_SCRIPT  # type: ignore[import-untyped]
 
     if not page.evaluate("typeof axe !== 'undefined'"):
         page.evaluate(AXE_SCRIPT)
-    found = page.evaluate(_RUN, {"resultTypes": ["violations"]})
+    found = page.evaluate(_RUN, [within, {"resultTypes": ["violations"]}])
     return [
         Finding(one["rule"], one["element"], one["html"], one["said"])
         for one in found

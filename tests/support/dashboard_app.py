@@ -30,8 +30,10 @@ _ACTION_MS = 60_000
 _PAGE = """
 from servetwin.app.dashboard.scenario.url_state import complain_of_link
 from servetwin.app.dashboard.scenario.sidebar import scenario_at_the_side
+from servetwin.app.dashboard.widgets import show_set_controls
 from servetwin.app.dashboard.{name} import page
 
+show_set_controls()
 complain_of_link()
 scenario_at_the_side()
 page.page()
@@ -128,15 +130,9 @@ class Chromium:
             yield context.new_page()
 
     @contextlib.contextmanager
-    def context(self, **options: Any) -> Iterator[Any]:
-        """Open a context with nothing in its memory, and close it with its pages."""
-        with self._driven():
-            context = self._program.new_context(**options)
-            yield context
-            context.close()
-
-    @contextlib.contextmanager
-    def page(self) -> Iterator[Any]:
+    def page(
+        self, width: int = 1440, scheme: str = "light", offline: bool = False
+    ) -> Iterator[Any]:
         """Lend the page of all tests, which finds neither cookies nor stored items.
 
         A page of its own would cost each test three seconds of CPU: Chromium starts a process for
@@ -146,13 +142,14 @@ class Chromium:
             if self._page is None or self._page.is_closed():
                 self._page = self._user().new_page()
             page = self._page
+            page.set_viewport_size({"width": width, "height": 1000})
+            page.emulate_media(color_scheme=scheme, media="null")
+            page.context.set_offline(offline)
             yield page
-            if page.url.startswith("http"):
+            if page.url != "about:blank":
                 page.evaluate("localStorage.clear(), sessionStorage.clear()")
             page.goto("about:blank")  # ends the session at the dashboard
             page.context.clear_cookies()
-            page.set_viewport_size(_USER_OPTIONS["viewport"])
-            page.emulate_media(color_scheme=_USER_OPTIONS["color_scheme"])
 
     @contextlib.contextmanager
     def _driven(self) -> Iterator[None]:
@@ -169,6 +166,22 @@ class Chromium:
         asyncio._set_running_loop(self._loop)
         self._program.close()
         self._playwright.stop()
+
+
+@contextlib.contextmanager
+def noted(page: Any) -> Iterator[tuple[list[str], list[str]]]:
+    """Note the addresses that a page asks for, and what it writes on the console."""
+    asked, said = list[str](), list[str]()
+    listeners = {
+        "request": lambda request: asked.append(request.url),
+        "console": lambda message: said.append(message.text),
+        "pageerror": lambda error: said.append(str(error)),
+    }
+    for event, listener in listeners.items():
+        page.on(event, listener)
+    yield asked, said
+    for event, listener in listeners.items():
+        page.remove_listener(event, listener)
 
 
 _WATCH_SCRIPT = """

@@ -2,19 +2,12 @@
 
 import re
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from tests.support.dashboard_app import (
-    Chromium,
-    expect,
-    page_test,
-    served_dashboard,
-    user_of,
-)
+from tests.support.dashboard_app import Browser, expect, page_test
 
 
 @pytest.fixture(autouse=True)
@@ -105,16 +98,13 @@ def test_an_untouched_scenario_is_an_example_and_says_so() -> None:
 
 @pytest.mark.slow
 @pytest.mark.browser
-def test_from_the_page_to_the_number_of_gpus_and_of_users(
-    tmp_path: Path, chromium: Chromium
-) -> None:
-    """On a dashboard of its own: jobs of users who have left share the processes for a while."""
-    with served_dashboard(tmp_path) as served, user_of(served, chromium) as user:
-        user.open("how-many?requests=200&how_many_rate=140", "How many")
-        user.await_heading("H100s hold p99 TTFT below 500 ms")
-        page = user.page
-        expect(page.get_by_text("20 resampled traffic traces")).to_be_visible()
-        user.act(page.get_by_text("users", exact=True).click)
-        user.await_heading("users at a time are served with p99 TTFT below 500 ms by 1 H100")
-        assert "how_many_what=users" in page.url
-        user.assert_sound()
+def test_from_the_page_to_the_number_of_gpus_and_of_users(user: Browser) -> None:
+    """Of a server with few places, which a few users fill: the search is short."""
+    user.open("how-many?requests=200&max_seqs=4&how_many_rate=10", "How many")
+    user.await_heading("H100s hold p99 TTFT below 500 ms")
+    page = user.page
+    expect(page.get_by_text("20 resampled traffic traces")).to_be_visible()
+    user.act(page.get_by_text("users", exact=True).click)
+    user.await_heading("users at a time are served with p99 TTFT below 500 ms by 1 H100")
+    assert "how_many_what=users" in page.url
+    user.assert_sound()

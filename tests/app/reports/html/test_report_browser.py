@@ -15,7 +15,7 @@ from servetwin.app.reports.html.page import render_html
 from servetwin.app.reports.report_folders import NamedRun
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import Run
-from tests.support.dashboard_app import Chromium, expect
+from tests.support.dashboard_app import Chromium, expect, noted
 from tests.support.figure_frames import load_test, requests_frame, steps_frame
 from tests.support.report_kinds import KINDS, report_of
 
@@ -42,13 +42,7 @@ def opened(
     chromium: Chromium, path: Path, scheme: Literal["light", "dark"] = "light", width: int = 1200
 ) -> Iterator[Any]:
     """The page, once all charts are drawn; at the end, it has asked for nothing else."""
-    viewport = {"width": width, "height": 900}
-    with chromium.context(offline=True, color_scheme=scheme, viewport=viewport) as context:
-        asked, said = [], []
-        page = context.new_page()
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
+    with chromium.page(width, scheme, offline=True) as page, noted(page) as (asked, said):
         page.goto(path.as_uri())
         page.locator(f"figure:last-of-type {DRAWN}").last.wait_for(timeout=60_000)
         yield page

@@ -76,8 +76,7 @@ REPLACE = "([part, colours]) => recoloured(part, colours)"
 @pytest.fixture(scope="module")
 def plotly_page(chromium: Chromium) -> Iterator[Any]:
     """An empty page with plotly.js, without a network."""
-    with chromium.context(offline=True) as context:
-        page = context.new_page()
+    with chromium.page(offline=True) as page:
         page.add_script_tag(content=get_plotlyjs())
         page.add_script_tag(content=asset("recoloured.js"))
         yield page
