@@ -227,9 +227,10 @@ class Rows:
         return TraceError(f"{self.path}:{line}: {error}")
 
 
-def counted(count: int, noun: str) -> str:
-    """Return ``1 row``, ``2 rows``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def counted(count: float, noun: str) -> str:
+    """Return ``1 row`` or ``1,024 rows``, to four digits where it is no whole number."""
+    number = f"{count:,.0f}" if count >= 1000 or count == int(count) else f"{count:.4g}"
+    return f"{number} {noun}{'' if number == '1' else 's'}"
 
 
 def utf8(text: str) -> str:

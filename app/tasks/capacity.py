@@ -17,7 +17,7 @@ from servetwin.app.scenario.prices import Prices, parse_prices
 from servetwin.app.scenario.scenarios import build_scenario
 from servetwin.app.scenario.sweep_axes import combinations, parse_axis, scenario_at
 from servetwin.loadtest.report.limits import parse_slo
-from servetwin.sim.experiments.capacity import Capacity, SLOTarget, find_capacity
+from servetwin.sim.experiments.capacity import Capacity, Replications, SLOTarget, find_capacity
 from servetwin.sim.experiments.fleet import Replicas, Users, devices
 from servetwin.sim.experiments.how_many import MOST, CountQuestion, how_many
 from servetwin.sim.experiments.scenario import Scenario
@@ -117,16 +117,14 @@ class Search:
             counted = Users(trace, scenario, think, query.seed)
         question = CountQuestion(target, query.count.most or MOST, query.seed, query.precision)
         with progress(f"{label or what}, replications", total=query.draws) as advance:
-            counts = how_many(
-                counted, question, replications=query.draws, processes=query.processes,
-                on_replication=advance,
-            )  # fmt: skip
+            draws = Replications(query.draws, query.processes, advance)
+            counts = how_many(counted, question, draws)
         return of_counts(label, what, scenario, counts, prices)
 
     def _rate(self, trace: Trace, scenario: Scenario, label: str) -> Capacity:
         query = self.query
         with progress(f"{label or 'capacity'}, replications", total=query.draws) as advance:
             return find_capacity(
-                trace, scenario, self.target, seed=query.seed, replications=query.draws,
-                precision=query.precision, processes=query.processes, on_replication=advance,
+                trace, scenario, self.target, seed=query.seed, precision=query.precision,
+                replications=Replications(query.draws, query.processes, advance),
             )  # fmt: skip

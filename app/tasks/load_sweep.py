@@ -23,7 +23,7 @@ from servetwin.loadtest.run.event_loop import signals_deferred
 from servetwin.loadtest.sweep.level import Level, LevelPlan, measured_level
 from servetwin.loadtest.sweep.run_sweep import run_sweep
 from servetwin.loadtest.sweep.sweep import PredictedKnee, Sweep
-from servetwin.sim.experiments.capacity import SLOTarget, all_at_once, find_capacity
+from servetwin.sim.experiments.capacity import Replications, SLOTarget, all_at_once, find_capacity
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import SLO
@@ -149,7 +149,7 @@ class LevelTests:
         with progress("predicting the knee, replications", total=REPLICATIONS) as advance:
             capacity = find_capacity(
                 trace, self.scenario, SLOTarget(self.slo, wanted),
-                seed=load.seed, replications=REPLICATIONS, on_replication=advance,
+                seed=load.seed, replications=Replications(REPLICATIONS, on_replication=advance),
             )  # fmt: skip
         rate = capacity.rate_per_s
         if capacity.replications < 2:

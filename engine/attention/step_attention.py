@@ -73,9 +73,9 @@ class AttentionBackend(ABC):
         """Return what each layer reads; layers with equal windows share it."""
         if self._sees_all:
             return [self._reads(entries[:decodes], entries[decodes:], None)] * len(self._windows)
+        parts = entries[:decodes], entries[decodes:]
         longest = max(entry.start + entry.rows for entry in entries)
         windows = [window if window and window < longest else None for window in self._windows]
-        parts = entries[:decodes], entries[decodes:]
         reads = {window: self._reads(*parts, window) for window in set(windows)}
         return [reads[window] for window in windows]
 

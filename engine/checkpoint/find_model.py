@@ -5,14 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from servetwin.engine.checkpoint import tensor_files
 from servetwin.engine.checkpoint.architectures import CONFIG_FILE, read_model_config
 from servetwin.engine.checkpoint.json_file import JsonObject, shortened
-from servetwin.engine.checkpoint.tensor_files import (
-    StoredTensor,
-    check_tensors,
-    has_same_tensors,
-    stored_tensors,
-)
 from servetwin.engine.models.model_config import PRESETS, ModelConfig, model_preset
 from servetwin.engine.sampling.sampling_params import EOS_ID
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
@@ -44,29 +39,28 @@ class FoundModel:
         """Return the tokenizer of the folder, or that of the presets."""
         return file_tokenizer(self.folder, self.eos_ids) if self.folder else ByteTokenizer()
 
-    def stored(self, config: ModelConfig) -> dict[str, StoredTensor]:
+    def stored(self, config: ModelConfig) -> dict[str, tensor_files.StoredTensor]:
         """Return where the tensors of ``config`` lie in the folder; a preset has none.
 
         Raises ``EngineError`` where the folder has not exactly those.
         """
         if self.folder is None:
             return {}
-        if not has_same_tensors(config, self.config):
+        if not tensor_files.has_same_tensors(config, self.config):
             raise EngineError(
                 f"model {self.folder}: a technique changes its shape, and a checkpoint has no "
                 "weights of another; use a preset"
             )
-        stored = stored_tensors(self.folder)
-        check_tensors(config, stored, str(self.folder))
+        stored = tensor_files.stored_tensors(self.folder)
+        tensor_files.check_tensors(config, stored, str(self.folder))
         return stored
 
     def load_weights(self, config: ModelConfig) -> "LoadWeights | None":
         """Return what loads the weights of ``config``; None: they are drawn at random."""
         if self.folder is None:
             return None
-        from servetwin.engine.checkpoint.load_weights import (
-            CheckpointWeights,  # torch is imported here
-        )
+        # torch is imported here
+        from servetwin.engine.checkpoint.load_weights import CheckpointWeights
 
         return CheckpointWeights(config, self.stored(config))
 
@@ -101,9 +95,7 @@ def _eos_ids(folder: Path, config: ModelConfig) -> tuple[int, ...]:
         ids = eos if isinstance(eos, list) else [eos]
         for token in ids:
             if type(token) is not int or not 0 <= token < config.vocab_size:
-                wrong = (
-                    f"{shortened(json.dumps(token))} is no token of 0 .. {config.vocab_size - 1}"
-                )
-                raise config_file.error("eos_token_id", wrong)
+                last, given = config.vocab_size - 1, shortened(json.dumps(token))
+                raise config_file.error("eos_token_id", f"{given} is no token of 0 .. {last}")
         return tuple(ids)
     return ()

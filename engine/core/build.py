@@ -9,7 +9,7 @@ import torch
 from servetwin.engine.checkpoint.find_model import find_model
 from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.early_exit_runner import EarlyExitRunner
-from servetwin.engine.core.runner import Runner
+from servetwin.engine.core.runner import Runner, RunnerOptions
 from servetwin.engine.core.step_log import StepLogFile, core_facts
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.drafting.speculative_runner import SpeculativeRunner
@@ -141,14 +141,10 @@ def build_core(
     if graphs is not None and policies.kv != "windowed":
         runner.capture_decodes(graphs, policies.max_seqs, policies.max_model_len)
     clock = clock or CoreClock()
+    names, described = [model.name], runner.describe()
+    names += [name for name, _ in options.computation.adapters]
     facts = core_facts(
-        [model.name, *(name for name, _ in options.computation.adapters)],
-        model.vocab_size,
-        policies,
-        memory,
-        runner.describe(),
-        clock,
-        options.step_log,
+        names, model.vocab_size, policies, memory, described, clock, options.step_log
     )
     log = StepLogFile(options.step_log, facts) if options.step_log else None
     core = EngineCore(
@@ -184,7 +180,7 @@ def _runner(
     computation says so.
     """
     computation = options.computation
-    sizes: dict[str, Any] = {
+    sizes: RunnerOptions = {
         "layout": memory.layout,
         "kv_tokens": memory.capacity_tokens,
         "block_tokens": memory.block_tokens,
@@ -192,16 +188,16 @@ def _runner(
         "load_weights": load_weights,
     }
     if kept := kept_tokens(model, options.policies, computation):
-        return Runner(model, computation, **sizes, kept=kept)
+        sizes["kept"] = kept
+        return Runner(model, computation, **sizes)
     if computation.drafts.drafter != "none":
         return SpeculativeRunner(model, computation, **_draft_model(computation.drafts), **sizes)
     if computation.exits:
         return EarlyExitRunner(model, computation, **sizes)
     if computation.tensor_parallel == 1:
         return Runner(model, computation, **sizes)
-    from servetwin.engine.parallel.parallel_runner import (
-        ParallelRunner,  # torch.distributed takes a while
-    )
+    # torch.distributed takes a while
+    from servetwin.engine.parallel.parallel_runner import ParallelRunner
 
     make = partial(Runner, model, computation, **sizes)
     return ParallelRunner(make, model, computation, **sizes)

@@ -142,20 +142,16 @@ class EngineCore:
         samples = [params.of_sample(sample) for sample in range(params.n)]
         states = [self.new_state(list(token_ids), sampling) for sampling in samples]
         forked = params.n if self._forks_samples else 1
-        block_tokens = self.scheduler.memory.block_tokens
-        salt = params.adapter or ""
         cached = self.prefix_cache and params.prompt_logprobs is None
-        keys = token_keys(token_ids, block_tokens, salt) if cached else []
+        block_tokens = self.scheduler.memory.block_tokens
+        keys = token_keys(token_ids, block_tokens, params.adapter or "") if cached else []
         size = len(token_ids), params.max_tokens
-        seqs = [
-            Sequence(name, received_s, *size, keys, samples=forked)
-            for name in names[:: params.n if self._forks_samples else 1]
-        ]
+        seqs = [Sequence(name, received_s, *size, keys, samples=forked) for name in names[::forked]]
         if refusal := self._queue(seqs):
             return refusal
         self._sequences[request_id] = [seq.request_id for seq in seqs]
+        self._states |= zip(names, states, strict=True)
         for sample, (name, sampling) in enumerate(zip(names, samples, strict=True)):
-            self._states[name] = states[sample]
             text = TextStream(self.tokenizer.decoder(), sampling.stop) if sampling.stop else None
             self._outputs[name] = _Output(request_id, sample, sampling, text)
         return None

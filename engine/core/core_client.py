@@ -7,20 +7,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
 
+from servetwin.engine.core import messages
 from servetwin.engine.core.core_process import StartedCore
-from servetwin.engine.core.messages import (
-    Abort,
-    Add,
-    Failed,
-    Message,
-    Ping,
-    Ready,
-    Refused,
-    RequestFailed,
-    Stop,
-    TokenEvent,
-    Update,
-)  # fmt: skip
 from servetwin.engine.core.metrics import Metrics, RequestTiming
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.text.text_stream import OutputText, TokenTexts
@@ -54,14 +42,14 @@ class CoreLink:
             self._attached = False
             asyncio.get_running_loop().remove_reader(self._connection.fileno())
 
-    def send(self, message: Message) -> None:
+    def send(self, message: messages.Message) -> None:
         """Send a message soon, if anyone is there."""
         if self._attached:
             self._sender.submit(self._connection.send, message)
 
     def close(self, grace_s: float) -> None:
         """Let the process finish its step, end it by force if it takes longer, close the pipe."""
-        self.send(Stop())
+        self.send(messages.Stop())
         self.detach()
         try:
             self.process.join(grace_s)
@@ -75,8 +63,8 @@ class CoreLink:
         try:
             message = self._connection.recv()
         except (EOFError, OSError):
-            message = Failed("its process is gone")
-        if isinstance(message, Failed):
+            message = messages.Failed("its process is gone")
+        if isinstance(message, messages.Failed):
             self.detach()
         on_message(message)
 
@@ -88,7 +76,7 @@ class Ended(NamedTuple):
     message: str
 
 
-Event = TokenEvent | Refused | RequestFailed | Ended
+Event = messages.TokenEvent | messages.Refused | messages.RequestFailed | Ended
 
 CoreState = Literal["starting", "ready", "stalled", "died"]
 
@@ -133,7 +121,7 @@ class CoreClient:
     def ping(self) -> None:
         """Ask the core for a sign of life."""
         if self._link is not None:
-            self._link.send(Ping())
+            self._link.send(messages.Ping())
 
     def set_stalled(self, why: str | None) -> None:
         """Say that the core does not move, and why, or that it does again.
@@ -152,7 +140,7 @@ class CoreClient:
         request = CoreRequest(self, f"{prefix}-{next(self._ids)}", len(token_ids), params)
         self._requests[request.request_id] = request
         self.idle.clear()
-        self._link.send(Add(request.request_id, token_ids, params))
+        self._link.send(messages.Add(request.request_id, token_ids, params))
         return request
 
     def close(self, request: "CoreRequest") -> None:
@@ -163,7 +151,7 @@ class CoreClient:
         if not request.over:
             self.metrics.aborted()
             if self._link is not None:
-                self._link.send(Abort(request.request_id))
+                self._link.send(messages.Abort(request.request_id))
 
     def end_all(self, ended: Ended) -> None:
         """End every unfinished request with ``ended``."""
@@ -173,24 +161,24 @@ class CoreClient:
     def _receive(self, message: Any) -> None:
         self.messages += 1
         match message:
-            case Update():
+            case messages.Update():
                 self._dispatch(message)
-            case Ready(facts):
+            case messages.Ready(facts):
                 self.facts, self.state, self.why_died = facts, "ready", ""
                 self.metrics.core_started()
                 self.ready.set()
-            case Failed(why):
+            case messages.Failed(why):
                 self._lose(why)
 
-    def _dispatch(self, update: Update) -> None:
+    def _dispatch(self, update: messages.Update) -> None:
         now_s = time.monotonic()
         for event in update.events:
             request = self._requests.get(event.request_id)
             if request is None:  # its client has gone away
                 continue
-            if isinstance(event, TokenEvent):
+            if isinstance(event, messages.TokenEvent):
                 self.metrics.token(request.outputs[event.sample].timing, event, now_s)
-            elif isinstance(event, RequestFailed):
+            elif isinstance(event, messages.RequestFailed):
                 self.metrics.failed()
             request.put(event)
         self.metrics.core(update.stats)
@@ -234,7 +222,7 @@ class CoreRequest:
 
     def put(self, event: Event) -> None:
         """Add an event to the mailbox that it is for; all are for what is no token."""
-        if isinstance(event, TokenEvent):
+        if isinstance(event, messages.TokenEvent):
             self.outputs[event.sample].put(event)
             return
         for output in self.outputs:
@@ -254,11 +242,11 @@ class CoreOutput:
 
     def put(self, event: Event) -> None:
         """Add an event to the mailbox, a token with its text."""
-        if isinstance(event, TokenEvent):
+        if isinstance(event, messages.TokenEvent):
             is_last = event.finish_reason is not None
             event = event._replace(text=self._text.read(event.token_id, is_last))
             self.over |= is_last
-        elif isinstance(event, Refused | RequestFailed):
+        elif isinstance(event, messages.Refused | messages.RequestFailed):
             self.over = True
         self._events.append(event)
         self._arrived.set()

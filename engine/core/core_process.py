@@ -232,9 +232,8 @@ class _PipeInbox:
 
 
 def _build_bundled(options: ServeOptions, clock: CoreClock) -> tuple[EngineCore, dict[str, Any]]:
-    from servetwin.engine.core.build import (
-        build_core,  # torch is imported here, in the core's process
-    )
+    # torch is imported here, in the core's process
+    from servetwin.engine.core.build import build_core
 
     return build_core(options, clock)
 

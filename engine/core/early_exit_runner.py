@@ -8,14 +8,14 @@ and so does what is computed again after a preemption.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from servetwin.engine.attention.step_attention import Attend, is_decode
-from servetwin.engine.core.runner import Runner
+from servetwin.engine.core.runner import Runner, RunnerOptions
 from servetwin.engine.core.step_input import StepInput
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.computation import Computation
@@ -103,7 +103,9 @@ class EarlyExitRunner(Runner):
     make_decoder = ExitingDecoder
     _model: ExitingDecoder
 
-    def __init__(self, config: ModelConfig, computation: Computation, **options: Any) -> None:
+    def __init__(
+        self, config: ModelConfig, computation: Computation, **options: Unpack[RunnerOptions]
+    ) -> None:
         super().__init__(config, computation, **options)
         self._exits = computation.exits
         depths, shares = zip(*sorted(computation.exits), strict=True)

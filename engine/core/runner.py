@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -48,6 +48,22 @@ if TYPE_CHECKING:
     from servetwin.engine.parallel.tensor_rank import TensorRank
 
 
+class RunnerOptions(TypedDict, total=False):
+    """The size of a runner's KV memory, and where its weights come from."""
+
+    layout: Required[KVLayout]
+    kv_tokens: Required[int]
+    block_tokens: int
+    seed: int
+    weight_std: float
+    load_weights: LoadWeights | None
+    """None: they are drawn at random, by ``seed`` and ``weight_std``."""
+    rank: "TensorRank | None"
+    """With one, the runner is a slice of the model, which computes its part of every step."""
+    kept: KeptTokens | None
+    """What the memory keeps of a sequence, where it forgets."""
+
+
 class Runner:
     """A decoder and its KV memory, on one device."""
 
@@ -57,21 +73,12 @@ class Runner:
         self,
         config: ModelConfig,
         computation: Computation = Computation(),  # noqa: B008, it is frozen
-        *,
-        layout: KVLayout,
-        kv_tokens: int,
-        block_tokens: int = 16,
-        seed: int = 0,
-        weight_std: float = 0.02,
-        load_weights: LoadWeights | None = None,
-        rank: "TensorRank | None" = None,
-        kept: KeptTokens | None = None,
+        **options: Unpack[RunnerOptions],
     ) -> None:
-        """Load the weights, or draw them at random, and allocate ``kv_tokens`` slots.
-
-        With a ``rank`` it is a slice of the model, which computes its part of every step. ``kept``
-        is what the memory keeps of a sequence, where it forgets.
-        """
+        """Load the weights, or draw them at random, and allocate ``kv_tokens`` slots."""
+        layout, kv_tokens = options["layout"], options["kv_tokens"]
+        block_tokens = options.get("block_tokens", 16)
+        rank, kept = options.get("rank"), options.get("kept")
         if min(computation.threads, kv_tokens, block_tokens) < 1:
             raise EngineError("threads, kv_tokens and block_tokens must be at least 1")
         self._config = config
@@ -80,7 +87,8 @@ class Runner:
         self._dtype = choose_dtype(computation.dtype, self._device)
         if self._device.type == "cpu":
             torch.set_num_threads(computation.threads)
-        load = load_weights or partial(random_weights, config, seed=seed, std=weight_std)
+        seed, std = options.get("seed", 0), options.get("weight_std", 0.02)
+        load = options.get("load_weights") or partial(random_weights, config, seed=seed, std=std)
         self._formats = (computation.weight_format, computation.kv_format)
         self._products = Products(computation)
         make_linear: MakeLinear = self._products

@@ -6,7 +6,7 @@ keys and values behind the accepted ones; the next pass, which begins there, ove
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from servetwin.engine.attention.choose import attention_backend
 from servetwin.engine.attention.step_attention import AttentionBackend
 from servetwin.engine.core.prompt_logprobs import keep_prompt_logprobs
-from servetwin.engine.core.runner import Runner, sampled_tokens
+from servetwin.engine.core.runner import Runner, RunnerOptions, sampled_tokens
 from servetwin.engine.core.step_input import Share, StepInput
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.drafting.model_drafter import ModelDrafter, NGramDrafter, share_logits
@@ -55,7 +55,7 @@ class SpeculativeRunner(Runner):
         *,
         draft_config: ModelConfig | None = None,
         load_draft: LoadWeights | None = None,
-        **options: Any,
+        **options: Unpack[RunnerOptions],
     ) -> None:
         super().__init__(config, computation, **options)
         drafts = computation.drafts

@@ -72,7 +72,7 @@ async def whole(outputs: Sequence[Output]) -> dict[str, Any]:
         async for _ in output.steps():
             pass
     choices = [output.answer.choice(output.tokens) for output in outputs]
-    return outputs[0].answer.whole(choices, _usage(outputs))
+    return outputs[0].answer.whole(choices, usage(map(_counts, outputs)))
 
 
 async def stream(outputs: Sequence[Output], with_usage: bool) -> AsyncIterator[str]:
@@ -81,7 +81,7 @@ async def stream(outputs: Sequence[Output], with_usage: bool) -> AsyncIterator[s
     async for text in outputs[0].chunks() if one else _merged(outputs):
         yield text
     if with_usage:
-        yield outputs[0].answer.usage_chunk(_usage(outputs))
+        yield outputs[0].answer.usage_chunk(usage(map(_counts, outputs)))
     yield DONE
 
 
@@ -111,10 +111,6 @@ async def _merged(outputs: Sequence[Output]) -> AsyncIterator[str]:
     finally:
         for reader in readers:
             reader.cancel()
-
-
-def _usage(outputs: Sequence[Output]) -> dict[str, Any]:
-    return usage(map(_counts, outputs))
 
 
 def _counts(output: Output) -> tuple[int, int, int]:
@@ -169,14 +165,14 @@ class GenerationRoute:
             wanted = await self.parser.parse(self.body_type, raw, self._limits())
         check_ready(self.core)
         with ExitStack() as opened:
-            outputs = [opened.enter_context(request) for request in self._open(wanted)]
+            outputs = [
+                opened.enter_context(self.core.open(self.dialect.id_prefix, *prompt))
+                for prompt in wanted.prompts
+            ]
             watcher = asyncio.create_task(_watch(receive, outputs))
             opened.callback(watcher.cancel)
             with suppress(Disconnected):
                 await self._answer(outputs, wanted, scope, receive, send)
-
-    def _open(self, wanted: GenerationRequest) -> list[CoreRequest]:
-        return [self.core.open(self.dialect.id_prefix, *prompt) for prompt in wanted.prompts]
 
     async def _answer(
         self,

@@ -40,8 +40,7 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # cho
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        self._stop_expecting()
-        self._stop_waiting_for_room()
+        _cancel(self._deadline, self._read_deadline)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -51,7 +50,7 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # cho
 
     def resume_writing(self) -> None:
         """Go on: the client has read."""
-        self._stop_waiting_for_room()
+        _cancel(self._read_deadline)
         super().resume_writing()
 
     def _expect_headers(self) -> None:
@@ -64,14 +63,14 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # cho
         self._deadline = self.loop.call_later(limit_s, self.transport.close)
 
     def _stop_expecting(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        _cancel(self._deadline)
+        self._deadline = None
 
-    def _stop_waiting_for_room(self) -> None:
-        if self._read_deadline is not None:
-            self._read_deadline.cancel()
-            self._read_deadline = None
+
+def _cancel(*timers: asyncio.TimerHandle | None) -> None:
+    for timer in timers:
+        if timer is not None:
+            timer.cancel()
 
 
 def _probe_vanished(connection: Any) -> None:

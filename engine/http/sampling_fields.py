@@ -46,6 +46,13 @@ MAX_SAMPLES = 128
 """Answers to one prompt (OpenAI's limit)."""
 
 
+_AS_GIVEN = (
+    "min_tokens", "temperature", "seed", "ignore_eos", "top_p", "min_p", "presence_penalty",
+    "frequency_penalty", "repetition_penalty", "n",
+)  # fmt: skip
+"""Fields that are parameters of the same name and value."""
+
+
 class JsonObject(BaseModel):
     """An object of a body: no value is converted, unknown fields are ignored."""
 
@@ -116,23 +123,14 @@ class SamplingFields(JsonObject, ABC):
         check_tokens("stop_token_ids", self.stop_token_ids, vocab_size)
         check_tokens("allowed_token_ids", allowed, vocab_size)
         return SamplingParams(
+            **{name: getattr(self, name) for name in _AS_GIVEN},
             max_tokens=max(1, max_tokens),
-            min_tokens=self.min_tokens,
-            temperature=self.temperature,
-            seed=self.seed,
-            ignore_eos=self.ignore_eos,
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
             eos_ids=eos_ids,
             stop_token_ids=tuple(self.stop_token_ids),
-            top_p=self.top_p,
             top_k=max(0, self.top_k),
-            min_p=self.min_p,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            repetition_penalty=self.repetition_penalty,
             logit_bias=self._biases(vocab_size),
             allowed_token_ids=tuple(allowed),
-            n=self.n,
             logprobs=self.logprob_count(),
             prompt_logprobs=self.logprob_count() if self.echo else None,
         )

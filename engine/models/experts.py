@@ -106,10 +106,5 @@ class Experts:
         """Run each expert on its rows of ``inputs``, which are sorted by expert."""
         counts = by_expert.bincount(minlength=len(self._experts)).tolist()
         parts = inputs.split_with_sizes(counts)
-        return torch.cat(
-            [
-                expert(rows)
-                for expert, rows in zip(self._experts, parts, strict=True)
-                if rows.shape[0]
-            ]
-        )
+        pairs = zip(self._experts, parts, strict=True)
+        return torch.cat([expert(rows) for expert, rows in pairs if rows.shape[0]])

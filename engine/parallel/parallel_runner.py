@@ -6,13 +6,13 @@ import sys
 import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, Unpack
 
 import torch.distributed as dist
 from torch import Tensor
 
 from servetwin.engine.child import Child, start_child
-from servetwin.engine.core.runner import Runner
+from servetwin.engine.core.runner import Runner, RunnerOptions
 from servetwin.engine.core.step_input import StepInput
 from servetwin.engine.core.step_isolation import BlockCopies, ExecutorLost
 from servetwin.engine.models.computation import Computation
@@ -116,7 +116,11 @@ class ParallelRunner(Runner):
     """
 
     def __init__(
-        self, make: MakeRunner, config: ModelConfig, computation: Computation, **options: Any
+        self,
+        make: MakeRunner,
+        config: ModelConfig,
+        computation: Computation,
+        **options: Unpack[RunnerOptions],
     ) -> None:
         """Start the other ranks by ``make``; the rest is as for ``Runner``.
 
@@ -126,7 +130,8 @@ class ParallelRunner(Runner):
         shard_config(config, ways)
         rank = TensorRank(0, ways)
         self._followers = Followers(make, ways, rank.device(computation.device))
-        super().__init__(config, computation, rank=rank, **options)
+        options["rank"] = rank
+        super().__init__(config, computation, **options)
 
     def compute(self, step: StepInput) -> Tensor:
         """Return the logits of a step that all ranks compute."""

@@ -120,16 +120,40 @@ class Capacity:
         return self.rate_per_s.value / self.servers
 
 
+@dataclass(frozen=True, slots=True)
+class Replications:
+    """How many replications there are, and on how many processes.
+
+    ``on_replication`` receives how many are done.
+    """
+
+    count: int = REPLICATIONS
+    processes: int = 1
+    on_replication: Callable[[int], None] = lambda done: None
+
+    def map(self, function: Call[Shared, int, Result], shared: Shared) -> list[Result]:
+        """Return ``function(shared, number)`` of every replication, from number 1 on."""
+        results: dict[int, Result] = {}
+        for place, result in map_on_processes(
+            function, shared, range(1, self.count + 1), self.processes, _replication
+        ):
+            results[place] = result
+            self.on_replication(len(results))
+        return [results[place] for place in sorted(results)]
+
+
+def _replication(place: int) -> str:
+    return f"replication {place + 1}"
+
+
 def find_capacity(
     trace: Trace,
     scenario: Scenario,
     target: SLOTarget,
     *,
     seed: int = 0,
-    replications: int = REPLICATIONS,
     precision: float = PRECISION,
-    processes: int = 1,
-    on_replication: Callable[[int], None] | None = None,
+    replications: Replications = Replications(),
 ) -> Capacity:
     """Find the capacity of ``scenario`` by simulating ``trace`` at rates up to its saturation rate.
 
@@ -153,7 +177,7 @@ def find_capacity(
         draws = Draws(Resampling(trace), seed, is_outside(at_once))
         slope = _slope(by_rate, bracket.holds_per_s)
         job = _DrawnSearch(draws, scenario, target, bracket.holds_per_s, slope, ceiling_per_s)
-        pairs = map_replications(_draw_capacity, job, replications, processes, on_replication)
+        pairs = replications.map(_draw_capacity, job)
     saturation_per_s = containing(ceiling_per_s, [ceiling for _, ceiling in pairs])
     rate_per_s = containing(bracket.holds_per_s, [capacity for capacity, _ in pairs])
     rate_per_s = replace(rate_per_s, high=min(rate_per_s.high, saturation_per_s.high))
@@ -247,25 +271,6 @@ class Draws:
     def _sequence(self, number: int) -> np.random.SeedSequence:
         """Return a new seed sequence for each run of a replication: spawning changes it."""
         return np.random.SeedSequence(self.seed).spawn(number + 1)[number]
-
-
-def map_replications(
-    function: Call[Shared, int, Result],
-    shared: Shared,
-    replications: int,
-    processes: int,
-    on_replication: Callable[[int], None] | None,
-) -> list[Result]:
-    """Return ``function(shared, number)`` of every replication, on processes."""
-    numbers = range(1, replications + 1)
-    results: dict[int, Result] = {}
-    for place, result in map_on_processes(
-        function, shared, numbers, processes, lambda place: f"replication {numbers[place]}"
-    ):
-        results[place] = result
-        if on_replication:
-            on_replication(len(results))
-    return [results[place] for place in sorted(results)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ it has a count of its own, and figures at the first answer and at its neighbour.
 90 % of such counts or figures, by their order statistics.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, exp, inf, isfinite
 
 import numpy as np
 
-from servetwin.sim.experiments.capacity import Draws, SLOTarget, map_replications
+from servetwin.sim.experiments.capacity import Draws, Replications, SLOTarget
 from servetwin.sim.experiments.fleet import ScaledScenario, Simulate
 from servetwin.sim.experiments.predict import is_outside, run_once
 from servetwin.sim.experiments.scenario import Scenario
@@ -145,18 +145,14 @@ class HowMany:
 def how_many(
     counted: ScaledScenario,
     question: CountQuestion,
-    *,
-    replications: int = REPLICATIONS,
-    processes: int = 1,
-    on_replication: Callable[[int], None] | None = None,
+    replications: Replications = Replications(),  # noqa: B008, it is frozen
 ) -> HowMany:
     """Search on the trace of ``counted``, then in replications around that answer.
 
     Raises ``TraceError`` for a trace that is too short to tell.
     """
     first = search(counted, question)
-    job = DrawnSearch(counted, question, first)
-    draws = map_replications(search_drawn, job, replications, processes, on_replication)
+    draws = replications.map(search_drawn, DrawnSearch(counted, question, first))
     return HowMany(first, tuple(draws))
 
 

@@ -19,6 +19,7 @@ import pandas as pd
 
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
+from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.experiments.scenario import Scenario, replicate
 from servetwin.sim.records.metrics import LATENCIES, SLO, figure
 from servetwin.sim.records.run import Run
@@ -88,9 +89,8 @@ def run_once(
 ) -> Run:
     """Simulate a scenario once, with the fitted coefficients and noise."""
     first = np.random.SeedSequence(seed).spawn(1)[0]
-    run = replicate(
-        trace, scenario, first, macro=macro, keep_usage=keep_usage, on_arrival=on_arrival
-    )
+    recorder = Recorder(scenario.profile.api.model(), keep_usage=keep_usage)
+    run = replicate(trace, scenario, first, macro=macro, on_arrival=on_arrival, recorder=recorder)
     return _with_provenance(run, scenario)
 
 

@@ -147,7 +147,6 @@ def replicate(
     draw: bool = False,
     extrapolate: bool = False,
     macro: bool = True,
-    keep_usage: bool = False,
     on_arrival: Callable[[int], None] | None = None,
     recorder: Recorder | None = None,
     share: Share | None = None,
@@ -156,8 +155,8 @@ def replicate(
 
     ``extrapolate`` also draws how much these cost beyond what was measured
     (``sim.step_times.extrapolation``). The same ``seed`` draws the same of all that, and the same
-    noise, whatever the policies: common random numbers. A ``recorder`` replaces ``keep_usage``, and
-    a ``share`` is that of ``simulate_cluster``.
+    noise, whatever the policies: common random numbers. A ``share`` is that of
+    ``simulate_cluster``.
     """
     for profile in scenario.profiles:
         require_acceptance(scenario.policies, profile.acceptance)
@@ -173,7 +172,7 @@ def replicate(
     closed_loop = cluster.closed_loop
     if closed_loop is None:
         closed_loop = any(r.parent_id is not None and r.delay_s is not None for r in trace)
-    recorder = recorder or Recorder(scenario.profile.api.model(), keep_usage=keep_usage)
+    recorder = recorder or Recorder(scenario.profile.api.model())
     if cluster.splits or cluster.replicas > 1 or len(models) > 1 or closed_loop:
         run = simulate_cluster(
             trace,

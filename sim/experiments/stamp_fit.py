@@ -36,15 +36,9 @@ from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
 from servetwin.workloads.trace import Trace
 
 FITTED = (
-    "constant",
-    "decode_sequences",
-    "prefill_chunks",
-    "rows_from_0",
-    "rows_from_128",
-    "rows_from_256",
-    "decode_context_tokens",
-    "prefill_pairs",
-)
+    "constant", "decode_sequences", "prefill_chunks", "rows_from_0", "rows_from_128",
+    "rows_from_256", "decode_context_tokens", "prefill_pairs",
+)  # fmt: skip
 """The features that are fitted: the weights are read up to some 200 rows, then rows cost."""
 REQUEST_S = "request_s"
 """The latency of the API, fitted too where the stamps are those of clients."""

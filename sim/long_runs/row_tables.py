@@ -17,15 +17,8 @@ from pyarrow import ipc
 
 from servetwin.sim.core.recorder import STEP_ROW
 from servetwin.sim.long_runs.sketched_summary import SketchedSummary
+from servetwin.sim.records import run as records
 from servetwin.sim.records.metrics import REQUEST_COLUMNS, SLO
-from servetwin.sim.records.run import (
-    HANDOVER_COLUMNS,
-    PAUSE_COLUMNS,
-    SUMMARY,
-    NotWritten,
-    Run,
-    write_files,
-)
 from servetwin.sim.step_times.provenance import ProvenanceSum, Source
 from servetwin.sim.step_times.server_model import ServerModel
 
@@ -48,8 +41,8 @@ def _schema(names: tuple[str, ...]) -> pa.Schema:
 SCHEMAS = {
     "requests": _schema(REQUEST_COLUMNS),
     "steps": pa.schema({n: pa.from_numpy_dtype(STEP_ROW[n]) for n in STEP_ROW.names or ()}),
-    "pauses": _schema(PAUSE_COLUMNS),
-    "handovers": _schema(HANDOVER_COLUMNS),
+    "pauses": _schema(records.PAUSE_COLUMNS),
+    "handovers": _schema(records.HANDOVER_COLUMNS),
 }
 """The schemas of the tables of a run, by name."""
 
@@ -169,10 +162,10 @@ class Spool:
                 raise not_written(spool_file(self._folder, name), error) from error
 
 
-def not_written(path: Path, error: OSError) -> NotWritten:
+def not_written(path: Path, error: OSError) -> records.NotWritten:
     """Return the error for a file of a stream that cannot be written."""
     reason = error.strerror or str(error)
-    return NotWritten(f"{path}: could not be written ({reason}); the run is not kept")
+    return records.NotWritten(f"{path}: could not be written ({reason}); the run is not kept")
 
 
 def spool_file(folder: Path, name: str) -> Path:
@@ -239,11 +232,11 @@ class RunTables:
         small = [
             ("meta.json", json.dumps({"kind": "simulation", **meta}, indent=1).encode()),
             ("scenario.yaml", yaml.safe_dump(scenario, sort_keys=False).encode()),
-            (SUMMARY, json.dumps(summary, indent=1).encode()),
+            (records.SUMMARY, json.dumps(summary, indent=1).encode()),
         ]
-        for missing in write_files(self._folder, small):
+        for missing in records.write_files(self._folder, small):
             path = self._folder / missing.name
-            raise NotWritten(f"{path}: could not be written ({missing.reason})")
+            raise records.NotWritten(f"{path}: could not be written ({missing.reason})")
 
     def abandon(self) -> None:
         """Remove what was written of a run that failed."""
@@ -268,7 +261,7 @@ class RunTables:
     def _check_steps(self, group: pa.Table) -> None:
         frame = group.to_pandas()
         frame.index += self._rows["steps"]
-        run = Run("simulation", frame.iloc[:0], frame, {})
+        run = records.Run("simulation", frame.iloc[:0], frame, {})
         for replica in frame["replica"].unique().tolist():
             self._servers[replica].check(run, replica)
         self._provenance.add(frame)

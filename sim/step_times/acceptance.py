@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import accumulate
 from math import inf
 from operator import mul
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -66,10 +66,13 @@ class OrderedAcceptance(Acceptance):
     tokens.
     """
 
+    prompt_token: ClassVar[bool] = True
+    """The target computes it."""
+
     @property
-    def prompt_token(self) -> bool:
-        """Return True: the target computes it."""
-        return True
+    def rows(self) -> int:
+        """One more than the most drafts that can be accepted."""
+        return 1 + len(self.reach)
 
     @property
     @abstractmethod
@@ -122,11 +125,6 @@ class Chain(OrderedAcceptance):
         _require(alpha=self.alpha, drafts=self.drafts)
         least = self.least_confidence
         require(0 <= least <= 1, "least_confidence", least, "from 0 to 1")
-
-    @property
-    def rows(self) -> int:
-        """1 + ``drafts``, the most."""
-        return 1 + self.drafts
 
     @property
     def reach(self) -> tuple[float, ...]:
@@ -194,11 +192,6 @@ class Blockwise(OrderedAcceptance):
         _require(alpha=self.alpha, block=self.block)
 
     @property
-    def rows(self) -> int:
-        """``block``."""
-        return self.block
-
-    @property
     def reach(self) -> tuple[float, ...]:
         """alpha^j, j < block."""
         return tuple(self.alpha**accepted for accepted in range(1, self.block))
@@ -214,6 +207,8 @@ class Diffusion:
 
     block_tokens: int
     refinements: int
+    prompt_token: ClassVar[bool] = False
+    """All tokens come out of blocks."""
 
     def __post_init__(self) -> None:
         _require(block_tokens=self.block_tokens, refinements=self.refinements)
@@ -222,11 +217,6 @@ class Diffusion:
     def rows(self) -> int:
         """``block_tokens``."""
         return self.block_tokens
-
-    @property
-    def prompt_token(self) -> bool:
-        """Return False: all tokens come out of blocks."""
-        return False
 
     def passes(self, tokens: int) -> float:
         """``refinements`` for each block begun."""

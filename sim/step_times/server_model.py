@@ -1,7 +1,7 @@
 """The model of a server: step times and API latency of a profile, of tables, or of a roofline."""
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -121,6 +121,8 @@ class PluginServer(UnmeasuredServer):
 
     name: str
     api: ApiLatencyFit = field(default_factory=ApiLatencyFit)
+    origin: ClassVar[Origin] = "not stated"
+    """Only the author of the class knows."""
 
     def model(self) -> StepTime:
         """Return a new step time; raises ``PluginError`` for a class that cannot be used."""
@@ -133,11 +135,6 @@ class PluginServer(UnmeasuredServer):
     def is_certain(self) -> bool:
         """Return True."""
         return True
-
-    @property
-    def origin(self) -> Origin:
-        """Not stated: only the author of the class knows."""
-        return "not stated"
 
     def describe(self) -> list[str]:
         """Return one line that names the class."""

@@ -100,11 +100,7 @@ class UnstructuredPruning(WeightPruning):
                 f"{_BITMAP_BYTES / dense:.4g}"
             )
         return replace(
-            form,
-            name=f"sparse {form.name}",
-            stored_bytes=stored,
-            lossless=False,
-            grid=None,
+            form, name=f"sparse {form.name}", stored_bytes=stored, lossless=False, grid=None
         )
 
 

@@ -229,17 +229,8 @@ def _is_of(series: Series, technique: Technique) -> bool:
 
 def _published(series: Series, model: str, basis: Basis, known: PublishedQuality) -> Quality:
     before, after = series.models[model]
-    return Quality(
-        basis,
-        after / before - 1,
-        str(known.sources[series.source]),
-        series.metric,
-        series.task,
-        series.method,
-        model,
-        before,
-        after,
-    )
+    measured = series.metric, series.task, series.method, model, before, after
+    return Quality(basis, after / before - 1, str(known.sources[series.source]), *measured)
 
 
 def on_quality_front(points: Sequence[tuple[Quality, float]]) -> list[bool]:

@@ -29,7 +29,12 @@ from servetwin.app.serving.engines import LiveEngine
 from servetwin.app.verdict.verification import STEP_LOG_ROUNDS
 from servetwin.loadtest.report.limits import parse_slo
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.experiments.capacity import SLOTarget, find_capacity, saturation_rate_per_s
+from servetwin.sim.experiments.capacity import (
+    Replications,
+    SLOTarget,
+    find_capacity,
+    saturation_rate_per_s,
+)
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.readers.native import write_trace
@@ -56,7 +61,7 @@ def simulated_knee_per_s(trace: Trace, server: Profile) -> float:
     scenario = Scenario(server.policy_config(), server)
     target = SLOTarget(parse_slo(SLO), WANTED)
     found = (
-        find_capacity(trace, scenario, target, seed=seed, replications=0)
+        find_capacity(trace, scenario, target, seed=seed, replications=Replications(0))
         for seed in range(NOISE_SEEDS)
     )
     return fmean(capacity.rate_per_s.value for capacity in found)

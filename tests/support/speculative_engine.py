@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from servetwin.engine.core.core import EngineCore
-from servetwin.engine.core.runner import Runner
+from servetwin.engine.core.runner import Runner, RunnerOptions
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.drafting.speculative_runner import SpeculativeRunner
 from servetwin.engine.models.computation import Computation
@@ -59,14 +59,18 @@ def runner_of(
 ) -> Runner:
     """A runner with these drafts, if there are any."""
     computed = Computation("cpu", attention=attention, kv_format=kv_format, drafts=drafts)
-    sizes = {"layout": layout, "kv_tokens": kv_tokens, "block_tokens": block_tokens}
+    options: RunnerOptions = {
+        "layout": layout,
+        "kv_tokens": kv_tokens,
+        "block_tokens": block_tokens,
+        "weight_std": std,
+    }
     if drafts.drafter == "none":
-        return Runner(config, computed, **sizes, weight_std=std)  # type: ignore[arg-type]
+        return Runner(config, computed, **options)
     return SpeculativeRunner(
         config,
         computed,
-        **sizes,
-        weight_std=std,
+        **options,
         draft_config=_draft_config(config, drafts.seed),
         load_draft=partial(_draft_weights, config, drafts.seed, std),
     )

@@ -24,12 +24,6 @@ def describe(drawn: object) -> str:
     return description() if description else f"by {type(drawn).__name__}"
 
 
-def several(count: float, noun: str) -> str:
-    """Return ``1 token`` or ``1,024 tokens``, to four digits where it is no whole number."""
-    number = f"{count:,.0f}" if count >= 1000 or count == int(count) else f"{count:.4g}"
-    return f"{number} {noun}{'' if number == '1' else 's'}"
-
-
 def capped(least: int, most: int | None) -> str:
     """Return the caps of a distribution as the end of a phrase; empty without any."""
     if most is None:

@@ -8,12 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.generators.arrivals import (
-    capped,
-    check_not_negative,
-    check_positive,
-    several,
-)
+from servetwin.workloads.generators.arrivals import capped, check_not_negative, check_positive
+from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
 IntArray = NDArray[np.int64]
@@ -58,7 +54,7 @@ class FixedTokens:
 
     def describe(self, noun: str = "token") -> str:
         """Return ``always 512 tokens``."""
-        return f"always {several(self.tokens, noun)}"
+        return f"always {counted(self.tokens, noun)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +95,13 @@ class LognormalTokens:
         """Return the mean and the CV, both before the caps."""
         caps, variance = capped(self.min_tokens, self.max_tokens), self.sigma**2
         if not variance:
-            return f"always {several(round(_exp(self.mu)), noun)}{caps}"
+            return f"always {counted(round(_exp(self.mu)), noun)}{caps}"
         if variance > _WIDEST:
             return (
-                f"log-normal, median {several(_exp(self.mu), noun)}, sigma {self.sigma:.3g}{caps}"
+                f"log-normal, median {counted(_exp(self.mu), noun)}, sigma {self.sigma:.3g}{caps}"
             )
         mean, cv = _exp(self.mu + variance / 2), sqrt(expm1(variance))
-        return f"log-normal, mean {several(mean, noun)}, CV {cv:.3g}{caps}"
+        return f"log-normal, mean {counted(mean, noun)}, CV {cv:.3g}{caps}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +120,7 @@ class UniformTokens:
 
     def describe(self, noun: str = "token") -> str:
         """Return ``1 to 100 tokens, all alike``."""
-        return f"{self.min_tokens:,} to {several(self.max_tokens, noun)}, all alike"
+        return f"{self.min_tokens:,} to {counted(self.max_tokens, noun)}, all alike"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +141,7 @@ class ExponentialTokens:
 
     def describe(self, noun: str = "token") -> str:
         """Return the mean before the cap."""
-        return f"exponential, mean {several(self.mean_tokens, noun)}{capped(1, self.max_tokens)}"
+        return f"exponential, mean {counted(self.mean_tokens, noun)}{capped(1, self.max_tokens)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +164,7 @@ class ZipfTokens:
 
     def describe(self, noun: str = "token") -> str:
         """Return the exponent and the range."""
-        span = f"{self.min_tokens:,} to {several(self.max_tokens, noun)}"
+        span = f"{self.min_tokens:,} to {counted(self.max_tokens, noun)}"
         return f"Zipf, exponent {self.exponent:.3g}, {span}"
 
 
@@ -199,7 +195,7 @@ class ParetoTailTokens:
     def describe(self, noun: str = "token") -> str:
         """Return the body, and where its tail begins."""
         tail = f"a Pareto tail of index {self.alpha:.3g}"
-        return f"{self.body.describe(noun)}, above {several(self.tail_from_tokens, noun)} {tail}"
+        return f"{self.body.describe(noun)}, above {counted(self.tail_from_tokens, noun)} {tail}"
 
 
 @dataclass(frozen=True, slots=True)

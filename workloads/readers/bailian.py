@@ -13,13 +13,11 @@ NO_PARENT = -1
 
 _REQUIRED = ("chat_id", "timestamp", "input_length", "output_length")
 _FIELDS: dict[str, check.Check] = {
-    "chat_id": check.integer(0),
+    **dict.fromkeys(("chat_id", "output_length"), check.integer(0)),
+    **dict.fromkeys(("input_length", "turn"), check.integer(1)),
     "parent_chat_id": check.integer(NO_PARENT),
     "timestamp": check.seconds,
-    "input_length": check.integer(1),
-    "output_length": check.integer(0),
     "type": check.text,
-    "turn": check.integer(1),
     "hash_ids": check.integer_list,
 }
 

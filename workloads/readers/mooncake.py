@@ -23,16 +23,12 @@ WHOLE_PROMPTS = "message_array_with_responses"
 """AIPerf's name of the context mode in which a row's prompt is whole although it has a delay."""
 
 _FIELDS: dict[str, check.Check] = {
-    "timestamp": check.integer(0),
-    "input_length": check.integer(1),
-    "input_tokens": check.integer(1),
-    "output_length": check.integer(0),
-    "output_tokens": check.integer(0),
+    **dict.fromkeys(("timestamp", "output_length", "output_tokens"), check.integer(0)),
+    **dict.fromkeys(("input_length", "input_tokens"), check.integer(1)),
+    **dict.fromkeys(("session_id", "model"), check.text),
     "hash_ids": check.integer_list,
-    "session_id": check.text,
     "delay": check.milliseconds,
     "context_mode": check.one_of("deltas_without_responses", WHOLE_PROMPTS),
-    "model": check.text,
     "priority": check.integer(),
 }
 _TELLING = ("timestamp", "input_length", "input_tokens", "output_length", "hash_ids")

@@ -35,13 +35,10 @@ def first_exchange(record: Record) -> Exchange | None:
     messages = [_turn(f"{FIELD}[{index}]", turn) for index, turn in enumerate(turns)]
     before = [text for role, text in messages[:1] if role == _SYSTEM and text.strip()]
     pair = messages[len(before) :][:2]
-    if [role in roles for (role, _), roles in zip(pair, (_CLIENT, _MODEL), strict=False)] != [
-        True,
-        True,
-    ]:
+    if len(pair) < 2:
         return None
-    (_, question), (_, answer) = pair
-    if not question.strip() or not answer.strip():
+    (asks, question), (answers, answer) = pair
+    if asks not in _CLIENT or answers not in _MODEL or not (question.strip() and answer.strip()):
         return None
     return Exchange("\n\n".join([*before, question]), answer)
 

@@ -9,14 +9,9 @@ from servetwin.workloads.trace import Trace
 
 _REQUIRED = ("session_id", "round_index", "input_tokens_total", "output_tokens", "timing_events")
 _FIELDS: dict[str, check.Check] = {
-    "session_id": check.text,
-    "round_index": check.integer(0),
+    **dict.fromkeys(("session_id", "model", "project", "first_input_event_type"), check.text),
+    **dict.fromkeys(("round_index", "output_tokens", "reasoning_output_tokens"), check.integer(0)),
     "input_tokens_total": check.integer(1),
-    "output_tokens": check.integer(0),
-    "reasoning_output_tokens": check.integer(0),
-    "model": check.text,
-    "project": check.text,
-    "first_input_event_type": check.text,
 }
 _INPUTS = ("user_message", "tool_result")
 

@@ -21,8 +21,7 @@ from servetwin.workloads.trace import Trace
 
 _SESSION_REQUIRED = ("id", "block_size", "requests")
 _CONVERSATION: dict[str, check.Check] = {
-    "tool_tokens": check.integer(0),
-    "system_tokens": check.integer(0),
+    **dict.fromkeys(("tool_tokens", "system_tokens"), check.integer(0)),
     "requests": check.record_list,
 }
 _SESSION: dict[str, check.Check] = {
@@ -34,14 +33,11 @@ _SESSION: dict[str, check.Check] = {
 _AGENT_REQUIRED = ("t", "requests")
 _REQUEST_REQUIRED = ("t", "in", "out", "hash_ids")
 _REQUEST: dict[str, check.Check] = {
-    "t": check.seconds,
+    **dict.fromkeys(("t", "think_time", "api_time"), check.seconds),
+    **dict.fromkeys(("model", "type"), check.text),
     "in": check.integer(1),
     "out": check.integer(0),
     "hash_ids": check.integer_list,
-    "think_time": check.seconds,
-    "api_time": check.seconds,
-    "model": check.text,
-    "type": check.text,
 }
 _AGENT = {**_CONVERSATION, "t": check.seconds, "duration_ms": check.seconds}
 

@@ -5,18 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from servetwin.workloads.tables.mapping import (
-    COUNTS,
-    DURATIONS,
-    NEEDED,
-    OPTION,
-    STAMPS,
-    UNITS_S,
-    WORDS,
-    form_of,
-    mapping_text,
-    missing_of,
-)
+from servetwin.workloads.tables import mapping
 from servetwin.workloads.tables.moments import Content, status_of
 from servetwin.workloads.tables.names import (
     is_plain_time,
@@ -65,11 +54,11 @@ class Recognition:
         names = [_shown(name) for name in self.names[:_SHOWN_NAMES]]
         more = len(self.names) - len(names)
         listed = ", ".join(names) + (f" and {more} more" if more else "")
-        would_do = not missing_of(self.proposed)
-        columns = mapping_text(self.proposed) if would_do else _ANY
+        would_do = not mapping.missing_of(self.proposed)
+        columns = mapping.mapping_text(self.proposed) if would_do else _ANY
         return (
-            f"{'; '.join(self.questions)} (needed are {', '.join(WORDS.values())}; the columns are "
-            f"{listed}): give {OPTION} {shlex.quote(columns)}"
+            f"{'; '.join(self.questions)} (needed are {', '.join(mapping.WORDS.values())}; "
+            f"the columns are {listed}): give {mapping.OPTION} {shlex.quote(columns)}"
             f"{', if that is what they hold' if would_do else ''}"
         )
 
@@ -108,7 +97,7 @@ class _Recogniser:
             self._only(quantity)
         self._prefix()
         proposed = {**self.columns, **self.guesses}
-        order = {names[0]: at for at, names in enumerate(NEEDED)}
+        order = {names[0]: at for at, names in enumerate(mapping.NEEDED)}
         proposed = dict(sorted(proposed.items(), key=lambda item: _place(item[0], order)))
         return Recognition(
             self.table.names, self.columns, tuple(self.questions), tuple(self.asides), proposed
@@ -157,7 +146,7 @@ class _Recogniser:
 
     def _lengths(self, tokens: str, text: str) -> None:
         counted, texts = self.candidates.get(tokens, []), self.candidates.get(text, [])
-        what = WORDS[tokens].rpartition(" ")[2]
+        what = mapping.WORDS[tokens].rpartition(" ")[2]
         if len(counted) > 1 or (not counted and len(texts) > 1):
             several = counted or texts
             self.questions.append(f"which is the {what}: {_either(several)}?")
@@ -198,7 +187,7 @@ class _Recogniser:
                 return
 
     def _durations(self) -> None:
-        for quantity in DURATIONS:
+        for quantity in mapping.DURATIONS:
             named = self.candidates.get(quantity, [])
             named = [n for n in named if n not in (*self.columns.values(), *self.guesses.values())]
             units = [unit_in(name) for name in named]
@@ -214,7 +203,10 @@ class _Recogniser:
         if len(keys) < 2:
             return
         first, last = (
-            (self.contents[self.columns[keys[q]]].numbers, UNITS_S[form_of(keys[q])])
+            (
+                self.contents[self.columns[keys[q]]].numbers,
+                mapping.UNITS_S[mapping.form_of(keys[q])],
+            )
             for q in ("ttft", "e2e")
         )
         if fmean(first[0]) * first[1] > fmean(last[0]) * last[1]:
@@ -256,13 +248,13 @@ def _fits(quantity: str, name: str, content: Content) -> bool:
     """Return whether the content of a column can be what its name says."""
     if not content.cells:
         return False
-    if quantity in COUNTS:
+    if quantity in mapping.COUNTS:
         return content.are_whole if says_tokens(name) else content.are_counts
     if quantity == "arrival":
         return content.are_stamps or content.are_numbers
-    if quantity in STAMPS:
+    if quantity in mapping.STAMPS:
         return content.are_stamps
-    if quantity in DURATIONS:
+    if quantity in mapping.DURATIONS:
         return content.are_numbers and "arrival" not in meanings(name)
     if quantity in ("prompt", "answer"):
         return content.are_texts

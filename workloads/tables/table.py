@@ -11,16 +11,7 @@ from typing import Any, NamedTuple
 
 from servetwin.workloads.fields import json_object
 from servetwin.workloads.rows import RowError, Rows, utf8, wrong_width
-from servetwin.workloads.tables.mapping import (
-    COUNTS,
-    DURATIONS,
-    MEASURED,
-    STAMPS,
-    TEXTS,
-    UNITS_S,
-    form_of,
-    quantity_of,
-)
+from servetwin.workloads.tables import mapping
 from servetwin.workloads.tables.moments import (
     Moments,
     cell_count,
@@ -207,21 +198,23 @@ class RowParser:
     """Parses rows by a mapping; ``comma`` as in ``Table``."""
 
     def __init__(self, columns: Mapping[str, str], comma: bool) -> None:
-        by_quantity = {quantity_of(key): (form_of(key), name) for key, name in columns.items()}
+        by_quantity = {
+            mapping.quantity_of(key): (mapping.form_of(key), name) for key, name in columns.items()
+        }
         self._comma = comma
         self._stamps = {
             quantity: (name, Moments(name, quantity, form, comma))
             for quantity, (form, name) in by_quantity.items()
-            if quantity in STAMPS
+            if quantity in mapping.STAMPS
         }
         self._durations = {
-            quantity: (name, UNITS_S[form or "s"])
+            quantity: (name, mapping.UNITS_S[form or "s"])
             for quantity, (form, name) in by_quantity.items()
-            if quantity in DURATIONS
+            if quantity in mapping.DURATIONS
         }
-        self._counts = {q: name for q, (_, name) in by_quantity.items() if q in COUNTS}
-        self._texts = {q: name for q, (_, name) in by_quantity.items() if q in TEXTS}
-        self.is_measured = any(quantity in MEASURED for quantity in by_quantity)
+        self._counts = {q: name for q, (_, name) in by_quantity.items() if q in mapping.COUNTS}
+        self._texts = {q: name for q, (_, name) in by_quantity.items() if q in mapping.TEXTS}
+        self.is_measured = any(quantity in mapping.MEASURED for quantity in by_quantity)
 
     def parse(self, line: int, cells: Cells) -> TableRow:
         """Return a row of its cells. Raises ``RowError``."""
@@ -241,7 +234,7 @@ class RowParser:
             return TableRow(line, arrival_ns, counts, texts, NO_OUTPUT)
         if "prompt_tokens" not in counts and "prompt" not in texts:
             raise RowError(self._texts["prompt"], "missing: the prompt has no text", "")
-        ttft_s, e2e_s, queue_s = (self._duration_s(q, cells) for q in DURATIONS)
+        ttft_s, e2e_s, queue_s = (self._duration_s(q, cells) for q in mapping.DURATIONS)
         first_s, last_s = (
             self._after(q, cells, arrival_ns) if q in self._stamps else None
             for q in ("first_token", "last_token")

@@ -6,7 +6,7 @@ from servetwin.app.dashboard.jobs.simulated_items import built
 from servetwin.app.scenario.answers import FEWEST, What
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.options.distributions import think_time_of
-from servetwin.sim.experiments.capacity import Capacity, SLOTarget, find_capacity
+from servetwin.sim.experiments.capacity import Capacity, Replications, SLOTarget, find_capacity
 from servetwin.sim.experiments.fleet import Replicas, ScaledScenario, Users
 from servetwin.sim.experiments.how_many import (
     CountQuestion,
@@ -75,7 +75,8 @@ def _found(one: Search) -> CountSearch | Capacity:
     query, seed = one.query, one.file.seed
     trace, scenario = built(one.file, one.given)
     if query.what == "rate":
-        return find_capacity(trace, scenario, query.target, seed=seed, replications=RATE_DRAWS)
+        draws = Replications(RATE_DRAWS)
+        return find_capacity(trace, scenario, query.target, seed=seed, replications=draws)
     counted: ScaledScenario = Replicas(trace, scenario)
     if query.what == "users":
         counted = Users(trace, scenario, think_time_of(query.think) if query.think else None, seed)

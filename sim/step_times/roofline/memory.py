@@ -146,13 +146,5 @@ def memory_sizes(
     elements = model.resident_kv_elements(context_tokens) - model.state_elements()
     params, per_token = model.params(), model.kv_elements_per_token() * kv_element_bytes
     weights, sequence = params * bytes_per_weight, elements * kv_element_bytes + state_bytes
-    return MemorySizes(
-        model.name,
-        params,
-        weights,
-        per_token,
-        state_bytes,
-        sequence,
-        step.allocated_bytes,
-        step.fragmentation_bytes,
-    )
+    of_step = step.allocated_bytes, step.fragmentation_bytes
+    return MemorySizes(model.name, params, weights, per_token, state_bytes, sequence, *of_step)

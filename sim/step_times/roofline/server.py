@@ -7,7 +7,7 @@ output throughput never exceeds F / (2 P), nor what the bandwidth allows.
 
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -44,16 +44,12 @@ class RooflineServer(UnmeasuredServer):
     deployment: Deployment
     api: ApiLatencyFit = field(default_factory=ApiLatencyFit)
     acceptance: Acceptance | None = None
+    origin: ClassVar[Origin] = "computed from data sheets"
 
     @property
     def name(self) -> str:
         """The name in reports."""
         return self.deployment.name
-
-    @property
-    def origin(self) -> Origin:
-        """Data sheets: a roofline measures nothing."""
-        return "computed from data sheets"
 
     def describe(self) -> list[str]:
         """Return lines with model, devices and assumed efficiencies."""

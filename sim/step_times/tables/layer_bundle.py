@@ -182,17 +182,12 @@ def _dense(table: Measurements, has_experts: bool) -> tuple[Curve, Curve]:
     """Return the times by rows (of a layer, once a step)."""
     needed = _NEEDED if has_experts else (*_NEEDED, *_FEED_FORWARD)
     by_layer = _by_layer(table, "tokens", needed)
-    repeated = [name for name in by_layer if name not in _ONCE]
-    weights = [2 if name in _TWICE else 1 for name in repeated]
-    return (
-        _sum([by_layer[name] for name in repeated], weights),
-        _sum([by_layer[name] for name in _ONCE], [1] * len(_ONCE)),
-    )
+    repeated = {name: curve for name, curve in by_layer.items() if name not in _ONCE}
+    return _sum(repeated), _sum({name: by_layer[name] for name in _ONCE})
 
 
 def _head(table: Measurements) -> Curve:
-    by_layer = _by_layer(table, "sequences", _HEAD)
-    return _sum(list(by_layer.values()), [1] * len(by_layer))
+    return _sum(_by_layer(table, "sequences", _HEAD))
 
 
 def _by_layer(table: Measurements, axis: str, needed: Sequence[str]) -> dict[str, Curve]:
@@ -211,10 +206,10 @@ def _by_layer(table: Measurements, axis: str, needed: Sequence[str]) -> dict[str
     }
 
 
-def _sum(curves: Sequence[Curve], weights: Sequence[int]) -> Curve:
+def _sum(by_layer: dict[str, Curve]) -> Curve:
     """Return the sum of times at every place where one of them was measured."""
-    x = np.unique(np.concatenate([curve.x for curve in curves]))
-    total_s = sum(weight * curve(x) for curve, weight in zip(curves, weights, strict=True))
+    x = np.unique(np.concatenate([curve.x for curve in by_layer.values()]))
+    total_s = sum((2 if name in _TWICE else 1) * curve(x) for name, curve in by_layer.items())
     return Curve(x, np.asarray(total_s), straight=True)
 
 

@@ -73,9 +73,7 @@ class ServerOverheads:
     def api(self) -> ApiLatencyFit:
         """Return the terms of requests and tokens as the latency of the HTTP process."""
         return ApiLatencyFit(
-            request_s=self.request_s,
-            request_per_token_s=self.prompt_token_s,
-            chunk_s=self.chunk_s,
+            request_s=self.request_s, request_per_token_s=self.prompt_token_s, chunk_s=self.chunk_s
         )
 
     @property

@@ -15,6 +15,7 @@ from scipy.stats import t as student
 from servetwin.sim.experiments import capacity
 from servetwin.sim.experiments.capacity import (
     Capacity,
+    Replications,
     SLOTarget,
     containing,
     find_capacity,
@@ -102,7 +103,7 @@ def test_md1_has_the_capacity_that_its_waits_allow() -> None:
             one_second(),
             target,
             precision=0.003,
-            replications=0,
+            replications=Replications(0),
         )
         for draw in range(10)
     ]
@@ -116,7 +117,7 @@ def test_md1_has_the_capacity_that_its_waits_allow() -> None:
 def md1_capacity(seed: int, requests_each: int, replications: int) -> Capacity:
     trace = requests(poisson_arrivals_s(np.random.default_rng(seed), 1.0, requests_each))
     target = SLOTarget(SLO(ttft_s=6.0), 0.95)
-    return find_capacity(trace, one_second(), target, replications=replications)
+    return find_capacity(trace, one_second(), target, replications=Replications(replications))
 
 
 def test_the_interval_has_the_capacity_of_md1_and_is_no_wider_than_twice_the_true_spread() -> None:
@@ -160,7 +161,7 @@ def test_a_replication_takes_few_simulations(
 
     monkeypatch.setattr(capacity, "replicate", counted)
     trace = requests(poisson_arrivals_s(np.random.default_rng(2), 1.0, 200))
-    find_capacity(trace, scenario, SLOTarget(SLO(ttft_s=6.0), 0.95), replications=10)
+    find_capacity(trace, scenario, SLOTarget(SLO(ttft_s=6.0), 0.95), replications=Replications(10))
     assert 10 <= len(runs) <= most_runs
 
 
@@ -190,22 +191,22 @@ def test_replicas_share_the_rate_and_no_delay_is_left_at_saturation() -> None:
     ) == pytest.approx(1.0)
 
 
-def sampled(**options: Any) -> Capacity:
+def sampled(replications: Replications) -> Capacity:
     scenario = Scenario(MEASURED.policy_config(), MEASURED)
     target = SLOTarget(SLO(ttft_s=0.5, tpot_s=0.08), 0.95)
     trace = limit(sample_trace(), 240 // REDUCTION)
-    return find_capacity(trace, scenario, target, replications=10, **options)
+    return find_capacity(trace, scenario, target, seed=3, replications=replications)
 
 
 def test_an_interval_is_the_same_on_one_process_and_on_two() -> None:
     done: list[int] = []
-    alone = sampled(seed=3, on_replication=done.append)
+    alone = sampled(Replications(10, on_replication=done.append))
     assert alone.rate_per_s.low <= alone.rate_per_s.value <= alone.rate_per_s.high
     assert alone.rate_per_s.low < alone.rate_per_s.high
     assert alone.rate_per_s.high <= alone.saturation_per_s.high
     assert alone.rate_per_s.value < alone.saturation_per_s.low
     assert done == list(range(1, 11))
-    spread = sampled(seed=3, processes=2)
+    spread = sampled(Replications(10, processes=2))
     assert spread.rate_per_s == alone.rate_per_s
     assert spread.saturation_per_s == alone.saturation_per_s
 

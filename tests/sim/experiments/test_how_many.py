@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.stats import gamma
 
 import tests.support.queue_cases.case as case
-from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.experiments.capacity import Replications, SLOTarget
 from servetwin.sim.experiments.fleet import Replicas, Users, times
 from servetwin.sim.experiments.how_many import (
     CountQuestion,
@@ -78,7 +78,7 @@ def test_the_fewest_slots_are_those_of_erlang(wait_s: float, slots: int) -> None
     assert next(fitting) == slots
     trace = exponential_trace(4, rate_per_s, 12_000 // REDUCTION)
     target = SLOTarget(SLO(ttft_s=wait_s + STEP_S), 0.9)
-    found = how_many(Slots(trace, served(max_seqs=1)), CountQuestion(target), replications=4)
+    found = how_many(Slots(trace, served(max_seqs=1)), CountQuestion(target), Replications(4))
     assert found.count == slots
     low, high = found.interval() or (None, None)
     assert low is not None
@@ -163,7 +163,7 @@ def test_an_overloaded_number_is_missed_though_the_trace_ends_first() -> None:
 def test_where_nothing_holds_there_is_no_number() -> None:
     trace = Trace(tuple(case.trace(np.arange(40.0), 1, STEPS)), "made")
     target = SLOTarget(SLO(e2e_s=0.5), 0.9)
-    found = how_many(Replicas(trace, served(max_seqs=1)), CountQuestion(target), replications=2)
+    found = how_many(Replicas(trace, served(max_seqs=1)), CountQuestion(target), Replications(2))
     assert (found.count, found.interval()) == (None, (None, None))
     assert found.first.missed is not None
     assert found.first.missed.count == 40, "a server for each request"
@@ -202,7 +202,7 @@ def sampled(ttft_s: float = 0.5, attainment: float = 0.9) -> DrawnSearch:
 
 def test_more_replicas_are_never_worse_beyond_the_noise_nor_a_looser_limit_dearer() -> None:
     job = sampled()
-    found = how_many(job.counted, job.question, replications=6)
+    found = how_many(job.counted, job.question, Replications(6))
     tried = found.first.tried
     for few, more in pairwise(tried):
         low, _ = found.factors(more.count) or (more.factor, more.factor)
@@ -225,9 +225,7 @@ def test_replications_are_common_random_numbers() -> None:
     for tried in one.tried:
         assert other.at(tried.count) in (tried, None)
     assert one.count == other.count
-    alone, spread = (
-        how_many(job.counted, job.question, replications=3, processes=n) for n in (1, 2)
-    )
+    alone, spread = (how_many(job.counted, job.question, Replications(3, n)) for n in (1, 2))
     assert alone == spread
 
 
