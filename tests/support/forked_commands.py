@@ -40,6 +40,12 @@ IMPORTS = (
     "servetwin.workloads.reading", "pyarrow.pandas_compat", "servetwin.app.tasks.capacity",
     "servetwin.app.tasks.load_test", "servetwin.app.tasks.replay", "servetwin.app.tasks.sweep",
     "servetwin.app.tasks.verify",
+    "servetwin.app.scenario.table_servers", "servetwin.app.reports.comparison",
+    "servetwin.app.reports.workload", "servetwin.policies.routers.prefix_affinity",
+    "servetwin.policies.schedulers.static", "servetwin.policies.schedulers.unified",
+    "servetwin.workloads.generators.modulated", "servetwin.workloads.readers.mooncake",
+    "servetwin.workloads.readers.bailian", "servetwin.workloads.readers.tracelab",
+    "servetwin.workloads.streams.blocks",
 )  # fmt: skip
 """What most commands import when they need it."""
 
@@ -130,7 +136,8 @@ def main() -> None:
     """Serve commands until the input ends."""
     for name in IMPORTS:
         __import__(name)
-    vars(cli)["app"] = get_command(cli.app)  # All commands, built once.
+    vars(cli)["app"] = program = get_command(cli.app)
+    list(program.commands.values())  # All commands, built once.
     gc.collect()
     gc.freeze()  # A collection of a child would copy each page that it shares.
     for line in sys.stdin:
