@@ -17,6 +17,7 @@ from servetwin.loadtest.mock.plan import MockPlan
 from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.program.child_process import python_command, python_environment
 from tests.support.command import servetwin
+from tests.support.http_status import answer_of
 from tests.support.mock_endpoint import mocked
 from tests.support.paths import ROOT, SAMPLE
 
@@ -57,20 +58,32 @@ def strangers(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_every_command_beside_modules_of_a_stranger(name: str, strangers: Path) -> None:
-    assert f"servetwin {name}" in beside(strangers, *name.split(), "--help").stdout
+EVERY_HELP = """
+import sys
+from contextlib import suppress
+from servetwin.app import cli
+
+for name in cli.COMMANDS:
+    sys.argv = ["servetwin", *name.split(), "--help"]
+    with suppress(SystemExit):
+        cli.main()
+"""
+
+
+def test_the_help_of_every_command_beside_modules_of_a_stranger(strangers: Path) -> None:
+    text = beside(strangers, "-c", EVERY_HELP)
+    assert all(f"servetwin {name}" in text for name in COMMANDS)
 
 
 def test_a_sweep_on_processes_beside_modules_of_a_stranger(strangers: Path) -> None:
     options = ("--limit", "20", "--slo", "ttft=500ms", "--vary", "max_seqs=2,4", "--processes", "2")
-    assert "max_seqs" in beside(strangers, "sweep", str(SAMPLE), *options).stdout
+    assert "max_seqs" in beside(strangers, "-m", "servetwin", "sweep", str(SAMPLE), *options)
 
 
-def beside(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command by ``python -m`` in a folder that ``PYTHONPATH=.`` names too."""
+def beside(folder: Path, *arguments: str) -> str:
+    """What Python prints in a folder that ``PYTHONPATH=.`` names too."""
     done = subprocess.run(
-        [sys.executable, "-m", "servetwin", *arguments],
+        [sys.executable, *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([".", str(ROOT)])},
         capture_output=True,
@@ -79,7 +92,7 @@ def beside(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     )
     assert done.returncode == 0, done.stderr
     assert_nothing_imported(folder)
-    return done
+    return done.stdout
 
 
 def test_a_child_that_searches_the_working_folder_would_import_it(hostile: Path) -> None:
@@ -145,14 +158,11 @@ def free_port() -> int:
 
 
 def answers(url: str, server: "subprocess.Popen[bytes]") -> bool:
-    with httpx.Client(timeout=5, trust_env=False) as client:
-        for _ in range(600):
-            try:
-                if (status := client.get(url).status_code) != 503:  # while it starts
-                    return status == 200
-            except httpx.TransportError:
-                assert server.poll() is None, "the server ended"
-            time.sleep(0.1)
+    for _ in range(600):
+        if (status := answer_of(url)) not in (None, 503):  # while it starts
+            return status == 200
+        assert server.poll() is None, "the server ended"
+        time.sleep(0.1)
     return False
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from unittest.mock import patch
 
-import httpx
-
 from tests.support.command import servetwin
 from tests.support.effort import FULL
+from tests.support.http_status import answer_of
 from tests.support.paths import ROOT
 
 SERVE = "servetwin serve"
@@ -155,14 +154,11 @@ class PageShell:
     def _wait_until_healthy(self) -> None:
         assert self._server is not None
         give_up_s = time.monotonic() + _STARTS_WITHIN_S
-        with httpx.Client(base_url=self._url, trust_env=False, timeout=1) as client:
-            while time.monotonic() < give_up_s:
-                assert self._server.poll() is None, "the server ended"
-                try:
-                    if client.get("/health").status_code == 200:
-                        return
-                except httpx.TransportError:
-                    time.sleep(0.05)
+        while time.monotonic() < give_up_s:
+            assert self._server.poll() is None, "the server ended"
+            if answer_of(f"{self._url}/health") == 200:
+                return
+            time.sleep(0.05)
         raise AssertionError("the server did not start")
 
     def _stop_server(self) -> None:

@@ -15,8 +15,12 @@ from servetwin.app.verdict.claims import EXIT_CODES
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.report import records
 from servetwin.loadtest.run.client import run_load_test
+from servetwin.policies.build import build_scheduler
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run, load_run
 from servetwin.sim.records.run_claim import ClaimError
+from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.workloads.errors import LoadTestError, TraceError
 from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.request import Request
@@ -177,7 +181,7 @@ def test_exit_code_1_when_the_endpoint_dies(tmp_path: Path) -> None:
 
 
 def as_prediction(run: Run, folder: Path, factor: float = 1.0) -> Path:
-    """A measured run in the guise of a prediction, its output throughput off by a factor."""
+    """A run in the guise of a prediction, its output throughput off by a factor."""
     prediction = Run("simulation", run.requests.copy(), run.steps, run.scenario)
     prediction.requests["output_tokens"] = (run.requests["output_tokens"] * factor).astype(int)
     return prediction.save(folder)
@@ -201,7 +205,9 @@ def test_against_a_prediction(
     code: int,
     said: str | None,
 ) -> None:
-    """A tripled throughput cannot be in the noise of one run, whatever the machine does.
+    """Steps of the length of the server's pauses predict it; tripled throughput is refuted.
+
+    A tripled throughput cannot be in the noise of one run, whatever the machine does.
 
     Eight seconds of arrivals: a last answer that a busy machine delays is a small part of them.
     A client that is late by milliseconds, which is a doubt of its own, has tests of its own.
@@ -209,11 +215,15 @@ def test_against_a_prediction(
     monkeypatch.setattr(records, "LATE_S", 1.0)
     monkeypatch.setattr(records, "LATE_LEAST_S", 1.0)
     reply = stream_of(3, pause_s=0.1)
-    made = tuple(Request(f"r{index}", index * 0.2, 7, 3) for index in range(requests))
-    write_trace(Trace(made, "made.jsonl"), tmp_path / "made.jsonl")
+    made = Trace(
+        tuple(Request(f"r{index}", index * 0.2, 7, 3) for index in range(requests)), "made.jsonl"
+    )
+    write_trace(made, tmp_path / "made.jsonl")
+    steps = LinearStepTime.of({"constant": 0.1})
+    prediction = as_prediction(
+        simulate(made, build_scheduler(PolicyConfig()), steps), tmp_path / "predicted", factor
+    )
     with ScriptedServer(lambda body: reply).running() as server:
-        first = run_load_test(probe(server.url), Trace(made, "made.jsonl"))
-        prediction = as_prediction(first, tmp_path / "predicted", factor)
         result = invoke(
             server.url, tmp_path / "made.jsonl", "--against", str(prediction),
             "--out", str(tmp_path / "run"), "--json",

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -127,19 +128,22 @@ def test_a_request_that_never_fits_is_refused_and_the_rest_goes_on() -> None:
     assert counts["refused"] + counts["finished"] == 240
 
 
+POLICIES = list(product(["static", "continuous"], ["contiguous", "paged"]))
+UNLIKE = [("static", "contiguous"), ("continuous", "paged")]
+"""Two policies that have neither batching nor KV memory in common."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("trace", "requests"),
+    ("trace", "requests", "batching", "kv"),
     [
-        ("azure/AzureLLMInferenceTrace_conv.csv.gz", 19_366),
-        ("azure/AzureLLMInferenceTrace_code.csv.gz", 8_819),
-        ("mooncake/conversation_trace.jsonl.gz", 12_031),
+        *(("azure/AzureLLMInferenceTrace_code.csv.gz", 8_819, *policy) for policy in POLICIES),
+        *(("azure/AzureLLMInferenceTrace_conv.csv.gz", 19_366, *policy) for policy in UNLIKE),
+        *(("mooncake/conversation_trace.jsonl.gz", 12_031, *policy) for policy in UNLIKE),
     ],
 )
-@pytest.mark.parametrize("kv", ["contiguous", "paged"])
-@pytest.mark.parametrize("batching", ["static", "continuous"])
 def test_public_traces_run_whole_under_every_policy(
-    trace: str, requests: int, kv: str, batching: str
+    trace: str, requests: int, batching: str, kv: str
 ) -> None:
     if not (TRACES / trace).is_file():
         pytest.skip(f"the public trace {trace} is not here")
