@@ -95,7 +95,8 @@ def named(as_json: Json = False) -> None:
 )  # fmt: skip
 def generate(options: GenerateOptions) -> None:
     """Write a seeded synthetic trace."""
-    _write(options.generate(), options.out)
+    with options.overwriting.claimed_output(options.out, "trace") as out:
+        _write(options.generate(), out)
 
 
 @takes_options(

@@ -49,7 +49,7 @@ def calibrate_recorded(options: CalibrationOptions) -> None:
     assert server.recorded
     require_recorded_alone({"--url": server.url})
     servers, until = server.recorded_servers(), _share(options.until)
-    with options.overwriting.claimed_profile(options.out):
+    with options.overwriting.claimed_output(options.out, "profile"):
         recorded = recorded_run(server.recorded, options.table)
         config, model_times = recorded_prior(recorded.trace, servers, options.policy, server.link)
         prior = linearised(model_times, FITTED) if model_times else None
@@ -69,7 +69,7 @@ def calibrate_live(options: CalibrationOptions) -> None:
     server, policy = options.server, options.policy
     server.require_live(policy, *(() if server.url else ("--technique", "--without")))
     stopped, out = None, options.out
-    with options.overwriting.claimed_profile(out):
+    with options.overwriting.claimed_output(out, "profile"):
         if endpoint := server.probe():
             calibrator = black_box(server, endpoint)
             calibrator.identify(options.rounds)
@@ -103,7 +103,7 @@ def convert(
         raise PolicyError("--model: say what to convert, with --hardware and a table")
     scenario = servers.base(link.link())
     hardware = servers.hardware or scenario.profile.name
-    with overwriting.claimed_profile(out):
+    with overwriting.claimed_output(out, "profile"):
         profile, error = converted_profile(out.stem, scenario, servers.model, hardware)
         profile.save(out)
     figures = {"profile": str(out), "median_error": error.median, "p90": error.p90}

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -18,6 +18,7 @@ from typing import Any
 
 from servetwin.sim.records.run import JOURNAL
 from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.readers.native import is_trace
 
 CLAIM = ".servetwin-run.json"
 """The claim file of a folder (``sim.records.run_claim``), which lists the files of its run."""
@@ -303,14 +304,20 @@ def claimed_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def claimed_profile(path: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Yield ``path`` for a new profile, in the place of an old one if ``overwrite``.
+def claimed_output(path: Path, kind: str, *, overwrite: bool) -> Iterator[Path]:
+    """Yield ``path`` for a new ``profile`` or ``trace``; ``overwrite`` replaces an old one.
 
     Raises ``ClaimError`` as ``claimed_file`` does, and for any other file that is there.
     """
     with claimed_file(path):
-        if os.path.lexists(path) and not has_key(path, "layouts"):
-            raise ClaimError(f"--out {path}: is there, and is no profile; name another file")
+        if os.path.lexists(path) and not _IS_OURS[kind](path):
+            raise ClaimError(f"--out {path}: is there, and is no {kind}; name another file")
         if os.path.lexists(path) and not overwrite:
-            raise ClaimError(f"--out {path}: is a profile; --overwrite replaces it")
+            raise ClaimError(f"--out {path}: is a {kind}; --overwrite replaces it")
         yield path
+
+
+_IS_OURS: Mapping[str, Callable[[Path], bool]] = {
+    "profile": lambda path: has_key(path, "layouts"),
+    "trace": is_trace,
+}

@@ -19,8 +19,8 @@ PROFILES: list[Sequence[object]] = [
     ("calibrate",),
     ("profile", "convert", "--model", "llama-3-8b", "--hardware", "h100"),
 ]
-WITHOUT = {"report", "workload generate"}
-"""Write a page or a trace, which is made again in a moment."""
+WITHOUT = {"report"}
+"""Writes a page, which is made again in a moment."""
 
 
 def with_option(option: str) -> set[str]:
@@ -55,6 +55,16 @@ def test_a_file_of_others_is_left_alone(command: Sequence[object], tmp_path: Pat
         assert "is no profile" in refused(*command, "--out", tmp_path / "p.json", *options)
     (tmp_path / "p.json").write_text('{"layouts": {}}')
     assert "--overwrite replaces it" in refused(*command, "--out", tmp_path / "p.json")
+
+
+def test_a_trace_is_replaced_where_it_is_asked_for(tmp_path: Path) -> None:
+    given = ("workload", "generate", "--requests", 5, "--out", tmp_path / "t.jsonl")
+    assert servetwin(*given).code == 0
+    assert "t.jsonl: is a trace; --overwrite replaces it" in refused(*given)
+    assert servetwin(*given, "--seed", 1, "--overwrite").code == 0
+    (tmp_path / "t.jsonl").write_text("{}\n")
+    assert "is there, and is no trace" in refused(*given, "--overwrite")
+    assert (tmp_path / "t.jsonl").read_text() == "{}\n"
 
 
 @pytest.mark.parametrize("first", [REPLAY, COMPARE], ids=["replay", "compare"])

@@ -136,6 +136,8 @@ def parsers(transcript: Transcript) -> Iterator[AbstractCodeBlockParser | Any]:
 def run_page(path: Path, workplace: Path, *, as_written: bool = False) -> int:
     """Run a page and compare what it shows; return how many of its blocks ran."""
     ran = 0
+    if "generate --out trace.jsonl" in path.read_text():  # The page makes its own.
+        (workplace / "trace.jsonl").unlink()
     with PageShell(workplace, as_written=as_written) as shell:
         document = Document.parse(str(path), *parsers(Transcript(shell)))
         for example in document.examples():

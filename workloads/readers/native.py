@@ -8,7 +8,7 @@ from typing import Any
 from servetwin.workloads import fields as check
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.fields import request_headers, without_headers
-from servetwin.workloads.files import write_whole
+from servetwin.workloads.files import open_text, write_whole
 from servetwin.workloads.generators.parents import without_broken_links
 from servetwin.workloads.readers.prompt_fields import prompt_content
 from servetwin.workloads.request import Request
@@ -27,6 +27,16 @@ def write_trace(trace: Trace, path: str | Path) -> None:
     if not trace.requests:
         raise TraceError(f"{path}: nothing to write, the trace has no requests")
     write_whole(Path(path), trace_text(trace))
+
+
+def is_trace(path: Path) -> bool:
+    """Return whether a file is a trace that ``write_trace`` wrote."""
+    try:
+        with open_text(path) as lines:
+            header = json.loads(next(iter(lines), ""))
+    except (TraceError, ValueError, RecursionError):
+        return False
+    return isinstance(header, dict) and header.get("schema") == SCHEMA
 
 
 def trace_text(trace: Trace) -> str:

@@ -72,11 +72,11 @@ class Overwriting:
 
         return claimed_new_run(stem) if folder is None else self.claimed(folder)
 
-    def claimed_profile(self, path: Path) -> AbstractContextManager[Path]:
-        """Claim the file of a profile before the work begins."""
-        from servetwin.sim.records.run_claim import claimed_profile
+    def claimed_output(self, path: Path, kind: str) -> AbstractContextManager[Path]:
+        """Claim the file of a ``profile`` or a ``trace`` before the work begins."""
+        from servetwin.sim.records.run_claim import claimed_output
 
-        return claimed_profile(path, overwrite=self.overwrite)
+        return claimed_output(path, kind, overwrite=self.overwrite)
 
 
 KEEP = Overwriting()

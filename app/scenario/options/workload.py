@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from servetwin.app.scenario.options.common import Seed
+from servetwin.app.scenario.options.common import KEEP, Overwriting, Seed
 from servetwin.app.scenario.options.distributions import (
     DEFAULT_OUTPUT,
     DEFAULT_PROMPT,
@@ -185,6 +185,7 @@ class GenerateOptions:
     samples: Annotated[int, Option(min=1)] = 1
     """Answers wanted to each prompt."""
     seed: Seed = 0
+    overwriting: Overwriting = KEEP
 
     def generate(self) -> Trace:
         """Generate the trace; raises ``TraceError`` for options that exclude each other."""

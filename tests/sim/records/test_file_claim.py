@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.sim.records.run_claim import ClaimError, claimed_file, claimed_profile
+from servetwin.sim.records.run_claim import ClaimError, claimed_file, claimed_output
 
 PROFILE = '{"layouts": {}}'
 
 
 def write(path: Path, *, overwrite: bool = False) -> None:
-    with claimed_profile(path, overwrite=overwrite) as place:
+    with claimed_output(path, "profile", overwrite=overwrite) as place:
         place.write_text(PROFILE)
 
 
