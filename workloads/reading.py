@@ -11,7 +11,7 @@ from typing import Any
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.files import is_directory, open_text
 from servetwin.workloads.generators.parents import without_failed
-from servetwin.workloads.readers import weka
+from servetwin.workloads.readers import native
 from servetwin.workloads.readers.dataset import is_dataset, read_dataset
 from servetwin.workloads.readers.registry import READERS
 from servetwin.workloads.request import Request
@@ -24,8 +24,8 @@ MANY_TIES = 0.2
 """Above this share of equal neighbouring stamps a note warns of the ties."""
 
 
-TABLE = "table"
-"""The reader of columns of any names."""
+NATIVE, TABLE = "native", "table"
+"""The readers of our own traces, and of columns of any names."""
 _NO_HEADER_COLUMNS = (
     "--header-columns: wants prompts (CSV, JSON), chats, conversations, a table or a trace of "
     "servetwin"
@@ -76,6 +76,8 @@ def read_trace(
             raise TraceError(f"{path}: a dataset is known by its files; leave --reader out")
         trace = read_dataset(path, bad, header_columns or {})
     elif is_directory(path):
+        from servetwin.workloads.readers import weka
+
         if format is not None and READERS.find(format) is not weka:
             raise TraceError(f"{path}: a directory: only weka sessions come as one, not {format}")
         trace = weka.read_directory(path, bad, session_rate_per_s, seed)
@@ -107,8 +109,8 @@ def find_reader(rows: Rows, name: str | None) -> str:
     Raises ``TraceError`` where none does.
     """
     line, row = rows.peek()
-    if name is not None:
-        return name
+    if name is not None or native.is_header(row):
+        return name or NATIVE
     for known in READERS:
         if READERS.build(known).recognises(row):
             return known
