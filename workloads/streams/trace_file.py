@@ -232,7 +232,9 @@ class OpenTrace:
             where = f"{self._path}:{block.first_line}"
             raise TraceError(f"{where}: a stamp beyond the years 1678 to 2261") from None
 
-    def _require_order(self, block: pd.DataFrame) -> None:
+    def _require_order(self, requests: pd.DataFrame) -> None:
+        """Raise ``TraceError`` for a row earlier than the one before; failed ones are left out."""
+        block = requests[~requests["failed"].astype(bool)] if len(requests) else requests
         if not len(block):
             return
         stamps = block["stamp"].to_numpy()

@@ -110,11 +110,10 @@ def test_requests_notes_and_errors_are_those_of_the_rows(
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     expected = whole(path, max_bad_rows)
     assume("out of order" not in str(expected))
+    assume("duplicate" not in str(expected))  # a stream does not compare ids with each other
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", 100)
         found = streamed(path, max_bad_rows)
-    if "no requests" in str(expected):  # which row is named first
-        assume("earlier than the row before it" not in str(found))
     assert found == expected
 
 
