@@ -15,7 +15,7 @@ from servetwin.app.dashboard.what_if.page import bars_of_one_unit, memory_parts
 from servetwin.app.scenario.files.scenario_file import parse_scenario
 from tests.support.dashboard_app import Browser, ServedDashboard, expect, page_test
 from tests.support.dashboard_session import open_session
-from tests.support.effort import FULL, REDUCTION
+from tests.support.effort import REDUCTION
 
 pytestmark = pytest.mark.usefixtures("few_replications")
 
@@ -185,7 +185,7 @@ def test_moves_of_the_slider_redraw_quickly(user: Browser) -> None:
     slider = page.get_by_role("slider", name="Requests per second")
     first = page.get_by_test_id("stMetricValue").first
     lasted_s = []
-    for _ in range(10 if FULL else 5):
+    for _ in range(5):
         before = first.inner_text()
         started_s = time.perf_counter()
         slider.press("ArrowRight")
