@@ -6,7 +6,7 @@ from typing import Annotated
 from typer import Option
 
 from servetwin.app.scenario.options.common import Json, Overwriting
-from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.groups import FieldSubset, takes_options
 from servetwin.app.scenario.options.measured import CalibrationOptions
 from servetwin.app.scenario.options.policy import ClusterOptions
 from servetwin.app.scenario.options.server import ServerOptions
@@ -30,10 +30,15 @@ def calibrate(options: CalibrationOptions) -> None:
     run(options)
 
 
+CONVERTED = FieldSubset("model", "hardware", "techniques", "without", "tables")
+
+
 @takes_options("--model", "--hardware", "--operators", "--phases", "--layers", "--kernels", "--out")
 def profile_convert(
-    servers: Annotated[ServerOptions, Only("model", "hardware", "techniques", "without", "tables")],
-    link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")],
+    servers: Annotated[
+        ServerOptions, FieldSubset("model", "hardware", "techniques", "without", "tables")
+    ],
+    link: Annotated[ClusterOptions, FieldSubset("link_us", "link_gb_per_s")],
     overwriting: Overwriting,
     out: Annotated[Path, Option(help="Profile to write.")] = Path("profile.json"),
     as_json: Json = False,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from servetwin.app.scenario.options.common import SLO, TracePath
-from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.groups import FieldSubset, takes_options
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.simulations import CapacityOptions
@@ -22,7 +22,7 @@ def capacity(
     slo: Annotated[str, SLO],
     servers: ServerOptions,
     policy: PolicyOptions,
-    cluster: Annotated[ClusterOptions, Only(*_OTHERS)],
+    cluster: Annotated[ClusterOptions, FieldSubset(*_OTHERS)],
     part: TraceOptions,
     query: CapacityOptions,
 ) -> None:

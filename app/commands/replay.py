@@ -7,7 +7,7 @@ from typer import Argument
 
 from servetwin.app.command import lasting_imports
 from servetwin.app.scenario.options.common import TRACE, PictureOptions
-from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.groups import FieldSubset, takes_options
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.simulations import (
@@ -47,8 +47,8 @@ def replay_compare(
     a: Annotated[str, Argument(help="A policy: preset, label such as static+paged, KEY=VALUE.")],
     b: Annotated[str, Argument(help="The policy that is compared with it.")],
     options: ScenarioOptions,
-    replayed: Annotated[ReplayOptions, Only(*KEPT)],
-    single: Annotated[RunOptions, Only("replications")],
+    replayed: Annotated[ReplayOptions, FieldSubset(*KEPT)],
+    single: Annotated[RunOptions, FieldSubset("replications")],
     picture: PictureOptions,
     trace: OptionalTrace = None,
 ) -> None:
@@ -68,7 +68,7 @@ def replay_stream(
     servers: ServerOptions,
     policy: PolicyOptions,
     cluster: ClusterOptions,
-    part: Annotated[TraceOptions, Only(*STREAMED)],
+    part: Annotated[TraceOptions, FieldSubset(*STREAMED)],
     stream: StreamOptions,
     replayed: ReplayOptions,
     trace: OptionalTrace = None,

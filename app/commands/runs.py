@@ -16,7 +16,7 @@ from servetwin.app.scenario.options.common import (
     Overwriting,
     PictureOptions,
 )
-from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.groups import FieldSubset, takes_options
 from servetwin.sim.records.run import RunError
 
 
@@ -27,7 +27,7 @@ def compare(
         Argument(metavar="BASELINE", help="Run folder of loadtest or replay, or a folder of runs."),
     ],
     candidates: Annotated[list[Path], Argument(metavar="RUN...", help="Runs to judge, together.")],
-    options: Annotated[GateOptions, Only("baseline", "allow")],
+    options: Annotated[GateOptions, FieldSubset("baseline", "allow")],
     picture: PictureOptions,
     overwriting: Overwriting,
     gate: Annotated[

@@ -13,7 +13,7 @@ from servetwin.app.scenario.options.engine import (
     ServedModel,
     require_engine,
 )
-from servetwin.app.scenario.options.groups import Only, given, require_absent, takes_options
+from servetwin.app.scenario.options.groups import FieldSubset, given, require_absent, takes_options
 from servetwin.app.scenario.options.policy import PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.workloads.errors import EngineError
@@ -33,12 +33,17 @@ class Served(NamedTuple):
     tokenizer: "Tokenizer"
 
 
+SERVED = FieldSubset("hardware", "techniques", "without", "efficiency")
+
+
 @takes_options(
     "--model", "--simulated", "--mock", "--batching", "--kv", "--device", "--host", "--port",
 )  # fmt: skip
 def serve(
     mock: MockOptions,
-    servers: Annotated[ServerOptions, Only("hardware", "techniques", "without", "efficiency")],
+    servers: Annotated[
+        ServerOptions, FieldSubset("hardware", "techniques", "without", "efficiency")
+    ],
     policy: PolicyOptions,
     engine: EngineChoice,
     http: HttpOptions,

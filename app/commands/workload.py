@@ -10,7 +10,7 @@ from typer import Argument, Option
 from servetwin.app.command import Command, print_result
 from servetwin.app.reports.workload import check_lines, statistics_lines
 from servetwin.app.scenario.options.common import Json, Seed, TracePath
-from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.groups import FieldSubset, takes_options
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.options.workload import GenerateOptions
 from servetwin.workloads.trace import Trace
@@ -46,7 +46,7 @@ class GeneratorCommand(Command):
 @takes_options()
 def stats(
     trace: TracePath,
-    read: Annotated[TraceOptions, Only(*READ)],
+    read: Annotated[TraceOptions, FieldSubset(*READ)],
     against: Annotated[Path | None, Option(help="Reference trace to compare with.")] = None,
     resampled: Annotated[
         bool, Option("--resampled", help="TRACE draws its lengths from the reference.")
@@ -106,7 +106,7 @@ def generate(options: GenerateOptions) -> None:
 def convert(
     trace: TracePath,
     out: Annotated[Path, Argument(help="Trace to write (.jsonl or .jsonl.gz).")],
-    part: Annotated[TraceOptions, Only(*CONVERTED)],
+    part: Annotated[TraceOptions, FieldSubset(*CONVERTED)],
     seed: Seed = 0,
 ) -> None:
     """Write TRACE, or a part of it, scaled, in our own format."""

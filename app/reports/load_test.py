@@ -4,23 +4,34 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from servetwin.app.verdict.claims import Comparison, Outcome, RequestDifferences
-    from servetwin.app.verdict.gate import Gate
-    from servetwin.loadtest.report.limits import Finding
-    from servetwin.sim.records.metrics import SLO
-    from servetwin.sim.records.run import Run
-    from servetwin.workloads.trace import Trace
+from servetwin.app.reports.claims import render_comparison, render_gate, render_requests
+from servetwin.app.reports.tables import sparkline_lines
+from servetwin.app.verdict.claims import (
+    EXIT_CODES,
+    Comparison,
+    Outcome,
+    RequestDifferences,
+    compare,
+    compare_requests,
+)
+from servetwin.app.verdict.gate import Gate
+from servetwin.app.verdict.resimulate import resimulate_as_sent
+from servetwin.app.words import asset_table
+from servetwin.loadtest.report.limits import Finding, failed_line
+from servetwin.loadtest.report.load_notes import hint
+from servetwin.loadtest.report.report import render_report
+from servetwin.sim.records.metrics import SLO, measured
+from servetwin.sim.records.run import Run
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.trace import Trace
 
-    Compared = tuple[Comparison, RequestDifferences]
+Compared = tuple[Comparison, RequestDifferences]
 
 
-def compared(run: "Run", predicted: "Run") -> "Compared":
+def compared(run: Run, predicted: Run) -> Compared:
     """Compare the run with its prediction, as a whole and request by request."""
-    from servetwin.app.verdict.claims import compare, compare_requests
-
     return compare(predicted, [run]), compare_requests(predicted, run)
 
 
@@ -28,20 +39,15 @@ def compared(run: "Run", predicted: "Run") -> "Compared":
 class LoadTestReport:
     """A load test that is saved in ``folder``, and what it is judged by."""
 
-    run: "Run"
+    run: Run
     folder: Path
-    slo: "SLO | None" = None
-    findings: "Sequence[Finding]" = ()
-    prediction: "Compared | None" = None
-    gate: "Gate | None" = None
+    slo: SLO | None = None
+    findings: Sequence[Finding] = ()
+    prediction: Compared | None = None
+    gate: Gate | None = None
 
     def as_text(self) -> str:
         """Return the report, its distributions, the comparison and the gate, if there are any."""
-        from servetwin.app.reports.claims import render_comparison, render_gate, render_requests
-        from servetwin.app.reports.tables import sparkline_lines
-        from servetwin.loadtest.report.report import render_report
-        from servetwin.sim.records.metrics import measured
-
         sparklines = "\n".join(sparkline_lines(measured(self.run.requests)))
         blocks = [render_report(self.run, self.slo, self.folder), sparklines]
         if self.prediction:
@@ -69,9 +75,6 @@ class LoadTestReport:
 
     def complaint(self) -> tuple[str, int] | None:
         """Return why the exit code is not 0, and the exit code; None where all is well."""
-        from servetwin.loadtest.report.limits import failed_line
-        from servetwin.loadtest.report.load_notes import hint
-
         delivered, requests = self.run.extra["delivered"], self.run.requests
         finished = int((requests["status"] == "finished").sum())
         ending = f"{finished} of {len(requests)} requests kept in {self.folder}"
@@ -91,13 +94,8 @@ class LoadTestReport:
         return _complaint("comparison", self.prediction[0].outcome) if self.prediction else None
 
 
-def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
+def as_sent(predicted: Run, run: Run, trace: Trace) -> str:
     """Return the prediction again, on the send times that the load test recorded."""
-    from servetwin.app.reports.claims import render_comparison
-    from servetwin.app.verdict.claims import compare
-    from servetwin.app.verdict.resimulate import resimulate_as_sent
-    from servetwin.workloads.errors import ServetwinError
-
     try:
         again, sent = resimulate_as_sent(predicted, run, trace)
     except ServetwinError as error:
@@ -107,14 +105,12 @@ def as_sent(predicted: "Run", run: "Run", trace: "Trace") -> str:
     )
 
 
-def gate_complaint(gate: "Gate") -> tuple[str, int] | None:
+def gate_complaint(gate: Gate) -> tuple[str, int] | None:
     """Return why a gate does not hold, and the exit code; None where it holds."""
     return _complaint("gate", gate.outcome)
 
 
-def _complaint(kind: str, outcome: "Outcome") -> tuple[str, int] | None:
-    from servetwin.app.verdict.claims import EXIT_CODES
-    from servetwin.app.words import asset_table
+def _complaint(kind: str, outcome: Outcome) -> tuple[str, int] | None:
 
     sentence = asset_table("verdicts.yaml")["complaints"][kind].get(outcome)
     return sentence and (sentence, EXIT_CODES[outcome])

@@ -15,7 +15,6 @@ from servetwin.app.scenario.options.engine import require_engine
 from servetwin.app.scenario.options.measured import (
     CalibrationOptions,
     MeasuredServer,
-    require_recorded_alone,
 )
 from servetwin.app.scenario.options.policy import ClusterOptions
 from servetwin.app.scenario.options.server import ServerOptions
@@ -47,7 +46,7 @@ def calibrate_recorded(options: CalibrationOptions) -> None:
     """Fit a profile to a recorded run, write it and print it."""
     server = options.server
     assert server.recorded
-    require_recorded_alone({"--url": server.url})
+    server.require_recorded_alone({})
     servers, until = server.recorded_servers(), _share(options.until)
     with options.overwriting.claimed_output(options.out, "profile"):
         recorded = recorded_run(server.recorded, options.table)

@@ -23,7 +23,7 @@ from servetwin.app.reports.verdict import (
 )
 from servetwin.app.scenario.options.engine import EngineChoice, require_engine
 from servetwin.app.scenario.options.groups import given, require_absent
-from servetwin.app.scenario.options.measured import VerifyOptions, require_recorded_alone
+from servetwin.app.scenario.options.measured import VerifyOptions
 from servetwin.app.scenario.scenarios import recorded_server
 from servetwin.app.scenario.settings import policies_named
 from servetwin.app.tasks.calibrate import MOST_SIMULATIONS, black_box, recorded_run
@@ -125,8 +125,7 @@ def verify_recorded_run(options: VerifyOptions) -> None:
     """Judge a prediction by a recorded run."""
     server = options.server
     assert server.recorded
-    live = given(options, "trace", "policy", "utilisation", "resume")
-    require_recorded_alone({"--url": server.url} | live)
+    server.require_recorded_alone(given(options, "trace", "policy", "utilisation", "resume"))
     servers = server.recorded_servers(options.profile)
     with options.overwriting.claimed_if_asked(options.out) as claim:
         recorded = recorded_run(server.recorded, options.part)

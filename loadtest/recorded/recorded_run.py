@@ -14,7 +14,7 @@ import pandas as pd
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recording import RecordedRequest, Recording
 from servetwin.loadtest.report.records import requests_frame
-from servetwin.loadtest.report.rows import Row
+from servetwin.loadtest.report.rows import UNSEEN, Row
 from servetwin.sim.records.run import Files, Run, RunError, load_run, machine_facts, save_files
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.readers.native import trace_text
@@ -24,6 +24,7 @@ from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
 TRACE = "trace.jsonl"
+_FIRST = ("first_token_s", "first_event_s", "first_sure_s", "first_output_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,30 +121,22 @@ def _request(one: RecordedRequest, zero_s: float) -> Request:
 
 
 def _row(one: RecordedRequest, zero_s: float) -> Row:
-    def since(stamp_s: float | None) -> float:
-        return float("nan") if stamp_s is None else stamp_s - zero_s
-
+    stamps_s = dict.fromkeys(("scheduled_s", "sent_s"), one.arrival_s)
+    stamps_s |= dict.fromkeys(_FIRST, one.first_token_s) | {"last_token_s": one.last_token_s}
     return {
+        **UNSEEN,
+        **{name: np.nan if at_s is None else at_s - zero_s for name, at_s in stamps_s.items()},
         "request_id": one.request_id,
         "status": "finished" if one.error is None else "failed",
-        "scheduled_s": since(one.arrival_s),
-        "sent_s": since(one.arrival_s),
-        "first_token_s": since(one.first_token_s),
-        "last_token_s": since(one.last_token_s),
         "prompt_tokens": one.prompt_tokens,
         "output_tokens": one.output_tokens,
         "cached_tokens": one.cached_tokens or 0,
-        "preemptions": 0,
         "queue_s": np.nan if one.queue_s is None else one.queue_s,
-        "replica": 0,
         "error": one.error,
         "first_chunk_tokens": 1,
         "first_chunk_told": False,
         "tokens_from": "recording",
         "asked_output_tokens": one.output_tokens,
-        "first_event_s": since(one.first_token_s),
-        "first_sure_s": since(one.first_token_s),
-        "first_output_s": since(one.first_token_s),
         "chunk_s": np.array(one.chunk_s) - zero_s,
         "response_id": None,
         "attempts": 1,

@@ -20,6 +20,13 @@ MadeRow = tuple[Row, Failure | None]
 """The row of a request that has ended, and its failure."""
 
 _ID_LENGTH = 200
+UNSEEN: Row = {"preemptions": 0, "queue_s": np.nan, "replica": 0}
+"""What no client sees of a server."""
+_OF_A_STREAM = (
+    "output_tokens", "cached_tokens", "first_chunk_tokens", "first_chunk_told", "tokens_from",
+    "cached_reported",
+)  # fmt: skip
+"""The fields of a row that a ``TokenStream`` has by the same names."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,15 +90,9 @@ def _row(sending: Sending, stream: TokenStream, zero_ns: int) -> Row:
         "first_token_s": chunk_s[0] if len(chunk_s) else np.nan,
         "last_token_s": _since(zero_ns, stream.last_ns),
         "prompt_tokens": send.request.prompt_tokens if prompt_tokens is None else prompt_tokens,
-        "output_tokens": stream.output_tokens,
-        "cached_tokens": stream.cached_tokens,
-        "preemptions": 0,
-        "queue_s": np.nan,
-        "replica": 0,
+        **UNSEEN,
+        **{name: getattr(stream, name) for name in _OF_A_STREAM},
         "error": stream.failure.kind if stream.failure else None,
-        "first_chunk_tokens": stream.first_chunk_tokens,
-        "first_chunk_told": stream.first_chunk_told,
-        "tokens_from": stream.tokens_from,
         "asked_output_tokens": send.request.output_tokens,
         "first_event_s": _since(zero_ns, stream.first_event_ns),
         "first_sure_s": _since(zero_ns, stream.first_sure_ns),
@@ -99,7 +100,6 @@ def _row(sending: Sending, stream: TokenStream, zero_ns: int) -> Row:
         "chunk_s": chunk_s,
         "response_id": _response_id(send, stream),
         "attempts": sending.attempts,
-        "cached_reported": stream.cached_reported,
         "model": send.model,
     }
 

@@ -8,10 +8,10 @@ any other field is for the command to set. ``PANEL`` of the class is the heading
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter
 from math import isfinite
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Self, get_args, get_origin
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
@@ -91,14 +91,12 @@ def require_absent(options: Mapping[str, object], why: str) -> None:
             raise OptionError(f"{name}: {why}")
 
 
-@dataclass(frozen=True)
-class Only:
-    """Restricts a group to some of its fields: ``Annotated[Group, Only("limit", "start_s")]``."""
+class FieldSubset(frozenset[str]):
+    """Restrict a group to some fields: ``Annotated[Group, FieldSubset("limit", "start_s")]``."""
 
-    names: frozenset[str]
-
-    def __init__(self, *names: str) -> None:
-        object.__setattr__(self, "names", frozenset(names))
+    def __new__(cls, *names: str) -> Self:
+        """Return the subset with these names."""
+        return super().__new__(cls, names)
 
 
 def takes_options(
@@ -146,8 +144,9 @@ def _members(annotation: Any) -> list[Parameter] | None:
     group = _kind(annotation)
     if not is_dataclass(group):
         return None
-    chosen = [each.names for each in get_args(annotation) if isinstance(each, Only)]
-    names = chosen[0] if chosen else {field.name for field in fields(group)}
+    everything = {field.name for field in fields(group)}
+    subsets = (each for each in get_args(annotation) if isinstance(each, FieldSubset))
+    names = next(subsets, everything)
     members = [
         Parameter(
             field.name,

@@ -1,5 +1,6 @@
 """Options of a server that is measured, whether to calibrate it or to verify a forecast."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ from typer import Option
 from servetwin.app.scenario.options.common import KEEP, Json, Overwriting, RunFolder, Seed
 from servetwin.app.scenario.options.endpoint import BlackBoxOptions, EndpointOptions
 from servetwin.app.scenario.options.engine import EngineChoice
-from servetwin.app.scenario.options.groups import Only, given, require_absent
+from servetwin.app.scenario.options.groups import FieldSubset, given, require_absent
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.trace import TraceOptions
@@ -30,11 +31,11 @@ MEASURED_SETTINGS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "
 class MeasuredServer:
     """The bundled engine, an endpoint, or the server of a run that was recorded elsewhere."""
 
-    endpoint: Annotated[EndpointOptions, Only("api", "prompt", "prompt_salt")]
+    endpoint: Annotated[EndpointOptions, FieldSubset("api", "prompt", "prompt_salt")]
     limits: BlackBoxOptions
-    engine: Annotated[EngineChoice, Only("device", "dtype", "threads")]
-    servers: Annotated[ServerOptions, Only("hardware", "techniques", "without", "tables")]
-    link: Annotated[ClusterOptions, Only("link_us", "link_gb_per_s")]
+    engine: Annotated[EngineChoice, FieldSubset("device", "dtype", "threads")]
+    servers: Annotated[ServerOptions, FieldSubset("hardware", "techniques", "without", "tables")]
+    link: Annotated[ClusterOptions, FieldSubset("link_us", "link_gb_per_s")]
     recorded: Annotated[Path | None, Option(metavar="RUN")] = None
     """Instead of a live endpoint: a run folder of loadtest import, or of a load test, or a table
     with measured times."""
@@ -60,6 +61,11 @@ class MeasuredServer:
         endpoint = replace(self.endpoint, model=self.model)
         return None if self.url is None else endpoint.probe_generating(self.url)
 
+    def require_recorded_alone(self, others: Mapping[str, object]) -> None:
+        """Raise ``OptionError`` for an option of a live endpoint: ``--url``, or ``others``."""
+        why = "sends a load; --recorded takes one that was sent"
+        require_absent({"--url": self.url, **others}, why)
+
     def require_live(self, policy: PolicyOptions, *allowed: str) -> None:
         """Raise ``OptionError`` for an option that only a recorded run takes."""
         settings = given(policy, *RECORDED_SETTINGS)
@@ -73,8 +79,8 @@ class CalibrationOptions:
     """The server that is calibrated, the profile that is written, and how much is measured."""
 
     server: MeasuredServer
-    policy: Annotated[PolicyOptions, Only(*MEASURED_SETTINGS, *RECORDED_SETTINGS)]
-    table: Annotated[TraceOptions, Only("columns")]
+    policy: Annotated[PolicyOptions, FieldSubset(*MEASURED_SETTINGS, *RECORDED_SETTINGS)]
+    table: Annotated[TraceOptions, FieldSubset("columns")]
     out: Annotated[Path, Option()] = Path("profile.json")
     """Profile to write."""
     name: Annotated[str | None, Option()] = None
@@ -98,9 +104,9 @@ class VerifyOptions:
     server: MeasuredServer
     settings: Annotated[
         PolicyOptions,
-        Only("reservation", *MEASURED_SETTINGS, "wait_limit_ms", *RECORDED_SETTINGS),
+        FieldSubset("reservation", *MEASURED_SETTINGS, "wait_limit_ms", *RECORDED_SETTINGS),
     ]
-    part: Annotated[TraceOptions, Only(*_PARTS_OF_A_TRACE)]
+    part: Annotated[TraceOptions, FieldSubset(*_PARTS_OF_A_TRACE)]
     trace: Annotated[Path | None, Option()] = None
     """Trace to predict; default the bundled sample."""
     as_black_box: Annotated[
@@ -124,8 +130,3 @@ class VerifyOptions:
     """Replace part after part of the prediction by what was measured."""
     out: RunFolder = None
     overwriting: Overwriting = KEEP
-
-
-def require_recorded_alone(live: dict[str, object]) -> None:
-    """Raise ``OptionError`` for an option of a live endpoint beside ``--recorded``."""
-    require_absent(live, "sends a load; --recorded takes one that was sent")

@@ -13,7 +13,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from typer.testing import CliRunner
 
 from servetwin.app.cli import app
-from servetwin.app.scenario.options.groups import Only, takes_options
+from servetwin.app.scenario.options.groups import FieldSubset, takes_options
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.options.server import ServerOptions
 
@@ -127,7 +127,7 @@ def test_a_command_gets_its_groups_built() -> None:
 def test_a_command_may_take_a_part_of_a_group() -> None:
     found = []
 
-    def draw(size: Annotated[Size, Only("width")]) -> None:
+    def draw(size: Annotated[Size, FieldSubset("width")]) -> None:
         found.append(size)
 
     assert run(draw, "--width", "4").exit_code == 0
