@@ -100,13 +100,13 @@ def _values(node: yaml.Node, above: frozenset[int]) -> Iterator[yaml.Node]:
 
 
 def _require_each_once(mapping: yaml.MappingNode) -> None:
-    seen = set()
+    names = set()
     for key, _ in mapping.value:
         if not isinstance(key, yaml.ScalarNode):
             raise _error(key.start_mark, "a key that is no plain text")
-        if key.value in seen:
+        if key.value in names:
             raise _error(key.start_mark, f"the key {key.value!r} is there twice")
-        seen.add(key.value)
+        names.add(key.value)
 
 
 def _error(mark: Any, problem: str) -> YamlError:

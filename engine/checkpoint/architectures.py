@@ -37,11 +37,8 @@ def read_model_config(folder: Path) -> ModelConfig:
     try:
         return _model(config, architecture, _basis(config, folder.resolve().name))
     except EngineError as error:
-        raise EngineError(_with_place(str(error), config.place)) from None
-
-
-def _with_place(reason: str, place: str) -> str:
-    return reason if reason.startswith(place) else f"{place}: {reason}"
+        place = "" if str(error).startswith(config.place) else f"{config.place}: "
+        raise EngineError(f"{place}{error}") from None
 
 
 def _architecture(config: JsonObject) -> Mapping[str, Any]:

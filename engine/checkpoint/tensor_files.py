@@ -112,8 +112,9 @@ def check_tensors(model: ModelConfig, stored: Mapping[str, StoredTensor], where:
     missing = [name for name in expected if name not in stored]
     extra = [name for name in stored if name not in expected and not _is_harmless(model, name)]
     if missing:
+        tied = " (and tie_word_embeddings is not true)" if missing == [HEAD] else ""
         has = f"; it has {extra[0]}, which the model has not" if extra else ""
-        raise EngineError(f"{where}: {_named(missing)} missing{_tied(missing)}{has}")
+        raise EngineError(f"{where}: {_named(missing)} missing{tied}{has}")
     if extra:
         raise EngineError(
             f"{where}: {_named(extra)} not of the model that config.json describes, and would be "
@@ -153,7 +154,3 @@ def _named(names: list[str]) -> str:
     return (
         f"tensors {', '.join(names[:_NAMED_AT_MOST])}{f' and {more} more' if more > 0 else ''} are"
     )
-
-
-def _tied(missing: list[str]) -> str:
-    return " (and tie_word_embeddings is not true)" if missing == [HEAD] else ""

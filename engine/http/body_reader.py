@@ -9,7 +9,7 @@ from starlette.requests import Request
 from servetwin.engine.http.api_errors import ApiError
 
 LARGE_BODY_BYTES = 64 << 10
-"""Larger bodies are parsed in another process, and only so many are held at a time."""
+"""Larger bodies are parsed in another process, and only a limited number are held at a time."""
 LARGE_BODIES = 16
 RECEIVE_LIMIT_S = 60.0
 """How long a body may take to arrive."""

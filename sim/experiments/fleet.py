@@ -43,7 +43,7 @@ class Replicas:
         """Return the trace, and ``count`` times the servers."""
         return self.trace, times(self.scenario, count)
 
-    def judged(self, run: Run, trace: Trace) -> pd.DataFrame:
+    def judged_requests(self, run: Run, trace: Trace) -> pd.DataFrame:
         """Return all requests."""
         return run.requests
 
@@ -82,7 +82,7 @@ class Users:
         trace = sent_by_users(self.trace, count, think=self.think, seed=self.seed)
         return trace, replace(self.scenario, cluster=cluster)
 
-    def judged(self, run: Run, trace: Trace) -> pd.DataFrame:
+    def judged_requests(self, run: Run, trace: Trace) -> pd.DataFrame:
         """Return the requests that are sent while users are at work, and all without an answer.
 
         That is from when 95 % of the users have had their first answer, since all begin together,

@@ -170,7 +170,7 @@ def search(counted: ScaledScenario, question: CountQuestion) -> CountSearch:
     first = tries.search(None if load is None else ceil(load / _FULL))
     if (count := first.count) and counted.more_holds and count < question.most:
         tries.at(count + 1)
-    return tries.found(first.turning)
+    return tries.so_far(first.turning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +214,9 @@ class _Tries:
         turning = turning_point(
             lambda count: self.at(count).holds is more_holds, 1, most, guess, precision
         )
-        return self.found(turning)
+        return self.so_far(turning)
 
-    def found(self, turning: TurningPoint) -> CountSearch:
+    def so_far(self, turning: TurningPoint) -> CountSearch:
         """Return the search as it stands."""
         tried = tuple(self._tried[count] for count in sorted(self._tried))
         return CountSearch(tried, turning, self._counted.more_holds, self._is_outside)
@@ -232,7 +232,7 @@ class _Tries:
         whole, target = self._simulate(trace, scenario), self._question.target
         if "provenance" in whole.extra:  # of the fitted step times
             self._is_outside |= is_outside(whole)
-        run = replace(whole, requests=self._counted.judged(whole, trace))
+        run = replace(whole, requests=self._counted.judged_requests(whole, trace))
         _require_enough(len(run.requests), target, f"{trace.source}, while all are at work")
         share, load = target.shares(run)["all"], self.load
         at_count = None if load is None else load / count

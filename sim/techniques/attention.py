@@ -188,7 +188,7 @@ def _multi_head(mixer: Mixer) -> Mixer:
 class SlidingWindow(AttentionChange):
     """A token sees, and a layer keeps, the last ``window_tokens`` only.
 
-    ``global_every``: one layer in so many sees all tokens (a hybrid).
+    ``global_every``: one of this many layers sees all tokens (a hybrid).
     """
 
     experiment = LONG_PROMPTS
@@ -249,8 +249,8 @@ class StateSpace(AttentionChange):
 
     ``expand`` None: as wide as makes the model as large as it was. ``ffn=replaced``: two blocks
     take the place of an attention and its FFN, as in Mamba; ``kept``: one that of the attention, as
-    in Jamba. ``attention_every``: one layer in so many stays as it is. A weak associative recall is
-    the price.
+    in Jamba. ``attention_every``: one of this many layers stays as it is. A weak associative recall
+    is the price.
     """
 
     keep = "attention_every"
@@ -304,7 +304,7 @@ class StateSpace(AttentionChange):
 class LinearAttention(AttentionChange):
     """Without a softmax, keys and values add up to one e x e matrix for each of the h heads.
 
-    RetNet lets the sum decay. ``attention_every``: one layer in so many keeps its softmax.
+    RetNet lets the sum decay. ``attention_every``: one of this many layers keeps its softmax.
     """
 
     keep = "attention_every"

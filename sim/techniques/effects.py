@@ -110,7 +110,8 @@ class Laboratory:
         except PolicyError as error:
             return Effect(technique, experiment, refused=str(error))
         models = without.deployment.model, with_it.deployment.model
-        differing = models if _differ(*models) else ()
+        sizes = {(model.params(), model.active_params()) for model in models}
+        differing = models if len(sizes) > 1 else ()
         return Effect(technique, experiment, changes, models=differing, replications=count)
 
     def _changes(
@@ -181,10 +182,6 @@ def _change(metric: str, a: Sequence[Figures], b: Sequence[Figures]) -> Change:
     if not pairs:
         return Change(metric, None, None, None)
     return compare(metric, [x for x, _ in pairs], [y for _, y in pairs])
-
-
-def _differ(first: ModelShape, second: ModelShape) -> bool:
-    return first.params() != second.params() or first.active_params() != second.active_params()
 
 
 def _again(seed: np.random.SeedSequence) -> np.random.SeedSequence:

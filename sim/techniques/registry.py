@@ -1,5 +1,6 @@
 """Find a technique by name, with its parameters: ``tensor-parallel:ways=4,latency_us=5``."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -142,11 +143,9 @@ def _overridden(option: str, before: Setup, after: Setup, given: Mapping[str, An
 
 
 def _require_named_once(techniques: Iterable[Technique], option: str) -> None:
-    seen = set()
-    for technique in techniques:
-        if technique.name in seen:
-            raise PolicyError(f"--{option}: {technique.name} is named twice; name it once")
-        seen.add(technique.name)
+    for name, times in Counter(technique.name for technique in techniques).items():
+        if times > 1:
+            raise PolicyError(f"--{option}: {name} is named twice; name it once")
 
 
 def _require_compatible(techniques: Iterable[Technique]) -> None:

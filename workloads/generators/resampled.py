@@ -27,7 +27,7 @@ from servetwin.workloads.trace import Trace
 _SIGNIFICANT = 2.0
 """Times the error of a correlation that is none: their c."""
 _LEAST_RUN = 5
-"""So many correlations in a row must be none, at least."""
+"""The least number of correlations in a row that must be none."""
 
 
 def block_length(series: npt.ArrayLike) -> int:

@@ -33,14 +33,14 @@ def read(rows: Rows) -> Trace:
     The published ids name the content of a block alone; here they are chained. A session is named
     by its first chat.
     """
-    chaining, seen = Chaining(), set[int]()
+    chaining, chat_ids = Chaining(), set[int]()
 
     def parse(line: int, text: str) -> tuple[int, Request]:
         fields = check.checked(check.json_object(text), _FIELDS, _REQUIRED)
         chat_id, parent = fields["chat_id"], fields.get("parent_chat_id", NO_PARENT)
-        if chat_id in seen:
+        if chat_id in chat_ids:
             raise RowError("chat_id", "duplicate", chat_id)
-        seen.add(chat_id)
+        chat_ids.add(chat_id)
         return line, Request(
             request_id=str(chat_id),
             arrival_s=fields["timestamp"],

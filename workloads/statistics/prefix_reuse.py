@@ -130,9 +130,9 @@ def _reblocked(request: Request, factor: int) -> Request:
 
 def why_no_hits(requests: Iterable[Request]) -> str | None:
     """Return why a prefix cache cannot hit on these requests; None where it can."""
-    seen: set[int] = set()
+    cached: set[int] = set()
     for request in requests:
-        if not seen.isdisjoint(request.prefix_block_ids):
+        if not cached.isdisjoint(request.prefix_block_ids):
             return None
-        seen.update(request.prefix_block_ids, request.answer_block_ids)
-    return "no two prompts begin alike" if seen else "no request has prefix ids"
+        cached.update(request.prefix_block_ids, request.answer_block_ids)
+    return "no two prompts begin alike" if cached else "no request has prefix ids"

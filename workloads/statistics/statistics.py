@@ -134,12 +134,12 @@ def prefix_statistics(requests: Sequence[Request]) -> dict[str, Any] | None:
     Per block; per token, the part of a last block counting as its tokens; and per token with full
     blocks only, which is what a block cache can serve.
     """
-    seen: set[int] = set()
+    cached: set[int] = set()
     blocks = hit_blocks = hit_tokens = full_hit_tokens = 0
     for request in requests:
         ids, block_tokens = request.prefix_block_ids, request.block_tokens or 0
-        hits = len(list(takewhile(seen.__contains__, ids)))
-        seen.update(ids)
+        hits = len(list(takewhile(cached.__contains__, ids)))
+        cached.update(ids)
         blocks += len(ids)
         hit_blocks += hits
         hit_tokens += min(hits * block_tokens, request.prompt_tokens)
@@ -150,7 +150,7 @@ def prefix_statistics(requests: Sequence[Request]) -> dict[str, Any] | None:
     tokens = sum(request.prompt_tokens for request in requests)
     return {
         "blocks": blocks,
-        "unique_blocks": len(seen),
+        "unique_blocks": len(cached),
         "hit_per_block": hit_blocks / blocks,
         "hit_per_token": hit_tokens / tokens,
         "full_block_hit_per_token": full_hit_tokens / tokens,
