@@ -14,7 +14,6 @@ from servetwin.policies.config import PolicyConfig, Reservation
 from servetwin.policies.registry import SCHEDULERS
 from servetwin.sim.experiments.decision_check import check_decisions
 from tests.support.core_story import policy
-from tests.support.effort import FULL
 from tests.support.timed_requests import TimedRequest, run_requests
 
 pytest.importorskip("torch")
@@ -23,7 +22,7 @@ from servetwin.engine.core.runner import Runner
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.models.model_config import model_preset
 from tests.support.memory_step_log import MemoryStepLog
-from tests.support.speculative_engine import NOISY, runner_of
+from tests.support.speculative_engine import NOISY, SAYS_MUCH, runner_of
 from tests.support.tiny_core import tiny_core
 
 SMALL = PolicyConfig(
@@ -49,6 +48,8 @@ POLICIES = [
 ]
 CHAIN_OF_TWO = Drafts("model", (1, 1), seed=NOISY)
 TREE = Drafts("model", (2, 1), seed=NOISY)
+ONE_LAYER = replace(SAYS_MUCH, layers=1)
+"""Decisions ask a model for nothing but tokens that now and then are those of its drafts."""
 OTHER_RULES = {
     "chunks": PolicyConfig(
         "chunked", prefix_cache=True, prompt_blocks="chunk", admit_after_preemption=True
@@ -94,7 +95,7 @@ def bursty_requests(seed: int, samples: int = 1) -> list[TimedRequest]:
     rng = np.random.default_rng(seed)
     prefixes = rng.integers(300, 500, (2, 40)).tolist()
     requests, at_s = [], 0.0
-    for index in range(60 if FULL else 30):
+    for index in range(30):
         at_s += float(rng.choice([0.0, 0.001, 0.02], p=[0.6, 0.3, 0.1]))
         prompt = rng.integers(300, 500, int(rng.integers(4, 50))).tolist()
         if index % 3 == 0:
@@ -114,6 +115,7 @@ def test_recorded_times_replayed_give_the_identical_decisions(
     memory = scheduler.memory
     runner = runner_of(
         {0: Drafts(), 2: CHAIN_OF_TWO, 4: TREE}[config.draft_rows],
+        ONE_LAYER,
         layout=memory.layout,
         kv_tokens=memory.capacity_tokens,
         block_tokens=memory.block_tokens,

@@ -1,6 +1,7 @@
 """Compile the Triton kernels ahead of time, for a card that is not here.
 
-``python -m tests.support.compiled_kernels 90`` prints a line of JSON for each kernel and shape.
+``python -m tests.support.compiled_kernels 80 90`` prints a line of JSON for each architecture,
+kernel and shape.
 """
 
 import json
@@ -15,7 +16,6 @@ os.environ.pop("TRITON_INTERPRET", None)  # what is interpreted is not compiled
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 SHAPES = [
-    (4, 64, 64, "bf16", "bf16"),
     (4, 128, 128, "bf16", "bf16"),
     (1, 128, 128, "fp32", "fp32"),
     (4, 128, 128, "bf16", "i8"),
@@ -71,6 +71,7 @@ def compile_one(
     source = ASTSource(fn=kernel, signature=signature, constexprs=known)
     compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32))
     return {
+        "architecture": architecture,
         "kernel": kernel.__name__,
         "constants": known,
         "shared_bytes": compiled.metadata.shared,
@@ -79,11 +80,12 @@ def compile_one(
 
 
 def main() -> None:
-    """Compile everything for the architecture that is given."""
+    """Compile everything for the architectures that are given."""
     warnings.simplefilter("ignore")
-    for kernel, types, constants in chain(decode_kernels(), operator_kernels()):
-        found = compile_one(kernel, types, constants, int(sys.argv[1]))
-        sys.stdout.write(json.dumps(found) + "\n")
+    for architecture in map(int, sys.argv[1:]):
+        for kernel, types, constants in chain(decode_kernels(), operator_kernels()):
+            compiled = compile_one(kernel, types, constants, architecture)
+            sys.stdout.write(json.dumps(compiled) + "\n")
 
 
 if __name__ == "__main__":

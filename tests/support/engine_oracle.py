@@ -6,14 +6,13 @@ import torch
 
 from servetwin.engine.models.model_config import ModelConfig, model_preset
 from servetwin.engine.models.weights import Weights, random_weights
-from tests.support.effort import FULL
 from tests.support.transformers_models import transformers_model
 
 # A tied head or the usual deviation of 0.02 makes the model echo itself, and equality would
 # prove nothing.
 CONFIG = replace(model_preset("tiny"), tie_embeddings=False, rope_theta=20_000.0, norm_eps=1e-4)
 STD = 0.06
-PROMPT_TOKENS, NEW_TOKENS, SHARED_TOKENS = 40, 64 if FULL else 32, 32
+PROMPT_TOKENS, NEW_TOKENS, SHARED_TOKENS = 40, 32, 32
 
 
 def make_prompts() -> list[list[int]]:

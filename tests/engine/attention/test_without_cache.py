@@ -41,7 +41,7 @@ def test_no_scheduler_gives_other_tokens_without_a_cache(batching: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     batching=st.sampled_from(SCHEDULERS),

@@ -73,7 +73,7 @@ def test_a_prompt_preempted_in_its_middle_goes_on_with_its_own_tokens() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 10_000), batching=st.sampled_from(SCHEDULERS), admit=st.booleans())
 def test_the_rules_of_another_simulator_change_no_token(
     seed: int, batching: str, admit: bool

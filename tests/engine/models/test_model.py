@@ -8,7 +8,6 @@ import torch
 
 from servetwin.engine.models.computation import Computation
 from servetwin.policies.config import PolicyConfig
-from tests.support.effort import FULL
 from tests.support.engine_oracle import (
     NEW_TOKENS,
     PROMPT_TOKENS,
@@ -48,12 +47,15 @@ MODES = {
     "preempted": Mode({"batching": "chunked", "token_budget": 23, "prefix_cache": True, **SHORT}),
     "preempted-whole": Mode(SHORT, "padded"),
 }
-ONE_OF_A_KIND = ("mqa", "qwen2-window", "mla", "deepseek-v3")
+ONE_OF_A_KIND = ("mqa", "qwen2-window", "shared-keys", "mla", "deepseek-v3")
+"""Whose keys and values each lie in memory in another way, and run in every mode."""
+UNLIKE_MODES = ("static-contiguous", "preempted")
+"""Modes with nothing in common, for models that differ in what a row alone undergoes."""
 MATRIX = [
     (model, mode)
     for model in ALL_MODELS
     for mode in MODES
-    if FULL or model in ONE_OF_A_KIND or mode == "preempted"
+    if model in ONE_OF_A_KIND or mode in UNLIKE_MODES
 ]
 MODES["forgetting"] = Mode({"kv": "windowed", "kv_window_tokens": WINDOW})
 """For models with the same window in every layer only."""

@@ -1,5 +1,7 @@
 """Messages between processes, as they are here."""
 
+from unittest.mock import Mock
+
 import pytest
 
 pytest.importorskip("torch")
@@ -28,6 +30,7 @@ def test_a_rate_of_disturbed_sums_is_a_bound(
 ) -> None:
     times = iter([small_s, large_s] * 8)
     monkeypatch.setattr(machine_rates, "_sum_s", lambda *_: next(times))
+    monkeypatch.setattr(machine_rates, "Followers", Mock())
     rate = pytest.approx(bytes_per_s)
     expected = LinkRates(max(small_s, 0.0), rate)  # type: ignore[arg-type]
     assert machine_rates.link_rates() == expected
