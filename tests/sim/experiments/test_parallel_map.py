@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,37 +61,53 @@ def ray_address() -> Iterator[str]:
 def mapped(request: pytest.FixtureRequest) -> Mapped:
     """Each kind of map, on two processes."""
     if request.param == "processes":
-        return lambda function, shared, **more: map_on_processes(function, shared, ITEMS, 2, **more)
+        return on_processes
     address = request.getfixturevalue("ray_address")
     return lambda function, shared, **more: map_on_ray(function, shared, ITEMS, address, **more)
 
 
-def test_items_side_by_side_come_with_their_places(mapped: Mapped) -> None:
-    assert dict(mapped(square, 1)) == SQUARES
-    assert dict(map_on_processes(square, 1, ITEMS, 1)) == SQUARES
+def on_processes(function: Any, shared: Any, **more: Any) -> Iterator[tuple[int, int]]:
+    return map_on_processes(function, shared, ITEMS, 2, **more)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_items_side_by_side_come_with_their_places(processes: int) -> None:
+    assert dict(map_on_processes(square, 1, ITEMS, processes)) == SQUARES
 
 
 @pytest.mark.parametrize("of_item", [{1: 1, 7: 1}, {7: 2}], ids=["two items", "one twice"])
 def test_what_was_under_way_at_a_death_begins_again(
-    mapped: Mapped, tmp_path: Path, of_item: dict[int, int]
+    tmp_path: Path, of_item: dict[int, int]
 ) -> None:
     """Nothing is lost, and nothing comes twice."""
-    found = list(mapped(square_or_die, deaths := Deaths(tmp_path, of_item)))
+    found = list(on_processes(square_or_die, deaths := Deaths(tmp_path, of_item)))
     assert len(found) == len(ITEMS)
     assert dict(found) == SQUARES
     assert all(deaths.begun(item) > killed for item, killed in of_item.items())
 
 
+@pytest.mark.parametrize(
+    ("mapped", "of_item", "lost"),
+    [("processes", {5: 9, 8: 9}, [5, 8]), ("ray", {7: 2, 8: 9}, [8])],
+    ids=["processes", "ray"],
+    indirect=["mapped"],
+)
 def test_what_is_killed_in_three_tries_is_named_after_all_others(
-    mapped: Mapped, tmp_path: Path
+    mapped: Mapped, tmp_path: Path, of_item: dict[int, int], lost: list[int]
 ) -> None:
-    deaths, found = Deaths(tmp_path, {5: 9, 8: 9}), dict[int, int]()
+    """Whose process is killed twice has its result, and none comes twice.
+
+    Each death costs Ray seconds: two items stand there for those above.
+    """
+    deaths, found = Deaths(tmp_path, of_item), list[tuple[int, int]]()
     results = mapped(square_or_die, deaths, called=lambda place: f"number {ITEMS[place]}")
     with pytest.raises(LostItems) as caught:
-        found.update(results)
-    assert str(caught.value).startswith("number 5; number 8: the process was killed in each of 3 t")
-    assert caught.value.places == [3, 6]
-    assert found == {place: result for place, result in SQUARES.items() if place not in (3, 6)}
+        found.extend(results)
+    names = "; ".join(f"number {item}" for item in lost)
+    assert str(caught.value).startswith(f"{names}: the process was killed in each of 3 t")
+    assert caught.value.places == [ITEMS.index(item) for item in lost]
+    assert len(found) == len(ITEMS) - len(lost)
+    assert dict(found) == {p: SQUARES[p] for p in SQUARES if p not in caught.value.places}
     assert deaths.begun(8) <= 3
 
 

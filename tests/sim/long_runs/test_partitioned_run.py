@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servetwin.app.scenario.options.simulations import StreamOptions
@@ -19,6 +19,7 @@ from servetwin.sim.long_runs.partitioned_run import DividedRun, Part, PartDone, 
 from servetwin.sim.step_times.profile import ApiLatencyFit
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.request import Request
+from tests.support.effort import examples
 from tests.support.streamed_runs import (
     NOISY,
     WITHOUT_NOISE,
@@ -33,6 +34,7 @@ from tests.support.streamed_runs import (
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(40))
 @given(traces(), configs(), st.integers(1, 9), st.booleans())
 def test_parts_cut_by_time_change_no_byte(
     tmp_path_factory: pytest.TempPathFactory,
@@ -49,6 +51,7 @@ def test_parts_cut_by_time_change_no_byte(
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(40))
 @given(traces(), configs(), clusters, st.integers(1, 6), st.booleans())
 def test_parts_of_replicas_change_no_byte(
     tmp_path_factory: pytest.TempPathFactory,

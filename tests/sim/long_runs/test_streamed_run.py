@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servetwin.policies.config import PolicyConfig
@@ -17,6 +17,7 @@ from servetwin.sim.long_runs.streamed_run import open_loop
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
+from tests.support.effort import examples
 from tests.support.streamed_runs import (
     NOISY,
     WITHOUT_NOISE,
@@ -44,6 +45,7 @@ def any_router() -> st.SearchStrategy[ClusterConfig]:
     return st.one_of(st.just(ClusterConfig()), clusters, loaded)
 
 
+@settings(max_examples=examples(50))
 @given(traces(), configs(), any_router(), st.sampled_from([NOISY, WITHOUT_NOISE]), st.booleans())
 def test_rows_are_those_of_a_run_in_memory(
     tmp_path_factory: pytest.TempPathFactory,

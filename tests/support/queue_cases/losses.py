@@ -33,7 +33,7 @@ def _erlang(name: str, setting: str, config: PolicyConfig) -> case.SelftestCase:
 
     exact = {"share refused": erlang_b(SLOTS, LOAD_ERLANGS)}
     setting = f"{setting}, {LOAD_ERLANGS:g} erlangs, no queue"
-    return case.SelftestCase(name, setting, exact, measure, replications=32)
+    return case.SelftestCase(name, setting, exact, measure, replications=26)
 
 
 def _two_sizes(rng: np.random.Generator) -> case.Figures:

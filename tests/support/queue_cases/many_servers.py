@@ -102,6 +102,7 @@ MANY_SERVERS = (
             "mean in system": gated_mean_in_system(GATED_RATE_PER_S, 1.0, GATED_STEPS),
         },
         _gated,
+        replications=10,
     ),
     case.SelftestCase(
         "mg-infinity",
@@ -119,12 +120,13 @@ MANY_SERVERS = (
         "step time in proportion to the batch, equal lengths, half loaded",
         {"mean sojourn": _SLOWDOWN},
         _shared(_equal),
+        replications=10,
     ),
     case.SelftestCase(
         "sharing-hyperexponential",
         "the same, lengths with a squared coefficient of variation of 3",
         {"mean sojourn": _SLOWDOWN, "slowdown of the small": _SLOWDOWN},
         _shared(_hyperexponential),
-        replications=32,
+        replications=28,
     ),
 )

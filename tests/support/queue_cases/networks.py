@@ -98,13 +98,14 @@ NETWORKS = (
         "prefill and decode pool of one slot, exponential 1 and 1.25 s, 0.5 requests/s",
         {"mean sojourn": tandem_sojourn_s(RATE_PER_S, TANDEM_S)},
         _tandem,
-        replications=32,
+        replications=20,
     ),
     case.SelftestCase(
         "closed-loop",
         f"{CLIENTS} clients think 1 s, prefill 0.2 s, decode 0.5 s, all exponential",
         {"requests per s": _LOOP.throughput_per_s, "mean sojourn": _LOOP.sojourn_s},
         _closed_loop,
+        replications=12,
     ),
     case.SelftestCase(
         "pipeline",
