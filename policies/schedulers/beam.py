@@ -32,9 +32,9 @@ class BeamSearch(ContinuousBatching):
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence, then fork each request's best beam in the place of its worst."""
         finished = super().complete(batch, steps)
-        for beams in self._beams().values():
+        for group, beams in self._beams().items():
             if len(beams) > 1:
-                self._replace_worst(beams)
+                self._replace_worst(group, beams)
         return finished
 
     def repeatable_steps(self, batch: Batch) -> int:
@@ -50,9 +50,8 @@ class BeamSearch(ContinuousBatching):
                 beams.setdefault(seq.group, []).append(seq)
         return beams
 
-    def _replace_worst(self, beams: list[Sequence]) -> None:
-        first = beams[0].group.first if beams[0].group is not None else beams[0]
-        best = first if first in beams else beams[0]
+    def _replace_worst(self, group: SampleGroup, beams: list[Sequence]) -> None:
+        best = group.first if group.first in beams else beams[0]
         worst = next(beam for beam in beams if beam is not best)
         self._decodes.leave(worst)
         self.memory.release(worst)

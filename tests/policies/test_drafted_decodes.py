@@ -130,6 +130,14 @@ def test_the_passes_end_with_the_first_token_of_a_member_that_has_none() -> None
     assert found == [(5, [2], 0), (9, [], 1), (11, [], 1)]
 
 
+def test_members_that_end_in_one_pass_end_in_the_order_of_joining() -> None:
+    group, members = DraftedDecodes(ROWS), [decoding(computed, 4) for computed in (9, 5, 7)]
+    for seq in members:
+        group.join(seq)
+        group.set_schedule(seq, np.arange(4))
+    assert group.advance(3) == members
+
+
 def test_a_member_of_which_nothing_is_said_stops_the_passes() -> None:
     group = DraftedDecodes(ROWS)
     first, second = decoding(5, 9), decoding(6, 9)

@@ -23,7 +23,7 @@ from servetwin.policies.invariants import (
 )
 from servetwin.policies.kv.contiguous import ContiguousKV
 from servetwin.policies.kv.paged import PagedKV
-from servetwin.policies.protocols import KVMemory
+from servetwin.policies.protocols import KVMemory, KVUsage
 from servetwin.policies.schedulers.continuous import ContinuousBatching
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.replica import Stalled
@@ -176,6 +176,14 @@ class NeverReleases(PagedKV):
         pass
 
 
+class CountsATokenTwice(PagedKV):
+    """Its blocks are right, and what it says of their use is wrong."""
+
+    def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
+        usage = super().usage(seqs)
+        return replace(usage, live_tokens=usage.live_tokens + 1) if usage.live_tokens else usage
+
+
 class AlwaysFull(PagedKV):
     def reserve(self, seq: Sequence, tokens: int) -> bool:
         return False
@@ -260,6 +268,11 @@ def test_a_broken_policy_is_stopped_without_a_walk_at_every_call(
     said = str(caught.value)
     assert re.search(rf"broke an invariant at step \d+: {re.escape(repr(invariant))}; ", said)
     assert own(policy) in said
+
+
+def test_a_checked_run_is_stopped_by_a_wrong_usage_of_memory() -> None:
+    with pytest.raises(InvariantBroken, match=f"{re.escape(repr(CONSERVED))}.*live_tokens=6"):
+        replay(kv=own(CountsATokenTwice))
 
 
 def test_walks_are_rare() -> None:

@@ -120,6 +120,8 @@ def test_the_part_that_is_wrong_is_named_and_nothing_is_left(
     run, log = served(**truth)  # type: ignore[arg-type]
     found = explained(predicted.get("scenario", SCENARIO), TRACE, run, log)
     effects = {one.name: effect["e2e_s"] for one, effect in found.effects() if effect}
+    way_in_ms = 1e3 * PROFILE.api.model().request_in_s(prompt_tokens=160)
+    assert f"mean {way_in_ms:.3g} ms" in [one.note for one in found.causes]
     assert all(abs(error) < 1e-6 for error in found.left.values())
     assert found.predicted["e2e_s"] == pytest.approx(sum(effects.values()) + found.left["e2e_s"])
     if cause is None:

@@ -106,6 +106,7 @@ def streamed(tokens: int, first_ms: float, gap_ms: float) -> bool | None:
         (16, 100, 0, True),
         (16, 21, 0, True),
         (1000, 5000, 0.02, True),
+        (16, 100, 0.049, True),  # 15 gaps between 16 tokens: 50 us each are just possible
         (15, 100, 0, False),  # too few to tell
         (1000, 19, 0, False),  # here at once, buffered or not
         (16, 100, 0.3, False),  # 3,000 tokens/s after a long prompt

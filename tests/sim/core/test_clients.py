@@ -86,6 +86,15 @@ def test_without_an_answer_to_wait_for_the_stamp_counts(late: Request, at_s: flo
     assert sent_s(run_on_one([request("a"), late]))["b"] == at_s
 
 
+def test_the_number_of_arrivals_is_reported_every_thousand() -> None:
+    arrivals: list[int] = []
+    requests = [request(str(at), float(at), output=1) for at in range(2000)]
+    pools = [Pool(PolicyConfig(), ONE_SECOND)]
+    last = follower("last", "1999", 1.0)
+    simulate_cluster([*requests, last], pools, closed_loop=True, on_arrival=arrivals.append)
+    assert arrivals == [1000, 2000]
+
+
 def test_followers_of_a_refused_request_are_cancelled_and_name_their_parent() -> None:
     requests = [
         request("long", 1.0, prompt=5000),

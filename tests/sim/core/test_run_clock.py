@@ -121,6 +121,25 @@ def test_a_single_step_lasts_the_same_from_its_sums_and_from_its_shape(
     assert took == shaped.begin(batch, totals, 1, 0)
 
 
+@pytest.mark.parametrize("prompt", [0, 9])
+@pytest.mark.parametrize("swapped", [0, 7])
+@pytest.mark.parametrize("drafted", [False, True])
+def test_an_affine_step_lasts_as_long_as_its_shape_says(
+    prompt: int, swapped: int, drafted: bool
+) -> None:
+    """Whatever it moves, verifies or computes beside its decodes."""
+    model = LinearStepTime([(2 + place) * 2.0**-20 for place in range(len(FEATURES))], swap_s=1e-3)
+    group = DraftedDecodes(3) if drafted else Lockstep(1)
+    group.join(sequence("a", 50, 99))
+    batch = Batch((), group)
+    batch.swapped_tokens, batch.drafted = swapped, group.size if drafted else 0
+    if prompt:
+        batch.add_chunk(sequence("b", prompt), prompt)
+    totals = batch.totals() if prompt else None
+    took = run_clock(model, None).begin(batch, totals, 1, 0)
+    assert took == SampledClock(OnlySeconds(model), None).begin(batch, totals, 1, 0)
+
+
 def test_sums_of_noise_go_on_exactly_beyond_64_bits() -> None:
     factors = [1 << 16, 1 << 17]
     sample = NoiseSample(np.array([1.0, 2.0]))

@@ -24,6 +24,13 @@ def test_a_timer_between_two_arrivals_rings_at_its_time() -> None:
     assert found.requests["queue_s"].tolist() == [0.5, 0.25, 0.5, 0.5, 0.375]
 
 
+def test_the_number_of_arrivals_is_reported_every_thousand() -> None:
+    arrivals: list[int] = []
+    requests = [Request(str(at), float(at), 4, 1) for at in range(2001)]
+    simulate(requests, build_scheduler(PolicyConfig()), SECOND, on_arrival=arrivals.append)
+    assert arrivals == [1000, 2000]
+
+
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The times of SimPy's events."""
