@@ -20,7 +20,8 @@ class ServeOptions:
 
     ``model`` is a preset's name or the folder of a checkpoint. ``shape`` is that of the model where
     techniques have changed it (None: they have not); ``port`` 0 takes a free one; ``step_log`` is
-    the file for the step log (None: no log); ``drain_s`` is how long running requests may go on
+    the file for the step log (None: no log); ``beat`` times the reference beat between steps
+    (``engine.core.beat``) and logs it; ``drain_s`` is how long running requests may go on
     after a signal to stop. A core that dies in a measurement ends the server, unless
     ``max_restarts`` says otherwise.
     """
@@ -32,6 +33,7 @@ class ServeOptions:
     computation: Computation = field(default_factory=Computation)
     seed: int = 0
     step_log: Path | None = None
+    beat: bool = False
     drain_s: float = 30.0
     max_restarts: int = 0
     step_limit_s: float = 60.0

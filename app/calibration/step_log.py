@@ -33,10 +33,11 @@ from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.step_record import StepRecord
+from servetwin.policies.step_record import StepRecord, timed_steps
 from servetwin.sim.experiments.decision_check import DecisionCheck, check_decisions
 from servetwin.sim.records.run import Run, machine_facts
-from servetwin.sim.step_times.fit import StepSample, fit_line, fit_step_time
+from servetwin.sim.step_times.fit import StepSample, fit_line, fit_step_time, in_beats
+from servetwin.sim.step_times.machine_speed import MachineSpeed
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from servetwin.sim.techniques.registry import Toggles
 from servetwin.workloads.errors import EngineError
@@ -67,6 +68,16 @@ class Observed:
     """(prompt tokens, seconds from send to scheduler) of requests that came to an idle engine."""
     chunks_out: list[tuple[int, float]]
     """(sequences of the step, mean seconds from the end of a step to its chunks)."""
+
+    def timed(self, speed: MachineSpeed) -> "Observed":
+        """Return the round with the beats around each of its steps."""
+        moments_s = np.array([sample.at_s for sample in self.samples])
+        beats_s = speed.beats_around(moments_s).tolist()
+        samples = [
+            replace(sample, beat_s=beat_s)
+            for sample, beat_s in zip(self.samples, beats_s, strict=True)
+        ]
+        return replace(self, samples=samples)
 
 
 def bursts(config: PolicyConfig, longest: int, rng: np.random.Generator) -> list[list[Request]]:
@@ -161,7 +172,12 @@ class StepLogCalibrator:
 
     def profile(self, name: str = "calibrated") -> Profile:
         """Fit all rounds so far."""
-        return make_profile(self.header, self.rounds, name)
+        return make_profile(self.header, self.timed_rounds(), name)
+
+    def timed_rounds(self) -> list[Observed]:
+        """Return the rounds so far, each step with the beats around it."""
+        speed = MachineSpeed.of(read_step_log(self._step_log)[1])
+        return [observed.timed(speed) for observed in self.rounds]
 
     def as_counted(self, trace: Trace) -> Trace:
         """The trace itself: prompts are sent as token ids."""
@@ -203,7 +219,7 @@ class StepLogCalibrator:
         for step, after in pairwise(steps):
             stamps = [next(chunks_s[name]) for name in sampling(step, prompts)]
             if stamps and not after.idle_before:
-                latency_s = float(np.mean(stamps)) - after.now_s
+                latency_s = float(np.mean(stamps)) - (after.now_s - after.beat_s)
                 observed.chunks_out.append((len(step.entries), latency_s))
 
 
@@ -254,14 +270,10 @@ def sampling(step: StepRecord, prompt_tokens: Mapping[str, int]) -> list[str]:
 
 
 def step_samples(steps: list[StepRecord], round_: int, burst: int) -> list[StepSample]:
-    """Return the steps of a burst with their durations: each lasts until the next is decided.
-
-    The last step before a pause has no such end and is left out.
-    """
+    """Return the steps of a burst with what the engine took for each."""
     return [
-        StepSample(step.shape(), after.now_s - step.now_s, round_, burst)
-        for step, after in pairwise(steps)
-        if not after.idle_before
+        StepSample(step.shape(), took_s, round_, burst, step.now_s)
+        for step, took_s in timed_steps(steps)
     ]
 
 
@@ -274,7 +286,7 @@ def make_profile(header: Mapping[str, Any], rounds: Sequence[Observed], name: st
     """Fit rounds on the engine that the header of its step log describes."""
     config = resolved_policies(header)
     layout = build_scheduler(config).memory.layout
-    samples = [sample for observed in rounds for sample in observed.samples]
+    samples, beat_s = in_beats([sample for observed in rounds for sample in observed.samples])
     return Profile(
         name=name,
         origin="measured here",
@@ -283,6 +295,7 @@ def make_profile(header: Mapping[str, Any], rounds: Sequence[Observed], name: st
         policies=config.as_dict(),
         layouts={layout: StepTimeFit.of(fit_step_time(samples))},
         api=_fit_api(rounds),
+        beat_s=beat_s,
     )
 
 
@@ -319,10 +332,12 @@ def calibrate_bundled(
         for batching in CALIBRATED_BATCHING:
             config = replace(base, batching=batching, kv=layout, prefix_cache=False)
             report_progress(f"calibrating {config.name}")
-            with started_engine(engine.options(config, toggles)) as live:
+            options = replace(engine.options(config, toggles), beat=True)
+            with started_engine(options) as live:
                 calibrator = StepLogCalibrator(live, engine.seed, prompt_salt=prompt_salt)
                 calibrator.identify(rounds)
-            header, observed = calibrator.header, observed + calibrator.rounds
+                timed = calibrator.timed_rounds()
+            header, observed = calibrator.header, observed + timed
         profiles.append(make_profile(header, observed, name))
     profiles[0].policies["batching"] = "continuous"
     layouts = {layout: fit for profile in profiles for layout, fit in profile.layouts.items()}

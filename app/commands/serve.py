@@ -104,6 +104,7 @@ def _bundled(
     require_engine()
     toggles = servers.toggles()
     options = choice.options(policies, toggles, served.step_log)
+    options = replace(options, beat=served.beat)
     _print_notes(unread_settings(options.policies))
     if not toggles.is_empty():
         from servetwin.app.serving.techniques import notes

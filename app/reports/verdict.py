@@ -24,12 +24,14 @@ from servetwin.app.verdict.capacity import Saturation, is_near_saturation
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
 from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.verdict.recorded import POINTS, RecordedVerification
+from servetwin.app.verdict.two_claims import STEPS, TwoClaims
 from servetwin.app.verdict.verification import Level, Verification
 from servetwin.app.verdict.why import Waterfall
 from servetwin.app.words import METRICS
 from servetwin.sim.experiments.stamp_fit import REQUEST_S
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.step_times.profile import Profile, StepTimeFit
+from servetwin.workloads.rows import counted
 
 
 def verdict_lines(verification: Verification) -> list[str]:
@@ -77,19 +79,19 @@ def _fit_words(fit: StepTimeFit) -> str:
 
 def summary_table(verifications: Sequence[Verification]) -> list[str]:
     """Return a line per policy and load: the error of each judged metric, and its interval."""
-    heads = ["policy", "load", "throughput", "TPOT mean", "TTFT mean", "TTFT p90", ""]
+    heads = ["policy", "load", "steps", "throughput", "TPOT mean", "TTFT mean", "TTFT p90", ""]
     rows = []
     for one in verifications:
         name = one.config.name
         if full := one.saturation:
             outcome = outcome_word(full.comparison.outcome)
-            rows.append([name, "full", _interval(full.capacity), "-", "-", "-", outcome])
+            rows.append([name, "full", "-", _interval(full.capacity), "-", "-", "-", outcome])
         for level in one.levels:
             errors = {row.metric: row for row in level.comparison.metrics}
-            cells = (_interval(errors[metric]) for metric in DEFAULT_LIMITS)
+            cells = (_interval(errors.get(metric)) for metric in (STEPS, *DEFAULT_LIMITS))
             rows.append([name, _share(level), *cells, outcome_word(level.comparison.outcome)])
     title = f"error, {CONFIDENCE:.0%} interval, per cent"
-    return ["", title, *table_lines(heads, rows, "<>>>>><")]
+    return ["", title, *table_lines(heads, rows, "<>>>>>><")]
 
 
 def as_json(verifications: Sequence[Verification]) -> str:
@@ -106,13 +108,42 @@ def _level_lines(level: Level, saturation: Saturation | None) -> list[str]:
         "",
         *wrapped([f"at {_share(level)} of {_load(level, saturation)}"]),
         *comparison_table(level.comparison.metrics),
-        judged_line(level.prediction.steady),
-        *(comparison_table(level.steady.metrics)[1:] if level.steady else []),
+        *(_claims_lines(level.claims) if level.claims else _steady_lines(level)),
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
         provenance_line(level.provenance),
         _power_line(level),
         *(waterfall_lines(level.why) if level.why else []),
     ]
+
+
+def _steady_lines(level: Level) -> list[str]:
+    steady = comparison_table(level.steady.metrics)[1:] if level.steady else []
+    return [judged_line(level.prediction.steady), *steady]
+
+
+WHOLE_FORECAST = (
+    "whole forecast at that speed, not judged: a queue amplifies what is left of an error"
+)
+
+
+def _claims_lines(claims: TwoClaims) -> list[str]:
+    """Return the speed of the machine during the tests, and the whole forecast, which is a fact."""
+    steps = claims.steps
+    change = f"{100 * abs(steps.slowness - 1):.1f} % {'slower' if steps.slowness > 1 else 'faster'}"
+    aside = f"; {counted(steps.set_aside, 'block')} set aside" if steps.set_aside else ""
+    machine = (
+        f"machine: {change} than at calibration by its reference beats, and other programs took "
+        f"{100 * steps.lost:.1f} % of the engine's time{aside}"
+    )
+    lines = wrapped([machine, WHOLE_FORECAST])
+    for name, means_s in claims.whole.items():
+        metric = METRICS[name].fitting(means_s)
+        at_speed, corrected, measured = (f"{metric.scaled(mean):.1f}" for mean in means_s)
+        lines.append(
+            f"  {metric.label} mean {at_speed} {metric.unit}, {corrected} with the measured step "
+            f"times, {measured} measured"
+        )
+    return lines
 
 
 def _load(level: Level, saturation: Saturation | None) -> str:
@@ -156,8 +187,8 @@ def _share(level: Level) -> str:
     return f"{100 * level.utilisation:.0f} %"
 
 
-def _interval(row: MetricComparison) -> str:
-    if row.error is None:
+def _interval(row: MetricComparison | None) -> str:
+    if row is None or row.error is None:
         return "-"
     if row.error_low is None or row.error_high is None:
         return f"{100 * row.error:+.1f}"

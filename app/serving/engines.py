@@ -31,8 +31,8 @@ class LiveEngine:
 
 @contextmanager
 def bundled_engine(config: PolicyConfig, choice: EngineChoice) -> Iterator[LiveEngine]:
-    """Start the bundled engine on a free port, and stop it at the end."""
-    with started_engine(choice.options(config)) as engine:
+    """Start the bundled engine on a free port, with the reference beat; stop it at the end."""
+    with started_engine(replace(choice.options(config), beat=True)) as engine:
         yield engine
 
 

@@ -12,7 +12,7 @@ from servetwin.sim.records.run_claim import RunClaim
 POLICIES = ("static+contiguous", "continuous+paged")
 MODEL = "small"
 REQUESTS = 100
-MINUTES, ROUNDS = 0.5, 2
+ROUNDS = 2
 NEXT = (
     "next: servetwin dashboard",
     "      servetwin replay TRACE --batching static --kv contiguous",
@@ -28,7 +28,7 @@ def run_demo(claim: RunClaim, seed: int, json: bool) -> None:
     trace = TraceOptions(limit=REQUESTS).read_or_sample()
     report_progress("two policies on the bundled engine; two to four minutes")
     folder = claim.begin()
-    task = VerifyTask(trace, Plan(minutes=MINUTES, rounds=ROUNDS, seed=seed), folder)
+    task = VerifyTask(trace, Plan(rounds=ROUNDS, seed=seed), folder)
     verifications = verify_policies(configs, EngineChoice(MODEL, seed=seed), task)
     try:
         finish(verifications, folder, json)

@@ -32,8 +32,10 @@ from servetwin.app.verdict.recorded import verify_recorded
 from servetwin.app.verdict.verification import (
     BLACK_BOX_LIMITS,
     BLACK_BOX_ROUNDS,
+    BLACK_BOX_TESTS,
     BLACK_BOX_UTILISATIONS,
     STEP_LOG_UTILISATIONS,
+    TESTS,
     Plan,
     Verification,
 )
@@ -103,7 +105,8 @@ def verify_live(options: VerifyOptions) -> None:
         raise LoadTestError("--resume: say with --out where the forecast is")
     _require_different_loads(options.utilisation)
     utilisations = options.utilisation or STEP_LOG_UTILISATIONS
-    plan = Plan(utilisations, options.repeats, options.minutes, seed=server.seed, why=options.why)
+    repeats = options.repeats or TESTS
+    plan = Plan(utilisations, repeats, options.minutes, seed=server.seed, why=options.why)
     trace, endpoint = requests.read_or_sample(), server.probe()
     with options.overwriting.claimed_if_asked(out, options.resume) as claim:
         at = claim.begin() if claim else None
@@ -115,8 +118,9 @@ def verify_live(options: VerifyOptions) -> None:
         else:
             utilisations = options.utilisation or BLACK_BOX_UTILISATIONS
             plan = replace(
-                plan, utilisations=utilisations, rounds=BLACK_BOX_ROUNDS, limits=BLACK_BOX_LIMITS
-            )
+                plan, utilisations=utilisations, rounds=BLACK_BOX_ROUNDS, limits=BLACK_BOX_LIMITS,
+                repeats=options.repeats or BLACK_BOX_TESTS,
+            )  # fmt: skip
             verification = replace(verified, plan=plan).run(black_box(server, endpoint))
             finish([verification], at, server.json)
 

@@ -78,7 +78,7 @@ def techniques_task(engine: ServeOptions, options: VerifyOptions) -> TechniqueTa
     require_engine()
     server = options.server
     tried = tuple(map(find_technique, server.servers.techniques))
-    plan = EffectPlan(max(options.repeats, FEWEST_PAIRS), options.minutes, seed=server.seed)
+    plan = EffectPlan(max(options.repeats or 0, FEWEST_PAIRS), options.minutes, seed=server.seed)
     return TechniqueTask(engine, tried, Toggles.of((), server.servers.without), plan)
 
 

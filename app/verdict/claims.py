@@ -233,15 +233,16 @@ def compare_metric(
         error = (predicted.value - measured) / measured
         interval = error_interval(predicted.value, predicted.standard_error, values, within)
         low, high = interval or (None, None)
-    outcome = None if limit is None else _outcome(predicted, low, high, limit)
+    outcome = None if limit is None else outcome_of(predicted, low, high, limit)
     if outcome and (predicted is None) != (measured is None):
         outcome = "refuted"
     return MetricComparison(metric, predicted, measured, error, low, high, noise, limit, outcome)
 
 
-def _outcome(
+def outcome_of(
     predicted: Interval | None, low: float | None, high: float | None, limit: float
 ) -> Outcome:
+    """Return the outcome of an error whose interval is ``low`` to ``high``."""
     if predicted is None or low is None or high is None:
         return "cannot tell"
     if -limit <= low and high <= limit:

@@ -12,7 +12,10 @@ from statistics import median
 from servetwin.app.calibration.calibrator import AT_ONCE, Calibrator, ReportProgress
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, Comparison
 from servetwin.loadtest.run.client import run_load_test
+from servetwin.policies.step_record import gaps_s
 from servetwin.sim.records.run import SUMMARY, Files, NotSaved, Run, load_run, save_files
+from servetwin.sim.step_times.machine_speed import MachineSpeed
+from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.errors import EndedEarly
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
@@ -23,6 +26,8 @@ DRIFT_LIMIT = DEFAULT_LIMITS["tpot_s.mean"]
 _BURST = tuple(Request(f"pulse-{number}", 0.0, 24, 24) for number in range(8))
 _BURSTS = 3
 _BASELINE_PULSES = 3
+_RECENT_STEPS = 60
+"""The steps of the bursts, about, by whose beats the speed is known."""
 
 
 @dataclass(slots=True)
@@ -117,7 +122,7 @@ class RepeatedTests:
                     return comparison
             done = len(measured)
             self.report_progress(f"load test {done + 1} {label}")
-            run = self._send(trace, name, done + 1, at)
+            run = self.send(trace, name, done + 1, at)
             before_s, pulse_s = pulse_s, self.pulses.take_s()
             run.meta[_PULSES] = [before_s, pulse_s]
             measured.append(run)
@@ -125,7 +130,22 @@ class RepeatedTests:
                 keep(at / f"measured-{done + 1}", run.files, self.report_progress)
             longest_s = max(longest_s, self.clock() - began_s - spent_s)
 
-    def _send(self, trace: Trace, name: str, number: int, at: Path | None) -> Run:
+    def speed(self, profile: Profile) -> float:
+        """Return how fast the machine of ``profile`` computes now: 0.8 of what it did, say.
+
+        By the beats while a few bursts ran. The time that the beats and other programs take is lost
+        to the steps as well.
+        """
+        self.pulses.take_s()
+        log = self.calibrator.server_log()
+        steps = [] if log is None else [*log.steps[-_RECENT_STEPS:]]
+        beats_s = MachineSpeed.of(steps).beats_s
+        if not len(beats_s) or profile.beat_s is None:
+            return 1.0
+        away_s = float(beats_s.sum()) + sum(step.lost_s for step in steps if not step.idle_before)
+        return profile.beat_s / float(beats_s.mean()) * max(0.1, 1 - away_s / sum(gaps_s(steps)))
+
+    def send(self, trace: Trace, name: str, number: int, at: Path | None) -> Run:
         """Send the trace once, with prompts of its own.
 
         The prompts share prefixes as those of the trace do, but none with another load test, or a

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from servetwin.app.calibration.calibrator import ServerLog
-from servetwin.policies.step_record import StepRecord, lasted_s
+from servetwin.policies.step_record import StepRecord, gaps_s
 from servetwin.sim.records.run import Run, RunError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
@@ -128,7 +128,7 @@ def _emitted_s(
     wanted = dict(zip(lengths.index, lengths.itertuples(index=False), strict=True))
     first_s: dict[str, float] = {}
     last_s: dict[str, float] = {}
-    for step, took_s in zip(steps, lasted_s(steps), strict=True):
+    for step, took_s in zip(steps, gaps_s(steps), strict=True):
         ended_s = step.now_s + took_s
         for name, start, tokens, _ in step.entries:
             if name not in wanted or start >= sum(wanted[name]) - 1:

@@ -10,6 +10,7 @@ from servetwin.app.verdict.capacity import SATURATION, Saturation
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, Comparison, Outcome, compare_steady, worst
 from servetwin.app.verdict.forecast import Forecast, LevelForecast
 from servetwin.app.verdict.power import Refutable
+from servetwin.app.verdict.two_claims import TwoClaims
 from servetwin.app.verdict.why import WHY, Waterfall
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.decision_check import DecisionCheck
@@ -25,6 +26,10 @@ JUDGED = WHOLE_RUN
 whole run has more requests than its steady part."""
 STEP_LOG_ROUNDS = 3
 BLACK_BOX_ROUNDS = 3
+TESTS = 5
+"""Load tests of an engine that logs its beat, at each load."""
+BLACK_BOX_TESTS = 2
+"""Load tests of another endpoint at each load, at least."""
 STEP_LOG_UTILISATIONS = (0.7,)
 BLACK_BOX_UTILISATIONS = (0.5, 0.7)
 BLACK_BOX_LIMITS: Mapping[str, float] = {
@@ -39,14 +44,15 @@ BLACK_BOX_LIMITS: Mapping[str, float] = {
 class Plan:
     """How thoroughly to verify; ``utilisations`` are the shares of the predicted capacity offered.
 
-    At each load at least ``repeats`` load tests run, and more until the verdict is decided or the
-    next would end later than ``minutes`` after the first began. ``replications`` simulations give
+    At each load ``repeats`` load tests run of an engine that logs its beat; of another endpoint at
+    least so many, and more until the verdict is decided or the next would end later than
+    ``minutes`` after the first began. ``replications`` simulations give
     an interval, ``rounds`` rounds of calibration the profile. ``why`` asks for the causes of the
     error; ``limits`` are the relative errors that the prediction may have, by metric.
     """
 
     utilisations: tuple[float, ...] = STEP_LOG_UTILISATIONS
-    repeats: int = 2
+    repeats: int = TESTS
     minutes: float = 4.0
     replications: int = REPLICATIONS
     seed: int = 0
@@ -70,6 +76,8 @@ class Level:
     comparison: Comparison
     refutable: Refutable
     why: Waterfall | None = None
+    claims: TwoClaims | None = None
+    """Where the engine logs its reference beat; ``comparison`` is theirs then."""
 
     @property
     def utilisation(self) -> float:
@@ -98,6 +106,7 @@ class Level:
             "comparison": self.comparison.as_dict(),
             "steady": steady and asdict(steady),
             "refutable_step_time_change": asdict(self.refutable),
+            **({"claims": self.claims.as_dict()} if self.claims else {}),
             **({"why": self.why.as_dict()} if self.why else {}),
         }
 

@@ -1,15 +1,18 @@
 """Verify a profile on one endpoint: forecast, then load-test, then judge.
 
 A forecast is made and written down before the first load test, with a profile that is frozen from
-then on; a load test never changes what was predicted. Each load is tested until the measurements
-decide, or the time for it is spent.
+then on; a load test never changes what was predicted. An engine that logs its reference beat is
+judged by two claims (``app.verdict.two_claims``), in a fixed number of load tests, each paced by
+the speed that its machine has then. Another endpoint is judged by its latencies alone, and each
+load is tested until the measurements decide, or the time for it is spent.
 """
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 from servetwin.app.calibration.calibrator import Calibrator, ReportProgress
 from servetwin.app.verdict import capacity
@@ -25,9 +28,11 @@ from servetwin.app.verdict.load_tests import Pulses, RepeatedTests, drift_doubts
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.power import REPLICATIONS as REPLICATIONS_OF_A_CHANGE
 from servetwin.app.verdict.power import refutable_change
+from servetwin.app.verdict.two_claims import TwoClaims
 from servetwin.app.verdict.verification import Level, Plan, Verification
 from servetwin.app.verdict.why import Waterfall, explain_error
 from servetwin.sim.experiments.capacity import all_at_once
+from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.records.run import Run
@@ -69,6 +74,9 @@ class Verifier:
         tests = RepeatedTests(
             self.calibrator, pulses, plan.repeats, plan.minutes, self.report_progress, self.clock
         )
+        if self._has_beats(forecast):
+            levels = [self._test_claims(level, forecast, tests) for level in forecast.levels]
+            return Verification(forecast, levels, self.calibrator.check_decisions())
         saturation = self._saturate(forecast, tests)
         levels = [self._test(level, forecast, tests, saturation) for level in forecast.levels]
         return Verification(forecast, levels, self.calibrator.check_decisions(), saturation)
@@ -172,17 +180,70 @@ class Verifier:
             seed=self.plan.seed,
             replications=min(REPLICATIONS_OF_A_CHANGE, self.plan.replications),
         )
-        why = self._explain(level, sent, measured, forecast) if self.plan.why else None
+        why = None
+        if self.plan.why:
+            intervals = {name: level.intervals.get(f"{name}.mean") for name in LATENCIES}
+            means = {name: one.value for name, one in intervals.items() if one}
+            why = self._explain(level, sent, judgeable(measured)[0], forecast, means)
         return Level(level, sent, measured, comparison, refutable, why)
 
+    def _has_beats(self, forecast: Forecast) -> bool:
+        """Return whether engine and profile have beats; report where only one of them has."""
+        log = self.calibrator.server_log()
+        timed = log is not None and any(step.beat_s for step in log.steps)
+        if timed and forecast.profile.beat_s is None:
+            self.report_progress(
+                f"profile {forecast.profile.name} has no reference beat: its step times are judged "
+                "together with the speed of this machine; calibrate it again"
+            )
+        elif log and not timed:
+            self.report_progress(
+                "the engine logs no reference beat, so the speed of its machine is not known; "
+                "start it with --beat"
+            )
+        return timed and forecast.profile.beat_s is not None
+
+    def _test_claims(self, level: LevelForecast, forecast: Forecast, tests: RepeatedTests) -> Level:
+        """Send the trace as often as planned, each time at a share of the present capacity."""
+        plan, trace = self.plan, self.trace
+        at, measured = self._measured(forecast, level.folder)
+        for number in range(len(measured) + 1, plan.repeats + 1):
+            capacity_per_s = forecast.capacity_per_s.value * tests.speed(forecast.profile)
+            sent = at_rate(trace, level.utilisation * capacity_per_s)
+            self.report_progress(
+                f"load test {number} of {plan.repeats} at {100 * level.utilisation:.0f} % of the "
+                f"present capacity: {len(sent)} requests at {sent.rate_per_s:.2f}/s, "
+                f"{sent.span_s:.0f} s"
+            )
+            run = tests.send(sent, level.folder, number, at)
+            facts = measured_facts(run, sent, self.calibrator.server_log())
+            run.records = [*(facts.steps or ())]
+            measured.append(run)
+            if at:
+                keep(at / f"measured-{number}", run.files, self.report_progress)
+        claims = TwoClaims.of(measured, trace, forecast.profile, plan.limits, plan.seed)
+        rates = [float(run.scenario["rate_per_s"]) for run in measured]
+        why = None
+        if plan.why:
+            run = judgeable(measured)[0]
+            sent = at_rate(trace, float(run.scenario["rate_per_s"]))
+            scenario = Scenario(forecast.config, forecast.profile)
+            predicted = run_once(sent, scenario, seed=plan.seed).requests
+            means = {name: float(predicted[name].mean()) for name in LATENCIES}
+            why = self._explain(level, sent, run, forecast, means)
+        sent = at_rate(trace, fmean(rates))
+        return Level(level, sent, measured, claims.comparison, claims.refutable, why, claims)
+
     def _explain(
-        self, level: LevelForecast, sent: Trace, measured: list[Run], forecast: Forecast
+        self,
+        level: LevelForecast,
+        sent: Trace,
+        run: Run,
+        forecast: Forecast,
+        means: Mapping[str, float],
     ) -> Waterfall:
-        """Return the causes of the error of the first load test whose client kept up."""
-        run = judgeable(measured)[0]
+        """Return the causes of the errors of predicted means (s) in one load test."""
         self.report_progress(f"explaining the error at {100 * level.utilisation:.0f} %")
-        intervals = {name: level.intervals.get(f"{name}.mean") for name in LATENCIES}
-        means = {name: one.value for name, one in intervals.items() if one}
         facts = measured_facts(run, sent, self.calibrator.server_log())
         scenario = Scenario(forecast.config, forecast.profile)
         return explain_error(means, scenario, facts, seed=self.plan.seed)

@@ -7,17 +7,20 @@ from typing import Any
 import torch
 
 from servetwin.engine.checkpoint.find_model import find_model
+from servetwin.engine.core.beat import Beat
 from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.early_exit_runner import EarlyExitRunner
 from servetwin.engine.core.runner import Runner, RunnerOptions
 from servetwin.engine.core.step_log import StepLogFile, core_facts
+from servetwin.engine.core.timekeeper import Timekeeper
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.drafting.speculative_runner import SpeculativeRunner
 from servetwin.engine.fit import require_fit
 from servetwin.engine.kernels.graphs import cuda_graphs
 from servetwin.engine.kv.forgetting import kept_tokens
 from servetwin.engine.kv.host_memory import kv_movers
-from servetwin.engine.models.device import use_huge_pages
+from servetwin.engine.models.computation import Computation
+from servetwin.engine.models.device import choose_device, use_huge_pages
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.weights import LoadWeights
 from servetwin.engine.sampling.sampling_params import SamplingParams
@@ -155,8 +158,15 @@ def build_core(
         log=log,
         tokenizer=source.tokenizer(),
         movers=kv_movers(policies, memory, runner.stores),
+        timekeeper=_timekeeper(options.computation, clock) if options.beat else None,
     )
     return core, facts
+
+
+def _timekeeper(computation: Computation, clock: CoreClock) -> Timekeeper:
+    device = choose_device(computation.device)
+    alone = computation.threads == computation.tensor_parallel == 1
+    return Timekeeper(Beat(device), clock, computes_here=alone and device.type == "cpu")
 
 
 def _fitted(runner: Runner, policies: PolicyConfig, share: float) -> PolicyConfig:

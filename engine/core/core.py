@@ -27,6 +27,7 @@ from servetwin.engine.core.step_isolation import (
     StepIsolation,
     StepResult,
 )
+from servetwin.engine.core.timekeeper import Timekeeper
 from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.sampling.token_state import token_state
@@ -98,7 +99,7 @@ class EngineCore:
     ``prefix_cache`` says whether prompts get block keys; ``clock`` is the time of every ``now_s``;
     ``log`` records arrivals and steps; ``tokenizer`` finds stop strings; ``movers`` copy what the
     policies keep in host memory; ``new_state`` makes what the executor keeps of a new sequence,
-    with its ``token_ids``.
+    with its ``token_ids``; ``timekeeper`` runs the reference beat between steps, if any.
     """
 
     scheduler: Scheduler
@@ -110,8 +111,11 @@ class EngineCore:
     tokenizer: Tokenizer = field(default_factory=ByteTokenizer)
     movers: Listed[KVMover] = ()
     new_state: Callable[[list[int], SamplingParams], Any] = token_state
+    timekeeper: Timekeeper | None = None
 
     def __post_init__(self) -> None:
+        self._timed = 0.0, 0.0
+        """The beat and the lost time since the step before (s)."""
         self._states: dict[str, Any] = {}
         self._outputs: dict[str, _Output] = {}
         self._sequences: dict[str, list[str]] = {}
@@ -179,6 +183,8 @@ class EngineCore:
         The list may be empty: a chunk of a prompt yields no token. A sequence that raises is
         failed, and the others have their tokens.
         """
+        if self.timekeeper:
+            self._timed = self.timekeeper.begin_step(now_s)
         batch = self.scheduler.schedule(now_s)
         dropped = self._read_dropped()
         events = None if batch is None else self._run(batch, now_s)
@@ -245,8 +251,8 @@ class EngineCore:
     ) -> None:
         """Log and count a batch that has run but is not completed yet."""
         if self.log:
-            step, idle = self._totals["steps"], self._idle
-            self.log.step(record_step(step, batch, self.scheduler, now_s, duration_s, idle, drafts))
+            decided = self._totals["steps"], batch, self.scheduler, now_s, duration_s, self._idle
+            self.log.step(record_step(*decided, drafts, *self._timed))
         self._totals["steps"] += 1
         if drafts:
             self._totals["draft_passes"] += len(drafts)

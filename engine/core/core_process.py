@@ -80,6 +80,8 @@ class CoreLoop:
             return False
         tokens = self._core.step(now_s)
         self._tell([*refused, *self._core.refusals(), *(tokens or ())])
+        if tokens is not None and self._core.timekeeper:
+            self._core.timekeeper.end_step()
         return tokens is not None
 
     def _hand_over(self, messages: list[Message], now_s: float) -> list[Refused | RequestFailed]:

@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Listed
-from dataclasses import fields
 from os import SEEK_END
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,12 @@ from servetwin.engine.core.core import CoreClock
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVMemory
 from servetwin.policies.sequence import Sequence
-from servetwin.policies.step_record import OPTIONAL_FIELDS, StepRecord
+from servetwin.policies.step_record import StepRecord
 from servetwin.workloads.errors import EngineError
 
 _FLUSH_EVERY_S = 1.0
 _LONGEST_HEADER_BYTES = 1 << 20
 ARRIVAL_FIELDS = ("request_id", "arrival_s", "prompt_tokens", "max_tokens", "block_keys")
-_STEP_FIELDS = tuple(f.name for f in fields(StepRecord) if f.name not in OPTIONAL_FIELDS)
 
 
 class StepLogFile:
@@ -147,11 +145,10 @@ def _steps_so_far(path: Path, zero_s: float | None) -> int | None:
 
 
 def _record(where: str, row: Mapping[str, Any]) -> StepRecord:
-    values = _columns(where, row, _STEP_FIELDS)
-    values["entries"] = [tuple(entry) for entry in values["entries"]]
-    values["hits"] = [tuple(hit) for hit in values["hits"]]
-    values["drafts"] = [tuple(drafts) for drafts in row.get("drafts", ())]
-    return StepRecord(**values, swapped_tokens=row.get("swapped_tokens", 0))
+    try:
+        return StepRecord.of_row(row)
+    except KeyError as error:
+        raise EngineError(f"{where}: field {error} is missing") from None
 
 
 def _columns(where: str, row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.protocols import Scheduler, SchedulerProxy
 from servetwin.policies.sequence import Sequence
-from servetwin.policies.step_record import StepRecord, lasted_s
+from servetwin.policies.step_record import StepRecord, gaps_s
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.workloads.request import Request
@@ -30,13 +30,13 @@ class RecordedStepTimes:
 
     def __init__(self, log: list[StepRecord]) -> None:
         self._log = log
-        self._lasted_s = list(lasted_s(log))
+        self._gaps_s = list(gaps_s(log))
         self._next = 0
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the duration of the next step of the log."""
         this, self._next = self._next, self._next + 1
-        return np.array([self._lasted_s[min(this, len(self._lasted_s) - 1)]])
+        return np.array([self._gaps_s[min(this, len(self._gaps_s) - 1)]])
 
     def next_decision_s(self) -> float | None:
         """Return when the next step of the log was decided; None after the last."""

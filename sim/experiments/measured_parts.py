@@ -18,7 +18,7 @@ from servetwin.policies.build import build_scheduler
 from servetwin.policies.protocols import KVMemory, Scheduler, SchedulerProxy
 from servetwin.policies.registry import MEMORIES, SCHEDULERS
 from servetwin.policies.sequence import Sequence as ServerSequence
-from servetwin.policies.step_record import StepRecord, lasted_s
+from servetwin.policies.step_record import StepRecord, gaps_s
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.scenario import Scenario
@@ -138,7 +138,7 @@ class MeasuredPace(SchedulerProxy):
         self._asleep_s: list[tuple[float, float]] = []
         """When the measured server fell asleep and when it awoke."""
         ended_s = -inf
-        for this, took_s in zip(measured, lasted_s(measured), strict=True):
+        for this, took_s in zip(measured, gaps_s(measured), strict=True):
             if this.idle_before:
                 self._asleep_s.append((ended_s, this.now_s))
             ended_s = this.now_s + took_s

@@ -29,6 +29,9 @@ SUMMARY = "summary.json"
 JOURNAL = "journal.jsonl"
 """The file of a load test until its run is saved (``loadtest.run.journal``)."""
 
+RECORDS = "engine-steps.jsonl"
+"""The steps of the engine in a load test."""
+
 Files = Iterable[tuple[str, bytes | None]]
 """Paths in the folder and contents, the most valuable first; None removes the file."""
 
@@ -204,7 +207,8 @@ class Run:
     meta: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
     records: list[StepRecord] = field(default_factory=list)
-    """Every step of a simulation with ``keep_records``; not written to the folder."""
+    """Every step of a simulation with ``keep_records``, which its folder does not hold, or of the
+    engine in a load test, on its clock, where the engine's step log was read."""
     as_csv: bool = False
     """Whether the folder also has the requests as CSV."""
     pauses: pd.DataFrame = field(default_factory=lambda: stamps_frame((), PAUSE_COLUMNS))
@@ -239,9 +243,15 @@ class Run:
         yield "meta.json", json.dumps({"kind": self.kind, **self.meta}, indent=1).encode()
         yield "scenario.yaml", yaml.safe_dump(self.scenario, sort_keys=False).encode()
         yield "steps.parquet", self.steps.to_parquet(index=False)
+        yield RECORDS, self._logged_steps()
         yield "pauses.parquet", _bytes_if_any(self.pauses)
         yield "handovers.parquet", _bytes_if_any(self.handovers)
         yield SUMMARY, json.dumps(self.summary(), indent=1).encode()
+
+    def _logged_steps(self) -> bytes | None:
+        if self.kind != "loadtest" or not self.records:
+            return None
+        return "".join(json.dumps(record.as_row()) + "\n" for record in self.records).encode()
 
 
 def require_saved(folder: Path) -> None:
@@ -273,10 +283,17 @@ def load_run(folder: Path) -> Run:
         pauses = _load_if_any(folder / "pauses.parquet", PAUSE_COLUMNS)
         handovers = _load_if_any(folder / "handovers.parquet", HANDOVER_COLUMNS)
         kind = meta.pop("kind")
+        records = _load_records(folder / RECORDS)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{folder}: not a readable run folder ({error})") from error
     extra = {name: summary[name] for name in _EXTRAS if name in summary}
-    return Run(kind, requests, steps, scenario, meta, extra, pauses=pauses, handovers=handovers)
+    parts = (requests, steps, scenario, meta, extra, records)
+    return Run(kind, *parts, pauses=pauses, handovers=handovers)
+
+
+def _load_records(path: Path) -> list[StepRecord]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [StepRecord.of_row(json.loads(line)) for line in lines]
 
 
 def _bytes_if_any(frame: pd.DataFrame) -> bytes | None:

@@ -18,6 +18,7 @@ prompts cannot separate the constant latency of the API from the constant cost o
 prompts that join decodes, and several prompts in one step, separate them as far as possible.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -50,12 +51,18 @@ _CLEARLY_BETTER = 0.9
 
 @dataclass(frozen=True, slots=True)
 class StepSample:
-    """One measured step: its shape, its duration, and the calibration round and burst it is of."""
+    """One measured step: its shape, its duration, and the calibration round and burst it is of.
+
+    ``at_s`` is when it began, on the clock of the log, ``beat_s`` the mean reference beat around it
+    (NaN: not known).
+    """
 
     shape: BatchShape
     seconds: float
     round: int = 0
     burst: int = 0
+    at_s: float = 0.0
+    beat_s: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +92,41 @@ class Fit:
 def fit_step_time(samples: list[StepSample], seed: int = 0) -> Fit:
     """Fit ``samples`` (at least twice as many as features).
 
-    Raises ``ProfileError`` if there are too few.
+    Raises ``ProfileError`` if there are too few. Where every step has its beat (``in_beats``), the
+    coefficients carry the whole measured time, and the noise has mean 1: what disturbed the machine
+    disturbed the beats as well.
     """
     matrix = np.array([features(sample.shape) for sample in samples])
     seconds = np.array([sample.seconds for sample in samples])
     rounds = np.array([sample.round for sample in samples])
-    return fit_rows(matrix, seconds, rounds, seed, np.array([sample.burst for sample in samples]))
+    fit = fit_rows(matrix, seconds, rounds, seed, np.array([sample.burst for sample in samples]))
+    return fit if math.isnan(samples[0].beat_s) else _with_mean_noise(fit)
+
+
+def in_beats(samples: Sequence[StepSample]) -> tuple[list[StepSample], float | None]:
+    """Return the samples as those of a machine of constant speed, and the mean beat on it (s).
+
+    Steps without beats around them are left out. As they are, and None, where no step has any.
+    """
+    timed = [sample for sample in samples if not math.isnan(sample.beat_s)]
+    if not timed:
+        return [*samples], None
+    weights = [sample.seconds for sample in timed]
+    mean_s = float(np.average([sample.beat_s for sample in timed], weights=weights))
+    seconds = (sample.seconds * mean_s / sample.beat_s for sample in timed)
+    return [replace(one, seconds=s) for one, s in zip(timed, seconds, strict=True)], mean_s
+
+
+def _with_mean_noise(fit: Fit) -> Fit:
+    """Return a fit whose coefficients hold the mean of its noise."""
+    mean = float(fit.noise.mean())
+    return replace(
+        fit,
+        coefficients=mean * fit.coefficients,
+        covariance=mean**2 * fit.covariance,
+        draws=mean * fit.draws,
+        noise=fit.noise / mean,
+    )
 
 
 def fit_rows(

@@ -188,7 +188,9 @@ class Profile(_StrictModel):
     """One engine on one machine: step time by KV layout, API latency, resolved configuration.
 
     ``origin`` says where the step times come from. ``policies`` is the engine's resolved
-    ``PolicyConfig``; its ``kv_tokens`` is the KV memory that the engine really had.
+    ``PolicyConfig``; its ``kv_tokens`` is the KV memory that the engine really had. ``beat_s`` is
+    how long the reference beat took on the machine at whose speed the step times are stated; None
+    where none was timed.
     """
 
     schema_: Literal["servetwin-profile/1"] = Field(alias="schema", default="servetwin-profile/1")
@@ -199,6 +201,7 @@ class Profile(_StrictModel):
     policies: dict[str, Any]
     layouts: dict[KVLayout, StepTimeFit]
     api: ApiLatencyFit = ApiLatencyFit()
+    beat_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -28,7 +28,7 @@ from tests.support.report_runs import pretended
 PROFILE = load_profile("base-cpu")
 TRACE = limit(sample_trace(), 40)
 
-PLAN = Plan(replications=4, limits={"tpot_s.mean": 0.05})
+PLAN = Plan(replications=4, repeats=2, limits={"tpot_s.mean": 0.05})
 
 
 class FakeCalibrator:

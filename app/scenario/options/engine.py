@@ -131,6 +131,9 @@ class ServedModel:
     """Serve the simulator in real time: shipped name or .json path."""
     step_log: Annotated[Path | None, Option()] = None
     """Step log to write (JSON Lines)."""
+    beat: Annotated[bool, Option("--beat")] = False
+    """Time a fixed computation between steps and log it, so that verify knows how fast the machine
+    is at each moment; costs 3 % of the time."""
     seed: Seed = 0
 
 

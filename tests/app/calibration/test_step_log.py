@@ -13,6 +13,7 @@ from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.scenario.settings import policies_named
 from servetwin.app.serving.engines import bundled_engine, engine_at
 from servetwin.app.verdict.claims import DEFAULT_LIMITS
+from servetwin.app.verdict.two_claims import STEPS
 from servetwin.app.verdict.verification import Plan, Verification
 from servetwin.app.verdict.verifier import Verifier
 from servetwin.policies.config import PolicyConfig
@@ -42,7 +43,7 @@ def found(request: pytest.FixtureRequest) -> Verification:
     ):
         patch.setattr(step_log_calibration, "LOAD_S", 2.0)
         assert engine_at(engine.url).step_log.samefile(engine.step_log)
-        plan = Plan(minutes=0.0, replications=5, rounds=1, why=True)
+        plan = Plan(repeats=2, replications=5, rounds=1, why=True)
         calibrator = StepLogCalibrator(engine, plan.seed, said.append)
         trace = limit(sample_trace(), REQUESTS)
         verification = Verifier(calibrator, trace, plan, said.append).run()
@@ -71,7 +72,8 @@ def test_every_request_is_predicted_and_measured(found: Verification) -> None:
 
 
 def test_the_verdict_judges_what_has_a_limit(found: Verification) -> None:
-    rows = {row.metric: row for row in found.levels[0].comparison.metrics}
+    (level,) = found.levels
+    rows = {row.metric: row for row in level.comparison.metrics}
     for metric, bound in DEFAULT_LIMITS.items():
         row = rows[metric]
         assert row.error is not None
@@ -83,6 +85,9 @@ def test_the_verdict_judges_what_has_a_limit(found: Verification) -> None:
     assert f"VERDICT: {found.outcome.replace('refuted', 'REFUTED')}; " in lines
     assert max(map(len, lines.splitlines())) <= 100
     assert len(summary_table([found])) == 4
+    assert rows[STEPS].error is not None
+    assert level.claims
+    assert "machine: " in lines
     record = json.loads(as_json([found]))
     assert record["verifications"][0]["policy"] == record["policy"] == found.config.name
     assert record["identical_steps"] == record["steps"]

@@ -74,7 +74,7 @@ def test_near_saturation_the_capacity_comes_first_and_then_equal_utilisation() -
         "at 90 %: The prediction holds: 2 load tests place every judged error within its limit.",
     ]
     *_, full, near = summary_table([found])
-    assert full.split()[1:] == ["full", "-10..-8", "-", "-", "-", "REFUTED"]
+    assert full.split()[1:] == ["full", "-", "-10..-8", "-", "-", "-", "REFUTED"]
     assert near.split()[1:3] == ["90", "%"]
 
 

@@ -69,10 +69,10 @@ def test_how_thorough_a_verification_is_unless_told() -> None:
     assert (predict.REPLICATIONS, power.REPLICATIONS) == (200, 10)
     assert (recorded.MOST_REPLICATIONS, recorded.FEWEST_REPLICATIONS) == (200, 20)
     assert verification.Plan() == verification.Plan(
-        (0.7,), 2, 4.0, 200, 0, 3, False, claims.DEFAULT_LIMITS
+        (0.7,), 5, 4.0, 200, 0, 3, False, claims.DEFAULT_LIMITS
     )
     assert verification.BLACK_BOX_UTILISATIONS == (0.5, 0.7)
-    assert verification.BLACK_BOX_ROUNDS == 3
+    assert (verification.BLACK_BOX_ROUNDS, verification.BLACK_BOX_TESTS) == (3, 2)
     assert effect_verification.EffectPlan() == effect_verification.EffectPlan(3, 4.0, 4, 20, 0)
     assert power.CHANGES == (0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.10, 0.12, 0.16, 0.25, 0.50)
 

@@ -1,0 +1,273 @@
+"""Judge a prediction by two claims: the step times, and everything else given the step times.
+
+The speed of shared cores wanders, and a queue amplifies it: a forecast of latencies alone could
+neither be confirmed nor refuted. So the two are told apart. *Step times*: what the batches that
+really ran took, against what the profile says of them, in units of the reference beat of the same
+second. *The rest* (queue, scheduling, memory, API, client): the latencies and the throughput that
+the simulator predicts for what was really sent, at the measured pace of the steps, against those
+measured. The prediction holds if both do, and is refuted if either is.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+
+from servetwin.app.verdict.claims import (
+    METRICS,
+    Comparison,
+    MetricComparison,
+    compare_metric,
+    count_limited,
+    doubts_about,
+    judgeable,
+    outcome_of,
+)
+from servetwin.app.verdict.intervals import RelativeVariance, ratio_interval, variance_within
+from servetwin.app.verdict.measured_facts import MeasuredFacts, measured_facts
+from servetwin.app.verdict.power import Refutable
+from servetwin.app.verdict.resimulate import as_sent
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.build import build_scheduler
+from servetwin.policies.step_record import StepRecord, timed_steps
+from servetwin.sim.experiments.measured_parts import MeasuredParts, simulate_measured
+from servetwin.sim.experiments.predict import Interval, run_once
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.metrics import LATENCIES, figure
+from servetwin.sim.records.run import Run, machine_facts
+from servetwin.sim.step_times.machine_speed import MachineSpeed
+from servetwin.sim.step_times.profile import Profile, StepTimeFit
+from servetwin.workloads.trace import Trace
+
+STEP_KINDS = ("decode", "prompt", "mixed")
+STEPS = "step_s.all"
+"""The metric of all steps; the others end in their kind."""
+STEP_LIMIT = 0.05
+BLOCK_S = 3.0
+"""Steps are compared in blocks of this length, longer than the machine keeps its speed."""
+LEAST_SHARE = 0.05
+"""A kind of step with a smaller share of the time is shown and not judged."""
+FEWEST_BLOCKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StepsInBeats:
+    """The steps of load tests: ``frame`` has ``block``, ``kind``, ``took_s`` and ``stated_s``.
+
+    ``stated_s`` is what the profile says, at the speed of the machine in that moment. ``set_aside``
+    is the number of blocks without beats enough to tell it, ``slowness`` the mean beat of the rest
+    over that of the profile, ``lost`` the share of the time that other programs took.
+    """
+
+    frame: pd.DataFrame
+    set_aside: int
+    slowness: float
+    lost: float
+
+    @classmethod
+    def of(cls, tests: Sequence[Sequence[StepRecord]], fit: StepTimeFit, beat_s: float) -> Self:
+        """Read the steps of each load test; ``beat_s`` is the beat of the profile."""
+        frames = [_timed_frame(steps, fit) for steps in tests]
+        steps = pd.concat(frames, keys=range(len(frames)), names=["test", None]).reset_index()
+        steps["block"] = steps.groupby(["test", "block"]).ngroup()
+        unknown = steps["beat_s"].isna().groupby(steps["block"]).transform("any")
+        known = steps[~unknown].copy()
+        known["stated_s"] *= known["beat_s"] / beat_s
+        aside = int(steps.loc[unknown, "block"].nunique())
+        slowness = np.average(known["beat_s"], weights=known["took_s"]) if len(known) else beat_s
+        lost_s = sum(step.lost_s for records in tests for step in records if not step.idle_before)
+        spent_s = lost_s + float(steps["took_s"].sum())
+        return cls(known, aside, float(slowness) / beat_s, lost_s / spent_s if spent_s else 0.0)
+
+
+def _timed_frame(steps: Sequence[StepRecord], fit: StepTimeFit) -> pd.DataFrame:
+    """Return what each step took, what the fit says, and the mean beat around it."""
+    timed = [*timed_steps(steps)]
+    model, noise, shapes = fit.model(), float(np.mean(fit.noise)), [s.shape() for s, _ in timed]
+    began_s = np.array([step.now_s for step, _ in timed], dtype=np.float64)
+    return pd.DataFrame(
+        {
+            "block": ((began_s - began_s[:1]) // BLOCK_S).astype(int),
+            "kind": [step_kind(shape) for shape in shapes],
+            "took_s": [took_s for _, took_s in timed],
+            "stated_s": [noise * float(model.seconds(shape)[0]) for shape in shapes],
+            "beat_s": MachineSpeed.of(steps).beats_around(began_s),
+        }
+    )
+
+
+def step_kind(shape: BatchShape) -> str:
+    """Return the kind of a step (``STEP_KINDS``): decodes alone, prompts alone, or both."""
+    if not shape.prefill_chunks:
+        return "decode"
+    return "mixed" if shape.decode_sequences else "prompt"
+
+
+def compare_steps(steps: StepsInBeats, limit: float = STEP_LIMIT) -> list[MetricComparison]:
+    """Compare the times of all steps, then of each kind of step; means per step, in seconds."""
+    frame = steps.frame
+    rows = [_compare_kind("all", frame, limit)] if len(frame) else []
+    for kind in STEP_KINDS:
+        part = frame[frame["kind"] == kind]
+        if len(part):
+            counts = part["took_s"].sum() >= LEAST_SHARE * frame["took_s"].sum()
+            counts &= part["block"].nunique() >= FEWEST_BLOCKS
+            rows.append(_compare_kind(kind, part, limit if counts else None))
+    return rows
+
+
+def _compare_kind(kind: str, steps: pd.DataFrame, limit: float | None) -> MetricComparison:
+    """Compare sums; the interval is over blocks of time (the variance of a ratio of sums)."""
+    sums = steps.groupby("block")[["took_s", "stated_s"]].sum()
+    took_s, stated_s = sums["took_s"].to_numpy(), sums["stated_s"].to_numpy()
+    ratio = float(stated_s.sum() / took_s.sum())
+    weights = took_s / took_s.sum()
+    low = high = None
+    if len(sums) > 1:
+        off = (stated_s - ratio * took_s) / stated_s.sum()
+        freedom = 1 / float((weights**2).sum()) - 1
+        variance = float((off**2).sum()) * len(sums) / (len(sums) - 1)
+        low, high = ratio_interval(ratio, [RelativeVariance(variance, max(freedom, 1.0))])
+    measured_s = float(took_s.sum() / len(steps))
+    predicted_s = ratio * measured_s
+    predicted = Interval(predicted_s, predicted_s, predicted_s)
+    outcome = None if limit is None else outcome_of(predicted, low, high, limit)
+    return MetricComparison(
+        f"step_s.{kind}", predicted, measured_s, ratio - 1, low, high, None, limit, outcome
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedTest:
+    """A load test, with latencies from its send times, and its simulation at the measured pace."""
+
+    predicted: Run
+    measured: Run
+
+    @classmethod
+    def of(cls, facts: MeasuredFacts, scenario: Scenario, seed: int) -> Self:
+        """Simulate what was sent, with the measured lengths and the pace of the measured steps."""
+        trace = facts.trace(sent=True, lengths=True)
+        parts = MeasuredParts(steps=facts.steps)
+        return cls(simulate_measured(trace, scenario, parts, seed), as_sent(facts.run))
+
+
+def compare_rest(
+    tests: Sequence[ReplayedTest], limits: Mapping[str, float]
+) -> list[MetricComparison]:
+    """Compare latencies and throughput, given the step times; each test with its own simulation."""
+    rows = []
+    for metric in METRICS:
+        pairs = [
+            (figure(test.predicted.summary(), metric), figure(test.measured.summary(), metric))
+            for test in tests
+        ]
+        known = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
+        level = float(np.mean([ours for ours, _ in known])) if known else None
+        variances = (
+            variance_within(metric, test.predicted.requests, test.measured.requests)
+            for test in tests
+        )
+        rows.append(
+            compare_metric(
+                metric,
+                None if level is None else Interval(level, level, level),
+                [theirs * (level or 0.0) / ours for ours, theirs in known],
+                [one for one in variances if one is not None],
+                limits.get(metric),
+            )
+        )
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class TwoClaims:
+    """Both claims over some load tests, and what is printed beside them.
+
+    ``whole`` has the mean latencies (s) of the whole forecast, by name: at the speed that the
+    machine had, with the measured error of the step times taken out, and as measured.
+    """
+
+    comparison: Comparison
+    steps: StepsInBeats
+    whole: Mapping[str, tuple[float, float, float]]
+
+    @classmethod
+    def of(
+        cls,
+        measured: Sequence[Run],
+        trace: Trace,
+        profile: Profile,
+        limits: Mapping[str, float],
+        seed: int,
+    ) -> Self:
+        """Judge load tests of ``trace`` that have the steps of the engine (``Run.records``).
+
+        Only the step times are judged where the profile is of another machine, whose API and client
+        say nothing about those of this one.
+        """
+        runs = judgeable(measured)
+        scenario = Scenario(profile.policy_config(), profile)
+        facts = [replace(measured_facts(run, trace), steps=run.records) for run in runs]
+        fit = profile.step_time(build_scheduler(scenario.policies).memory.layout)
+        steps = StepsInBeats.of([run.records for run in runs], fit, profile.beat_s or 1.0)
+        replayed = [ReplayedTest.of(one, scenario, seed) for one in facts]
+        here = profile.machine.get("processor") in (None, machine_facts()["processor"])
+        rows = [*compare_steps(steps), *compare_rest(replayed, limits if here else {})]
+        doubts = doubts_about(runs)
+        if steps.frame.empty:
+            doubts.append("no block of the load tests has enough reference beats; send longer ones")
+        aside = len(measured) - len(runs)
+        comparison = Comparison(tuple(rows), len(runs), tuple(doubts), aside, count_limited(runs))
+        slowness = steps.slowness / (1 - steps.lost)
+        error = 0.0 if steps.frame.empty else rows[0].error or 0.0
+        whole = _whole_forecast(facts, scenario, slowness, error, seed)
+        return cls(comparison, steps, whole)
+
+    @property
+    def refutable(self) -> Refutable:
+        """The smallest change of all step times that these load tests would have refuted."""
+        row = self.comparison.metrics[0]
+        if self.comparison.doubts or row.error_low is None or row.error_high is None:
+            return Refutable(None, None)
+        half = math.sqrt((1 + row.error_high) / (1 + row.error_low))
+        change = (1 + STEP_LIMIT) * half - 1
+        return Refutable(change, change)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what stands beside the comparison, for JSON."""
+        names = ("at the speed of the tests", "with the measured step times", "measured")
+        return {
+            "slowness": self.steps.slowness,
+            "lost": self.steps.lost,
+            "blocks_set_aside": self.steps.set_aside,
+            "whole_forecast": {
+                name: dict(zip(names, means, strict=True)) for name, means in self.whole.items()
+            },
+        }
+
+
+def _whole_forecast(
+    tests: Sequence[MeasuredFacts], scenario: Scenario, slowness: float, error: float, seed: int
+) -> dict[str, tuple[float, float, float]]:
+    """Return mean latencies by name: of forecasts at two speeds, and as measured.
+
+    What the second leaves is what a mean speed cannot carry: slow spells, and how steps mix.
+    """
+    profile = scenario.profile
+    assert isinstance(profile, Profile)
+    frames: list[list[pd.DataFrame]] = [[], [], []]
+    for facts in tests:
+        sent = facts.trace(sent=True, lengths=True)
+        for place, scale in enumerate((slowness, slowness / (1 + error))):
+            scaled = Scenario(scenario.policies, profile.scaled(scale))
+            frames[place].append(run_once(sent, scaled, seed=seed).requests)
+        frames[2].append(as_sent(facts.run).requests)
+    whole = {}
+    for name in LATENCIES:
+        at_speed, corrected, measured = (float(pd.concat(one)[name].mean()) for one in frames)
+        whole[name] = at_speed, corrected, measured
+    return whole

@@ -1,0 +1,52 @@
+"""How fast a machine was at each moment, by the reference beats in a step log.
+
+The cores of a shared machine lose and gain tenths of their speed within seconds. Times that are
+divided by the mean beat around them have lost that: they are those of one constant machine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from servetwin.policies.step_record import StepRecord
+from servetwin.sim.step_times.protocol import FloatArray
+
+WINDOW_S = 1.0
+"""Beats from this long before to this long after a moment tell the speed at it."""
+FEWEST_BEATS = 4
+"""Below this number in the window the speed is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSpeed:
+    """The moments of beats on the clock of the log, and how long each took (s)."""
+
+    moments_s: FloatArray
+    beats_s: FloatArray
+
+    @classmethod
+    def of(cls, steps: Sequence[StepRecord]) -> "MachineSpeed":
+        """Read the beats of a step log.
+
+        A beat ran when the step before it had ended, even if the server slept after it.
+        """
+        beats = [
+            (before.now_s + before.duration_s, after.beat_s)
+            for before, after in pairwise(steps)
+            if after.beat_s > 0
+        ]
+        moments_s, beats_s = np.array(beats, dtype=np.float64).reshape(-1, 2).T
+        return cls(moments_s, beats_s)
+
+    def beats_around(self, moments_s: FloatArray) -> FloatArray:
+        """Return the mean beat (s) around each moment; NaN where there are too few.
+
+        The mean, since what takes a core away lengthens steps and beats by the same share.
+        """
+        first = np.searchsorted(self.moments_s, moments_s - WINDOW_S)
+        last = np.searchsorted(self.moments_s, moments_s + WINDOW_S, side="right")
+        sums, counts = np.append(0.0, np.cumsum(self.beats_s)), last - first
+        means = (sums[last] - sums[first]) / np.maximum(counts, 1)
+        return np.asarray(np.where(counts >= FEWEST_BEATS, means, np.nan))

@@ -1,0 +1,63 @@
+"""The reference beat and the time that other programs took from a core."""
+
+import pytest
+
+from servetwin.engine.core import timekeeper
+from servetwin.engine.core.timekeeper import BEAT_EVERY_S, Timekeeper
+
+
+class Clocks:
+    """Wall and CPU time of a core, both moved by hand; a beat takes 2 ms of either."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wall_s = self.cpu_s = 0.0
+        self.beats = 0
+        monkeypatch.setattr(timekeeper.time, "thread_time", lambda: self.cpu_s)
+
+    def run(self, seconds: float, lost_s: float = 0.0) -> None:
+        self.cpu_s += seconds
+        self.wall_s += seconds + lost_s
+
+    def beat(self) -> None:
+        self.beats += 1
+        self.run(0.002, lost_s=0.001)
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    return Clocks(monkeypatch)
+
+
+def keeper_of(clocks: Clocks, *, computes_here: bool) -> Timekeeper:
+    return Timekeeper(clocks.beat, lambda: clocks.wall_s, computes_here=computes_here)
+
+
+def test_the_lost_time_is_wall_time_without_cpu_time(clocks: Clocks) -> None:
+    clocks.run(1.0)
+    keeper = keeper_of(clocks, computes_here=True)
+    keeper.begin_step(clocks.wall_s)
+    clocks.run(0.010, lost_s=0.004)
+    keeper.end_step()
+    assert clocks.beats == 1, "the first is due at once"
+    beat_s, lost_s = keeper.begin_step(clocks.wall_s)
+    assert beat_s == pytest.approx(0.002), "in CPU time"
+    assert lost_s == pytest.approx(0.004 + 0.001), "of the step and of the beat"
+    clocks.run(0.010)
+    assert keeper.begin_step(clocks.wall_s) == (0.0, pytest.approx(0.0)), "each is told once"
+
+
+def test_a_device_of_its_own_has_beats_in_wall_time(clocks: Clocks) -> None:
+    keeper = keeper_of(clocks, computes_here=False)
+    clocks.run(0.1, lost_s=0.2)
+    keeper.end_step()
+    assert keeper.begin_step(clocks.wall_s) == (pytest.approx(0.003), 0.0)
+
+
+def test_beats_keep_their_distance(clocks: Clocks) -> None:
+    keeper = keeper_of(clocks, computes_here=True)
+    clocks.run(1.0)
+    began_s = clocks.wall_s
+    while clocks.wall_s < began_s + 10 * BEAT_EVERY_S:
+        keeper.end_step()
+        clocks.run(0.001)
+    assert clocks.beats == 10
