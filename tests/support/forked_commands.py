@@ -20,6 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from servetwin.app import cli
@@ -137,6 +138,7 @@ def main() -> None:
     for name in IMPORTS:
         __import__(name)
     vars(cli)["app"] = program = get_command(cli.app)
+    assert isinstance(program, TyperGroup)
     list(program.commands.values())  # All commands, built once.
     gc.collect()
     gc.freeze()  # A collection of a child would copy each page that it shares.

@@ -164,9 +164,13 @@ def test_the_rest_is_exact_given_the_step_times() -> None:
     assert max(abs(error) for error in errors if error is not None) < 1e-6
 
 
-@pytest.mark.parametrize("wrong", [{"kv_tokens": 500}, {"token_budget": 32}])
-def test_a_wrong_setting_is_refuted_however_right_the_steps_are(wrong: dict[str, int]) -> None:
-    comparison = judged(CONFIG, profile_of(config=replace(CONFIG, **wrong)))
+@pytest.mark.parametrize(
+    "wrong",
+    [replace(CONFIG, kv_tokens=500), replace(CONFIG, token_budget=32)],
+    ids=["KV tokens", "token budget"],
+)
+def test_a_wrong_setting_is_refuted_however_right_the_steps_are(wrong: PolicyConfig) -> None:
+    comparison = judged(CONFIG, profile_of(config=wrong))
     assert comparison.metrics[0].outcome == "holds"
     assert "refuted" in rest(comparison).values()
 

@@ -1,8 +1,9 @@
 """The reference beat and the time that other programs took from a core."""
 
+import time
+
 import pytest
 
-from servetwin.engine.core import timekeeper
 from servetwin.engine.core.timekeeper import BEAT_EVERY_S, Timekeeper
 
 
@@ -12,7 +13,7 @@ class Clocks:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.wall_s = self.cpu_s = 0.0
         self.beats = 0
-        monkeypatch.setattr(timekeeper.time, "thread_time", lambda: self.cpu_s)
+        monkeypatch.setattr(time, "thread_time", lambda: self.cpu_s)
 
     def run(self, seconds: float, lost_s: float = 0.0) -> None:
         self.cpu_s += seconds
@@ -43,14 +44,14 @@ def test_the_lost_time_is_wall_time_without_cpu_time(clocks: Clocks) -> None:
     assert beat_s == pytest.approx(0.002), "in CPU time"
     assert lost_s == pytest.approx(0.004 + 0.001), "of the step and of the beat"
     clocks.run(0.010)
-    assert keeper.begin_step(clocks.wall_s) == (0.0, pytest.approx(0.0)), "each is told once"
+    assert keeper.begin_step(clocks.wall_s) == pytest.approx((0.0, 0.0)), "each is told once"
 
 
 def test_a_device_of_its_own_has_beats_in_wall_time(clocks: Clocks) -> None:
     keeper = keeper_of(clocks, computes_here=False)
     clocks.run(0.1, lost_s=0.2)
     keeper.end_step()
-    assert keeper.begin_step(clocks.wall_s) == (pytest.approx(0.003), 0.0)
+    assert keeper.begin_step(clocks.wall_s) == pytest.approx((0.003, 0.0))
 
 
 def test_beats_keep_their_distance(clocks: Clocks) -> None:
