@@ -91,6 +91,7 @@ def test_a_click_on_a_point_loads_its_scenario(user: Browser) -> None:
         with suppress(NotLoaded):
             page.wait_for_url("**rate=6**", timeout=15_000)
             break
+    user.settle()  # the link has one setting after the other
     assert "rate=6" in page.url
     assert "max_seqs=7" in page.url
     assert page.get_by_text("has changed").count() == 0
