@@ -15,7 +15,7 @@ from typing import NoReturn
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.drafted_decodes import DraftedDecodes
-from servetwin.policies.protocols import CheckedMemory, Refusal, Scheduler, SchedulerProxy
+from servetwin.policies.protocols import CheckedMemory, Refusal, Scheduler
 from servetwin.policies.sequence import DecodeGroup, Sequence
 from servetwin.workloads.errors import PluginError, PolicyError, ServetwinError
 
@@ -35,11 +35,18 @@ class InvariantBroken(PolicyError):
     """A policy broke an invariant."""
 
 
-class InvariantChecked(SchedulerProxy):
-    """A scheduler that decides as the one inside does, and checks what it decided."""
+class InvariantChecked:
+    """A scheduler that decides as the one inside does, and checks what it decided.
+
+    It has its attributes by itself: a class with ``__getattr__`` takes twice as long for each.
+    """
 
     def __init__(self, inner: Scheduler, config: PolicyConfig, every_call: bool = False) -> None:
-        super().__init__(inner)
+        self._inner, self.memory, self.dropped = inner, inner.memory, inner.dropped
+        self._add, self._schedule, self._complete = inner.add, inner.schedule, inner.complete
+        self._repeatable_steps, self.changes_batch = inner.repeatable_steps, inner.changes_batch
+        self.wake_s, self.load = inner.wake_s, inner.load
+        self.holders, self.waiting = inner.holders, inner.waiting
         self.preemptions = 0
         self._config = config
         self._max_seqs = config.max_seqs
@@ -50,16 +57,16 @@ class InvariantChecked(SchedulerProxy):
         self._every_call = every_call
         self._calls = 0
         self._next_walk = 1
+        self._next_rest = 0
+        """The call from which an empty server is looked at again."""
         self._checked_memory = self.memory if isinstance(self.memory, CheckedMemory) else None
         is_paged = self.memory.layout == "paged"
         self._room_unit = self.memory.block_tokens if is_paged else 0
         """Tokens of a block; 0 where sequences hold regions."""
-        self.load = inner.load  # a search less for each event
-        self.changes_batch = inner.changes_batch
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Add a sequence; the same one must not be in the scheduler twice."""
-        refusal = self._inner.add(seq)
+        refusal = self._add(seq)
         if refusal is None:
             if seq.request_id in self._present:
                 self._fail(ONCE, seq, "it is in the scheduler already")
@@ -75,20 +82,22 @@ class InvariantChecked(SchedulerProxy):
     def schedule(self, now_s: float) -> Batch | None:
         """As the scheduler; then the batch is checked, and sometimes the memory."""
         try:
-            batch = self._inner.schedule(now_s)
-            if self._inner.dropped:
-                for seq, _ in self._inner.dropped:
+            batch = self._schedule(now_s)
+            self.dropped = dropped = self._inner.dropped
+            if dropped:
+                for seq, _ in dropped:
                     self._present.pop(seq.request_id, None)
             self._calls += 1
             if batch is None:
                 self._check_idle()
-            else:
-                if batch.preempted:
-                    self.preemptions += len(batch.preempted)
-                if self._calls >= self._next_walk:
-                    self._walk(batch)
-                elif batch.chunks or batch.drafted or len(batch) > self._max_seqs:
-                    self._check_chunks(batch)
+                return None
+            if batch.preempted:
+                self.preemptions += len(batch.preempted)
+            group = batch.lockstep
+            if self._calls >= self._next_walk:
+                self._walk(batch)
+            elif batch.chunks or batch.drafted or group is None or group.size > self._max_seqs:
+                self._check_chunks(batch)
             return batch
         except ServetwinError:
             raise
@@ -98,22 +107,15 @@ class InvariantChecked(SchedulerProxy):
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """As the scheduler; then the ended sequences are checked, and sometimes the memory."""
         try:
-            drafted = _coming_tokens(batch, steps) if batch.drafted else ()
-            finished = self._inner.complete(batch, steps)
-            for seq, tokens, computed, generated in drafted:
-                self._check_drafted(seq, tokens, seq.computed_tokens - computed, POSITIONS, "kept")
-                generated = seq.generated_tokens - generated
-                self._check_drafted(seq, tokens, generated, TOKENS, "taken")
+            if batch.drafted:
+                finished = self._complete_drafts(batch, steps)
+            else:
+                finished = self._complete(batch, steps)
             self._step += steps
-            present = self._present
-            for seq in finished:
-                if present.pop(seq.request_id, None) is None:
-                    self._fail(ONCE, seq, "it has ended already, or never came")
-                if not seq.stopped and seq.generated_tokens != seq.max_tokens:
-                    self._fail(TOKENS, seq, f"{seq.generated_tokens} out, {seq.max_tokens} asked")
-            memory = self.memory
-            if self._every_call or (not present and memory.free_tokens() != memory.capacity_tokens):
-                self._check_memory(finished[0] if finished else None)
+            if finished:
+                self._check_finished(finished)
+            if self._every_call or not self._present:
+                self._check_rest(finished)
             return finished
         except ServetwinError:
             raise
@@ -122,14 +124,40 @@ class InvariantChecked(SchedulerProxy):
 
     def repeatable_steps(self, batch: Batch) -> int:
         """As the scheduler, at least 1."""
-        steps = self._inner.repeatable_steps(batch)
+        steps = self._repeatable_steps(batch)
         if steps < 1:
             self._fail(WORK, None, f"repeatable_steps is {steps}")
         return steps
 
+    def _complete_drafts(self, batch: Batch, steps: int) -> list[Sequence]:
+        """Complete as the scheduler; of what verified drafts as much stays as came out."""
+        drafted = _coming_tokens(batch, steps)
+        finished = self._complete(batch, steps)
+        for seq, tokens, computed, generated in drafted:
+            self._check_drafted(seq, tokens, seq.computed_tokens - computed, POSITIONS, "kept")
+            generated = seq.generated_tokens - generated
+            self._check_drafted(seq, tokens, generated, TOKENS, "taken")
+        return finished
+
+    def _check_rest(self, finished: list[Sequence]) -> None:
+        """Check the memory of an empty server: what is free each time, all at times."""
+        memory = self.memory
+        is_due = self._every_call or self._calls >= self._next_rest
+        if is_due or memory.free_tokens() != memory.capacity_tokens:
+            self._next_rest = self._calls + CALLS_BETWEEN_WALKS
+            self._check_memory(finished[0] if finished else None)
+
+    def _check_finished(self, finished: list[Sequence]) -> None:
+        present = self._present
+        for seq in finished:
+            if present.pop(seq.request_id, None) is None:
+                self._fail(ONCE, seq, "it has ended already, or never came")
+            if not seq.stopped and seq.generated_tokens != seq.max_tokens:
+                self._fail(TOKENS, seq, f"{seq.generated_tokens} out, {seq.max_tokens} asked")
+
     def _check_idle(self) -> None:
         """Check that nothing could run, where no batch runs."""
-        if self._present and self._inner.wake_s() is None:
+        if self._present and self.wake_s() is None:
             self._check_memory(None)
             seq = next(iter(self._present.values()))
             free = self.memory.free_tokens()
@@ -159,8 +187,10 @@ class InvariantChecked(SchedulerProxy):
         What is the rule is found at little cost; the exception is looked at again.
         """
         chunks, group, size = batch.chunks, batch.lockstep, self._room_unit
-        rows = 0 if group is None else group.size * group.rows
-        is_plain = len(batch) <= self._max_seqs
+        rows, sequences = 0, len(chunks)
+        if group is not None:
+            rows, sequences = group.size * group.rows, sequences + group.size
+        is_plain = sequences <= self._max_seqs
         for seq, start, tokens, samples, padding in chunks:
             rows += tokens + padding
             end = start + tokens
@@ -190,7 +220,8 @@ class InvariantChecked(SchedulerProxy):
 
         The first ``drafted`` entries verify drafts, ``decodes`` run beside the entries.
         """
-        rows = sum(entry.rows for entry in batch.entries)
+        all_entries = entries if decodes is None else batch.entries
+        rows = sum([tokens + padding for _, _, tokens, _, padding in all_entries])
         if len(batch) > self._max_seqs:
             self._fail(BUDGETS, None, f"{len(batch)} sequences, {self._max_seqs} allowed")
         if rows > self._most_rows:
@@ -204,22 +235,23 @@ class InvariantChecked(SchedulerProxy):
             self._check_entry(entry, place < drafted)
 
     def _check_entry(self, entry: ScheduledSequence, drafted: bool) -> None:
-        seq, start, tokens = entry.seq, entry.start, entry.tokens
-        if entry.rows < 1:
+        seq, start, tokens, samples, padding = entry
+        if tokens + padding < 1:
             self._fail(POSITIONS, seq, "its entry computes nothing")
-        if start != seq.computed_tokens:
-            detail = f"it starts at {start}, {seq.computed_tokens} positions are computed"
-            self._fail(POSITIONS, seq, detail)
-        last = start + tokens
+        computed = seq.computed_tokens
+        if start != computed:
+            self._fail(POSITIONS, seq, f"it starts at {start}, {computed} positions are computed")
+        end = start + tokens
+        last = end
         if drafted:  # they are behind its last position, or a block is behind all of its tokens
             last = start + self._config.prompt_token
-        if tokens and entry.samples != (last == seq.total_tokens):
+        if tokens and samples != (last == seq.total_tokens):
             self._fail(POSITIONS, seq, "it samples before its last position, or not at it")
         room, size = seq.region_tokens, self._room_unit
         if size:
-            room = len(self.memory.table(seq, start + tokens)) * size
-        if start + tokens > room:
-            self._fail(POSITIONS, seq, f"it needs {start + tokens} positions and holds {room}")
+            room = len(self.memory.table(seq, end)) * size
+        if end > room:
+            self._fail(POSITIONS, seq, f"it needs {end} positions and holds {room}")
 
     def _check_drafted(
         self, seq: Sequence, coming: int, taken: int, invariant: str, verb: str
@@ -232,7 +264,7 @@ class InvariantChecked(SchedulerProxy):
 
     def _check_memory(self, touched: Sequence | None) -> None:
         """Check what must hold at rest; ``touched`` is the sequence that came or went last."""
-        holders = self._inner.holders()
+        holders = self.holders()
         if self._checked_memory is not None:
             try:
                 self._checked_memory.check(holders)

@@ -181,6 +181,30 @@ def guard_class(
     return source.run(": the class", limit_s, metaclass, cls.__name__, (cls,), namespace)
 
 
+_GUARD = """
+def guard(_method, _source, _call, limit_s, _passed, _returned_as_is, _check, _timer, _defaults):
+    def guarded({parameters}):
+        if _timer.is_set:
+            try:  # as ``source.run``, which would be a call more
+                _result = _method({arguments})
+            except _passed:
+                raise
+            except BaseException as _error:
+                raise _source.failure(_call, _error, limit_s) from _error
+        else:
+            _result = _source.run(_call, limit_s, _method, {arguments})
+        return _result if {is_plain} else _check(_result, {checked_with})
+    return guarded
+"""
+"""A guard with the parameters of its method: to pack arguments takes longer than a short call."""
+_ARE_COUNTS = "_type(_result) is _tuple and _len(_result) == 3 and " + " and ".join(
+    f"_type(_result[{place}]) is _int" for place in range(3)
+)
+
+
+_ANY_PARAMETERS: tuple[str, str, list[Any]] = ("*args, **kwargs", "*args, **kwargs", [])
+
+
 def _guarded(
     method: Callable[..., Any],
     source: PluginSource,
@@ -189,21 +213,11 @@ def _guarded(
     limit_s: float | None,
 ) -> Callable[..., Any]:
     call, line = f".{method.__name__}()", _line_in(source, method)
-    types = _types(hints_of(wanted).get("return", Any))
+    returned = hints_of(wanted).get("return", Any)
+    types = _types(returned)
     returned_as_is = {kind for hint in types for kind in _PLAIN.get(hint, (hint,)) if not check}
 
-    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _TIMER.is_set:
-            try:  # as ``source.run``, which would be a call more
-                result = method(self, *args, **kwargs)
-            except (ServetwinError, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                raise source.failure(call, error, limit_s) from error
-        else:
-            result = source.run(call, limit_s, method, self, *args, **kwargs)
-        if type(result) in returned_as_is:
-            return result
+    def checked(result: Any, _: Any = None, *args: Any, **kwargs: Any) -> Any:
         if types and not isinstance(result, types):
             kinds = " or ".join(sorted(_NAMES.get(kind, kind.__name__) for kind in types))
             raise source.error(f"{call} returned {_short(result)}, not {kinds}", line)
@@ -211,8 +225,40 @@ def _guarded(
             raise source.error(f"{call} returned {problem}", line)
         return _plain(result)
 
+    parameters, arguments, defaults = _parameters(method) if check is None else _ANY_PARAMETERS
+    namespace: dict[str, Any] = {"_type": type, "_tuple": tuple, "_len": len, "_int": int}
+    is_plain = "_type(_result) in _returned_as_is"
+    if returned == tuple[int, int, int] and check is None:  # a scheduler's load, at every step
+        is_plain = _ARE_COUNTS
+    guard = _GUARD.format(
+        parameters=parameters,
+        arguments=arguments,
+        is_plain=is_plain,
+        checked_with=arguments if check is not None else "",
+    )
+    exec(guard, namespace)
+    passed = (ServetwinError, KeyboardInterrupt)
+    guarded: FunctionType = namespace["guard"](
+        method, source, call, limit_s, passed, returned_as_is, checked, _TIMER, defaults
+    )
     _TIMED.add(guarded.__code__)
     return wraps(method)(guarded)
+
+
+def _parameters(method: Callable[..., Any]) -> tuple[str, str, list[Any]]:
+    """Return the parameters of a guard, the arguments that it passes on, and its defaults."""
+    try:
+        taken = list(inspect.signature(method).parameters.values())
+    except (TypeError, ValueError):  # compiled, and without a signature
+        return _ANY_PARAMETERS
+    plain = all(p.kind is p.POSITIONAL_OR_KEYWORD and p.name[0] != "_" for p in taken)
+    if not plain or not taken or any(p.name == "limit_s" for p in taken):
+        return _ANY_PARAMETERS
+    defaults = [p.default for p in taken if p.default is not p.empty]
+    required = len(taken) - len(defaults)
+    optional = [f"{p.name}=_defaults[{place}]" for place, p in enumerate(taken[required:])]
+    names = [p.name for p in taken]
+    return ", ".join([*names[:required], *optional]), ", ".join(names), defaults
 
 
 def _line_in(source: PluginSource, method: Callable[..., Any]) -> int | None:

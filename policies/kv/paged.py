@@ -224,8 +224,9 @@ class PagedKV(BlockPool):
                 table = seq.blocks[run.start : run.end]
                 assert table == run.blocks[: len(table)], "a shared block has two numbers"
             private += private_blocks
-            for block in private_table:
-                assert block not in tables, f"block {block} is in two tables, {seq.request_id!r}'s"
+            if not tables.isdisjoint(private_table):
+                block = min(tables & private_table)
+                raise AssertionError(f"block {block} is in two tables, {seq.request_id!r}'s")
             tables |= private_table
         numbers = [block for run in shared for block in run.blocks]
         assert len(set(numbers)) == len(numbers), "a block is shared at two places"

@@ -284,6 +284,19 @@ def test_walks_are_rare() -> None:
     assert memory.checks < 5 + 400 / (16 * 20) + 1
 
 
+class LosesNumbers(PagedKV):
+    """Counts its blocks rightly, but one of them has lost its number."""
+
+    def check(self, seqs: Iterable[Sequence]) -> None:
+        super().check(seqs)
+        assert list(seqs), "a number is lost"
+
+
+def test_all_memory_of_an_empty_server_is_looked_at() -> None:
+    with pytest.raises(InvariantBroken, match="a number is lost"):
+        replay(REQUESTS[:1], check=False, kv=own(LosesNumbers))
+
+
 class Counted(PagedKV):
     """Counts the walks."""
 

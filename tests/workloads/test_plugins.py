@@ -4,7 +4,7 @@ import sys
 import threading
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -127,3 +127,35 @@ def test_settings_of_a_process_are_its_parameters() -> None:
     assert list(arrival_settings("mmpp2")) == ["on", "off", "off_share"]
     assert {"poisson", "gamma", "mmpp2"} <= set(plain_arrivals())
     assert "ramp" not in plain_arrivals()
+
+
+class Adding(Protocol):
+    def add(self, first: int) -> int:
+        """Return a sum."""
+
+
+OWN_PARAMETERS = """class Mine:
+    def add(self, first, {more}):
+        return {value}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "value"),
+    [
+        ("limit_s=2", "first + limit_s"),
+        ("_hidden=2", "first + _hidden"),
+        ("type=2, result=0", "first + type + result"),
+        ("*rest, last=2", "first + last"),
+        ("**others", "first + len(others) + 2"),
+    ],
+)
+def test_a_guarded_method_keeps_its_parameters(tmp_path: Path, more: str, value: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(OWN_PARAMETERS.format(more=more, value=value))
+    registry: Registry[Any] = Registry("adding", "sum", f"{__name__}:Adding", "", {})
+    adding = registry.build(f"{path}:Mine")
+    assert adding.add(5) == 7
+    assert adding.add(first=5) == 7
+    with pytest.raises(PluginError, match=r"Mine\.add\(\) raised TypeError"):
+        adding.add("five")
