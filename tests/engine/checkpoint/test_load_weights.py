@@ -23,7 +23,7 @@ from tests.support.recorded_core import run_greedy
 
 CPU = torch.device("cpu")
 MAX_LOGIT_ERROR = 1e-4
-NEW_TOKENS = 64
+NEW_TOKENS = 24
 
 
 def loaded(folder: Path, dtype: torch.dtype = torch.float32) -> Weights:

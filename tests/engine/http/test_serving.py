@@ -255,6 +255,7 @@ def test_the_http_process_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_the_core_starts_without_the_compiler_of_torch() -> None:
     """Its import takes longer than all others together."""
     imports = "import sys, engine.core.build"

@@ -10,6 +10,7 @@ from servetwin.engine import machine_rates
 from servetwin.engine.machine_rates import LinkRates
 
 
+@pytest.mark.slow
 def test_a_sum_takes_time_and_a_large_one_more() -> None:
     rates = machine_rates.link_rates()
     assert 1e-6 < rates.latency_s < 0.1

@@ -16,8 +16,9 @@ from servetwin.policies.config import PrefixIndex as PrefixIndexName
 from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.sequence import Sequence
+from tests.support.effort import examples
 
-STATEFUL = settings(stateful_step_count=40)
+STATEFUL = settings(max_examples=examples(50), stateful_step_count=40)
 
 
 class PagedMachine(RuleBasedStateMachine):

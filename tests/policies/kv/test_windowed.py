@@ -147,6 +147,7 @@ def without_sharing(config: PolicyConfig, kv: str) -> PolicyConfig:
 
 
 @every_scheduler
+@settings(max_examples=examples(40))
 @given(data=st.data(), requests=workloads(), window=WINDOWS)
 def test_macro_steps_equal_single_steps_and_every_law_holds(
     batching: str, data: st.DataObject, requests: list[Request], window: dict[str, Any]

@@ -217,6 +217,7 @@ def laws(draw: st.DrawFn, config: PolicyConfig) -> Acceptance:
     return Chain(alpha, rows - 1)
 
 
+@settings(max_examples=examples(50))
 @given(data=st.data(), requests=workloads())
 def test_macro_steps_equal_single_steps_and_every_law_holds(
     data: st.DataObject, requests: list[Request]
@@ -273,6 +274,7 @@ def test_a_request_takes_three_events_however_many_passes() -> None:
     assert len(run.steps) <= 3 * len(requests) < run.steps["steps"].sum() / 5
 
 
+@settings(max_examples=examples(50))
 @given(config=policies("speculative"), requests=workloads())
 def test_without_drafts_it_is_continuous_batching_with_full_admission(
     config: PolicyConfig, requests: list[Request]

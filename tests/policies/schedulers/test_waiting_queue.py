@@ -22,6 +22,7 @@ from servetwin.policies.schedulers.queueing import RankedQueue, queue_in_order
 from servetwin.policies.schedulers.waiting_queue import UNUSED_SLACK
 from servetwin.policies.sequence import Sequence
 from tests.support.counted_lines import lines_run
+from tests.support.effort import examples
 from tests.support.reference_queue import ReferenceQueue
 from tests.support.scheduler_steps import sequence
 from tests.support.waiting_queues import ORDERS, popped, pushed, queue_of
@@ -142,10 +143,13 @@ class Twins(RuleBasedStateMachine):
         assert set(fast) == set(slow)
 
 
+SETTINGS = settings(max_examples=examples(50), stateful_step_count=60)
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_order_decides_as_a_plain_list(order: QueueOrder) -> None:
     machine: Any = type(f"Twins_{order}", (Twins,), {"order": order})
-    run_state_machine_as_test(machine, settings=settings(stateful_step_count=60))
+    run_state_machine_as_test(machine, settings=SETTINGS)
 
 
 @pytest.mark.parametrize("order", ORDERS)

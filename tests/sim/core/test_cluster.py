@@ -147,6 +147,7 @@ def test_macro_steps_equal_single_steps_on_many_replicas(
     assert runs[0].extra["simulation"]["steps"] == runs[1].extra["simulation"]["steps"]
 
 
+@settings(max_examples=examples(50))
 @given(
     requests=workloads(),
     link=st.sampled_from([KVLink(), KVLink(0.02), KVLink(0.005, 0.001)]),

@@ -10,7 +10,7 @@ from servetwin.sim.core.pools import Pool
 from servetwin.sim.step_times.step_time import LinearStepTime
 from tests.support.checked import request
 from tests.support.effort import REDUCTION, WIDENING
-from tests.support.theory.queues import md1_wait_s, tandem_sojourn_s
+from tests.support.theory.queues import md1_wait_s
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
 T_99_9 = 3.85
@@ -26,31 +26,6 @@ def check_inside(means: list[float], exact: float, power: float) -> None:
     half_width = T_99_9 * np.std(means, ddof=1) / np.sqrt(len(means))
     assert half_width < WIDENING * power * exact, "the test has no power"
     assert abs(np.mean(means) - exact) < half_width
-
-
-@pytest.mark.slow
-def test_prefill_and_decode_pools_are_a_tandem_queue() -> None:
-    """Q14: rate 0.5, services exponential with rates 1 and 0.8, a link that takes no time."""
-    by_row = LinearStepTime.of({"rows_from_0": 1e-4})
-    pools = [Pool(ONE_SLOT, by_row, role=role) for role in ("prefill", "decode")]
-    count = 4000 // REDUCTION
-    means = []
-    for seed in range(REPLICATIONS):
-        streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3)]
-        arrivals_s = np.cumsum(streams[0].exponential(2.0, count)).tolist()
-        prompts = streams[1].geometric(1e-4, count).tolist()
-        outputs = streams[2].geometric(1e-4 / 1.25, count).tolist()
-        requests = [
-            request(str(i), *drawn)
-            for i, drawn in enumerate(
-                zip(arrivals_s, prompts, [n + 1 for n in outputs], strict=True)
-            )
-        ]
-        frame = simulate_cluster(requests, pools).requests
-        means.append(float(frame["e2e_s"][WARM_UP:].mean()))
-    exact = tandem_sojourn_s(0.5, [1.0, 1.25])
-    assert exact == pytest.approx(5.33333, abs=1e-5)
-    check_inside(means, exact, power=0.06)
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from tests.support.random_runs import (
 
 
 @every_scheduler
+@settings(max_examples=examples(60))
 @given(data=st.data(), requests=workloads())
 def test_macro_steps_equal_single_steps_and_every_invariant_holds(
     batching: str, data: st.DataObject, requests: list[Request]

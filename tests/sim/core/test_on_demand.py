@@ -110,6 +110,7 @@ def test_decodes_that_run_ahead_of_transfers_change_nothing(
     assert moved.equals(moved_singly)
 
 
+@settings(max_examples=examples(40))
 @given(requests=workloads(), router=st.sampled_from(list(ROUTERS)))
 def test_drafts_that_are_verified_ahead_change_nothing(
     requests: list[Request], router: str

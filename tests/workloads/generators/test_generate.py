@@ -102,7 +102,7 @@ def test_each_part_has_its_own_stream() -> None:
 )
 @pytest.mark.slow
 def test_arrivals_have_their_rate_and_cv(process: ArrivalProcess, cv: float) -> None:
-    count = 40_000 // REDUCTION
+    count = 20_000 // REDUCTION
     figures = statistics(generate(replace(SPEC, requests=count, arrivals=process), 0))
     # four standard errors of the mean gap, and of a CV (wide: kurtosis grows with the CV)
     assert figures["rate_per_s"] == pytest.approx(5.0, rel=4 * cv / sqrt(count))

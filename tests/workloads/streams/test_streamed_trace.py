@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servetwin.app.scenario.options.simulations import StreamOptions
@@ -16,6 +16,7 @@ from servetwin.workloads.streams import blocks
 from servetwin.workloads.streams import streamed_trace as quiet_moments
 from servetwin.workloads.streams.streamed_trace import Chosen, QuietMoments, StreamedTrace
 from servetwin.workloads.streams.trace_file import TraceFile
+from tests.support.effort import examples
 
 T = TypeVar("T")
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
@@ -56,6 +57,7 @@ def outcome(read: Callable[[], T]) -> T | str:
         return str(error)
 
 
+@settings(max_examples=examples(50))
 @given(azure_files(), options)
 def test_a_stream_takes_what_the_options_take_of_the_whole(
     tmp_path_factory: pytest.TempPathFactory, text: str, chosen: dict[str, Any]
