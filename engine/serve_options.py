@@ -21,7 +21,7 @@ class ServeOptions:
     ``model`` is a preset's name or the folder of a checkpoint. ``shape`` is that of the model where
     techniques have changed it (None: they have not); ``port`` 0 takes a free one; ``step_log`` is
     the file for the step log (None: no log); ``beat`` times the reference beat between steps
-    (``engine.core.beat``) and logs it; ``drain_s`` is how long running requests may go on
+    (``engine.kernels.beat``) and logs it; ``drain_s`` is how long running requests may go on
     after a signal to stop. A core that dies in a measurement ends the server, unless
     ``max_restarts`` says otherwise.
     """

@@ -1,6 +1,7 @@
 """The verdict of a verification, in words and tables."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 
 from servetwin.app.calibration.recorded import RecordedCalibration
@@ -8,6 +9,7 @@ from servetwin.app.reports.claims import (
     LEGEND,
     WORDS,
     comparison_table,
+    metric_name,
     outcome_word,
     verdict_in_words,
     wrapped,
@@ -173,6 +175,7 @@ def _conclusion(verification: Verification) -> list[str]:
     if verification.saturation:
         comparisons = {"capacity": verification.saturation.comparison, **comparisons}
     sentences = [f"{of}: {' '.join(verdict_in_words(one))}" for of, one in comparisons.items()]
+    sentences += [proof_words(level) for level in verification.levels if level.claims]
     lines = [
         f"VERDICT: {outcome_word(outcome)}; {WORDS['verification'][outcome]}",
         *wrapped(sentences, "  "),
@@ -181,6 +184,24 @@ def _conclusion(verification: Verification) -> list[str]:
         lines += ["possible causes, which calibration could not identify:"]
         lines += [f"  {name}: {why}" for name, why in verification.not_identified.items()]
     return lines
+
+
+def proof_words(level: Level) -> str:
+    """Return how exactly both claims are known, in one sentence."""
+    bounds = {
+        row.metric: max(abs(row.error_low), abs(row.error_high))
+        for row in level.comparison.metrics
+        if row.limit is not None and row.error_low is not None and row.error_high is not None
+    }
+    rest = ", ".join(
+        f"{metric_name(metric)} {bound:.1%}"
+        for metric, bound in bounds.items()
+        if metric in DEFAULT_LIMITS
+    )
+    return (
+        f"At {_share(level)} the step times of the profile are right to within "
+        f"{bounds.get(STEPS, math.inf):.1%}; given them, {rest} (with 90 % confidence)."
+    )
 
 
 def _share(level: Level) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from servetwin.engine.checkpoint.find_model import find_model
-from servetwin.engine.core.beat import Beat
+from servetwin.engine.kernels.beat import Beat
 from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.early_exit_runner import EarlyExitRunner
 from servetwin.engine.core.runner import Runner, RunnerOptions

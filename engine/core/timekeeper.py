@@ -8,7 +8,7 @@ BEAT_EVERY_S = 0.06
 
 
 class Timekeeper:
-    """Times a core; ``beat`` computes the reference beat (``engine.core.beat``).
+    """Times a core; ``beat`` computes the reference beat (``engine.kernels.beat``).
 
     With ``computes_here``, on the thread of the core and nowhere else, beats are in its CPU time,
     and the wall time that the thread did not run although it had a step is known as lost. Else both
