@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from servetwin.engine.checkpoint.find_model import find_model
-from servetwin.engine.kernels.beat import Beat
 from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.early_exit_runner import EarlyExitRunner
 from servetwin.engine.core.runner import Runner, RunnerOptions
@@ -16,6 +15,7 @@ from servetwin.engine.core.timekeeper import Timekeeper
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.drafting.speculative_runner import SpeculativeRunner
 from servetwin.engine.fit import require_fit
+from servetwin.engine.kernels.beat import Beat
 from servetwin.engine.kernels.graphs import cuda_graphs
 from servetwin.engine.kv.forgetting import kept_tokens
 from servetwin.engine.kv.host_memory import kv_movers
