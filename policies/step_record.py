@@ -101,8 +101,6 @@ def record_step(
     duration_s: float,
     idle_before: bool,
     drafts: Sequence[tuple[str, int, int]] = (),
-    beat_s: float = 0.0,
-    lost_s: float = 0.0,
 ) -> StepRecord:
     """The log row of ``batch``; call it before ``scheduler.complete``."""
     running, waiting, free_tokens = scheduler.load()
@@ -114,5 +112,5 @@ def record_step(
         if e.start and not e.seq.generated_tokens and e.start == e.seq.cached_tokens
     ]
     decided = (entries, preempted, hits, free_tokens, running, waiting)
-    later = (list(drafts), batch.swapped_tokens, beat_s, lost_s)
+    later = (list(drafts), batch.swapped_tokens)
     return StepRecord(step, now_s, duration_s, idle_before, *decided, *later)

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Listed
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from servetwin.engine.core.messages import (
@@ -252,7 +252,9 @@ class EngineCore:
         """Log and count a batch that has run but is not completed yet."""
         if self.log:
             decided = self._totals["steps"], batch, self.scheduler, now_s, duration_s, self._idle
-            self.log.step(record_step(*decided, drafts, *self._timed))
+            beat_s, lost_s = self._timed
+            record = replace(record_step(*decided, drafts), beat_s=beat_s, lost_s=lost_s)
+            self.log.step(record)
         self._totals["steps"] += 1
         if drafts:
             self._totals["draft_passes"] += len(drafts)

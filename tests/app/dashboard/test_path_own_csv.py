@@ -54,7 +54,7 @@ def test_a_csv_of_a_service_becomes_a_number_of_gpus_in_four_clicks(
     user: Browser, tmp_path: Path
 ) -> None:
     path = own_csv(tmp_path / "service.csv", per_s=90.0)
-    user.open("?requests=100", "What if")
+    user.open("", "What if")
     chooser = user.page.get_by_test_id("stSidebar").locator("input[type=file]").first
     user.act(lambda: chooser.set_input_files(path))
     dialog = user.page.get_by_role("dialog")

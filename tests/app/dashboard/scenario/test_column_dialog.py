@@ -25,7 +25,7 @@ def upload(user: Browser, path: Path) -> None:
 def test_a_table_is_confirmed_once_and_its_link_asks_nothing(user: Browser, tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(CLEAR)
-    user.open("policies?requests=100", "Policies")
+    user.open("?requests=100", "What if?")
     upload(user, path)
     dialog = user.page.get_by_role("dialog")
     expect(dialog.get_by_text("Columns of mine.csv")).to_be_visible()
@@ -40,7 +40,7 @@ def test_a_table_is_confirmed_once_and_its_link_asks_nothing(user: Browser, tmp_
     link = user.page.url.removeprefix(f"{user.url}/")
     assert "columns=arrival%3Dcreated_at" in link
     user.page.goto("about:blank")
-    user.open(link, "Policies")
+    user.open(link, "What if?")
     upload(user, path)
     expect(sidebar.get_by_text("mine.csv: 2 requests; failed: 429 (1)")).to_be_visible()
     assert dialog.count() == 0
@@ -51,7 +51,7 @@ def test_a_table_is_confirmed_once_and_its_link_asks_nothing(user: Browser, tmp_
 def test_a_doubt_is_asked_and_a_wrong_answer_is_said(user: Browser, tmp_path: Path) -> None:
     path = tmp_path / "doubt.csv"
     path.write_text(DOUBTFUL + "x,1,1\n")
-    user.open("policies?requests=100", "Policies")
+    user.open("?requests=100", "What if?")
     upload(user, path)
     dialog = user.page.get_by_role("dialog")
     expect(dialog.get_by_text("time: an arrival or a duration, in s or ms?")).to_be_visible()
