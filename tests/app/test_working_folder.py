@@ -108,6 +108,7 @@ def test_sweep(hostile: Path) -> None:
     assert_nothing_imported(hostile)
 
 
+@pytest.mark.slow
 def test_loadtest(hostile: Path) -> None:
     with mocked(MockPlan()) as (server,):
         done = servetwin(
@@ -125,6 +126,7 @@ def test_the_engine_of_calibrate_and_verify(hostile: Path) -> None:
     assert_nothing_imported(hostile)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "health"),
     [

@@ -59,6 +59,7 @@ def test_the_environment_sees_the_packages_of_this_interpreter(tmp_path: Path) -
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_torch")
 def test_wheels_are_installed_without_a_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -140,6 +140,7 @@ def test_what_a_part_prints_appears_at_once_but_for_its_json(
     assert "== speed tiny: exit code 0 after" in said[2]
 
 
+@pytest.mark.slow
 def test_when_the_time_is_up_the_rest_is_left_to_the_next_session(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

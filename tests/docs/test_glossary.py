@@ -61,6 +61,7 @@ def test_plurals_and_longer_terms_are_found(text: str, anchor: str) -> None:
     assert f'href="#{anchor}"' in with_links(text, "")
 
 
+@pytest.mark.slow
 def test_every_term_is_used_and_linked_on_the_site(site: Path) -> None:
     pages = {path: path.read_text() for path in site.rglob("*.html")}
     led = {

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.dashboard_app import Chromium, expect, noted
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Scheme = Literal["light", "dark"]
 SCHEMES: dict[Scheme, str] = {"light": "default", "dark": "slate"}
 PAGES = (

@@ -1,10 +1,13 @@
 """A fixed budget of the fuzzer of API bodies."""
 
+import pytest
+
 from tests.fuzz.api_bodies import ApiBodies, draw
 from tests.fuzz.campaign import Budget, run
 from tests.support.live_server import CONFIG, LiveServer, wait_until
 
 
+@pytest.mark.slow
 def test_every_body_is_answered() -> None:
     with LiveServer(CONFIG) as server:
         bodies = ApiBodies(server)

@@ -21,6 +21,7 @@ SEED = 15
 MIB = 1 << 20
 
 
+@pytest.mark.slow
 def test_the_budget() -> None:
     assert run("stream_bytes", draw, check, SEED, Budget(cases=CASES)) == CASES
 

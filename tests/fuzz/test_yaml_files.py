@@ -8,6 +8,7 @@ from tests.fuzz import yaml_files
 from tests.fuzz.campaign import Budget, run
 
 
+@pytest.mark.slow
 def test_files_are_read_or_refused() -> None:
     run("yaml_files", yaml_files.draw, yaml_files.check, seed=15, budget=Budget(cases=250))
 

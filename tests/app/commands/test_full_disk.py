@@ -63,6 +63,7 @@ def command_on(disk: Path, leave_bytes: int, *arguments: object) -> OnFullDisk:
     return OnFullDisk(process.returncode, out, err.splitlines(), there)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("leave_bytes", "there"), [(0, set[str]()), (16_384, {"meta.json", "scenario.yaml"})]
 )

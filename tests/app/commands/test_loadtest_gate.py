@@ -47,6 +47,7 @@ def judged_by_figures(found: dict[str, object], result: Result) -> bool:
     return not found["doubts"]
 
 
+@pytest.mark.slow
 def test_a_slow_server_is_refuted_against_a_run(servers: list[MockServer], folder: Path) -> None:
     options = ["--baseline", str(folder / "baseline"), "--allow", CLEAR, "--json"]
     result = loadtest(folder, servers[1].url, "slow", *options)

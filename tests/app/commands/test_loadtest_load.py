@@ -31,6 +31,7 @@ def served(out: Path, *options: str, ttft_ms: float = 20.0) -> tuple[Result, Run
     return result, load_run(out)
 
 
+@pytest.mark.slow
 def test_a_generated_load_is_in_its_folder(tmp_path: Path) -> None:
     asked = ["--arrivals", "gamma:cv=2", "--rate", "30", "--duration", "1", "--seed", "4"]
     lengths = ["--prompt-tokens", "uniform:mean=20,cv=0.2", "--output-tokens", "3"]
@@ -106,6 +107,7 @@ def test_a_traces_loop_and_time_scale_on_the_command_line(tmp_path: Path) -> Non
     assert not (tmp_path / "run" / "trace.jsonl").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_ctrl_c_ends_users_in_order(tmp_path: Path, processes: str) -> None:
     out = tmp_path / "run"

@@ -48,6 +48,7 @@ def prompts(folder: Path) -> str:
     return str(load_run(folder).meta["prompt_salt"])
 
 
+@pytest.mark.slow
 def test_rates_between_the_ends_are_in_one_folder_with_prompts_of_their_own(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     result = swept(out, "--sweep", "rates", "--sweep-levels", "2", *SLO, "--prompt-salt", "mine")
@@ -90,6 +91,7 @@ def test_a_search_ends_at_saturation_where_all_is_held_and_its_folder_is_reporte
     assert "knee: not between the rates" in shown.output
 
 
+@pytest.mark.slow
 def test_users_are_swept_up_to_the_answers_at_once(tmp_path: Path) -> None:
     result = swept(tmp_path / "sweep", "--sweep", "users", "--sweep-levels", "2")
     assert result.exit_code == 0, result.output
@@ -128,6 +130,7 @@ def test_a_trace_keeps_its_requests_at_every_level(tmp_path: Path) -> None:
     assert 1 / gaps_s.mean() == pytest.approx(levels[2].plan.rate_per_s)
 
 
+@pytest.mark.slow
 def test_another_sweep_replaces_one_only_where_it_is_asked_to(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     assert swept(out, "--sweep", "users", "--sweep-levels", "1").exit_code == 0
@@ -180,6 +183,7 @@ def test_a_prediction_is_of_a_sweep(option: list[str]) -> None:
     assert f"{option[0]}: predicts the levels of --sweep" in str(result.exception)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_finished_levels_and_says_so(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     with mocked(plan(ttft_ms=100, itl_ms=5)) as (server,):

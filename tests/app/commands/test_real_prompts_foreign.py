@@ -42,6 +42,7 @@ def bundled() -> Iterator[str]:
         yield server.url
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("write", "outputs"), [(sharegpt, [8, 5, 3]), (chats, [5, 6, 7]), (table, [5, 6, 7])]
 )

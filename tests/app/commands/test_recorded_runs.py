@@ -53,6 +53,7 @@ def predicted_by_layers(folder: Path, tmp_path: Path) -> Done:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_layer_times_predict_an_rtx_4090_through_its_preemptions(tmp_path: Path) -> None:
     done = predicted_by_layers(RTX_4090, tmp_path)
     assert done.code == 0
@@ -83,6 +84,7 @@ def test_why_a_data_sheet_is_off(tmp_path: Path) -> None:
     assert "TTFT, part by part" in page
 
 
+@pytest.mark.slow
 def test_layer_times_predict_an_rtx_pro_6000(tmp_path: Path) -> None:
     done = predicted_by_layers(RTX_PRO, tmp_path)
     assert done.code == 0
@@ -151,6 +153,7 @@ def fitted(made: Path) -> Path:
     return profile
 
 
+@pytest.mark.slow
 def test_a_fit_finds_a_made_server(made: Path, fitted: Path) -> None:
     done = servetwin("verify", "--recorded", made, "--profile", fitted, "--json")
     found = json.loads(done.out)
@@ -159,6 +162,7 @@ def test_a_fit_finds_a_made_server(made: Path, fitted: Path) -> None:
         assert off[0] < 1, name
 
 
+@pytest.mark.slow
 def test_a_profile_of_another_speed_is_refuted(made: Path, fitted: Path) -> None:
     profile = json.loads(fitted.read_text())
     fit = profile["layouts"]["paged"]
@@ -172,6 +176,7 @@ def test_a_profile_of_another_speed_is_refuted(made: Path, fitted: Path) -> None
     assert "VERDICT: REFUTED" in done.out
 
 
+@pytest.mark.slow
 def test_terminal_and_report_say_the_same_of_a_trial(
     made: Path, fitted: Path, tmp_path: Path
 ) -> None:
@@ -190,6 +195,7 @@ def test_terminal_and_report_say_the_same_of_a_trial(
     assert "at None" not in report
 
 
+@pytest.mark.slow
 def test_a_verdict_keeps_both_runs(made: Path, fitted: Path, tmp_path: Path) -> None:
     done = servetwin(
         "verify", "--recorded", made, "--profile", fitted, "--out", tmp_path / "verdict"
@@ -200,6 +206,7 @@ def test_a_verdict_keeps_both_runs(made: Path, fitted: Path, tmp_path: Path) -> 
     assert (tmp_path / "verdict" / "predicted" / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_tensor_parallel_layer_times_need_a_link(made: Path, tmp_path: Path) -> None:
     layers = write_bundle(tmp_path / "layers", ranks=2)
     server = ("verify", "--recorded", made, "--model", "llama-3.1-8b", "--layers", layers, *SERVER)

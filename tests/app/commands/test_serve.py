@@ -61,6 +61,7 @@ def serving(*options: object) -> Iterator[str]:
             assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_a_load_test_against_it_and_law_5_on_its_step_log(tmp_path: Path) -> None:
     path = tmp_path / "steps.jsonl"
     rng = np.random.default_rng(3)

@@ -43,6 +43,7 @@ LINKS = [
 """Every page, and the panels of the one that has several."""
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize(("name", "query"), LINKS)
 def test_a_link_opens_its_page_whole_at_900_px_and_logs_nothing(
@@ -63,6 +64,7 @@ def test_a_link_opens_its_page_whole_at_900_px_and_logs_nothing(
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_button_of_a_page_can_be_read_while_it_is_pointed_at_and_pressed(
     user: Browser,

@@ -75,6 +75,7 @@ def test_a_chart_for_a_talk_from_the_first_screen_to_the_file(
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_png_is_drawn_at_twice_the_size(user: Browser, tmp_path: Path) -> None:
     user.open("?requests=60", "What if?")
@@ -87,6 +88,7 @@ def test_a_png_is_drawn_at_twice_the_size(user: Browser, tmp_path: Path) -> None
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_picture_shows_the_chart_as_it_stands(user: Browser, tmp_path: Path) -> None:
     user.open("?requests=60", "What if?")
@@ -103,6 +105,7 @@ def test_a_picture_shows_the_chart_as_it_stands(user: Browser, tmp_path: Path) -
 DRAWN_LINES = "document.querySelectorAll('.st-key-KEY .scatterlayer > .trace').length"
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_what_cannot_be_drawn_is_said_below_the_chart(user: Browser) -> None:
     user.open("?requests=60", "What if?")

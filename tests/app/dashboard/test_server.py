@@ -78,6 +78,7 @@ def test_the_policy_allows_the_scripts_of_the_start_page_by_their_digests() -> N
     assert "; script-src 'self'; " in content_policy("<html></html>")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_browser_draws_the_page_but_runs_no_injected_script(user: Browser) -> None:
     user.open("?requests=50", "What if?")

@@ -96,6 +96,7 @@ def test_another_percentile_of_the_slo_needs_no_other_replications() -> None:
     assert finished_replications(loose) == finished_replications(strict) != []
 
 
+@pytest.mark.slow
 def test_an_upload_is_replicated_whole_and_what_does_not_vary_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

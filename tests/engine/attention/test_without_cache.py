@@ -91,6 +91,7 @@ def test_a_step_computes_the_rows_that_the_simulator_foresees() -> None:
     assert sorted(rows) == sorted(e.rows for e in step.entries)
 
 
+@pytest.mark.slow
 def test_its_tokens_are_those_of_transformers() -> None:
     oracle = ask_transformers(draw_weights())
     runner = Runner(CONFIG, UNCACHED, layout="paged", kv_tokens=64, weight_std=0.06)

@@ -61,6 +61,7 @@ def test_the_second_request_of_a_connection_has_its_own_limit(hasty: LiveServer)
         assert read_all(connection) == b""
 
 
+@pytest.mark.slow
 def test_a_long_answer_is_not_cut(hasty: LiveServer) -> None:
     body = with_prompt(max_tokens=150, stream=True, ignore_eos=True)
     with LiveServer(CONFIG, step_s=0.01) as slow, connect(slow) as connection:

@@ -35,6 +35,7 @@ def test_swapping_changes_no_token_and_the_simulator_swaps_alike(
     assert space(served)._kept == {}
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15), deadline=None)
 @given(
     seed=st.integers(0, 10_000),

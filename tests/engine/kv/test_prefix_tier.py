@@ -64,6 +64,7 @@ def test_loading_changes_no_token_and_the_simulator_hits_alike(
     assert hits(served) > hits(without)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15), deadline=None)
 @given(
     seed=st.integers(0, 10_000),

@@ -44,6 +44,7 @@ def tokens(core: Any) -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.slow
 def test_two_ranks_yield_the_tokens_of_one(two: Any) -> None:
     core, facts = two
     assert facts["runner"]["tensor_parallel"] == 2

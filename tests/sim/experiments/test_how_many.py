@@ -115,6 +115,7 @@ def repair_quantile_s(users: int, think_s: float, share: float) -> float:
     return float(brentq(below, 1e-6, 1000.0))
 
 
+@pytest.mark.slow
 def test_the_most_users_are_those_of_the_machine_repair_model() -> None:
     """One slot, exponential services of 1 s, exponential thinking of 5 s, 90 % within a limit."""
     quantiles = [repair_quantile_s(n, 5.0, 0.9) for n in range(4, 12)]
@@ -213,6 +214,7 @@ def test_more_replicas_are_never_worse_beyond_the_noise_nor_a_looser_limit_deare
     assert counts == sorted(counts, reverse=True)
 
 
+@pytest.mark.slow
 def test_replications_are_common_random_numbers() -> None:
     """A count has the same figures in a replication wherever its search set out, on any process."""
     job = sampled()

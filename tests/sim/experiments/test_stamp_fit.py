@@ -79,6 +79,7 @@ def test_draws_keep_the_sums_that_the_log_shows() -> None:
     assert 1 <= sum(value > 1 for value in fit.singular_values) < len(FITTED)
 
 
+@pytest.mark.slow
 def test_draws_are_repeatable_and_scatter_as_the_deviations_say() -> None:
     stamps = measured(BUSY, TRUTH)
     fits = [fit_stamps(BUSY, CONFIG, stamps, seed=seed) for seed in (1, 1, 2)]

@@ -219,6 +219,7 @@ def test_the_parts_are_those_that_every_step_record_shows(
 # --- laws
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15))
 @given(
     seed=st.integers(0, 10_000),

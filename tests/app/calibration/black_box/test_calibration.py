@@ -165,6 +165,7 @@ def test_what_is_learned_predicts_what_the_server_does() -> None:
         assert predicted == pytest.approx(true, rel=limit), metric
 
 
+@pytest.mark.slow
 def test_step_times_are_learned_and_carry_their_uncertainty(tmp_path: Path) -> None:
     profile = calibrated(rounds=2, batching="chunked")[0].profile("learned")
     fit = profile.step_time("paged")

@@ -115,6 +115,7 @@ def test_long_work_can_be_stopped(user: Browser) -> None:
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_link_of_a_request_opens_its_timeline_under_that_policy(user: Browser) -> None:
     file = scenario_under(parse_scenario("workload: {requests: 60}", "t"), "static")

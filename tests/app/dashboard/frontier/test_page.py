@@ -78,6 +78,7 @@ def test_an_empty_rate_is_that_of_the_scenario() -> None:
     assert [scene.file.workload.rate_per_s for scene in job.items] == [10.0, 10.0]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_click_on_a_point_loads_its_scenario(user: Browser) -> None:
     user.open("frontier?requests=50&frontier_rate=3%2C+6&frontier_max_seqs=7", "Frontier")

@@ -40,6 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> LoadTestProcess:
     return test
 
 
+@pytest.mark.slow
 def test_a_test_keeps_trace_prediction_and_measurement(finished: LoadTestProcess) -> None:
     assert finished.state["ended"] == finished.state["total"] == 30
     predicted, measured = (load_run(finished.folder / name) for name in ("predicted", "measured"))
@@ -68,6 +69,7 @@ def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
         start(tmp_path / "runs", Endpoint("http://127.0.0.1:9"), outcome_of(FEW), [])
 
 
+@pytest.mark.slow
 def test_stop_keeps_what_has_finished(tmp_path: Path) -> None:
     slow = FEW.replace("requests: 30, rate_per_s: 30", "requests: 400, rate_per_s: 20")
     with mocked(plan(ttft_ms=10, itl_ms=1)) as (server,):

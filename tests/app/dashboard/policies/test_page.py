@@ -46,6 +46,7 @@ def test_a_wrong_row_is_one_error_that_names_it() -> None:
     assert "policies" not in at.session_state["jobs"]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_grid_runs_and_the_table_survives_another_page(user: Browser) -> None:
     user.open("policies?requests=50&policies_rates=4", "Policies")

@@ -159,6 +159,7 @@ def test_yaml_goes_down_and_up_again_twice(user: Browser, tmp_path: Path) -> Non
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_bad_files_say_why_beside_their_widget_and_good_ones_are_taken_after(
     user: Browser, tmp_path: Path
@@ -181,6 +182,7 @@ def test_bad_files_say_why_beside_their_widget_and_good_ones_are_taken_after(
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_broken_link_says_so_and_offers_the_default(user: Browser) -> None:
     user.open("policies?rate=fast&requests=100&foo=1&batching=chunkd", "Policies")

@@ -36,6 +36,7 @@ def test_every_panel_is_drawn(shown: str) -> None:
     assert at.title[0].value == "Techniques"
 
 
+@pytest.mark.slow
 def test_a_dozen_is_measured_at_once_and_families_show_the_others() -> None:
     at = page_test("techniques").run()
     for _ in range(300):
@@ -134,6 +135,7 @@ def test_the_dozen_is_stopped_and_a_family_measured(user: Browser) -> None:
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_link_restores_the_roofline(user: Browser) -> None:
     user.open("techniques?techniques_show=Roofline&techniques_batch=100", "Techniques")

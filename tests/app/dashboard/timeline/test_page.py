@@ -131,6 +131,7 @@ def test_a_click_on_a_bar_explains_its_request(user: Browser) -> None:
     user.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_link_restores_request_and_window(user: Browser) -> None:
     link = "requests=100&timeline_request=generated:33&timeline_window=2&timeline_window=9.5"

@@ -114,6 +114,7 @@ def test_an_svg_has_the_title_the_source_and_the_lines(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["c.svg"]
 
 
+@pytest.mark.slow
 @DRAWS
 def test_a_png_is_as_wide_as_a_screen(tmp_path: Path) -> None:
     path = tmp_path / "c.png"

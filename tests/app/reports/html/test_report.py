@@ -238,6 +238,7 @@ def test_a_prediction_is_judged_by_the_load_tests_of_its_requests(
     assert f"Simulated again with the recorded send times: {measured}" in page.text
 
 
+@pytest.mark.slow
 def test_a_verdict_says_what_it_judged_and_a_measured_capacity_comes_first(tmp_path: Path) -> None:
     """Predicted are 5/s, completed 5.5/s: 9 % too few."""
     a_verification_near_saturation((5.51, 5.49)).save(tmp_path / "near")

@@ -64,6 +64,7 @@ def test_every_chart_is_drawn_without_a_network(chromium: Chromium, report: Path
         expect(page.locator("#chart-problem")).to_be_empty()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_text_and_charts_follow_the_browsers_theme(chromium: Chromium, report: Path) -> None:
     with opened(chromium, report, "dark") as page:

@@ -82,6 +82,7 @@ def plotly_page(chromium: Chromium) -> Iterator[Any]:
         yield page
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_browser_replaces_colours_as_python_does(plotly_page: Any) -> None:
     figure = DRAWN["memory"]().to_plotly_json()
