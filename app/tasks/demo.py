@@ -26,7 +26,7 @@ def run_demo(claim: RunClaim, seed: int, json: bool) -> None:
     base = PolicyConfig(kv_tokens=16_384, max_model_len=1_024)
     configs = [policies_named(label, base, "POLICIES") for label in POLICIES]
     trace = TraceOptions(limit=REQUESTS).read_or_sample()
-    report_progress("two policies on the bundled engine; two to four minutes")
+    report_progress("two policies on the bundled engine; about five minutes")
     folder = claim.begin()
     task = VerifyTask(trace, Plan(rounds=ROUNDS, seed=seed), folder)
     verifications = verify_policies(configs, EngineChoice(MODEL, seed=seed), task)
