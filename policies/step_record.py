@@ -24,7 +24,7 @@ class StepRecord:
     drafts, the first entries; one token more than the accepted came out, if so many were asked.
     ``swapped_tokens`` positions moved over the host link before the step. ``beat_s`` is how long
     the reference beat took that ran between the step before and this one; 0 where none did;
-    ``lost_s`` the time since the step before that other programs took from the engine.
+    ``lost_s`` the time since the step before that other programs took from it; 0 where it slept.
     """
 
     step: int

@@ -142,7 +142,7 @@ class RepeatedTests:
         beats_s = MachineSpeed.of(steps).beats_s
         if not len(beats_s) or profile.beat_s is None:
             return 1.0
-        away_s = float(beats_s.sum()) + sum(step.lost_s for step in steps if not step.idle_before)
+        away_s = float(beats_s.sum()) + sum(step.lost_s for step in steps)
         return profile.beat_s / float(beats_s.mean()) * max(0.1, 1 - away_s / sum(gaps_s(steps)))
 
     def send(self, trace: Trace, name: str, number: int, at: Path | None) -> Run:

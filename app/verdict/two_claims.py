@@ -78,7 +78,7 @@ class StepsInBeats:
         known["stated_s"] *= known["beat_s"] / beat_s
         aside = int(steps.loc[unknown, "block"].nunique())
         slowness = np.average(known["beat_s"], weights=known["took_s"]) if len(known) else beat_s
-        lost_s = sum(step.lost_s for records in tests for step in records if not step.idle_before)
+        lost_s = sum(step.lost_s for records in tests for step in records)
         spent_s = lost_s + float(steps["took_s"].sum())
         return cls(known, aside, float(slowness) / beat_s, lost_s / spent_s if spent_s else 0.0)
 
@@ -160,11 +160,9 @@ def compare_rest(
 ) -> list[MetricComparison]:
     """Compare latencies and throughput, given the step times; each test with its own simulation."""
     rows = []
+    summaries = [(test.predicted.summary(), test.measured.summary()) for test in tests]
     for metric in METRICS:
-        pairs = [
-            (figure(test.predicted.summary(), metric), figure(test.measured.summary(), metric))
-            for test in tests
-        ]
+        pairs = [(figure(ours, metric), figure(theirs, metric)) for ours, theirs in summaries]
         known = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
         level = float(np.mean([ours for ours, _ in known])) if known else None
         variances = (

@@ -252,8 +252,11 @@ class EngineCore:
         """Log and count a batch that has run but is not completed yet."""
         if self.log:
             decided = self._totals["steps"], batch, self.scheduler, now_s, duration_s, self._idle
-            beat_s, lost_s = self._timed
-            record = replace(record_step(*decided, drafts), beat_s=beat_s, lost_s=lost_s)
+            record = record_step(*decided, drafts)
+            if self.timekeeper:
+                beat_s, lost_s = self._timed
+                slept = self._idle  # which is no time that others took
+                record = replace(record, beat_s=beat_s, lost_s=0.0 if slept else lost_s)
             self.log.step(record)
         self._totals["steps"] += 1
         if drafts:
