@@ -35,9 +35,7 @@ CONVERTED = FieldSubset("model", "hardware", "techniques", "without", "tables")
 
 @takes_options("--model", "--hardware", "--operators", "--phases", "--layers", "--kernels", "--out")
 def profile_convert(
-    servers: Annotated[
-        ServerOptions, FieldSubset("model", "hardware", "techniques", "without", "tables")
-    ],
+    servers: Annotated[ServerOptions, CONVERTED],
     link: Annotated[ClusterOptions, FieldSubset("link_us", "link_gb_per_s")],
     overwriting: Overwriting,
     out: Annotated[Path, Option(help="Profile to write.")] = Path("profile.json"),

@@ -41,9 +41,7 @@ SERVED = FieldSubset("hardware", "techniques", "without", "efficiency")
 )  # fmt: skip
 def serve(
     mock: MockOptions,
-    servers: Annotated[
-        ServerOptions, FieldSubset("hardware", "techniques", "without", "efficiency")
-    ],
+    servers: Annotated[ServerOptions, SERVED],
     policy: PolicyOptions,
     engine: EngineChoice,
     http: HttpOptions,
