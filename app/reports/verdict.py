@@ -1,7 +1,6 @@
 """The verdict of a verification, in words and tables."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 
 from servetwin.app.calibration.recorded import RecordedCalibration
@@ -175,7 +174,8 @@ def _conclusion(verification: Verification) -> list[str]:
     if verification.saturation:
         comparisons = {"capacity": verification.saturation.comparison, **comparisons}
     sentences = [f"{of}: {' '.join(verdict_in_words(one))}" for of, one in comparisons.items()]
-    sentences += [proof_words(level) for level in verification.levels if level.claims]
+    proven = (level for level in verification.levels if level.comparison.outcome == "holds")
+    sentences += [proof_words(level) for level in proven if level.claims]
     lines = [
         f"VERDICT: {outcome_word(outcome)}; {WORDS['verification'][outcome]}",
         *wrapped(sentences, "  "),
@@ -187,7 +187,7 @@ def _conclusion(verification: Verification) -> list[str]:
 
 
 def proof_words(level: Level) -> str:
-    """Return how exactly both claims are known, in one sentence."""
+    """Return how exactly both claims of a load hold, in one sentence."""
     bounds = {
         row.metric: max(abs(row.error_low), abs(row.error_high))
         for row in level.comparison.metrics
@@ -198,9 +198,10 @@ def proof_words(level: Level) -> str:
         for metric, bound in bounds.items()
         if metric in DEFAULT_LIMITS
     )
+    given = f"; given them, {rest}" if rest else ""
     return (
         f"At {_share(level)} the step times of the profile are right to within "
-        f"{bounds.get(STEPS, math.inf):.1%}; given them, {rest} (with 90 % confidence)."
+        f"{bounds[STEPS]:.1%}{given} (with {CONFIDENCE:.0%} confidence)."
     )
 
 
