@@ -14,7 +14,7 @@ from servetwin.app.verdict.why import WHY, Waterfall, explain_error
 from servetwin.loadtest.recorded.recorded_run import RecordedRun
 from servetwin.sim.experiments.predict import Interval, interval, run_once, summaries_over_seeds
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.metrics import LATENCIES, figure
+from servetwin.sim.records.metrics import LATENCIES, figure, mean_latencies
 from servetwin.sim.records.run import Files, Run, save_files, within
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.trace import Trace
@@ -63,8 +63,7 @@ class RecordedVerification:
         self, recorded: RecordedRun, seed: int, on_simulation: Callable[[int], None]
     ) -> "RecordedVerification":
         """Return the verification with the causes of its errors (``explain_error``)."""
-        requests = self.predicted.requests
-        means = {name: float(requests[name].mean()) for name in LATENCIES}
+        means = mean_latencies(self.predicted.requests)
         facts = measured_facts(recorded.run, recorded.trace)
         why = explain_error(means, self.scenario, facts, seed=seed, on_simulation=on_simulation)
         return replace(self, why=why)

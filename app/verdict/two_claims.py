@@ -36,7 +36,7 @@ from servetwin.policies.step_record import StepRecord, timed_steps
 from servetwin.sim.experiments.measured_parts import MeasuredParts, simulate_measured
 from servetwin.sim.experiments.predict import Interval, run_once
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.metrics import LATENCIES, figure
+from servetwin.sim.records.metrics import figure, mean_latencies
 from servetwin.sim.records.run import Run, machine_facts
 from servetwin.sim.step_times.machine_speed import MachineSpeed
 from servetwin.sim.step_times.profile import Profile, StepTimeFit
@@ -264,8 +264,5 @@ def _whole_forecast(
             scaled = Scenario(scenario.policies, profile.scaled(scale))
             frames[place].append(run_once(sent, scaled, seed=seed).requests)
         frames[2].append(as_sent(facts.run).requests)
-    whole = {}
-    for name in LATENCIES:
-        at_speed, corrected, measured = (float(pd.concat(one)[name].mean()) for one in frames)
-        whole[name] = at_speed, corrected, measured
-    return whole
+    at_speed, corrected, measured = (mean_latencies(pd.concat(one)) for one in frames)
+    return {name: (at_speed[name], corrected[name], measured[name]) for name in measured}

@@ -34,7 +34,7 @@ from servetwin.app.verdict.why import Waterfall, explain_error
 from servetwin.sim.experiments.capacity import all_at_once
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.records.metrics import LATENCIES, mean_latencies
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.errors import EndedEarly, LoadTestError
@@ -228,8 +228,7 @@ class Verifier:
             run = judgeable(measured)[0]
             sent = at_rate(trace, float(run.scenario["rate_per_s"]))
             scenario = Scenario(forecast.config, forecast.profile)
-            predicted = run_once(sent, scenario, seed=plan.seed).requests
-            means = {name: float(predicted[name].mean()) for name in LATENCIES}
+            means = mean_latencies(run_once(sent, scenario, seed=plan.seed).requests)
             why = self._explain(level, sent, run, forecast, means)
         sent = at_rate(trace, fmean(rates))
         return Level(level, sent, measured, claims.comparison, claims.refutable, why, claims)

@@ -20,7 +20,7 @@ from servetwin.loadtest.recorded.formats import is_inside_engine
 from servetwin.sim.experiments.measured_parts import MeasuredParts, simulate_measured
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.experiments.stamp_fit import REQUEST_S, fit_stamps
-from servetwin.sim.records.metrics import LATENCIES, derive
+from servetwin.sim.records.metrics import derive, mean_latencies
 from servetwin.sim.records.run import Files, Run, RunError
 from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
 
@@ -138,7 +138,7 @@ class _Replacing:
 
     def __post_init__(self) -> None:
         self._scheduled_s = self.facts.answered["scheduled_s"]
-        means_s = {name: float(self.facts.answered[name].mean()) for name in LATENCIES}
+        means_s = mean_latencies(self.facts.answered)
         self._measured = {name: mean_s for name, mean_s in means_s.items() if mean_s > 0}
         self._is_inside = is_inside_engine(self.facts.run)
 
@@ -167,7 +167,7 @@ class _Replacing:
 
     def _errors(self) -> Errors:
         run = self._simulated()
-        return self.errors_of({name: float(run.requests[name].mean()) for name in LATENCIES})
+        return self.errors_of(mean_latencies(run.requests))
 
     def _simulated(self) -> Run:
         """Simulate with what is replaced so far; latencies count from the scheduled arrivals."""

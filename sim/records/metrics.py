@@ -102,6 +102,11 @@ def measured(requests: pd.DataFrame) -> pd.DataFrame:
     return requests[~requests["warm_up"].astype(bool)] if "warm_up" in requests else requests
 
 
+def mean_latencies(requests: pd.DataFrame) -> dict[str, float]:
+    """Return the mean of each of ``LATENCIES`` over requests, in seconds."""
+    return {name: float(requests[name].mean()) for name in LATENCIES}
+
+
 def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
     """Return the figures of a run; with ``slo`` also goodput and attainment.
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -21,6 +22,18 @@ from tests.support.mock_load import load, trace_of
 from tests.support.paths import ROOT
 
 SOME_ENDED = re.compile(r"[1-9]\d* of 500 requests have ended")
+
+
+def page_after(folder: Path, command: str) -> Any:
+    """Draw the page of a load test that ended as ``command`` does, and left ``folder``."""
+    at = page_test("load_test")
+    at.session_state["requests"] = 50
+    at.session_state["load_test"] = test = LoadTestProcess(folder, subprocess.Popen([command]))
+    at.session_state["load_test_outcome"] = None
+    test.process.wait()
+    at.run()
+    assert not at.exception
+    return at
 
 
 SMALL_LINK = "load-test?requests={}&rate={}&prompt_tokens=20&output_tokens=8&profile=base-cpu"
@@ -68,13 +81,7 @@ def test_the_warnings_of_the_report_stand_above_the_result(tmp_path: Path) -> No
         "added_share": 0.0,
     }
     run.save(folder / MEASURED)
-    at = page_test("load_test")
-    at.session_state["requests"] = 50
-    at.session_state["load_test"] = test = LoadTestProcess(folder, subprocess.Popen(["true"]))
-    at.session_state["load_test_outcome"] = None
-    test.process.wait()
-    at.run()
-    assert not at.exception
+    at = page_after(folder, "true")
     shown = [warning.value for warning in at.warning]
     assert shown[0] == "USAGE DOUBTED for 2 of 2 requests"
     assert "90.0%" in shown[1]
@@ -87,13 +94,7 @@ def test_a_load_test_that_ended_early_says_why_above_what_it_has(tmp_path: Path)
     load(trace_of(0.0, 0.01)).save(folder / MEASURED)
     why = "stopped: the endpoint was gone (no connection for 10 s); 2 of 500 requests are kept"
     (folder / "output.txt").write_text(f"servetwin: {why}\n")
-    at = page_test("load_test")
-    at.session_state["requests"] = 50
-    at.session_state["load_test"] = test = LoadTestProcess(folder, subprocess.Popen(["false"]))
-    at.session_state["load_test_outcome"] = None
-    test.process.wait()
-    at.run()
-    assert not at.exception
+    at = page_after(folder, "false")
     assert at.error[0].value == escaped(why[:1].upper() + why[1:])
     assert any("Kept as `loadtest-1`" in one.value for one in at.markdown)
 
