@@ -95,7 +95,8 @@ def test_the_sender_stamps_every_token_and_counts_failures(black_box_url: str) -
 
 
 def test_text_is_asked_in_words_so_that_the_server_counts_tokens(black_box_url: str) -> None:
-    send = LiveSender(probe(black_box_url, prompt="text").salted("words"))
+    """The words are drawn by the salt, and other words have other letters: it is stated."""
+    send = LiveSender(probe(black_box_url, prompt="text", salt="words"))
     for words in (8, 20):
         send([Request(f"w{words}", 0.0, words, 2)], 20.0)
     _, per_word = send.token_line()
