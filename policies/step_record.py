@@ -8,7 +8,7 @@ from typing import Any
 from servetwin.policies.batch import Batch, BatchShape, shape_of
 from servetwin.policies.protocols import Scheduler
 
-OPTIONAL_FIELDS = ("drafts", "swapped_tokens", "beat_s", "lost_s")
+OPTIONAL_FIELDS = ("drafts", "swapped_tokens", "beat_s", "lost_s", "switches")
 """Columns that a row may lack: no drafts, nothing moved, no beat, no time lost."""
 
 
@@ -24,7 +24,8 @@ class StepRecord:
     drafts, the first entries; one token more than the accepted came out, if so many were asked.
     ``swapped_tokens`` positions moved over the host link before the step. ``beat_s`` is how long
     the reference beat took that ran between the step before and this one; 0 where none did;
-    ``lost_s`` the time since the step before that other programs took from it; 0 where it slept.
+    ``lost_s`` the time since the step before that other programs took from it, ``switches`` how
+    often they took the core; 0 where it slept.
     """
 
     step: int
@@ -41,6 +42,7 @@ class StepRecord:
     swapped_tokens: int = 0
     beat_s: float = 0.0
     lost_s: float = 0.0
+    switches: int = 0
 
     def shape(self) -> BatchShape:
         """The features of the batch; which of its chunks verified drafts only an engine says."""
@@ -73,15 +75,17 @@ class StepRecord:
         return row
 
 
-def timed_steps(steps: Sequence[StepRecord]) -> Iterator[tuple[StepRecord, float]]:
-    """Yield each step with the seconds that the engine took for it: until the next was decided.
+def timed_steps(steps: Sequence[StepRecord]) -> Iterator[tuple[StepRecord, float, int]]:
+    """Yield each step, the seconds that the engine took for it, and how often it lost its core.
 
-    A beat between two steps is part of neither, nor is the time that other programs took. The last
-    step before the server slept has no such end, and is left out.
+    A step lasts until the next was decided. A beat between two steps is part of neither, nor is the
+    time that other programs took. The last step before the server slept has no such end, and is
+    left out.
     """
     for this, after in pairwise(steps):
         if not after.idle_before:
-            yield this, after.now_s - this.now_s - after.beat_s - after.lost_s
+            took_s = after.now_s - this.now_s - after.beat_s - after.lost_s
+            yield this, took_s, after.switches
 
 
 def gaps_s(steps: Sequence[StepRecord]) -> Iterator[float]:

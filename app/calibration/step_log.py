@@ -272,8 +272,8 @@ def sampling(step: StepRecord, prompt_tokens: Mapping[str, int]) -> list[str]:
 def step_samples(steps: list[StepRecord], round_: int, burst: int) -> list[StepSample]:
     """Return the steps of a burst with what the engine took for each."""
     return [
-        StepSample(step.shape(), took_s, round_, burst, step.now_s)
-        for step, took_s in timed_steps(steps)
+        StepSample(step.shape(), took_s, round_, burst, step.now_s, switches=switches)
+        for step, took_s, switches in timed_steps(steps)
     ]
 
 

@@ -27,7 +27,7 @@ from servetwin.engine.core.step_isolation import (
     StepIsolation,
     StepResult,
 )
-from servetwin.engine.core.timekeeper import Timekeeper
+from servetwin.engine.core.timekeeper import Since, Timekeeper
 from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.sampling.token_state import token_state
@@ -114,7 +114,7 @@ class EngineCore:
     timekeeper: Timekeeper | None = None
 
     def __post_init__(self) -> None:
-        self._timed = 0.0, 0.0
+        self._since = Since()
         """The beat and the lost time since the step before (s)."""
         self._states: dict[str, Any] = {}
         self._outputs: dict[str, _Output] = {}
@@ -184,7 +184,7 @@ class EngineCore:
         failed, and the others have their tokens.
         """
         if self.timekeeper:
-            self._timed = self.timekeeper.begin_step(now_s)
+            self._since = self.timekeeper.begin_step(now_s)
         batch = self.scheduler.schedule(now_s)
         dropped = self._read_dropped()
         events = None if batch is None else self._run(batch, now_s)
@@ -254,9 +254,9 @@ class EngineCore:
             decided = self._totals["steps"], batch, self.scheduler, now_s, duration_s, self._idle
             record = record_step(*decided, drafts)
             if self.timekeeper:
-                beat_s, lost_s = self._timed
                 slept = self._idle  # which is no time that others took
-                record = replace(record, beat_s=beat_s, lost_s=0.0 if slept else lost_s)
+                since = Since(self._since.beat_s) if slept else self._since
+                record = replace(record, **since._asdict())
             self.log.step(record)
         self._totals["steps"] += 1
         if drafts:

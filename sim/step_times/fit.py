@@ -54,7 +54,7 @@ class StepSample:
     """One measured step: its shape, its duration, and the calibration round and burst it is of.
 
     ``at_s`` is when it began, on the clock of the log, ``beat_s`` the mean reference beat around it
-    (NaN: not known).
+    (NaN: not known), ``switches`` how often another program took the core from it.
     """
 
     shape: BatchShape
@@ -63,6 +63,7 @@ class StepSample:
     burst: int = 0
     at_s: float = 0.0
     beat_s: float = math.nan
+    switches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,27 @@ def fit_step_time(samples: list[StepSample], seed: int = 0) -> Fit:
 
     Raises ``ProfileError`` if there are too few. Where every step has its beat (``in_beats``), the
     coefficients carry the whole measured time, and the noise has mean 1: what disturbed the machine
-    disturbed the beats as well.
+    disturbed the beats as well. A core that another program had comes back with cold caches: one
+    more column takes what each such switch costs, which is no part of the model.
     """
-    matrix = np.array([features(sample.shape) for sample in samples])
+    switches = [sample.switches for sample in samples]
+    matrix = np.column_stack([[features(sample.shape) for sample in samples], switches])
     seconds = np.array([sample.seconds for sample in samples])
     rounds = np.array([sample.round for sample in samples])
     fit = fit_rows(matrix, seconds, rounds, seed, np.array([sample.burst for sample in samples]))
+    fit = _of_features(fit)
     return fit if math.isnan(samples[0].beat_s) else _with_mean_noise(fit)
+
+
+def _of_features(fit: Fit) -> Fit:
+    """Return a fit without its columns beyond the features of the model."""
+    draws = fit.draws[:, : len(FEATURES)]
+    return replace(
+        fit,
+        coefficients=fit.coefficients[: len(FEATURES)],
+        draws=draws,
+        covariance=np.cov(draws, rowvar=False),
+    )
 
 
 def in_beats(samples: Sequence[StepSample]) -> tuple[list[StepSample], float | None]:

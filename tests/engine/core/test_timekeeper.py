@@ -1,10 +1,16 @@
 """The reference beat and the time that other programs took from a core."""
 
+import hashlib
+import os
+import resource
+import threading
 import time
 
 import pytest
 
 from servetwin.engine.core.timekeeper import BEAT_EVERY_S, Timekeeper
+
+LARGE = bytes(1_000_000)
 
 
 class Clocks:
@@ -40,18 +46,18 @@ def test_the_lost_time_is_wall_time_without_cpu_time(clocks: Clocks) -> None:
     clocks.run(0.010, lost_s=0.004)
     keeper.end_step()
     assert clocks.beats == 1, "the first is due at once"
-    beat_s, lost_s = keeper.begin_step(clocks.wall_s)
+    beat_s, lost_s, _ = keeper.begin_step(clocks.wall_s)
     assert beat_s == pytest.approx(0.002), "in CPU time"
     assert lost_s == pytest.approx(0.004 + 0.001), "of the step and of the beat"
     clocks.run(0.010)
-    assert keeper.begin_step(clocks.wall_s) == pytest.approx((0.0, 0.0)), "each is told once"
+    assert keeper.begin_step(clocks.wall_s)[:2] == pytest.approx((0.0, 0.0)), "each is told once"
 
 
 def test_a_device_of_its_own_has_beats_in_wall_time(clocks: Clocks) -> None:
     keeper = keeper_of(clocks, computes_here=False)
     clocks.run(0.1, lost_s=0.2)
     keeper.end_step()
-    assert keeper.begin_step(clocks.wall_s) == pytest.approx((0.003, 0.0))
+    assert keeper.begin_step(clocks.wall_s) == pytest.approx((0.003, 0.0, 0))
 
 
 def test_beats_keep_their_distance(clocks: Clocks) -> None:
@@ -62,3 +68,25 @@ def test_beats_keep_their_distance(clocks: Clocks) -> None:
         keeper.end_step()
         clocks.run(0.001)
     assert clocks.beats == 10
+
+
+@pytest.mark.skipif(not hasattr(resource, "RUSAGE_THREAD"), reason="the system does not count them")
+def test_a_thread_that_must_leave_its_core_knows_how_often() -> None:
+    """Two threads compute on one core, which the system takes from either now and then."""
+    switches = list[int]()
+
+    def compute() -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        keeper = Timekeeper(lambda: None, time.monotonic, computes_here=True)
+        keeper.begin_step(time.monotonic())
+        until_s = time.monotonic() + 0.4
+        while time.monotonic() < until_s:
+            hashlib.sha256(LARGE)  # without the lock of the interpreter
+        switches.append(keeper.begin_step(time.monotonic()).switches)
+
+    threads = [threading.Thread(target=compute) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert min(switches) >= 3, switches

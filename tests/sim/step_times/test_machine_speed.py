@@ -27,7 +27,7 @@ def test_beats_and_lost_time_are_no_part_of_a_step() -> None:
         step(2, 1.020),
         step(3, 1.500, idle_before=True),
     ]
-    timed = {record.step: took_s for record, took_s in timed_steps(steps)}
+    timed = {record.step: took_s for record, took_s, _ in timed_steps(steps)}
     assert timed == pytest.approx({0: 0.007, 1: 0.010}), "step 2 ended in sleep"
 
 
@@ -80,3 +80,23 @@ def test_steps_without_beats_are_left_out_or_all_kept() -> None:
     assert in_beats(without) == (without, None)
     timed, _ = in_beats([*without[:100], *rows[100:]])
     assert len(timed) == 500
+
+
+def test_what_a_lost_core_costs_is_no_part_of_the_model() -> None:
+    """Every step costs 2 ms more for each time that it lost its core."""
+    rng = np.random.default_rng(2)
+    plain = samples(rng, 0.0)
+    lost = rng.poisson([one.seconds / 0.01 for one in plain]).tolist()
+    disturbed = [
+        replace(one, seconds=one.seconds + 2e-3 * times, switches=times)
+        for one, times in zip(plain, lost, strict=True)
+    ]
+    true, fit = fit_step_time(plain), fit_step_time(disturbed)
+    blind = fit_step_time([replace(one, switches=0) for one in disturbed])
+    assert len(fit.coefficients) == len(true.coefficients) == fit.draws.shape[1]
+    shape = BatchShape(8, 800, 8)
+    true_s, fit_s, blind_s = (
+        float(LinearStepTime(one.coefficients).seconds(shape)[0]) for one in (true, fit, blind)
+    )
+    assert fit_s == pytest.approx(true_s, rel=0.01)
+    assert blind_s > 1.05 * true_s
