@@ -52,6 +52,8 @@ BLOCK_S = 3.0
 LEAST_SHARE = 0.05
 """A kind of step with a smaller share of the time is shown and not judged."""
 FEWEST_BLOCKS = 5
+MOST_LOST = 0.5
+"""Where other programs take more of the time, caches are cold in ways that no beat shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +251,11 @@ class TwoClaims:
         doubts = doubts_about(runs)
         if steps.frame.empty:
             doubts.append("no block of the load tests has enough reference beats; send longer ones")
+        if steps.lost > MOST_LOST:
+            doubts.append(
+                f"other programs took {100 * steps.lost:.0f} % of the engine's time and its "
+                "caches; end them, and verify again"
+            )
         aside = len(measured) - len(runs)
         comparison = Comparison(tuple(rows), len(runs), tuple(doubts), aside, count_limited(runs))
         slowness = steps.slowness / (1 - steps.lost)

@@ -7,6 +7,7 @@ the memory that shared cores showed (10 %, 2 s), and each step and each beat is 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -164,15 +165,34 @@ def test_blocks_without_beats_are_set_aside_and_counted() -> None:
     assert (len(nothing.frame), compare_steps(nothing)) == (0, [])
 
 
-def judged(config: PolicyConfig, profile: Profile) -> Comparison:
-    """Judge an engine that runs under ``config``, on a machine that wanders."""
+def judged(config: PolicyConfig, profile: Profile, lost: float = 0.0) -> Comparison:
+    """Judge an engine that runs under ``config``; other programs take ``lost`` of its time."""
     rng, runs = np.random.default_rng(1), []
     for run, _ in load_tests(config):
         records = [*run.records]
         timed = on_a_machine(records, rng, sd=0.0)
         beats = [replace(a, beat_s=b.beat_s) for a, b in zip(records, timed, strict=True)]
-        runs.append(replace(run, records=beats))
+        runs.append(replace(run, records=slowed(beats, lost)))
     return TwoClaims.of(runs, TRACE, profile, DEFAULT_LIMITS, 0).comparison
+
+
+def slowed(steps: list[StepRecord], lost: float) -> list[StepRecord]:
+    """Return the steps as they are where other programs take ``lost`` of all time."""
+    stretch = 1 / (1 - lost)
+    gaps_s = [0.0]
+    for step, after in pairwise(steps):
+        gaps_s.append(0.0 if after.idle_before else after.now_s - step.now_s)
+    return [
+        replace(step, now_s=stretch * step.now_s, lost_s=(stretch - 1) * gap_s)
+        for step, gap_s in zip(steps, gaps_s, strict=True)
+    ]
+
+
+def test_a_machine_that_others_have_for_themselves_decides_nothing() -> None:
+    assert not judged(CONFIG, profile_of(), lost=0.4).doubts
+    comparison = judged(CONFIG, profile_of(), lost=0.6)
+    assert comparison.outcome == "cannot tell"
+    assert "% of the engine's time and its caches" in comparison.doubts[0]
 
 
 def rest(comparison: Comparison) -> dict[str, Outcome | None]:
