@@ -109,7 +109,7 @@ class Verifier:
             plan.utilisations,
             replications=plan.replications,
             seed=plan.seed,
-            pulse_s=pulses.baseline_s(),
+            pulse_s=0.0 if self._timed() and profile.beat_s else pulses.baseline_s(),
         )
         if folder := self._folder(forecast):
             for level in ("at-*", capacity.SATURATION):
@@ -189,19 +189,23 @@ class Verifier:
 
     def _has_beats(self, forecast: Forecast) -> bool:
         """Return whether engine and profile have beats; report where only one of them has."""
-        log = self.calibrator.server_log()
-        timed = log is not None and any(step.beat_s for step in log.steps)
+        timed = self._timed()
         if timed and forecast.profile.beat_s is None:
             self.report_progress(
                 f"profile {forecast.profile.name} has no reference beat: its step times are judged "
                 "together with the speed of this machine; calibrate it again"
             )
-        elif log and not timed:
+        elif not timed and self.calibrator.server_log():
             self.report_progress(
                 "the engine logs no reference beat, so the speed of its machine is not known; "
                 "start it with --beat"
             )
         return timed and forecast.profile.beat_s is not None
+
+    def _timed(self) -> bool:
+        """Return whether the engine logs its beat."""
+        log = self.calibrator.server_log()
+        return log is not None and any(step.beat_s for step in log.steps)
 
     def _test_claims(self, level: LevelForecast, forecast: Forecast, tests: RepeatedTests) -> Level:
         """Send the trace as often as planned, each time at a share of the present capacity."""
