@@ -14,8 +14,8 @@ from servetwin.app.verdict.claims import MetricComparison, Outcome
 from servetwin.workloads.errors import ServetwinError
 
 EXAMPLE = Path(__file__).parent / "example"
-"""Written by ``servetwin verify`` on the bundled engine (the bundled sample, two load tests)."""
-COMMAND = "servetwin verify --policy chunked+paged+prefix"
+"""Written by the demo on the bundled engine (the bundled sample, four load tests)."""
+COMMAND = "servetwin demo"
 """Wrote it."""
 
 
