@@ -49,7 +49,7 @@ def test_the_bundled_trial_is_the_one_that_was_reported(tmp_path: Path) -> None:
     assert trial.comparison.outcome == "holds"
     assert rows["step_s.all"].outcome == "holds"
     assert "2026-11-27" in when_and_where(trial)
-    runs = {f"{NAME}/{folder}" for folder in ("predicted", *(f"measured-{test}" for test in (1, 2, 3, 4)))}
+    runs = {f"{NAME}/{run}" for run in ("predicted", *(f"measured-{test}" for test in range(1, 5)))}
     assert set(requests_of(trial)["run"]) == runs
 
 
