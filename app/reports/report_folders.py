@@ -1,7 +1,7 @@
 """From folders to the runs of a report, and which of them predict and which measured the same."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,12 +195,11 @@ def _trials(runs: dict[Path, NamedRun]) -> Iterator[Trial]:
         if (place / VERDICT).exists()
         for folder, verdict in _read_verdicts(place).items()
     }
-    for folder, (judge, capacity) in verdicts.items():
+    for folder, (comparison, capacity) in verdicts.items():
         inside = [named for at, named in runs.items() if at.parent == folder]
         measured = [named for named in inside if named.run.kind == "loadtest"]
         for predicted in _simulations(inside):
             if measured:
-                comparison = judge(predicted.run, [named.run for named in measured])
                 why = read_waterfall(folder)
                 yield Trial(predicted, tuple(measured), comparison, capacity, why)
     others = [named for at, named in runs.items() if at.parent not in verdicts]
@@ -219,41 +218,23 @@ def _simulations(runs: Sequence[NamedRun]) -> list[NamedRun]:
     return [named for named in runs if named.run.kind == "simulation"]
 
 
-_Judge = Callable[[Run, Sequence[Run]], Comparison]
-"""Compares a predicted run with load tests, as a verification did."""
+def _read_verdicts(folder: Path) -> dict[Path, tuple[Comparison, Comparison | None]]:
+    """Return the comparisons of a verification, and of its capacity, by the folder of the runs.
 
-
-def _judge(record: Mapping[str, Any]) -> _Judge:
-    """Return the judge whose comparison was recorded.
-
-    Older versions recorded no intervals of the error, and let the noise widen the limits: their
-    runs are judged again, with the recorded intervals and limits.
-    """
-    if "outcome" in record:
-        comparison = _comparison(record)
-        return lambda predicted, measured: comparison
-    rows = record["metrics"]
-    intervals = {row["metric"]: Interval(**row["predicted"]) for row in rows if row["predicted"]}
-    limits = {row["metric"]: row["limit"] for row in rows if row["limit"] is not None}
-    return lambda predicted, measured: compare(
-        intervals, measured, limits, requests=predicted.requests
-    )
-
-
-def _read_verdicts(folder: Path) -> dict[Path, tuple[_Judge, Comparison | None]]:
-    """Return how a verification judged, and its capacity, by the folder that holds the runs.
-
-    There is a folder for each load; older versions kept the runs of a single load in ``folder``.
+    There is a folder for each load; recorded runs lie in ``folder``.
     """
     path = folder / VERDICT
     try:
         record = json.loads(path.read_text())
         if "levels" not in record:
-            return {folder: (_judge(record["comparison"]), None)}
+            return {folder: (_comparison(record["comparison"]), None)}
         saturation = record.get("saturation")
         capacity = saturation and _comparison(saturation["comparison"])
         return {
-            folder / level_folder(level["utilisation"]): (_judge(level["comparison"]), capacity)
+            folder / level_folder(level["utilisation"]): (
+                _comparison(level["comparison"]),
+                capacity,
+            )
             for level in record["levels"]
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
