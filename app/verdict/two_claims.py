@@ -64,13 +64,14 @@ class StepsInBeats:
     ``stated_s`` is what the profile says, at the speed of the machine in that moment. ``set_aside``
     is the number of blocks without beats enough to tell it, ``slowness`` the mean beat of the rest
     over that of the profile, ``lost`` the share of the time that other programs took, with what the
-    cold caches of a core that comes back cost (``refill_s`` each time).
+    cold caches of a core that comes back cost (``refill_s`` each time, in seconds).
     """
 
     frame: pd.DataFrame
     set_aside: int
     slowness: float
     lost: float
+    refill_s: float
 
     @classmethod
     def of(cls, tests: Sequence[Sequence[StepRecord]], fit: StepTimeFit, beat_s: float) -> Self:
@@ -85,8 +86,10 @@ class StepsInBeats:
         slowness = np.average(known["beat_s"], weights=known["took_s"]) if len(known) else beat_s
         away_s = sum(step.lost_s for records in tests for step in records)
         spent_s = away_s + float(steps["took_s"].sum())
-        lost_s = away_s + (refill_s(known) * float(known["switches"].sum()) if len(known) else 0.0)
-        return cls(known, aside, float(slowness) / beat_s, lost_s / spent_s if spent_s else 0.0)
+        refill = refill_s(known)
+        lost_s = away_s + refill * float(known["switches"].sum())
+        lost = lost_s / spent_s if spent_s else 0.0
+        return cls(known, aside, float(slowness) / beat_s, lost, refill)
 
 
 def _timed_frame(steps: Sequence[StepRecord], fit: StepTimeFit) -> pd.DataFrame:
@@ -132,9 +135,9 @@ def compare_steps(steps: StepsInBeats, limit: float = STEP_LIMIT) -> list[Metric
     if frame.empty:
         return []
     without = [frame[frame["block"] != block] for block in frame["block"].unique()]
-    refills_s = [refill_s(rest) for rest in without if len(rest)]
+    refills_s = [refill_s(rest) for rest in without]
     kinds = [kind for kind in ("all", *STEP_KINDS) if len(_of_kind(frame, kind))]
-    return [_compare_kind(kind, frame, refills_s, limit) for kind in kinds]
+    return [_compare_kind(kind, steps, refills_s, limit) for kind in kinds]
 
 
 def _of_kind(steps: pd.DataFrame, kind: str) -> pd.DataFrame:
@@ -142,18 +145,18 @@ def _of_kind(steps: pd.DataFrame, kind: str) -> pd.DataFrame:
 
 
 def _compare_kind(
-    kind: str, steps: pd.DataFrame, refills_s: Sequence[float], limit: float
+    kind: str, steps: StepsInBeats, refills_s: Sequence[float], limit: float
 ) -> MetricComparison:
     """Compare sums; the interval leaves out one block of time after the other (the jackknife).
 
     ``refills_s`` has ``refill_s`` without each block. A kind with few blocks or little of the time
     is not judged.
     """
-    part, refill = _of_kind(steps, kind), refill_s(steps)
+    frame, part = steps.frame, _of_kind(steps.frame, kind)
     columns = ["took_s", "stated_s", "switches"]
-    sums = part.groupby("block")[columns].sum().reindex(steps["block"].unique(), fill_value=0.0)
+    sums = part.groupby("block")[columns].sum().reindex(frame["block"].unique(), fill_value=0.0)
     took_s, stated_s, switches = sums.to_numpy(dtype=np.float64).T
-    net_s = took_s.sum() - refill * switches.sum()
+    net_s = took_s.sum() - steps.refill_s * switches.sum()
     ratio, blocks = float(stated_s.sum() / net_s), int((took_s > 0).sum())
     low = high = None
     if blocks > 1:
@@ -162,7 +165,7 @@ def _compare_kind(
         variance = float(((logs - logs.mean()) ** 2).sum()) * (blocks - 1) / blocks
         freedom = 1 / float(((took_s / took_s.sum()) ** 2).sum()) - 1
         low, high = ratio_interval(ratio, [RelativeVariance(variance, max(freedom, 1.0))])
-    counts = blocks >= FEWEST_BLOCKS and took_s.sum() >= LEAST_SHARE * steps["took_s"].sum()
+    counts = blocks >= FEWEST_BLOCKS and took_s.sum() >= LEAST_SHARE * frame["took_s"].sum()
     judged = limit if counts or kind == "all" else None
     predicted_s = float(stated_s.sum() / len(part))
     predicted = Interval(predicted_s, predicted_s, predicted_s)
