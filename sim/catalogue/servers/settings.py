@@ -1,0 +1,186 @@
+"""What a command line, a file or a log says of a server."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Literal
+
+from servetwin.policies.presets import find_preset
+from servetwin.sim.catalogue.entry import shipped_json
+from servetwin.sim.catalogue.layout import Layout
+from servetwin.sim.catalogue.servers.flags import Flags, Pairs, is_off
+from servetwin.workloads.errors import PolicyError, did_you_mean
+
+Backend = Literal["vllm", "sglang", "trtllm"]
+
+_DEFAULTS: dict[str, dict[str, Any]] = shipped_json("catalogue/servers/defaults.json")
+_COUNTS = (
+    "max_seqs", "token_budget", "max_model_len", "block_tokens", "kv_tokens", "long_prefill_tokens",
+)  # fmt: skip
+_ORDERS = {"fcfs": "fcfs", "priority": "priority", "lpm": "longest-prefix"}
+_KV = {"auto": "", "bf16": "bf16", "bfloat16": "bf16", "float16": "bf16", "fp8": "fp8"}
+_KV |= dict.fromkeys(("fp8_e4m3", "fp8_e5m2", "fp8_inc"), "fp8")
+_MULTIPLES = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """A server as its owner started it; what nobody wrote is None or absent.
+
+    ``policies`` are settings of ``PolicyConfig``, ``formats`` of ``Quantisation``. ``memory_share``
+    is that of a device's memory, ``free_memory_share`` that of what the weights leave. ``replicas``
+    are whole servers behind one address. ``notes`` name what a simulation leaves out.
+    """
+
+    backend: Backend
+    version: str | None = None
+    model: str | None = None
+    layout: Layout = field(default_factory=Layout)
+    replicas: int = 1
+    policies: Mapping[str, Any] = field(default_factory=dict)
+    memory_share: float | None = None
+    free_memory_share: float | None = None
+    formats: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, backend: Backend, version: str | None, pairs: Pairs) -> "ServerSettings":
+        """Return the settings of flags; the last of equal ones wins.
+
+        Raises ``PolicyError`` that names the flag and what would be right.
+        """
+        flags = Flags.of(backend)
+        given: dict[str, tuple[str, str]] = {}
+        notes = []
+        for role, flag, value in flags.roles(pairs):
+            if role == "ignored":
+                notes.append(f"{flag}: {value}; not simulated")
+            elif value.lower() not in ("none", "null", ""):
+                given[role] = (flag, value)
+        layout, replicas = _layout(backend, given)
+        shares = {
+            name: _share(*given[name])
+            for name in ("memory_share", "free_memory_share")
+            if name in given
+        }
+        return cls(
+            backend, version, given["model"][1] if "model" in given else None, layout, replicas,
+            _policies(given), formats=_formats(flags, given), notes=tuple(notes), **shares,
+        )  # fmt: skip
+
+    @property
+    def preset(self) -> str:
+        """The preset of its policies."""
+        return str(self._defaults().get("preset", _DEFAULTS[self.backend]["preset"]))
+
+    def policy_settings(self, memory_bytes: float, device: str) -> dict[str, Any]:
+        """Return what differs from ``PolicyConfig``: preset, defaults for the device, settings."""
+        defaults = self._defaults()
+        settings = {**find_preset(self.preset).policies, **defaults["policies"]}
+        for name in ("large", "largest"):
+            size = defaults.get(name, {"least_bytes": inf})
+            is_small = memory_bytes < size["least_bytes"]
+            if not is_small and not any(part in device.lower() for part in size["except"]):
+                settings |= size["policies"]
+        settings |= self.policies
+        if "max_seqs" not in self.policies:
+            settings["max_seqs"] = min(settings["max_seqs"], settings["token_budget"])
+        return settings
+
+    def memory(self) -> tuple[float | None, float | None]:
+        """Return the share of the memory, and of what the weights leave: given, or by default."""
+        defaults = self._defaults()
+        if self.memory_share is not None or self.free_memory_share is not None:
+            return self.memory_share, self.free_memory_share
+        return defaults.get("memory_share"), defaults.get("free_memory_share")
+
+    def _defaults(self) -> dict[str, Any]:
+        """Return the defaults of its version; without one, of the newest."""
+        versions: list[dict[str, Any]] = _DEFAULTS[self.backend]["versions"]
+        if self.version is None:
+            return versions[-1]
+        mine = [int(part) for part in re.findall(r"\d+", self.version)[:3]]
+        return next(v for v in versions if "until" not in v or mine < v["until"])
+
+
+Given = Mapping[str, tuple[str, str]]
+
+
+def _layout(backend: Backend, given: Given) -> tuple[Layout, int]:
+    """Return the widths, and how many such servers there are."""
+    widths = {n: _count(*given[n]) for n in ("tp", "pp", "dp", "ep", "moe_tp") if n in given}
+    tp, dp = widths.get("tp", 1), widths.get("dp", 1)
+    ep, pp = widths.get("ep", 1), widths.get("pp", 1)
+    shared = "attention_dp" in given and not is_off(given["attention_dp"][1])
+    if backend == "vllm":
+        ep = (
+            tp * dp if "expert_parallel" in given and not is_off(given["expert_parallel"][1]) else 1
+        )
+        return Layout(tp, pp, dp, ep), 1
+    if not shared:
+        return Layout(tp, pp, 1, ep), dp
+    ranks = tp if backend == "trtllm" else dp
+    if tp % ranks:
+        raise PolicyError(
+            f"--server: {given['dp'][0]} {dp} does not divide {given['tp'][0]} {tp}: attention "
+            "ranks share the devices of tensor parallel"
+        )
+    return Layout(tp // ranks, pp, ranks, ep), 1
+
+
+def _policies(given: Given) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for name in _COUNTS:
+        if name in given and given[name][1] not in ("auto", "-1"):
+            settings[name] = _count(*given[name])
+    if "kv_blocks" in given and "kv_tokens" not in settings:
+        settings["kv_tokens"] = _count(*given["kv_blocks"]) * settings.get("block_tokens", 16)
+    if "prefix_cache" in given:
+        settings["prefix_cache"] = not is_off(given["prefix_cache"][1])
+    if "no_prefix_cache" in given:
+        settings["prefix_cache"] = is_off(given["no_prefix_cache"][1])
+    if "queue_order" in given:
+        flag, order = given["queue_order"]
+        if order not in _ORDERS:
+            raise _unknown(flag, order, _ORDERS)
+        settings["queue_order"] = _ORDERS[order]
+    return settings
+
+
+def _formats(flags: Flags, given: Given) -> dict[str, str]:
+    """Return the formats by part; where a flag says none, the checkpoint's apply."""
+    formats: dict[str, str] = {}
+    for role, known in (("weights", flags.weights), ("kv", _KV)):
+        if role not in given:
+            continue
+        flag, value = given[role]
+        name = value.lower().replace("torch.", "")
+        if name not in known:
+            raise _unknown(flag, value, known)
+        form = known[name]
+        formats |= form if isinstance(form, Mapping) else {"kv": form} if form else {}
+    return formats
+
+
+def _count(flag: str, text: str) -> int:
+    """Return a whole number: ``8192``, ``8k`` (8,000), ``8K`` (8,192)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text)
+    number = float(match[1]) * _MULTIPLES[match[2]] if match else 0.0
+    if number < 1 or number != int(number):
+        raise PolicyError(f"--server: {flag} {text}: not a whole number of at least 1")
+    return int(number)
+
+
+def _share(flag: str, text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise PolicyError(f"--server: {flag} {text}: not a share above 0 and up to 1, such as 0.9")
+    return share
+
+
+def _unknown(flag: str, value: str, known: Mapping[str, Any]) -> PolicyError:
+    return PolicyError(f"--server: {flag} {value}: {did_you_mean(value, known)}")
