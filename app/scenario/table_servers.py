@@ -3,9 +3,12 @@
 from servetwin.app.scenario.options.tables import TableOptions
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.hardware import Link
+from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.model import ModelShape
+from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.profile import ApiLatencyFit
+from servetwin.sim.step_times.roofline.deployment import Parallel
 from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
 from servetwin.sim.step_times.roofline.server import unlimited_policies
 from servetwin.sim.step_times.tables import (
@@ -30,7 +33,7 @@ def table_server(options: TableOptions, setup: Setup, link: Link | None) -> Scen
     if options.layers is not None:
         name, table = _layers(options, deployment.model, parallel.tensor, link)
     elif options.kernels is not None:
-        name, table = _kernels(options, deployment.model, parallel.tensor, device)
+        name, table = _kernels(options, deployment.model, parallel, device)
     elif options.operators is not None:
         name = options.operators[0].parent.name or "operators"
         table = OperatorTable.read(
@@ -85,14 +88,14 @@ def _layers(
 
 
 def _kernels(
-    options: TableOptions, model: ModelShape, ranks: int, device: str
+    options: TableOptions, model: ModelShape, parallel: Parallel, device: str
 ) -> tuple[str, Table]:
-    from servetwin.sim.step_times.tables.kernel_table import open_kernels
+    from servetwin.sim.step_times.tables.kernel_library import open_kernels
 
     assert options.kernels is not None
-    kernels, origin = open_kernels(model.name, device, options.kernels, ranks)
-    table = _loaded(options, KernelTable(kernels, origin))
-    return f"{model.name} on {device}, {options.kernels}", table
+    layout = Layout(tp=parallel.tensor, pp=parallel.pipeline, ep=parallel.expert)
+    table = open_kernels(model.name, device, options.kernels, layout, Quantisation())
+    return f"{model.name} on {device}, {options.kernels}", _loaded(options, table)
 
 
 def _phases(options: TableOptions, ranks: int) -> tuple[str, Table]:

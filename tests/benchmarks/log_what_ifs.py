@@ -29,8 +29,8 @@ from servetwin.sim.experiments.predict import predict
 from servetwin.sim.experiments.stamp_fit import FITTED
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.step_times.step_time import StepTime
-from servetwin.sim.step_times.tables import KernelTable, LayerTable, read_layer_bundle
-from servetwin.sim.step_times.tables.kernel_table import installed_package, open_kernels
+from servetwin.sim.step_times.tables import LayerTable, read_layer_bundle
+from servetwin.sim.step_times.tables.kernel_library import installed_package, open_kernels
 from servetwin.sim.techniques.registry import build_setup
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate
@@ -82,7 +82,7 @@ def main(replications: int = 100) -> None:
     sheet = build_setup("llama-3.1-8b", "rtx-pro-6000").server().model()
     priors = {"no prior": None, "data sheet": linearised(sheet, FITTED)}
     if installed_package():
-        kernels = KernelTable(*open_kernels("llama-3.1-8b", "rtx-pro-6000", "vllm"))
+        kernels = open_kernels("llama-3.1-8b", "rtx-pro-6000", "vllm")
         priors["kernel tables"] = linearised(kernels, FITTED)
     for name, prior in priors.items():
         found = calibrate_recorded(recorded, BASE, prior=prior)

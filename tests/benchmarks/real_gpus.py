@@ -33,7 +33,7 @@ from servetwin.sim.experiments.conversion import linearised
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.stamp_fit import FITTED
 from servetwin.sim.records.metrics import LATENCIES
-from servetwin.sim.step_times.tables.kernel_table import SYSTEMS, open_kernels
+from servetwin.sim.step_times.tables.kernel_library import SYSTEMS, open_kernels
 from tests.benchmarks.black_box import say
 from tests.support.paths import GPU_RUNS
 
@@ -154,7 +154,9 @@ def described(server: Server) -> dict[str, Any]:
         "recorded": about["started_at"][:10],
         "requests": about["num_requests"],
         "settings": list(server.settings),
-        "kernels": open_kernels(MODEL, server.device, BACKEND)[1] if server.has_kernels else None,
+        "kernels": open_kernels(MODEL, server.device, BACKEND).description
+        if server.has_kernels
+        else None,
         "predictions": list(predictions(server, server.recorded())),
     }
 

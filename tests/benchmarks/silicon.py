@@ -32,7 +32,7 @@ import typer
 
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.sim.step_times.tables import KernelTable
-from servetwin.sim.step_times.tables.kernel_table import BACKENDS, installed_package
+from servetwin.sim.step_times.tables.kernel_library import BACKENDS, installed_package
 from servetwin.sim.step_times.tables.server_overheads import fitted_overheads
 from servetwin.workloads.errors import ProfileError
 from tests.benchmarks.black_box import say

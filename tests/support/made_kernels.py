@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.sim.step_times.tables import kernel_table as library
+from servetwin.sim.step_times.tables import kernel_library as library
 
 
 def dense_ms(rows: int) -> float:
@@ -51,6 +51,7 @@ def install_made_package(monkeypatch: pytest.MonkeyPatch, folder: Path, engine: 
         (root / "model_configs" / f"{model}_config.json").write_text("{}")
     (root / "model_configs" / "nvidia--GLM-5-NVFP4_hf_quant_config.json").write_text("{}")
     (root / "sdk" / "engine.py").write_text(engine)
+    (root / "sdk" / "common.py").write_text("DefaultHFModels = set()\n")
     for module in [name for name in sys.modules if name.startswith("made_kernels")]:
         monkeypatch.delitem(sys.modules, module)  # of another test
     monkeypatch.syspath_prepend(folder)

@@ -1,7 +1,4 @@
-"""Step times from NVIDIA's measured kernel tables, in the optional ``aiconfigurator-core``.
-
-The package (Apache-2.0) has times of matrix products, attention, experts and messages on many GPUs
-under vLLM, SGLang and TensorRT-LLM. Its successor ``aisimulate`` carries the same modules.
+"""Step times from measured kernel tables, which ``kernel_library`` opens.
 
 A step of decodes takes what the tables say of as many decodes of the same mean context. A step with
 chunks takes the sum of
@@ -11,35 +8,25 @@ chunks takes the sum of
 - attention of the chunks that continue, as one chunk with as many query-key pairs;
 - attention of the decodes at their own mean context: it is not the length of the prompts beside.
 
+Where attention has data parallel ranks, a table is of one: a batch is that of the rank, and experts
+take the tokens of as many equal batches as there are ranks. Who steps ranks together takes the
+longest of their steps.
+
 The host's work between steps is in no table. Swapping takes no time.
 """
 
-import logging
-from importlib import import_module, resources
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from math import ceil
 from typing import Protocol
 
 import numpy as np
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.catalogue.catalogue import plain_name
-from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
 from servetwin.sim.step_times.provenance import Origin
 from servetwin.sim.step_times.step_time import FloatArray, Remembered, to_units
 from servetwin.sim.step_times.tables.interpolate import LevelArray
 from servetwin.sim.step_times.tables.layer_table import as_one_chunk
 from servetwin.sim.step_times.tables.table import StepColumns, Table
-from servetwin.workloads.errors import ProfileError, did_you_mean
-
-PACKAGES = ("aiconfigurator_core", "aisimulate_core")
-DISTRIBUTIONS = {"aisimulate_core": "aisimulate"}
-"""The distribution of a package, where it has another name than the package."""
-BACKENDS = ("vllm", "sglang", "trtllm")
-SYSTEMS: dict[str, str] = shipped_json("step_times/tables/kernel_systems.json")
-"""The package's name of each device of ours."""
 
 
 class KernelTimes(Protocol):
@@ -52,77 +39,6 @@ class KernelTimes(Protocol):
         self, ctx_tokens: int, gen_tokens: int, isl: int, osl: int, prefix: int
     ) -> tuple[float, float, float, float]:
         """Return the time of a mixed step: all, all but attention, of chunks, of decodes."""
-
-
-def open_kernels(
-    model: str, hardware: str, backend: str, ranks: int = 1
-) -> tuple[KernelTimes, str]:
-    """Return the kernel times of a model of the catalogue, and a line that says what they are.
-
-    Raises ``ProfileError`` where the package is missing, or has no table for these.
-    """
-    if backend not in BACKENDS:
-        hint = did_you_mean(backend, BACKENDS)
-        raise ProfileError(f"--kernels: no tables of {backend!r}; {hint}")
-    if hardware not in SYSTEMS:
-        there = ", ".join(SYSTEMS)
-        raise ProfileError(f"--kernels: no tables of the device {hardware!r}; there are {there}")
-    package = _package()
-    logging.getLogger(package).setLevel(logging.ERROR)
-    try:
-        engine = import_module(f"{package}.sdk.engine").EngineHandle
-    except ImportError as error:
-        raise ProfileError(f"--kernels: {package} is there, but does not load ({error})") from None
-    path = _hub_name(package, model)
-    try:
-        times = engine.compile(path, SYSTEMS[hardware], backend, tp_size=ranks)
-    except Exception as error:  # of the package's own, without a common base
-        reason = " ".join(str(error).split())
-        raise ProfileError(
-            f"--kernels: {backend} has no tables for {path} on {hardware} with {ranks} ranks "
-            f"({reason})"
-        ) from None
-    description = (
-        f"kernel tables of {package} {_version(package)} (NVIDIA, Apache-2.0): {path}, {backend} "
-        f"on {SYSTEMS[hardware]}; no server measured"
-    )
-    return times, description
-
-
-def installed_package() -> str | None:
-    """Return the first of ``PACKAGES`` that is installed; None where none is."""
-    return next((name for name in PACKAGES if find_spec(name) is not None), None)
-
-
-def _package() -> str:
-    if package := installed_package():
-        return package
-    raise ProfileError(
-        "--kernels: the package with the tables is missing; install it with "
-        "'pip install servetwin[kernels]' (Python 3.11 to 3.13, Linux or macOS on arm64)"
-    )
-
-
-def _version(package: str) -> str:
-    try:
-        return version(DISTRIBUTIONS.get(package, package.replace("_", "-")))
-    except PackageNotFoundError:
-        return "of unknown version"
-
-
-def _hub_name(package: str, model: str) -> str:
-    """Return the name on the hub of the model that the package has under a name of ours."""
-    folder = resources.files(package).joinpath("model_configs")
-    ending = "_config.json"
-    files = [one.name for one in folder.iterdir() if one.name.endswith(ending)]
-    hub = [name.removesuffix(ending).replace("--", "/") for name in sorted(files)]
-    ours: dict[str, str] = {
-        plain_name(name): name for name in hub if not name.endswith("_hf_quant")
-    }
-    if model not in ours:
-        hint = did_you_mean(model, ours, f"there are {', '.join(sorted(ours)[:8])} ...")
-        raise ProfileError(f"--kernels: no tables of the model {model!r}; {hint}")
-    return ours[model]
 
 
 _CONTEXTS = (1, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)

@@ -1,12 +1,15 @@
 """Kernel tables as step times: the parts of a step, runs of steps, and what is missing."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from servetwin.policies.batch import BatchShape
+from servetwin.sim.catalogue.layout import Layout
+from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.step_times.tables import KernelTable
-from servetwin.sim.step_times.tables import kernel_table as library
+from servetwin.sim.step_times.tables import kernel_library as library
 from servetwin.workloads.errors import ProfileError
 from tests.support.command import refused
 from tests.support.macro_steps import assert_macro_steps_change_nothing
@@ -73,24 +76,76 @@ def test_without_the_package_a_line_says_what_to_install(
     assert "pip install servetwin[kernels]" in line
 
 
-def test_a_package_of_either_name_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    engine = (
-        "class EngineHandle:\n"
-        "    @classmethod\n"
-        "    def compile(cls, *args, **kwargs):\n"
-        "        if args[1] == 'l40s':\n"
-        "            raise RuntimeError('no\\ndatabase')\n"
-        "        return args, kwargs\n"
-    )
-    install_made_package(monkeypatch, tmp_path, engine)
-    asked, said = library.open_kernels("llama-3.1-8b", "h100", "vllm", 2)
-    assert asked == (("meta-llama/Meta-Llama-3.1-8B", "h100_sxm", "vllm"), {"tp_size": 2})  # type: ignore[comparison-overlap]
-    assert "made_kernels of unknown version (NVIDIA, Apache-2.0)" in said
-    assert said.endswith("no server measured")
-    with pytest.raises(ProfileError, match="no tables of the model 'qwen3-8b'; did you mean"):
-        library.open_kernels("qwen3-8b", "h100", "vllm")
-    with pytest.raises(ProfileError, match=r"vllm has no tables for .* \(no database\)"):
-        library.open_kernels("qwen3-32b", "l40s", "vllm")
+ENGINE = """
+from tests.support.made_kernels import MadeKernels
+
+class EngineHandle(MadeKernels):
+    @classmethod
+    def compile(cls, *args, **options):
+        if args[1] == 'l40s' and options['tp_size'] > 2:
+            raise RuntimeError('no\\ndatabase')
+        if options.get('gemm_quant_mode', 'fp8') != 'fp8':
+            raise KeyError('no format')
+        made = cls()
+        made.given = args, options
+        return made
+"""
+
+
+def test_a_package_of_either_name_is_told_the_layout_and_the_formats(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install_made_package(monkeypatch, tmp_path, ENGINE)
+    fp8 = Quantisation(gemm="fp8", experts="fp8-block", kv="fp8")
+    found = library.open_kernels("llama-3.1-8b", "h100", "vllm", Layout(2, 1, 2, 4), fp8, "0.19")
+    assert found.times.given == (  # type: ignore[attr-defined]
+        ("meta-llama/Meta-Llama-3.1-8B", "h100_sxm", "vllm"),
+        {
+            "tp_size": 2, "pp_size": 1, "attention_dp_size": 2, "moe_tp_size": 1, "moe_ep_size": 4,
+            "gemm_quant_mode": "fp8", "moe_quant_mode": "fp8_block",
+            "kvcache_quant_mode": "fp8", "fmha_quant_mode": "bfloat16",
+        },
+    )  # fmt: skip
+    assert "made_kernels of unknown version (NVIDIA, Apache-2.0)" in found.description
+    assert found.description.endswith("no server measured; the server is 0.19")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ("qwen3-8b", "h100", "vllm"),
+            "no tables of the model 'qwen3-8b'; did you mean 'qwen3-32b",
+        ),
+        (("qwen3-32b", "l40s", "vllm", Layout(4)), "l40s with tp=4; there are some with tp=1 or"),
+        (("qwen3-32b", "h100", "vllm", Layout(), Quantisation()), "there are some with gemm fp8"),
+    ],
+)
+def test_what_has_no_table_is_refused_with_what_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[Any, ...], says: str
+) -> None:
+    install_made_package(monkeypatch, tmp_path, ENGINE)
+    with pytest.raises(ProfileError) as error:
+        library.open_kernels(*arguments)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "hub"),
+    [
+        ("LLAMA-3.3-70B", "meta-llama/Meta-Llama-3.1-70B"),
+        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "meta-llama/Meta-Llama-3.1-70B"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-ai/DeepSeek-R1"),
+        ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "Qwen/Qwen3-235B-A22B"),
+        ("Qwen/Qwen3-235B-A22B-FP8", "Qwen/Qwen3-235B-A22B-FP8"),
+        ("kimi-k2", "moonshotai/Kimi-K2-Instruct"),
+    ],
+)
+def test_a_checkpoint_of_another_format_is_known_by_its_architecture(name: str, hub: str) -> None:
+    package = library.installed_package()
+    if package is None:
+        pytest.skip("no package with kernel tables is installed: pip install servetwin[kernels]")
+    assert library._hub_name(package, name) == hub
 
 
 def test_a_package_that_lacks_another_says_so(
@@ -110,7 +165,7 @@ def test_the_real_tables_are_near_layer_times_of_the_same_gpu() -> None:
     """Two sources of one GPU: kernels of NVIDIA, layers measured through vLLM (in results)."""
     if library.installed_package() is None:
         pytest.skip("no package with kernel tables is installed: pip install servetwin[kernels]")
-    table = KernelTable(*library.open_kernels("llama-3.1-8b", "rtx-pro-6000", "vllm"))
+    table = library.open_kernels("llama-3.1-8b", "rtx-pro-6000", "vllm")
     decode = 1e3 * table.seconds(BatchShape(128, 128 * 1025, 128))[0]
     prefill = 1e3 * table.seconds(BatchShape(0, 0, 0, ((0, 1024),)))[0]
     assert decode == pytest.approx(25.3, rel=0.1)
