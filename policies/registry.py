@@ -44,6 +44,7 @@ ROUTERS: "Registry[Router]" = Registry(
         "random": "servetwin.policies.routers.routing:RandomChoice",
         "least-outstanding": "servetwin.policies.routers.routing:LeastOutstanding",
         "least-tokens": "servetwin.policies.routers.routing:LeastTokens",
+        "vllm-dp": "servetwin.policies.routers.routing:VllmDataParallel",
         "power-of-two": "servetwin.policies.routers.routing:PowerOfTwo",
         "session-affinity": "servetwin.policies.routers.routing:SessionAffinity",
         "prefix-affinity": "servetwin.policies.routers.prefix_affinity:PrefixAffinity",

@@ -7,6 +7,7 @@ from math import inf, isfinite, nextafter
 from operator import itemgetter
 
 from servetwin.policies.config import require
+from servetwin.policies.protocols import Load
 from servetwin.policies.registry import ROUTERS
 from servetwin.workloads.native_class import mypyc_attr
 
@@ -48,9 +49,10 @@ class RouterConfig:
 class ReplicaLoads:
     """The load of each replica: requests sent and not ended, and their tokens.
 
-    The cluster calls ``sent`` and ``ended``; a router reads ``requests`` and
-    ``tokens``, which are those of the last report. ``speeds`` compares the replicas' hardware.
-    ``before_report`` is called where all must be known that has ended until now: in between,
+    The cluster calls ``sent`` and ``ended``; a router reads ``requests``, ``tokens`` and
+    ``queues``, which are those of the last report. ``read_load`` reads the load of a replica.
+    ``speeds`` compares the replicas' hardware. ``before_report`` is called where all must be known
+    that has ended until now: in between,
     replicas may be simulated as late as they are needed.
     """
 
@@ -59,8 +61,10 @@ class ReplicaLoads:
             require(isfinite(speed) and speed > 0, "speed", speed, "a number above 0")
         self.speeds = tuple(speeds)
         self.before_report: Callable[[], None] | None = None
+        self.read_load: Callable[[int], Load] | None = None
         self._staleness_s = staleness_s
         self._requests, self._tokens = [0] * len(speeds), [0] * len(speeds)
+        self._queues: list[tuple[int, int]] = []
         self._report_s = staleness_s
         self._unreported: list[_Change] = []
         self._readers: list[set[int]] = []
@@ -79,6 +83,18 @@ class ReplicaLoads:
         self._look(now_s)
         return self._tokens
 
+    def queues(self, now_s: float) -> Listed[tuple[int, int]]:
+        """Return (running, waiting) of each replica.
+
+        They are read at the first look after a report is due; what was sent since then waits.
+        """
+        is_due = now_s >= self._report_s or not self._queues
+        self._look(now_s)
+        if is_due and self.read_load is not None:
+            loads = map(self.read_load, range(len(self.speeds)))
+            self._queues = [(running, waiting) for running, waiting, _ in loads]
+        return self._queues or [(0, 0)] * len(self.speeds)
+
     def changed_places(self) -> set[int]:
         """Return a set that gets the place of each reported change; its reader empties it."""
         changed: set[int] = set()
@@ -90,6 +106,9 @@ class ReplicaLoads:
         if self._staleness_s:
             self._look(now_s)
             self._unreported.append((now_s, place, 1, tokens))
+            if self._queues:
+                running, waiting = self._queues[place]
+                self._queues[place] = running, waiting + 1
         else:
             self._change(place, 1, tokens)
 

@@ -14,6 +14,7 @@ from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.sim.core.clients import Clients, form_a_loop
 from servetwin.sim.core.environment import Environment
 from servetwin.sim.core.kv_transfer import KVLink, PrefillDecode
+from servetwin.sim.core.lockstep_group import LockstepGroup, Rank
 from servetwin.sim.core.pools import Pool, RoutedReplicas, Share
 from servetwin.sim.core.recorder import MOST_REPLICAS, Recorder
 from servetwin.sim.core.replica import Replica
@@ -53,7 +54,8 @@ def simulate_cluster(
 
     Either all pools serve whole requests behind ``router``; or prefill pools are behind ``router``,
     decode pools behind ``decode_router``, and ``link`` carries keys and values between them. The
-    ``replica`` of a request is the last one that received it.
+    ``replica`` of a request is the last one that received it. A pool with ``ranks`` has so many
+    for each replica, all of them behind the router (``sim.core.lockstep_group``).
 
     In a closed loop, requests with a parent are sent after its answer (``sim.core.clients``);
     otherwise all are sent at their stamps. ``recorder`` holds the latency of the API and says what
@@ -75,6 +77,7 @@ def simulate_cluster(
     macro = macro and not recorder.keep_records
     with no_garbage_collection():
         members = list(_members(env, recorder, pools, seeds, macro, build))
+        _group_ranks(members)
     front = [member for member in members if member.pool.role != "decode"]
     back = [member for member in members if member.pool.role == "decode"]
     entrance = _behind(router, front, router_seed, share)
@@ -117,7 +120,7 @@ def _members(
     build: BuildScheduler,
 ) -> Iterator[_Member]:
     seed, draft_seed = seeds
-    places = [pool for pool in pools for _ in range(pool.replicas)]
+    places = [pool for pool in pools for _ in range(pool.replicas * pool.ranks)]
     verifiers = {
         pool.acceptance: Verifier(pool.acceptance, draft_seed)
         for pool in pools
@@ -129,10 +132,22 @@ def _members(
             noise = StepNoise(pool.noise, np.random.default_rng(noise_seed))
         scheduler = build(pool.policies)
         verifier = None if pool.acceptance is None else verifiers[pool.acceptance]
-        replica = Replica(
+        kind = Rank if pool.ranks > 1 else Replica
+        replica = kind(
             env, scheduler, pool.step_time, recorder, noise, macro, index, verifier=verifier
         )
         yield _Member(pool, replica)
+
+
+def _group_ranks(members: Listed[_Member]) -> None:
+    """Let the ranks of each server step together."""
+    first = 0
+    while first < len(members):
+        ranks = members[first].pool.ranks
+        together = [member.replica for member in members[first : first + ranks]]
+        if ranks > 1:
+            LockstepGroup([replica for replica in together if isinstance(replica, Rank)])
+        first += ranks
 
 
 def _behind(
@@ -148,7 +163,7 @@ def _behind(
 
 
 def _check_number(pools: Listed[Pool]) -> None:
-    replicas = sum(pool.replicas for pool in pools)
+    replicas = sum(pool.replicas * pool.ranks for pool in pools)
     if replicas > MOST_REPLICAS:
         raise PolicyError(
             f"replicas: {replicas:,} in all pools are more than a run can number; "

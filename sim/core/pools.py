@@ -9,7 +9,7 @@ from typing import Literal
 
 from servetwin.policies.block_keys import BlockKeys, PrefixKeys
 from servetwin.policies.config import PolicyConfig, require
-from servetwin.policies.protocols import KVMemory, Refusal, Router
+from servetwin.policies.protocols import KVMemory, Load, Refusal, Router
 from servetwin.policies.routers.replica_loads import ReplicaLoads
 from servetwin.policies.routers.routing import is_blind
 from servetwin.policies.sequence import Sequence
@@ -107,7 +107,8 @@ class Pool:
     """Equal replicas on equal hardware.
 
     ``role`` says whether they serve whole requests, compute prompts only, or decode only. ``noise``
-    is a sample of factors on step durations (None: no noise). ``speed`` is the speed of a replica,
+    is a sample of factors on step durations (None: no noise). ``ranks`` of each replica share its
+    experts and step together. ``speed`` is the speed of a replica,
     relative to those of other pools, that load-aware routers assume. ``acceptance`` is the
     distribution of the tokens that come out of a pass that verifies drafts.
     """
@@ -119,9 +120,11 @@ class Pool:
     noise: NoiseSample | None = None
     speed: float = 1.0
     acceptance: Acceptance | None = None
+    ranks: int = 1
 
     def __post_init__(self) -> None:
         require(self.replicas >= 1, "replicas", self.replicas, "at least 1")
+        require(self.ranks >= 1, "ranks", self.ranks, "at least 1")
         if self.role == "decode" and self.policies.batching == "static":
             raise PolicyError(
                 "batching: 'static' cannot take in prompts that another pool computed; a decode "
@@ -160,6 +163,7 @@ class RoutedReplicas:
         self._on_demand: OnDemand | None = None
         self._keeps_loads = not is_blind(self.router)
         if self._keeps_loads:
+            self.replica_loads.read_load = self._load
             for place, replica in enumerate(self.replicas):
                 replica.listeners.append(partial(self._ended, place))
 
@@ -218,6 +222,9 @@ class RoutedReplicas:
             f"router: {plugin_name(self.router)} chose replica {place!r} for request "
             f"{request.request_id!r}; there are replicas 0 to {len(self.replicas) - 1}"
         )
+
+    def _load(self, place: int) -> Load:
+        return self.replicas[place].scheduler.load()
 
     def _ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
         ended_s = self.replicas[place].event_s

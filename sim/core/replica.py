@@ -117,17 +117,11 @@ class Replica:
             now_s = now * SECONDS_PER_TICK
             if plan is not None:
                 self._end(plan, steps, now_s)
-            batch = scheduler.schedule(now_s)
-            if scheduler.dropped:
-                self._tell_dropped(scheduler.dropped, now_s)
+            batch = self._schedule(now_s)
             if batch is None:
                 self._plan = None
                 self._sleep(now)
                 return
-            if batch.preempted or batch.resumed:
-                self.recorder.moved(batch, now_s)
-            if batch.drafted and self.verifier is not None:
-                self.verifier.verify(batch)
             steps = 1
             if self.macro and (not batch.drafted or self._knows_passes):
                 steps = scheduler.repeatable_steps(batch)
@@ -141,6 +135,19 @@ class Replica:
                 self._decide_at(end)
                 return
             now = end
+
+    def _schedule(self, now_s: float) -> Batch | None:
+        """Return the batch that begins now, with what was decided for it told; None without one."""
+        scheduler = self.scheduler
+        batch = scheduler.schedule(now_s)
+        if scheduler.dropped:
+            self._tell_dropped(scheduler.dropped, now_s)
+        if batch is not None:
+            if batch.preempted or batch.resumed:
+                self.recorder.moved(batch, now_s)
+            if batch.drafted and self.verifier is not None:
+                self.verifier.verify(batch)
+        return batch
 
     def _cut(self, plan: _Plan, tick: int) -> int:
         """Cut the plan at the first step boundary from ``tick`` on; return it, 0 if at its end."""

@@ -1,19 +1,21 @@
 """The duration of a run of equal steps in ticks, in closed form if the model allows it."""
 
 from bisect import bisect_left
+from collections.abc import Sequence as Listed
 from itertools import accumulate
 from math import sqrt
 from typing import Protocol
 
 import numpy as np
 
-from servetwin.policies.batch import Batch, Totals
+from servetwin.policies.batch import Batch, BatchShape, Totals
 from servetwin.sim.step_times.piecewise import RunPieces
-from servetwin.sim.step_times.protocol import PassUnits, SingleSteps
+from servetwin.sim.step_times.protocol import GroupStepTime, PassUnits, SingleSteps
 from servetwin.sim.step_times.step_time import (
     UNIT_BITS,
     UNIT_S,
     AffineStepTime,
+    FloatArray,
     LinearStepTime,
     StepNoise,
     StepTime,
@@ -171,9 +173,12 @@ class SampledClock:
                 duration_s *= self._noise.factor(index)
             self._ends = [round(duration_s / UNIT_S)]
             return self._ends[0] << UNIT_BITS
-        durations_s = self._model.seconds(self._shape_of(batch), steps)
+        return self._keep(self._model.seconds(self._shape_of(batch), steps), index)
+
+    def _keep(self, durations_s: FloatArray, index: int) -> int:
+        """Keep when each step ends, with its noise; return the ticks of all."""
         if self._noise is not None:
-            durations_s = durations_s * self._noise.factors(index, steps)
+            durations_s = durations_s * self._noise.factors(index, len(durations_s))
         units = np.rint(durations_s / UNIT_S)
         exact = units.astype(np.int64 if np.add.reduce(units) < _MOST_UNITS else object)
         self._ends = np.cumsum(exact).tolist()
@@ -190,6 +195,25 @@ class SampledClock:
         units = -(-ticks >> UNIT_BITS)
         place = min(bisect_left(self._ends, units), len(self._ends) - 1)
         return place + 1, self._ends[place] << UNIT_BITS
+
+
+IDLE = BatchShape(0, 0, 0)
+"""The batch of a rank without work."""
+
+
+class GroupClock(SampledClock):
+    """A clock of ranks that step together.
+
+    Ranks of a model that knows no shared experts (``GroupStepTime``) wait for the slowest.
+    """
+
+    def begin_all(self, batches: Listed[Batch | None], steps: int, index: int) -> int:
+        """Return the ticks that ``steps`` steps of the batches of all ranks take."""
+        shapes = [IDLE if batch is None else self._shape_of(batch) for batch in batches]
+        if isinstance(self._model, GroupStepTime):
+            return self._keep(self._model.group_seconds(shapes, steps), index)
+        alone_s = [self._model.seconds(shape, steps) for shape in shapes if shape is not IDLE]
+        return self._keep(np.max(alone_s, axis=0), index)
 
 
 class PassClock:

@@ -236,4 +236,4 @@ def sources(scenario: Scenario) -> list[Source]:
         )
         for profile in scenario.profiles
     }
-    return [by_profile[id(server)] for server in scenario.servers()]
+    return [by_profile[id(server)] for server in scenario.replicas()]

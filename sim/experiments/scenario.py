@@ -28,7 +28,7 @@ from servetwin.workloads.request import Request
 _ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
 
 
-LEAST = {"replicas": 1, "prefill_replicas": 0, "decode_replicas": 0}
+LEAST = {"replicas": 1, "ranks": 1, "prefill_replicas": 0, "decode_replicas": 0}
 """The least value of each count of a cluster."""
 MOST_SERVERS = 100_000
 """Each server of a run takes about 8 kB and 0.1 ms before it gets a request."""
@@ -40,6 +40,8 @@ class ClusterConfig:
 
     replicas: int = 1
     """Servers of each profile that serve whole requests, behind the router."""
+    ranks: int = 1
+    """Attention ranks of each server, which share its experts and step together."""
     router: str = "round-robin"
     """Router, which chooses a server for each request."""
     staleness_s: float = 0.0
@@ -121,13 +123,17 @@ class Scenario:
         return self.is_certain() and routers <= _ROUTERS_WITHOUT_CHANCE
 
     def servers(self) -> list[ServerModel]:
-        """Return the profile of every replica, in the order of their numbers."""
+        """Return the profile of every server, in their order."""
         profiles, cluster = self.profiles, self.cluster
         sizes = [cluster.replicas] * len(profiles)
         if cluster.splits:
             profiles = (profiles[0], profiles[-1])
             sizes = [cluster.prefill_replicas, cluster.decode_replicas]
         return [p for p, size in zip(profiles, sizes, strict=True) for _ in range(size)]
+
+    def replicas(self) -> list[ServerModel]:
+        """Return the profile of every replica, in the order of their numbers: of each rank."""
+        return [server for server in self.servers() for _ in range(self.cluster.ranks)]
 
     @property
     def name(self) -> str:
@@ -173,7 +179,7 @@ def replicate(
     if closed_loop is None:
         closed_loop = any(r.parent_id is not None and r.delay_s is not None for r in trace)
     recorder = recorder or Recorder(scenario.profile.api.model())
-    if cluster.splits or cluster.replicas > 1 or len(models) > 1 or closed_loop:
+    if len(scenario.replicas()) > 1 or closed_loop:
         run = simulate_cluster(
             trace,
             _pools(scenario, models),
@@ -202,7 +208,7 @@ def replicate(
             on_arrival=on_arrival,
             verifier=None if acceptance is None else Verifier(acceptance, draft_seed),
         )
-    for replica, server in enumerate(scenario.servers()):
+    for replica, server in enumerate(scenario.replicas()):
         server.check(run, replica)
     return run
 
@@ -230,7 +236,12 @@ def _pools(scenario: Scenario, models: list[StepTime]) -> list[Pool]:
             policies = replace(policies, kv_tokens=profile.policy_config().kv_tokens)
         fit = profile.step_time(build_scheduler(policies).memory.layout)
         noise, acceptance = fit.noise_factors(), profile.acceptance
-        pools.append(Pool(policies, models[place], count, role, noise, acceptance=acceptance))
+        pools.append(
+            Pool(
+                policies, models[place], count, role, noise, acceptance=acceptance,
+                ranks=cluster.ranks,
+            )
+        )  # fmt: skip
     return pools
 
 

@@ -276,7 +276,7 @@ def servers_of(run: Run) -> Sequence[ServerModel]:
     if any(map(names_a_file, [profiles] if isinstance(profiles, str) else profiles)):
         return ()
     try:
-        return recorded_scenario(run.scenario).servers()
+        return recorded_scenario(run.scenario).replicas()
     except ServetwinError:
         return ()
 

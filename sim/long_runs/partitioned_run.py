@@ -58,6 +58,8 @@ def has_one_server(scenario: Scenario) -> bool:
 def require_partitionable(scenario: Scenario) -> None:
     """Raise ``PolicyError``, with the key, where parts of a run would depend on each other."""
     why = _time_hindrance(scenario) if has_one_server(scenario) else _replica_hindrance(scenario)
+    if scenario.cluster.ranks > 1:
+        why = "ranks: the ranks of a server step together"
     if why:
         raise PolicyError(f"--partitions: {why}; leave --partitions out")
 

@@ -55,7 +55,7 @@ def row_recorder(scenario: Scenario, take: TakeRows, first_row: int = 0) -> Flus
 
 def run_tables(scenario: Scenario, folder: Path | None, slo: SLO | None = None) -> RunTables:
     """Return the tables of a run of the scenario."""
-    return RunTables(scenario.servers(), sources(scenario), folder, slo)
+    return RunTables(scenario.replicas(), sources(scenario), folder, slo)
 
 
 def run_streamed(

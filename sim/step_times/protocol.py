@@ -1,5 +1,6 @@
 """The interface between the simulator and a model of step times."""
 
+from collections.abc import Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -29,6 +30,17 @@ class SingleSteps(Protocol):
         """Return the first of ``seconds`` to the last bit, for a batch without drafts.
 
         ``swapped`` positions move between device and host before the step.
+        """
+
+
+@runtime_checkable
+class GroupStepTime(Protocol):
+    """A model of ranks that share their experts, and so step together."""
+
+    def group_seconds(self, shapes: Sequence[BatchShape], steps: int = 1) -> FloatArray:
+        """Return the durations of ``steps`` repetitions, with the batch of each rank.
+
+        A rank without work has an empty shape: it computes a dummy row.
         """
 
 

@@ -57,7 +57,7 @@ def from_simulation(outcome: SimulatedScenario) -> TimelineRun:
     run = recorded_run(outcome)
     splits = scenario.cluster.splits or scenario.more_profiles
     kv_tokens = None if splits else scenario.policies.kv_tokens
-    return TimelineRun(run, Explainer(run, scenario.servers()), kv_tokens)
+    return TimelineRun(run, Explainer(run, scenario.replicas()), kv_tokens)
 
 
 def from_folder(folder: Path) -> TimelineRun:
