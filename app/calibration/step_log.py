@@ -168,7 +168,8 @@ class StepLogCalibrator:
         before, round_ = len(read_step_log(self._step_log)[1]), len(self.rounds)
         _require_finished(run_load_test(self.endpoint.salted("load", round_), load))
         steps = read_step_log(self._step_log)[1][before:]
-        self.rounds[-1].samples.extend(step_samples(steps, round_ - 1, self._next_burst()))
+        samples = step_samples(steps, round_ - 1, self._next_burst())
+        self.rounds[-1].samples.extend(replace(sample, in_load=True) for sample in samples)
 
     def profile(self, name: str = "calibrated") -> Profile:
         """Fit all rounds so far."""

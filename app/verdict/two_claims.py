@@ -39,7 +39,7 @@ from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import figure, mean_latencies
 from servetwin.sim.records.run import Run, machine_facts
 from servetwin.sim.step_times.fit import robust_nnls
-from servetwin.sim.step_times.machine_speed import MachineSpeed
+from servetwin.sim.step_times.machine_speed import MachineSpeed, slowdown
 from servetwin.sim.step_times.profile import Profile, StepTimeFit
 from servetwin.workloads.trace import Trace
 
@@ -81,7 +81,8 @@ class StepsInBeats:
         steps["block"] = steps.groupby(["test", "block"]).ngroup()
         unknown = steps["beat_s"].isna().groupby(steps["block"]).transform("any")
         known = steps[~unknown].copy()
-        known["stated_s"] *= known["beat_s"] / beat_s
+        beats, chunks = known["beat_s"].to_numpy() / beat_s, (known["kind"] != "decode").to_numpy()
+        known["stated_s"] *= slowdown(beats, chunks)
         aside = int(steps.loc[unknown, "block"].nunique())
         slowness = np.average(known["beat_s"], weights=known["took_s"]) if len(known) else beat_s
         away_s = sum(step.lost_s for records in tests for step in records)

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.black_box_steps import ObservedRequest, StepInterval, observed_steps
+from servetwin.sim.step_times.machine_speed import BoolArray, slowdown
 from servetwin.sim.step_times.step_time import (
     BATCH_PAIRS,
     FEATURES,
@@ -54,7 +55,8 @@ class StepSample:
     """One measured step: its shape, its duration, and the calibration round and burst it is of.
 
     ``at_s`` is when it began, on the clock of the log, ``beat_s`` the mean reference beat around it
-    (NaN: not known), ``switches`` how often another program took the core from it.
+    (NaN: not known), ``switches`` how often another program took the core from it. ``in_load``: it
+    served a load like the one to predict, and no burst.
     """
 
     shape: BatchShape
@@ -64,6 +66,7 @@ class StepSample:
     at_s: float = 0.0
     beat_s: float = math.nan
     switches: int = 0
+    in_load: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +106,9 @@ def fit_step_time(samples: list[StepSample], seed: int = 0) -> Fit:
     seconds = np.array([sample.seconds for sample in samples])
     rounds = np.array([sample.round for sample in samples])
     fit = fit_rows(matrix, seconds, rounds, seed, np.array([sample.burst for sample in samples]))
-    fit = _of_features(fit)
-    return fit if math.isnan(samples[0].beat_s) else _with_mean_noise(fit)
+    return _of_features(
+        fit if math.isnan(samples[0].beat_s) else _with_totals(fit, samples, matrix)
+    )
 
 
 def _of_features(fit: Fit) -> Fit:
@@ -128,19 +132,39 @@ def in_beats(samples: Sequence[StepSample]) -> tuple[list[StepSample], float | N
         return [*samples], None
     weights = [sample.seconds for sample in timed]
     mean_s = float(np.average([sample.beat_s for sample in timed], weights=weights))
-    seconds = (sample.seconds * mean_s / sample.beat_s for sample in timed)
-    return [replace(one, seconds=s) for one, s in zip(timed, seconds, strict=True)], mean_s
+    beats = np.array([sample.beat_s / mean_s for sample in timed])
+    by = slowdown(beats, _have_chunks(timed)).tolist()
+    return [replace(one, seconds=one.seconds / n) for one, n in zip(timed, by, strict=True)], mean_s
 
 
-def _with_mean_noise(fit: Fit) -> Fit:
-    """Return a fit whose coefficients hold the mean of its noise."""
-    mean = float(fit.noise.mean())
+def _have_chunks(samples: Sequence[StepSample]) -> BoolArray:
+    return np.array([bool(sample.shape.prefill_chunks) for sample in samples])
+
+
+def _with_totals(fit: Fit, samples: Sequence[StepSample], matrix: FloatArray) -> Fit:
+    """Return a fit that has the total time of decodes, and that of steps with chunks, right.
+
+    These are the totals of the loads, where there are some: a forecast meets loads. Deviations of
+    a robust fit have other means in each kind of step; each coefficient changes by the least
+    relative amount that makes both right.
+    """
+    counts = np.array([sample.in_load for sample in samples])
+    counts |= not counts.any()
+    chunks = _have_chunks(samples)
+    seconds = np.array([sample.seconds for sample in samples])
+    kinds = [rows for rows in (counts & ~chunks, counts & chunks) if rows.any()]
+    terms = np.array([matrix[rows].sum(axis=0) * fit.coefficients for rows in kinds])
+    missing_s = np.array([seconds[rows].sum() for rows in kinds]) - terms.sum(axis=1)
+    terms[:, len(FEATURES) :] = 0.0
+    scale = terms.sum(axis=1, keepdims=True)
+    change = 1 + np.linalg.lstsq(terms / scale, missing_s / scale[:, 0], rcond=None)[0]
+    draws = change * fit.draws
     return replace(
         fit,
-        coefficients=mean * fit.coefficients,
-        covariance=mean**2 * fit.covariance,
-        draws=mean * fit.draws,
-        noise=fit.noise / mean,
+        coefficients=change * fit.coefficients,
+        covariance=np.cov(draws, rowvar=False),
+        draws=draws,
+        noise=fit.noise / fit.noise.mean(),
     )
 
 

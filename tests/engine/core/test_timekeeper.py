@@ -7,8 +7,14 @@ import threading
 import time
 
 import pytest
+import torch
 
 from servetwin.engine.core.timekeeper import BEAT_EVERY_S, Timekeeper
+from servetwin.engine.kernels.beat import Beat
+from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.policies.config import PolicyConfig
+from tests.support.timed_requests import run_requests
+from tests.support.tiny_core import tiny_core
 
 LARGE = bytes(1_000_000)
 
@@ -58,6 +64,28 @@ def test_a_device_of_its_own_has_beats_in_wall_time(clocks: Clocks) -> None:
     clocks.run(0.1, lost_s=0.2)
     keeper.end_step()
     assert keeper.begin_step(clocks.wall_s) == pytest.approx((0.003, 0.0, 0))
+
+
+def test_a_device_with_a_clock_tells_its_beats_itself(clocks: Clocks) -> None:
+    keeper = Timekeeper(lambda: 0.0007, lambda: clocks.wall_s, computes_here=False)
+    clocks.run(0.1)
+    keeper.end_step()
+    assert keeper.begin_step(clocks.wall_s).beat_s == 0.0007
+
+
+def test_beats_change_no_token() -> None:
+    answers = []
+    for timekeeper in (
+        None,
+        Timekeeper(Beat(torch.device("cpu")), time.perf_counter, computes_here=True),
+    ):
+        core = tiny_core(PolicyConfig(kv_tokens=512))
+        core.timekeeper = timekeeper
+        sampled = SamplingParams(24, temperature=1.0, seed=3, ignore_eos=True)
+        events = run_requests(core, [(0.0, "a", [*range(300, 340)], sampled)])
+        answers.append([event.token_id for event in events])
+    assert len(answers[0]) == 24
+    assert answers[0] == answers[1]
 
 
 def test_beats_keep_their_distance(clocks: Clocks) -> None:

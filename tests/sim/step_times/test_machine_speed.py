@@ -9,7 +9,7 @@ import pytest
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.step_record import StepRecord, timed_steps
 from servetwin.sim.step_times.fit import StepSample, fit_step_time, in_beats
-from servetwin.sim.step_times.machine_speed import FEWEST_BEATS, WINDOW_S, MachineSpeed
+from servetwin.sim.step_times.machine_speed import FEWEST_BEATS, WINDOW_S, MachineSpeed, slowdown
 from servetwin.sim.step_times.step_time import LinearStepTime
 
 TRUE = LinearStepTime.of({"constant": 1e-3, "decode_sequences": 2e-4, "rows_from_0": 5e-5})
@@ -50,9 +50,11 @@ def samples(rng: np.random.Generator, wander: float) -> list[StepSample]:
         decodes, chunk = int(rng.integers(1, 30)), int(rng.integers(2, 400))
         chunks = ((0, chunk),) if number % 3 == 0 else ()
         shape = BatchShape(decodes, decodes * int(rng.integers(5, 300)), decodes, chunks)
-        slow = 1 + wander * math.sin(number / 40)
+        beats = np.array([1 + wander * math.sin(number / 40)])
+        slow = float(slowdown(beats, np.array([bool(chunks)]))[0])
         seconds = float(TRUE.seconds(shape)[0]) * slow * float(rng.uniform(0.99, 1.01))
-        rows.append(StepSample(shape, seconds, number // 300, number // 10, beat_s=0.002 * slow))
+        beat_s = 0.002 * float(beats[0])
+        rows.append(StepSample(shape, seconds, number // 300, number // 10, beat_s=beat_s))
     return rows
 
 
@@ -68,7 +70,8 @@ def test_a_wandering_speed_leaves_the_fit_alone() -> None:
         BatchShape(20, 2_000, 20),
         BatchShape(2, 99, 2, ((0, 300),)),
     ):
-        true_s = float(TRUE.seconds(shape)[0]) * beat_s / 0.002
+        beats, has_chunks = np.array([beat_s / 0.002]), np.array([bool(shape.prefill_chunks)])
+        true_s = float(TRUE.seconds(shape)[0] * slowdown(beats, has_chunks)[0])
         assert float(model.seconds(shape)[0]) == pytest.approx(true_s, rel=0.01)
     raw = fit_step_time([replace(one, beat_s=math.nan) for one in samples(rng, 0.4)])
     assert np.ptp(raw.noise) > 10 * np.ptp(fit.noise)
@@ -100,3 +103,19 @@ def test_what_a_lost_core_costs_is_no_part_of_the_model() -> None:
     )
     assert fit_s == pytest.approx(true_s, rel=0.01)
     assert blind_s > 1.05 * true_s
+
+
+def test_the_loads_of_a_calibration_set_the_totals_of_both_kinds() -> None:
+    rows = samples(np.random.default_rng(2), 0.1)
+    slower = {False: 1.06, True: 0.97}
+    loads = [
+        replace(one, in_load=True, seconds=one.seconds * slower[bool(one.shape.prefill_chunks)])
+        for one in rows[:150]
+    ]
+    timed, _ = in_beats([*loads, *rows[150:]])
+    fit = fit_step_time(timed)
+    model = LinearStepTime(fit.coefficients)
+    for has_chunks in (False, True):
+        steps = [s for s in timed if s.in_load and bool(s.shape.prefill_chunks) == has_chunks]
+        stated_s = sum(float(model.seconds(one.shape)[0]) for one in steps)
+        assert stated_s == pytest.approx(sum(one.seconds for one in steps), rel=1e-9)
