@@ -78,7 +78,9 @@ def _layers(
     options: TableOptions, model: ModelShape, ranks: int | None, link: Link | None
 ) -> tuple[str, Table]:
     assert options.layers is not None
-    times = read_layer_bundle(options.layers, ranks, linked=link is not None)
+    times = read_layer_bundle(
+        options.layers, Layout(ranks) if ranks else None, linked=link is not None
+    )
     if times.ranks > 1 and link is None:
         raise PolicyError(
             f"--link-us: layer times of {times.ranks} ranks hold no messages between them; "

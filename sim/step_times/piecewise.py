@@ -5,6 +5,7 @@ All durations are whole numbers of 2^-48 s, so a run of steps ends where the sin
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
@@ -95,17 +96,25 @@ class PiecewiseStepTime(RunPieces):
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the durations of ``steps`` repetitions, in seconds."""
-        durations, done = np.empty(steps), 0
-        for first, slope, here in self._pieces(shape, steps):
-            durations[done : done + here] = (first + slope * np.arange(here)) * UNIT_S
-            done += here
-        return durations
+        return durations_s(self._pieces(shape, steps))
 
     def _pieces(self, shape: BatchShape, steps: int) -> list[tuple[int, int, int]]:
-        pieces, done = [], 0
-        while done < steps:
-            first, slope, holds = self.piece(shape, done)
-            here = min(holds, steps - done)
-            pieces.append((first, slope, here))
-            done += here
-        return pieces
+        return pieces_of(self.piece, shape, steps)
+
+
+def pieces_of(
+    piece: Callable[[BatchShape, int], Piece], shape: BatchShape, steps: int
+) -> list[tuple[int, int, int]]:
+    """Return the pieces of ``steps`` repetitions of a shape, one after the other."""
+    pieces, done = [], 0
+    while done < steps:
+        first, slope, holds = piece(shape, done)
+        here = min(holds, steps - done)
+        pieces.append((first, slope, here))
+        done += here
+    return pieces
+
+
+def durations_s(pieces: Iterable[tuple[int, int, int]]) -> FloatArray:
+    """Return the duration of each step of some pieces, in seconds."""
+    return np.concatenate([(first + slope * np.arange(n)) * UNIT_S for first, slope, n in pieces])

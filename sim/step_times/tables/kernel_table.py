@@ -9,12 +9,13 @@ chunks takes the sum of
 - attention of the decodes at their own mean context: it is not the length of the prompts beside.
 
 Where attention has data parallel ranks, a table is of one: a batch is that of the rank, and experts
-take the tokens of as many equal batches as there are ranks. Who steps ranks together takes the
-longest of their steps.
+take the tokens of as many equal batches as there are ranks. A step of unequal batches is the
+longest of their own, but for all that is no attention: that is of the mean of their rows.
 
 The host's work between steps is in no table. Swapping takes no time.
 """
 
+from collections.abc import Sequence
 from math import ceil
 from typing import Protocol
 
@@ -23,7 +24,7 @@ import numpy as np
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
 from servetwin.sim.step_times.provenance import Origin
-from servetwin.sim.step_times.step_time import FloatArray, Remembered, to_units
+from servetwin.sim.step_times.step_time import UNIT_S, FloatArray, Remembered, to_units
 from servetwin.sim.step_times.tables.interpolate import LevelArray
 from servetwin.sim.step_times.tables.layer_table import as_one_chunk
 from servetwin.sim.step_times.tables.table import StepColumns, Table
@@ -74,6 +75,17 @@ class KernelTable(PiecewiseStepTime, Table):
         if decodes:
             units += self._decode_attention[decodes].piece(total, 0)[0]
         return Piece(units, 0, 1)
+
+    def group_seconds(self, shapes: Sequence[BatchShape], steps: int = 1) -> FloatArray:
+        """Return the durations of ``steps`` repetitions, with the batch of each rank."""
+        mean = self._dense[ceil(sum(max(1, shape.rows) for shape in shapes) / len(shapes))]
+        alone_s = [
+            self.seconds(shape, steps) + (mean - self._dense[shape.rows]) * UNIT_S
+            for shape in shapes
+            if shape.rows
+        ]
+        seconds: FloatArray = np.max(alone_s, axis=0)
+        return seconds
 
     def log_deviation(self) -> float:
         """Return the assumed deviation of a factor on all times."""

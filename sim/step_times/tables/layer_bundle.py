@@ -7,20 +7,21 @@ parallelism, whose files have microseconds of one layer on one rank. Files may b
 ``dense.csv``         operators that depend on the rows alone: layer, tokens
 ``per_sequence.csv``  head and sampler: layer, sequences
 ``attention.csv``     attention: prefill_chunk, kv_prefill, n_decode, kv_decode
-``moe.csv``           experts: tokens, activated_experts
+``moe.csv``           experts: tokens, activated_experts, and ep in newer bundles
 ``skew.csv``          attention of unequal contexts: pc, n, t_mean_us, t_max_us, t_skew_us
 ====================  ==========================================================================
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.sim.step_times.tables.attention_grid import AttentionGrid
 from servetwin.sim.step_times.tables.interpolate import Curve, Surface
@@ -95,25 +96,29 @@ class LayerTimes:
     head: Curve
     attention: AttentionGrid
     experts: Surface | None = None
+    expert_ranks: int = 1
+    """Of how many devices one was timed: it has that part of the experts, and of the pairs."""
     decode_skew: ContextSkew | None = None
     mixed_skew: ContextSkew | None = None
 
 
 def read_layer_bundle(
-    folder: Path, ranks: int | None = None, *, linked: bool = False
+    folder: Path, layout: Layout | None = None, *, linked: bool = False
 ) -> LayerTimes:
-    """Read a bundle, or one of its ``tp`` folders; ``ranks`` chooses where there are several.
+    """Read a bundle, or one of its ``tp`` folders; ``layout`` chooses where there are several.
 
-    Without ``ranks`` the lowest degree is taken, above 1 if the ranks are ``linked``.
+    Without it the lowest degree is taken, above 1 if the ranks are ``linked``. Experts that are
+    whole on a device were measured in the folder ``tp1``.
 
     Raises ``ProfileError`` that names the file, and the line and column or the layer, of what is
     missing or wrong.
     """
-    at = _rank_folder(folder, ranks, linked)
+    at = _rank_folder(folder, layout.tp if layout else None, linked)
+    layout = layout or Layout(_ranks(at))
     meta = _meta(at.parent / "meta.yaml")
     if (linear := _file(at, "linear_attention")) is not None:
         raise ProfileError(f"{linear}: layers of linear attention are not read; only softmax ones")
-    experts = _experts(at)
+    experts, expert_ranks = _experts(at, layout)
     layer, once = _dense(_table(at, "dense"), experts is not None)
     decode_skew, mixed_skew = _skews(at, meta)
     return LayerTimes(
@@ -125,6 +130,7 @@ def read_layer_bundle(
         _head(_table(at, "per_sequence")),
         _attention(_table(at, "attention")),
         experts,
+        expert_ranks,
         decode_skew,
         mixed_skew,
     )
@@ -240,17 +246,26 @@ def _starts(table: Measurements, rows: "pd.Series[float]") -> "pd.Series[float]"
     return (table.numbers("prefill_key") - rows / 2).clip(lower=0.0)
 
 
-def _experts(folder: Path) -> Surface | None:
+def _experts(at: Path, layout: Layout) -> tuple[Surface | None, int]:
+    """Return the times of experts, and of how many devices they are those of one."""
+    folder = at.parent / f"tp{layout.moe_tp}"
     path = _file(folder, "moe")
     if path is None:
-        return None
-    table = Measurements.read(path)
-    if "ep" in table:  # of several degrees of expert parallelism the lowest
-        table = table.only("ep", int(table.counts("ep", 1).min()))
+        if _file(at.parent / "tp1", "moe"):
+            raise ProfileError(
+                f"{folder}: no moe.csv of experts that {layout.moe_tp} devices share; there is "
+                f"tp1/moe.csv, of whole ones: --layout {replace(layout, ep=layout.stage_devices)}"
+            )
+        return None, 1
+    table, ranks = Measurements.read(path), 1
+    if "ep" in table:  # the degree of the layout, else the lowest
+        degrees = table.counts("ep", 1)
+        ranks = layout.ep if (degrees == layout.ep).any() else int(degrees.min())
+        table = table.only("ep", ranks)
     times_s = table.times_s("time_us", 1e-6)
     require_unit(f"{path}: column 'time_us'", times_s, "us")
     rows, reached = table.counts("tokens", 1), table.counts("activated_experts", 1)
-    return Surface(*points(times_s, rows, reached))
+    return Surface(*points(times_s, rows, reached)), ranks
 
 
 def _skews(folder: Path, meta: dict[str, Any]) -> tuple[ContextSkew | None, ContextSkew | None]:

@@ -5,6 +5,15 @@ A step of n rows that yields a token to each of s sequences takes::
     layers * (operators(n) + attention + experts(n) + two all-reduces of n rows)
     + once(n) + head(s) + one all-reduce of n rows
 
+Attention ranks that share experts (``group_seconds``) wait for each other in every layer::
+
+    layers * (the longest operators(n) + attention + two all-reduces of n rows
+              + experts(all rows) + an all-gather and a reduce-scatter of all rows)
+    + the longest once(n) + head(s)
+
+A rank without work has one row, and no attention and head. A device of ``ep`` has as many of the
+experts, and gets the pairs of tokens and experts that are routed there.
+
 The bundle has attention beside the chunk of one prompt. Several chunks are taken as one of as many
 rows at the position that gives it as many query-key pairs; fresh chunks have fewer pairs than one
 prompt of all their rows, and are taken as a shorter one. Swapping takes no time.
@@ -18,28 +27,46 @@ import numpy as np
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.catalogue.layers import Experts
+from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.model import ModelShape
-from servetwin.sim.step_times.piecewise import Line, Piece, PiecewiseStepTime
+from servetwin.sim.step_times.piecewise import (
+    Line,
+    Piece,
+    PiecewiseStepTime,
+    durations_s,
+    pieces_of,
+)
 from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
-from servetwin.sim.step_times.step_time import Remembered, to_units
+from servetwin.sim.step_times.step_time import UNIT_S, FloatArray, Remembered, to_units
 from servetwin.sim.step_times.tables.attention_grid import AXES
 from servetwin.sim.step_times.tables.interpolate import Curve, LevelArray
 from servetwin.sim.step_times.tables.layer_bundle import LayerTimes
 from servetwin.sim.step_times.tables.table import StepColumns, Table, TablePart, worst
 from servetwin.workloads.errors import ProfileError
 
+ONE_DEVICE = Layout()
+
 
 class LayerTable(PiecewiseStepTime, Table):
     """A model on devices whose layer times were measured.
 
-    ``factor`` scales all times. ``link`` joins the ranks of a tensor-parallel bundle; without one
-    their messages take no time. Raises ``ProfileError`` for a model whose experts the bundle lacks.
+    ``factor`` scales all times. ``link`` joins the devices; without one their messages take no
+    time. ``layout`` has the attention ranks that share experts, and how; the busiest device of
+    these gets ``imbalance`` times the mean of the pairs. A step of one rank finds the others
+    without work. Raises ``ProfileError`` for a model whose experts the bundle lacks.
     """
 
     def __init__(
-        self, times: LayerTimes, model: ModelShape, link: Link | None = None, factor: float = 1.0
+        self,
+        times: LayerTimes,
+        model: ModelShape,
+        link: Link | None = None,
+        factor: float = 1.0,
+        layout: Layout = ONE_DEVICE,
+        imbalance: float = 1.0,
     ) -> None:
         self.times, self.model, self.link, self.factor = times, model, link, factor
+        self.layout, self.imbalance = layout, imbalance
         self.layers = model.layer_count
         self.wants_longest = times.decode_skew is not None or times.mixed_skew is not None
         self.parts = _parts(times)
@@ -48,31 +75,54 @@ class LayerTable(PiecewiseStepTime, Table):
             has, lacks = ("moe.csv", "no experts") if times.experts else ("no moe.csv", "experts")
             raise ProfileError(f"layers: the bundle has {has}, but {model.name} has {lacks}")
         self._rows = Remembered(self._of_rows)
+        self._shared = Remembered(self._of_all_rows)
+        self._once = Remembered(self._of_embedding)
         self._heads = Remembered(self._of_sequences)
         self._lines = Remembered(self._line)
         self._at_decodes = Remembered(times.attention.at_decodes)
 
     def scaled(self, factor: float) -> "LayerTable":
         """Return a model that takes ``factor`` times as long."""
-        return LayerTable(self.times, self.model, self.link, self.factor * factor)
+        return LayerTable(
+            self.times, self.model, self.link, self.factor * factor, self.layout, self.imbalance
+        )
 
     def piece(self, shape: BatchShape, step: int = 0) -> Piece:
         """Return the steps from ``step`` on whose durations are an arithmetic series."""
+        rows = shape.rows
+        units = self._rows[rows] + self._shared[rows + self.layout.dp - 1]
+        units += self._once[rows] + self._heads[shape.sequences]
+        first, slope, steps = self._attended(shape, step)
+        return Piece(units + first, slope, steps)
+
+    def group_seconds(self, shapes: Sequence[BatchShape], steps: int = 1) -> FloatArray:
+        """Return the durations of ``steps`` repetitions, with the batch of each rank."""
+        busy = [shape for shape in shapes if shape.rows]
+        all_rows = len(shapes) - len(busy) + sum(shape.rows for shape in busy)
+        apart = self._shared[all_rows]
+        apart += max(self._once[shape.rows] + self._heads[shape.sequences] for shape in busy)
+        alone_s = [durations_s(pieces_of(self._layers, shape, steps)) for shape in busy]
+        seconds: FloatArray = np.max(alone_s, axis=0) + apart * UNIT_S
+        return seconds
+
+    def _layers(self, shape: BatchShape, step: int) -> Piece:
+        """Return what a rank computes alone in all layers."""
+        first, slope, steps = self._attended(shape, step)
+        return Piece(self._rows[shape.rows] + first, slope, steps)
+
+    def _attended(self, shape: BatchShape, step: int) -> Piece:
+        """Return the attention of all layers."""
         decodes, total, growing, chunks, _, _, _, longest = shape
-        rows = decodes
-        for _, n in chunks:
-            rows += n
-        units = self._rows[rows] + self._heads[decodes + len(chunks)]
         total += growing * step
         if chunks:
-            return Piece(units + self._mixed(shape, total, step), 0, 1)
+            return Piece(self._mixed(shape, total, step), 0, 1)
         by_mean, by_longest = self._lines[decodes]
         first, slope, steps = by_mean.piece(total, growing)
         if by_longest is not None and longest:
             more, faster, until = by_longest.piece(longest + step, 1)
             first, slope = first + more, slope + faster
             steps = min(steps, until)
-        return Piece(units + first, slope, steps)
+        return Piece(first, slope, steps)
 
     def log_deviation(self) -> float:
         """Return the log deviation of a factor on all times: the error of all unseen points.
@@ -97,18 +147,32 @@ class LayerTable(PiecewiseStepTime, Table):
         return to_units(self.factor * times * float(curve(np.array([float(x)]))[0]))
 
     def _of_rows(self, rows: int) -> int:
-        """Return the units that depend on the number of rows alone."""
+        """Return the units of the rows of one rank, without experts."""
         units = self._units(self.times.layer, rows, self.layers)
-        units += self._units(self.times.once, rows)
         if self.link is not None:
             size_bytes = rows * self.model.width * ACTIVATION_BYTES
             reduced_s = self.link.all_reduce_s(size_bytes, self.times.ranks, "ring")
             units += to_units((2 * self.layers + 1) * reduced_s)
-        if self.times.experts is not None and self._experts is not None:
-            reached = self._experts.touched_experts(rows)
-            per_layer_s = self.times.experts(np.array([float(rows)]), np.array([reached]))[0]
-            units += to_units(self.factor * self.layers * float(per_layer_s))
         return units
+
+    def _of_all_rows(self, rows: int) -> int:
+        """Return the units of experts that take the rows of all ranks, and of their messages."""
+        units, ranks = 0, self.layout.dp
+        if self.link is not None and ranks > 1:
+            # an all-gather and a reduce-scatter are the halves of a ring's all-reduce
+            size_bytes = rows * self.model.width * ACTIVATION_BYTES
+            exchanged_s = self.link.all_reduce_s(size_bytes, ranks, "ring")
+            units += to_units(self.layers * exchanged_s)
+        if self.times.experts is not None and self._experts is not None:
+            share = self.times.expert_ranks / self.layout.ep
+            pairs = np.array([rows * share * (self.imbalance if self.layout.ep > 1 else 1.0)])
+            reached = np.array([self._experts.touched_experts(rows) / self.layout.ep])
+            per_layer_s = float(self.times.experts(pairs, reached)[0])
+            units += to_units(self.factor * self.layers * per_layer_s)
+        return units
+
+    def _of_embedding(self, rows: int) -> int:
+        return self._units(self.times.once, rows)
 
     def _of_sequences(self, sequences: int) -> int:
         return self._units(self.times.head, sequences)

@@ -15,7 +15,7 @@ The terms are fitted, or your own: none is a law of physics. Host time that an a
 scheduler hides behind the kernels is in no term: a fit finds what is left of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.step_times.piecewise import Piece, PiecewiseStepTime
 from servetwin.sim.step_times.profile import ApiLatencyFit
 from servetwin.sim.step_times.provenance import Origin
-from servetwin.sim.step_times.step_time import FloatArray, to_units
+from servetwin.sim.step_times.step_time import UNIT_S, FloatArray, to_units
 from servetwin.sim.step_times.tables.interpolate import HeldOutError, LevelArray
 from servetwin.sim.step_times.tables.kernel_table import KernelTable
 from servetwin.sim.step_times.tables.layer_table import LayerTable
@@ -167,12 +167,20 @@ class LoadedTable(PiecewiseStepTime, Table):
     def piece(self, shape: BatchShape, step: int = 0) -> Piece:
         """Return the piece of the table, with the overheads in each of its steps."""
         first, slope, steps = self.table.piece(shape, step)
+        return Piece(first + self._added(shape), slope, steps)
+
+    def group_seconds(self, shapes: Sequence[BatchShape], steps: int = 1) -> FloatArray:
+        """Return the durations of the table, with the overheads of the slowest host."""
+        return self.table.group_seconds(shapes, steps) + max(map(self._added, shapes)) * UNIT_S
+
+    def _added(self, shape: BatchShape) -> int:
+        """Return the units of the overheads of a step."""
         chunks = shape.prefill_chunks
-        first += self._step + self._sequence * (shape.decode_sequences + len(chunks))
+        units = self._step + self._sequence * (shape.decode_sequences + len(chunks))
         if chunks:
-            first += self._prefill_step + self._prefill_chunk * len(chunks)
-            first += self._prefill_row * sum(rows for _, rows in chunks)
-        return Piece(first, slope, steps)
+            units += self._prefill_step + self._prefill_chunk * len(chunks)
+            units += self._prefill_row * sum(rows for _, rows in chunks)
+        return units
 
     def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
         """Return the shares of the table and of the overheads, where these have another origin."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from servetwin.policies.batch import BatchShape
@@ -45,6 +46,16 @@ def test_a_step_is_the_sum_of_its_parts(shape: BatchShape, expected_ms: float) -
 
 def test_macro_steps_change_nothing() -> None:
     assert_macro_steps_change_nothing(TABLE)
+
+
+def test_unequal_ranks_compute_the_mean_of_their_rows_beside_the_longest_attention() -> None:
+    decodes, chunk = BatchShape(8, 8 * 513, 8), BatchShape(0, 0, 0, ((0, 600),))
+    longest_ms = max(decodes_ms(8, 512), chunk_ms(0, 600))
+    found_ms = 1e3 * TABLE.group_seconds([decodes, chunk])[0]
+    assert found_ms == pytest.approx(dense_ms(304) + longest_ms, rel=1e-9)
+    for shape in (decodes, chunk):
+        equal = TABLE.group_seconds([shape, shape], 3)
+        np.testing.assert_allclose(equal, TABLE.seconds(shape, 3), rtol=1e-12)
 
 
 def test_its_error_is_assumed_and_said() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.step_times.tables import read_layer_bundle
 from servetwin.workloads.errors import ProfileError
 from tests.support.layer_bundles import attention_us, head_us, layer_us, once_us, write_bundle
@@ -36,7 +37,7 @@ def test_the_folder_of_a_degree_is_a_bundle_too(tmp_path: Path) -> None:
     assert read_layer_bundle(tmp_path / "layers" / "tp2").ranks == 2
     assert read_layer_bundle(tmp_path / "layers").ranks == 2
     with pytest.raises(ProfileError, match="no folder tp1; there is tp2"):
-        read_layer_bundle(tmp_path / "layers", ranks=1)
+        read_layer_bundle(tmp_path / "layers", Layout(1))
 
 
 def test_a_link_asks_for_several_ranks(tmp_path: Path) -> None:
@@ -44,7 +45,7 @@ def test_a_link_asks_for_several_ranks(tmp_path: Path) -> None:
         write_bundle(tmp_path / "layers", ranks=ranks)
     assert read_layer_bundle(tmp_path / "layers").ranks == 1
     assert read_layer_bundle(tmp_path / "layers", linked=True).ranks == 2
-    assert read_layer_bundle(tmp_path / "layers", 4, linked=True).ranks == 4
+    assert read_layer_bundle(tmp_path / "layers", Layout(4), linked=True).ranks == 4
 
 
 def test_layers_of_linear_attention_are_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.hardware import Link
+from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.step_times.tables import LayerTable, read_layer_bundle
 from servetwin.sim.step_times.tables.layer_bundle import LayerTimes
 from servetwin.sim.step_times.tables.layer_table import as_one_chunk
@@ -20,6 +21,7 @@ from tests.support.macro_steps import assert_macro_steps_change_nothing
 
 MODEL = find_model("llama-3.1-8b")
 LAYERS = 32
+MOE = find_model("qwen3-30b-a3b")
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +105,73 @@ def test_experts_are_timed_by_how_many_a_step_reaches(tmp_path: Path) -> None:
     many = table.seconds(BatchShape(0, 0, 0, ((0, 2048),)))[0]
     dense_us = 48 * (layer_us(2048) + attention_us(2048, 0, 0, 0)) + once_us(2048) + head_us(1)
     assert 1e6 * many - dense_us == pytest.approx(48 * 2 * 128, rel=1e-3)
+
+
+EXPERT_US = {1: 0.1, 2: 0.06}
+"""Of a row, by the degree of expert parallelism."""
+
+
+def write_experts(folder: Path, ranks: int = 1) -> None:
+    """Experts take a time by the row, and 1 us for each that is reached."""
+    rows = [
+        f"{ep},{n},{e},{EXPERT_US[ep] * n + e}"
+        for ep in EXPERT_US
+        for n in (1, 8, 630, 1000, 1260, 4096)  # interpolation is not linear in between
+        for e in (1, 128 // ep)
+    ]
+    text = "\n".join(["ep,tokens,activated_experts,time_us", *rows])
+    (folder / f"tp{ranks}" / "moe.csv").write_text(text)
+
+
+def moe_table(folder: Path, layout: Layout, imbalance: float = 1.0) -> LayerTable:
+    times = read_layer_bundle(folder, layout)
+    return LayerTable(times, MOE, Link(5e-6, 50e9), layout=layout, imbalance=imbalance)
+
+
+DECODES = BatchShape(8, 8 * 301, 8)
+CHUNK = BatchShape(0, 0, 0, ((0, 1000),))
+NOTHING = BatchShape(0, 0, 0)
+
+
+@pytest.mark.parametrize("known_ep", [True, False])
+def test_ranks_wait_for_each_other_and_share_experts(tmp_path: Path, known_ep: bool) -> None:
+    folder = write_bundle(tmp_path / "layers")
+    write_experts(folder)
+    layout, imbalance = Layout(dp=2, ep=2), 1.25
+    if not known_ep:  # a device of two gets half of the pairs of one device
+        path = folder / "tp1" / "moe.csv"
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join(line for line in lines if not line.startswith("2,")))
+    table = moe_table(folder, layout, imbalance)
+    reached = 128 * (1 - (1 - 8 / 128) ** 1008) / 2
+    per_row_us = EXPERT_US[2] if known_ep else EXPERT_US[1] / 2
+    gathered_us = 1e6 * Link(5e-6, 50e9).all_reduce_s(1008 * MOE.width * 2, 2, "ring")
+    layers_us = (
+        layer_us(1000) + attention_us(1000, 0, 0, 0)
+        + imbalance * per_row_us * 1008 + reached + gathered_us
+    )  # fmt: skip
+    expected_us = 48 * layers_us + once_us(1000) + head_us(1)
+    found_us = 1e6 * table.group_seconds([DECODES, CHUNK])[0]
+    assert found_us == pytest.approx(expected_us, rel=1e-4)
+
+
+def test_a_rank_finds_the_others_without_work(tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "layers")
+    write_experts(folder)
+    for layout in (Layout(), Layout(dp=2, ep=2)):
+        table = moe_table(folder, layout)
+        idle = [NOTHING] * (layout.dp - 1)
+        for shape in (DECODES, CHUNK):
+            together = table.group_seconds([shape, *idle], 3)
+            np.testing.assert_allclose(together, table.seconds(shape, 3), rtol=1e-12)
+
+
+def test_whole_experts_are_not_taken_for_shared_ones(tmp_path: Path) -> None:
+    folder = write_bundle(write_bundle(tmp_path / "layers"), ranks=2)
+    write_experts(folder)
+    assert read_layer_bundle(folder, Layout(tp=2, ep=2)).expert_ranks == 2
+    with pytest.raises(ProfileError, match=r"no moe\.csv .* of whole ones: --layout tp=2,ep=2"):
+        read_layer_bundle(folder, Layout(tp=2))
 
 
 @given(

@@ -40,6 +40,12 @@ def test_each_step_takes_the_overheads_more(shape: BatchShape, added_s: float) -
     assert TABLE.scaled(2).seconds(shape)[0] == pytest.approx(2 * (plain_s + added_s))
 
 
+def test_ranks_wait_for_the_slowest_host() -> None:
+    shapes = [BatchShape(8, 8 * 513, 8), BatchShape(0, 0, 0, ((0, 600),)), BatchShape(0, 0, 0)]
+    added_s = TABLE.group_seconds(shapes, 2) - KERNELS.group_seconds(shapes, 2)
+    assert added_s == pytest.approx(0.001 + 2e-5 + 0.003 + 0.0005 + 600e-6)
+
+
 def test_a_run_of_steps_keeps_its_pieces() -> None:
     shape = BatchShape(8, 8 * 513, 8)
     plain, loaded = KERNELS.piece(shape, 3), TABLE.piece(shape, 3)
