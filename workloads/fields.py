@@ -50,6 +50,14 @@ def milliseconds(name: str, value: Any) -> float:
     return seconds(name, value) / 1000
 
 
+def nanoseconds(name: str, value: Any) -> float:
+    """Check a whole number of nanoseconds, at least 0; return it in seconds."""
+    if type(value) is not int:
+        raise RowError(name, "not an integer", value)
+    _check_range(name, value, 0, 1e9 * MAX_SECONDS)
+    return value / 1e9
+
+
 def text(name: str, value: Any) -> str:
     """Check a string; JSON can hold halves of surrogate pairs, which no UTF-8 file can."""
     if not isinstance(value, str):

@@ -44,6 +44,15 @@ TRACES: Mapping[str, tuple[str, ...]] = {
     "weka": (json.dumps(WEKA), json.dumps(WEKA, indent=1)),
     "tracelab": (lines(round_(0), round_(1, ("user_message", 1.0), ("tool_result", 2.5))),),
     "bailian": (lines(chat(1, -1, [1, 2]), chat(2, 1, [1, 2, 3])),),
+    "llmservingsim": (
+        lines(
+            {"input_toks": 3, "output_toks": 2, "arrival_time_ns": 5, "input_tok_ids": [1, 2, 3]},
+            {"session_id": "s", "arrival_time_ns": 7, "sub_requests": [
+                {"input_toks": 3, "output_toks": 2, "tool_duration_ns": 9},
+                {"input_toks": 6, "output_toks": 1, "output_tok_ids": [4]},
+            ]},
+        ),
+    ),
     "mooncake": (
         '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n',
         lines(turn("a", 600, 5, timestamp=3, hash_ids=[0]), turn("a", 9, 5, delay=20)),

@@ -45,7 +45,7 @@ IMPORTS = (
     "servetwin.app.reports.workload", "servetwin.policies.routers.prefix_affinity",
     "servetwin.policies.schedulers.static", "servetwin.policies.schedulers.unified",
     "servetwin.workloads.generators.modulated", "servetwin.workloads.readers.mooncake",
-    "servetwin.workloads.readers.bailian", "servetwin.workloads.readers.tracelab",
+    "servetwin.workloads.readers.published_jsonl", "servetwin.workloads.readers.tracelab",
     "servetwin.workloads.streams.blocks",
 )  # fmt: skip
 """What most commands import when they need it."""

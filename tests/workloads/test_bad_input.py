@@ -145,8 +145,8 @@ NATIVE = [
     (
         "hello\n",
         "1: field 'row': no known trace format: wants the CSV header or the JSON objects of"
-        " sharegpt, chat, prompts, azure, burstgpt, vidur, weka, tracelab, bailian, mooncake,"
-        ' table, native ("hello")',
+        " sharegpt, chat, prompts, azure, burstgpt, vidur, weka, tracelab, bailian,"
+        ' llmservingsim, mooncake, table, native ("hello")',
     ),
 ]
 
