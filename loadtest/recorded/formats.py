@@ -18,6 +18,7 @@ from servetwin.loadtest.recorded.nested import (
     Rows,
     aiperf_rows,
     bench_serving_rows,
+    engine_rows,
     guidellm_rows,
     span_rows,
 )
@@ -153,6 +154,7 @@ def _reason(error: Any) -> str:
 
 
 _ROWS = {
+    "engine_stamps": engine_rows,
     "bench_serving": bench_serving_rows,
     "aiperf": aiperf_rows,
     "guidellm": guidellm_rows,

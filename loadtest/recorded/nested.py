@@ -10,7 +10,7 @@ with token counts are requests; vLLM adds their latencies.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from servetwin.loadtest.recorded.fields import fields_of, items_of, objects_of, within
+from servetwin.loadtest.recorded.fields import fields_of, items_of, number, objects_of, within
 from servetwin.loadtest.recorded.recording import NO_ARRIVALS, Record
 from servetwin.workloads.rows import RowError
 
@@ -88,6 +88,29 @@ def guidellm_rows(records: Sequence[Record]) -> Rows:
         for at, fields in enumerate(objects_of(kind, groups.get(kind)))
     ]
     return Rows(rows)
+
+
+def engine_rows(records: Sequence[Record]) -> Rows:
+    """Return the requests with the arrivals that their clients saw, on the clock of the engine.
+
+    An engine takes in what has arrived between two steps: ``queued_ts`` has the wait for the end of
+    a step behind it. The request that was taken in the soonest aligns the clocks.
+    """
+    names = ("arrival_time", "queued_ts")
+    if not all(record.fields.get(name) is not None for record in records for name in names):
+        return Rows(records)
+    delays_s = []
+    for place, fields in records:
+        try:
+            arrived_s, queued_s = (number(name, fields[name]) for name in names)
+        except RowError as error:
+            raise error.inside(place) from None
+        delays_s.append(queued_s - arrived_s)
+    rows = [
+        Record(place, {**fields, "arrival_s": fields["arrival_time"] + min(delays_s)})
+        for place, fields in records
+    ]
+    return Rows(rows, ("arrivals of the clients, on the clock of the engine",))
 
 
 _PROMPT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from servetwin.loadtest.recorded import mapped
+from servetwin.loadtest.recorded.dataset import with_dataset
 from servetwin.loadtest.recorded.formats import FORMATS
 from servetwin.loadtest.recorded.recording import Record, Recording, records_of
 from servetwin.workloads.errors import TraceError
@@ -64,7 +65,7 @@ def _read(path: Path, records: list[Record]) -> Recording:
         raise TraceError(f"{path}: no recorded run is in it; known are {_KNOWN}")
     for known in FORMATS.values():
         if known.recognises(records[0].fields):
-            return known.read(records)
+            return with_dataset(path, known.read(records))
     if table.recognises(json.dumps(records[0].fields)):
         return mapped.read(path, None)
     raise TraceError(f"{path}: no known format of a recorded run; known are {_KNOWN}")

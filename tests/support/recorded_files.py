@@ -177,3 +177,22 @@ def csv() -> str:
 
 
 CSV_MAP = "arrival_s=ts,prompt_tokens=in,output_tokens=out,ttft_ms=ttft ms,e2e_us=latency us"
+
+
+def bench_requests() -> str:
+    """Return what LLMServingSim's bench writes: two clocks; all but the first wait 0.1 s."""
+    return "\n".join(
+        json.dumps(
+            {
+                "request_id": f"bench-{number}",
+                "input_toks": one.prompt,
+                "output_toks": one.output,
+                "arrival_time": EPOCH_S + one.arrival_s,
+                "queued_ts": 50.0 + one.arrival_s + (0.1 if number else 0.0),
+                "scheduled_ts": 50.0 + one.arrival_s + (0.1 if number else 0.0),
+                "first_token_ts": 50.0 + one.arrival_s + one.ttft_s,
+                "last_token_ts": 50.0 + one.arrival_s + one.e2e_s,
+            }
+        )
+        for number, one in enumerate(REQUESTS)
+    )

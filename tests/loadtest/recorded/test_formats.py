@@ -65,6 +65,45 @@ def test_stamps_of_the_engine_have_the_queue() -> None:
     assert [one.queue_s for one in found.requests] == [0.0625] * 3
 
 
+def test_arrivals_of_the_clients_are_set_on_the_clock_of_the_engine() -> None:
+    found = KNOWN["engine_stamps"].read(records_of(files.bench_requests()))
+    assert [one.arrival_s for one in found.requests] == pytest.approx([50.0, 50.5, 51.25], abs=1e-6)
+    assert [one.queue_s for one in found.requests] == pytest.approx([0.0, 0.1, 0.1], abs=1e-6)
+
+
+def write_bench(folder: Path, dataset: Path, prompt: int = 200) -> Path:
+    """Stamps and facts as LLMServingSim's bench writes them; the workload at ``dataset``."""
+    folder.mkdir(parents=True)
+    (folder / "requests.jsonl").write_text(files.bench_requests())
+    (folder / "meta.json").write_text('{"dataset_path": "workloads/made.jsonl"}')
+    dataset.parent.mkdir(parents=True, exist_ok=True)
+    ids = [list(range(100)), [*range(48), *range(500, 500 + prompt - 48)], [7] * 50]
+    prompts = [
+        {"input_toks": len(one), "output_toks": 4, "arrival_time_ns": at, "input_tok_ids": one}
+        for at, one in enumerate(ids)
+    ]
+    dataset.write_text("\n".join(map(json.dumps, prompts)))
+    return folder / "requests.jsonl"
+
+
+@pytest.mark.parametrize("place", ["workloads/made.jsonl", "examples/vllm/made.jsonl"])
+def test_stamps_take_the_prompts_of_their_workload(tmp_path: Path, place: str) -> None:
+    path = write_bench(tmp_path / "examples" / "vllm", tmp_path / place)
+    first, second, third = as_recorded_run(read_recording(path), "recorded").trace
+    assert first.prefix_block_ids[:3] == second.prefix_block_ids[:3]
+    assert not {*first.prefix_block_ids[3:]} & {*second.prefix_block_ids}
+    assert (len(second.prefix_block_ids), third.block_tokens) == (12, 16)
+
+
+def test_another_workload_is_refused_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    path = write_bench(tmp_path / "vllm", tmp_path / "workloads" / "made.jsonl", prompt=180)
+    with pytest.raises(TraceError, match=r"bench-1.* 200 prompt tokens, but .* has 180 tokens"):
+        read_recording(path)
+    (tmp_path / "workloads" / "made.jsonl").unlink()
+    (note,) = [one for one in read_recording(path).notes if "workloads/made.jsonl" in one]
+    assert "share no prefix" in note
+
+
 def refused(tmp_path: Path, text: str, mapping: str | None = None) -> str:
     path = tmp_path / "bad.json"
     path.write_text(text)
