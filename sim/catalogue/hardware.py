@@ -81,3 +81,18 @@ class Link:
         Pairwise exchange: (P - 1) (alpha + M / P beta).
         """
         return (ranks - 1) * self.send_s(size_bytes / ranks)
+
+    def all_gather_s(self, size_bytes: float, ranks: int) -> float:
+        """Return the seconds until every rank has ``size_bytes``, of which each has a share.
+
+        Ring: (P - 1) (alpha + M / P beta).
+        """
+        return (ranks - 1) * self.send_s(size_bytes / ranks)
+
+    def reduce_scatter_s(self, size_bytes: float, ranks: int) -> float:
+        """Return the seconds until every rank has its share of the sum; as an all-gather."""
+        return self.all_gather_s(size_bytes, ranks)
+
+    def slowed(self, factor: float) -> "Link":
+        """Return the link at ``1 / factor`` of its bandwidth."""
+        return Link(self.latency_s, self.bytes_per_s / factor)

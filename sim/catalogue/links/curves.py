@@ -1,0 +1,109 @@
+"""A link whose collectives were measured: seconds by message size and ranks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from servetwin.sim.catalogue.hardware import Algorithm, Link
+from servetwin.workloads.errors import ShapeError
+
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+COLLECTIVES: tuple[Collective, ...] = (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send",
+)  # fmt: skip
+Points = tuple[tuple[float, float], ...]
+"""(bytes, seconds) by rising size. The bytes of a gather, a scatter or an exchange are those of
+all ranks together, as nccl-tests counts them."""
+Curves = Mapping[tuple[Collective, int], Points]
+
+MOST_SHARE = 1.25
+"""Of the peak per direction: a switch that reduces lets all-reduces seem a little faster."""
+
+
+def bus_share(collective: Collective, ranks: int) -> float:
+    """Return the share of a message that crosses the link of each rank (nccl-tests, busbw)."""
+    if collective == "send":
+        return 1.0
+    return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLink(Link):
+    """Collectives by curves; those that were not measured by latency and bandwidth.
+
+    Between two sizes the logarithm of the time is linear in that of the size. Shorter messages take
+    as long as the shortest; longer ones have the bandwidth of the longest. With other ranks than
+    were measured, the curve of the nearest number is taken as often as the link is crossed.
+    """
+
+    name: str = ""
+    curves: Curves = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def of(cls, name: str, curves: Curves) -> "MeasuredLink":
+        """Return the link of curves: bandwidth of the best, latency of the shortest message."""
+        speeds = [
+            bus_share(collective, ranks) * size / seconds
+            for (collective, ranks), points in curves.items()
+            for size, seconds in points
+        ]
+        shortest = min(points[0][1] / max(1, ranks - 1) for (_, ranks), points in curves.items())
+        return cls(shortest, max(speeds), name, curves)
+
+    def require_below(self, peak_bytes_per_s: float, of: str) -> None:
+        """Raise ``ShapeError`` where a curve is faster than the wires: sizes are in elements."""
+        if self.bytes_per_s > MOST_SHARE * peak_bytes_per_s:
+            raise ShapeError(
+                f"--link: {self.name}: {self.bytes_per_s / 1e9:.0f} GB/s, and {of} has "
+                f"{peak_bytes_per_s / 1e9:.0f} GB/s; sizes must be in bytes (a table of elements "
+                "has a column message_size)"
+            )
+
+    def send_s(self, size_bytes: float) -> float:
+        """Return the seconds of one message."""
+        return self._seconds("send", size_bytes, 2, Link.send_s(self, size_bytes))
+
+    def all_reduce_s(self, size_bytes: float, ranks: int, algorithm: Algorithm = "best") -> float:
+        """Return the seconds to sum ``size_bytes`` over ``ranks``."""
+        otherwise = Link.all_reduce_s(self, size_bytes, ranks, algorithm)
+        return self._seconds("all_reduce", size_bytes, ranks, otherwise)
+
+    def all_to_all_s(self, size_bytes: float, ranks: int) -> float:
+        """Return the seconds in which every rank sends each other its share of ``size_bytes``."""
+        otherwise = Link.all_to_all_s(self, size_bytes, ranks)
+        return self._seconds("all_to_all", size_bytes, ranks, otherwise)
+
+    def all_gather_s(self, size_bytes: float, ranks: int) -> float:
+        """Return the seconds until every rank has ``size_bytes``, of which each has a share."""
+        otherwise = Link.all_gather_s(self, size_bytes, ranks)
+        return self._seconds("all_gather", size_bytes, ranks, otherwise)
+
+    def reduce_scatter_s(self, size_bytes: float, ranks: int) -> float:
+        """Return the seconds until every rank has its share of the sum of ``size_bytes``."""
+        otherwise = Link.reduce_scatter_s(self, size_bytes, ranks)
+        return self._seconds("reduce_scatter", size_bytes, ranks, otherwise)
+
+    def slowed(self, factor: float) -> "MeasuredLink":
+        """Return the link at ``1 / factor`` of its bandwidth; short messages take as long."""
+        curves = {
+            key: tuple((size, max(points[0][1], factor * s)) for size, s in points)
+            for key, points in self.curves.items()
+        }
+        return MeasuredLink(self.latency_s, self.bytes_per_s / factor, self.name, curves)
+
+    def _seconds(
+        self, collective: Collective, size_bytes: float, ranks: int, otherwise: float
+    ) -> float:
+        measured = [n for name, n in self.curves if name == collective]
+        if not measured or ranks <= 1:
+            return otherwise
+        nearest = min(measured, key=lambda n: abs(n - ranks))
+        crossed = bus_share(collective, ranks) / bus_share(collective, nearest)
+        points = self.curves[collective, nearest]
+        longest, longest_s = points[-1]
+        if size_bytes >= longest:
+            return crossed * longest_s * size_bytes / longest
+        sizes, seconds = np.log(np.array(points)).T
+        return crossed * float(np.exp(np.interp(np.log(max(size_bytes, 1.0)), sizes, seconds)))
