@@ -13,6 +13,7 @@ from functools import cache
 from importlib import import_module, resources
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.step_times.tables.kernel_table import KernelTable
+from servetwin.sim.step_times.tables.plausibility import doubts_of
 from servetwin.workloads.errors import ProfileError, did_you_mean
 
 PACKAGES = ("aiconfigurator_core", "aisimulate_core")
@@ -82,17 +84,16 @@ def open_kernels(
     logging.getLogger(package).setLevel(logging.ERROR)
     library = _Library(package, SYSTEMS[hardware], backend)
     path = _hub_name(package, model)
-    times, formats = library.opened(path, layout, quantisation)
-    parts = ", ".join(f"{part} {name}" for part, name in formats.items()) or "its own formats"
+    times, formats, doubts, instead = library.opened(path, layout, quantisation)
     table_version = library.table_version()
     description = (
-        f"kernel tables of {package} {_version(package)} (NVIDIA, Apache-2.0): {path}, {parts}; "
-        f"{backend} {table_version} on {SYSTEMS[hardware]}, {layout}{_estimated(times)}; "
-        "no server measured"
+        f"kernel tables of {package} {_version(package)} (NVIDIA, Apache-2.0): {path}, "
+        f"{_named(formats)}{instead}; {backend} {table_version} on {SYSTEMS[hardware]}, "
+        f"{layout}{_estimated(times)}; no server measured"
     )
-    if version and version != table_version:
+    if version and not table_version.startswith(version):
         description += f"; the server is {version}"
-    return KernelTable(times, description)
+    return KernelTable(times, description, doubts=doubts)
 
 
 def installed_package() -> str | None:
@@ -116,23 +117,68 @@ class _Library:
 
     def opened(
         self, path: str, layout: Layout, quantisation: Quantisation | None
-    ) -> tuple[Any, dict[str, str]]:
-        """Return the kernel times, and the formats of the parts that were given.
+    ) -> tuple[Any, dict[str, str], tuple[str, ...], str]:
+        """Return the kernel times, the formats of the parts that were given, and the doubts.
+
+        They are those of the choice with the fewest doubts, then the fastest; the last text says
+        what spoke against the first of all, where another was taken.
 
         Raises ``ProfileError`` that says what would work.
         """
         self._offline.add(path)  # it has configs that it does not list, and would download
-        first = None
+        there, against = [], []
         for formats in _formats(quantisation):
             try:
-                return self._compiled(path, layout, formats), formats
+                times = self._compiled(path, layout, formats)
             except Exception as error:  # of the package's own, without a common base
-                first = first or error
-        works = self._what_works(path, layout, quantisation) or " ".join(str(first).split())
-        raise ProfileError(
-            f"--kernels: {self._backend} has no tables for {path} on {self._system} with {layout}"
-            f"{_asked(quantisation)}; {works}"
-        )
+                against.append((formats, " ".join(str(error).split())))
+                continue
+            there.append((times, formats, self._doubts(path, layout, formats, times)))
+            if not there[-1][2]:
+                break
+            against.append((formats, there[-1][2][0]))
+        if not there:
+            works = self._what_works(path, layout, quantisation)
+            raise ProfileError(
+                f"--kernels: {self._backend} has no tables for {path} on {self._system} with "
+                f"{layout}{_asked(quantisation)}; {works or against[0][1]}"
+            )
+        taken = min(there, key=lambda one: (len(one[2]), one[0].decode_step_latency(*_PROBE, 2)))
+        if against and against[0][0] != taken[1]:
+            return *taken, f" (not {_named(against[0][0], taken[1])}: {against[0][1]})"
+        return *taken, ""
+
+    def _doubts(
+        self, path: str, layout: Layout, formats: dict[str, str], times: Any
+    ) -> tuple[str, ...]:
+        wider = [
+            KernelTable(self._compiled(path, layout, other), "")
+            for part, name in formats.items()
+            if name != "bfloat16"
+            and self._works(path, layout, other := formats | {part: "bfloat16"})
+        ]
+        least_s = self._weights_s(path, layout, formats)
+        return doubts_of(KernelTable(times, ""), least_s, wider)
+
+    def _weights_s(self, path: str, layout: Layout, formats: dict[str, str]) -> float:
+        """Return the seconds in which a device can read the weights of one sequence's step.
+
+        Of a layer's experts those of one token, spread evenly. 0 where the package does not tell.
+        """
+        try:
+            build = import_module(f"{self._sdk}.config_builders").build_model_config
+            config = build(**_widths(layout), **_given(formats))
+            model = import_module(f"{self._sdk}.models").get_model(path, config, self._backend)
+            bandwidth = self._database().system_spec["gpu"]["mem_bw"]
+            experts = getattr(model, "_topk", 0) / (getattr(model, "_num_experts", 0) or 1)
+            weights = sum(
+                op.get_weights() * (1 if type(op).__name__ == "GEMM" else experts)
+                for op in model.generation_ops
+                if type(op).__name__ != "Embedding"
+            )
+        except Exception:  # of the package's own, without a common base
+            return 0.0
+        return float(weights / bandwidth)
 
     def table_version(self) -> str:
         """Return the version of the server whose kernels were measured; ``?`` if unknown."""
@@ -140,15 +186,7 @@ class _Library:
 
     def _compiled(self, path: str, layout: Layout, formats: dict[str, str]) -> Any:
         times = self._engine.compile(
-            path,
-            self._system,
-            self._backend,
-            tp_size=layout.tp,
-            pp_size=layout.pp,
-            attention_dp_size=layout.dp,
-            moe_tp_size=layout.moe_tp,
-            moe_ep_size=layout.ep,
-            **{_OPTIONS[part]: name for part, name in formats.items()},
+            path, self._system, self._backend, **_widths(layout), **_given(formats)
         )
         times.decode_step_latency(*_PROBE, 2)  # tables are looked up only now
         times.mixed_step_breakdown(512, 4, 1024, 2, 0)
@@ -183,15 +221,34 @@ class _Library:
             return None
 
 
+def _widths(layout: Layout) -> dict[str, int]:
+    return {
+        "tp_size": layout.tp,
+        "pp_size": layout.pp,
+        "attention_dp_size": layout.dp,
+        "moe_tp_size": layout.moe_tp,
+        "moe_ep_size": layout.ep,
+    }
+
+
+def _given(formats: dict[str, str]) -> dict[str, str]:
+    return {_OPTIONS[part]: name for part, name in formats.items()}
+
+
 def _formats(quantisation: Quantisation | None) -> Iterator[dict[str, str]]:
     """Return the package's names of the formats of each part, one choice of names after another."""
     if quantisation is None:
         yield {}
         return
-    names = {part: _FORMATS[part].get(name, []) for part, name in quantisation.model_dump().items()}
-    if all(names.values()):
-        for experts in names["experts"]:
-            yield {part: of[0] for part, of in names.items()} | {"experts": experts}
+    parts = quantisation.model_dump()
+    for names in product(*(_FORMATS[part].get(name, []) for part, name in parts.items())):
+        yield dict(zip(parts, names, strict=True))
+
+
+def _named(formats: dict[str, str], but: dict[str, str] | None = None) -> str:
+    """Return the formats in words, only those that differ from ``but``."""
+    texts = [f"{part} {n}" for part, n in formats.items() if but is None or but[part] != n]
+    return ", ".join(texts) or "its own formats"
 
 
 def _asked(quantisation: Quantisation | None) -> str:

@@ -48,12 +48,22 @@ _LOG_DEVIATION = 0.10
 
 
 class KernelTable(PiecewiseStepTime, Table):
-    """A model on a GPU by kernel tables, times ``factor``; ``description`` is of the tables."""
+    """A model on a GPU by kernel tables, times ``factor``; ``description`` is of the tables.
+
+    ``doubts`` say why the tables are not to be trusted (``plausibility``).
+    """
 
     origin: Origin = "kernel tables"
 
-    def __init__(self, times: KernelTimes, description: str, factor: float = 1.0) -> None:
+    def __init__(
+        self,
+        times: KernelTimes,
+        description: str,
+        factor: float = 1.0,
+        doubts: tuple[str, ...] = (),
+    ) -> None:
         self.times, self.description, self.factor = times, description, factor
+        self.doubts = doubts
         self.parts = {}
         self._dense = Remembered(self._of_rows)
         self._fresh = Remembered(self._of_fresh)
@@ -63,7 +73,7 @@ class KernelTable(PiecewiseStepTime, Table):
 
     def scaled(self, factor: float) -> "KernelTable":
         """Return a model that takes ``factor`` times as long."""
-        return KernelTable(self.times, self.description, self.factor * factor)
+        return KernelTable(self.times, self.description, self.factor * factor, self.doubts)
 
     def piece(self, shape: BatchShape, step: int = 0) -> Piece:
         """Return the steps from ``step`` on whose durations are an arithmetic series."""
@@ -92,8 +102,8 @@ class KernelTable(PiecewiseStepTime, Table):
         return _LOG_DEVIATION
 
     def summary(self, seed: int = 0) -> list[str]:
-        """Return one line on the tables."""
-        return [self.description]
+        """Return one line on the tables, and one for each doubt."""
+        return [self.description, *(f"doubtful: {doubt}" for doubt in self.doubts)]
 
     def _levels(self, steps: StepColumns) -> LevelArray:
         return np.ones(len(steps.decodes), dtype=np.int8)

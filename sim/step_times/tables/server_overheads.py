@@ -7,6 +7,9 @@ A step takes its time by the table, and::
     + prefill_chunk_s * chunks              on the host, and such steps run without a captured
     + prefill_row_s * rows of chunks        graph; once, by the chunk, by their length
 
+No more than ``most_chunks`` chunks of a step count: a flood of tiny prompts shares what was
+measured of a few long ones.
+
 A request takes ``request_s`` + ``prompt_token_s`` * its prompt (HTTP, tokenisation, a message)
 until the scheduler has it, and a token ``chunk_s`` from the end of its step to the client
 (``ApiLatency``).
@@ -15,6 +18,8 @@ The terms are fitted, or your own: none is a law of physics. Host time that an a
 scheduler hides behind the kernels is in no term: a fit finds what is left of it.
 """
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +47,7 @@ FITTED = "fitted"
 _SHIPPED = shipped_json("catalogue/overheads.json")
 MOST_S: dict[str, float] = _SHIPPED["most_s"]
 """The largest plausible value of each term; more than that is not a host but a mistake."""
+MOST_CHUNKS = "most_chunks"
 _NOTHING_S = 1e-12
 
 
@@ -60,9 +66,14 @@ class ServerOverheads:
     request_s: float = 0.0
     prompt_token_s: float = 0.0
     chunk_s: float = 0.0
+    most_chunks: float = math.inf
     source: str = GIVEN
 
     def __post_init__(self) -> None:
+        if not self.most_chunks >= 1:
+            raise ProfileError(
+                f"{OPTION}: {MOST_CHUNKS}: {self.most_chunks:g} is not possible; 1 or more"
+            )
         for name, most in MOST_S.items():
             value = getattr(self, name)
             if not 0 <= value <= most:
@@ -85,8 +96,9 @@ class ServerOverheads:
         """Return the seconds that they add to all steps of each row of ``Run.steps``."""
         decodes, chunks = steps["decode_sequences"], steps["prefill_chunks"]
         each_s = self.step_s + self.sequence_s * (decodes + chunks)
-        with_chunks_s = self.prefill_step_s + self.prefill_chunk_s * chunks
-        with_chunks_s += self.prefill_row_s * (steps["rows"] - decodes)
+        counted = np.minimum(chunks, self.most_chunks)
+        with_chunks_s = self.prefill_step_s + self.prefill_chunk_s * counted
+        with_chunks_s = with_chunks_s + self.prefill_row_s * (steps["rows"] - decodes)
         seconds = (each_s + with_chunks_s * (chunks > 0)) * steps["steps"]
         return np.asarray(seconds, dtype=np.float64)
 
@@ -94,16 +106,20 @@ class ServerOverheads:
         """Return the terms that are not nothing, with their source, as one line."""
         values = {name: getattr(self, name) for name in MOST_S}
         terms = [f"{name} {1e3 * s:.3g} ms" for name, s in values.items() if s > _NOTHING_S]
+        if math.isfinite(self.most_chunks):
+            terms.append(f"{MOST_CHUNKS} {self.most_chunks:g}")
         return f"overheads: {', '.join(terms) or 'none'} ({self.source})"
 
 
-def parse_overheads(text: str, backend: str | None) -> ServerOverheads:
+def parse_overheads(text: str, backend: str | None, version: str | None = None) -> ServerOverheads:
     """Return the overheads that ``fitted`` or ``NAME=VALUE,...`` (in seconds) stands for.
+
+    ``version`` of the server chooses among the fits of its backend.
 
     Raises ``ProfileError`` that names the term, its value and what would be right.
     """
     if text == FITTED:
-        return fitted_overheads(backend)
+        return fitted_overheads(backend, version)
     given = key_values(text, OPTION, ProfileError, form=f"{FITTED} or NAME=VALUE")
     return overheads_of(given)
 
@@ -113,33 +129,53 @@ def overheads_of(terms: Mapping[str, Any], source: str = GIVEN) -> ServerOverhea
 
     Raises ``ProfileError`` for an unknown name, or a value that is no number.
     """
+    names = (*MOST_S, MOST_CHUNKS)
     values = {}
     for name, value in terms.items():
-        if name not in MOST_S:
-            raise ProfileError(f"{OPTION}: no term {name!r}; {did_you_mean(name, sorted(MOST_S))}")
+        if name not in names:
+            raise ProfileError(f"{OPTION}: no term {name!r}; {did_you_mean(name, sorted(names))}")
         try:
             values[name] = float(value)
         except (TypeError, ValueError):
+            right = f"0 to {MOST_S[name]:g} seconds" if name in MOST_S else "1 or more"
             raise ProfileError(
-                f"{OPTION}: {name}: {value!r} is not a number; it must be 0 to {MOST_S[name]:g} "
-                "seconds"
+                f"{OPTION}: {name}: {value!r} is not a number; it must be {right}"
             ) from None
     return ServerOverheads(**values, source=source)
 
 
-def fitted_overheads(backend: str | None) -> ServerOverheads:
+def fitted_overheads(backend: str | None, version: str | None = None) -> ServerOverheads:
     """Return the shipped overheads of a backend (``sim/catalogue/overheads.json``).
+
+    Of several fits that of the version, else of the nearest ones below it, else the oldest. The
+    source says of which versions it is, and how far a server of another lies from it.
 
     Raises ``ProfileError`` for a backend without any.
     """
-    if backend not in _SHIPPED["backends"]:
-        there = ", ".join(_SHIPPED["backends"])
+    fits = [fit for fit in _SHIPPED["fits"] if fit["backend"] == backend]
+    if not fits:
+        there = ", ".join(dict.fromkeys(fit["backend"] for fit in _SHIPPED["fits"]))
         raise ProfileError(
             f"{OPTION} {FITTED}: none were fitted for {backend or 'tables without a backend'}; "
             f"there are some for --kernels {there}; or give NAME=VALUE,... of "
             f"{', '.join(MOST_S)}"
         )
-    return overheads_of(_SHIPPED["backends"][backend], _SHIPPED["source"])
+    fits.sort(key=lambda fit: _numbers(fit["versions"][0]))
+    below = [
+        fit for fit in fits if not version or _numbers(fit["versions"][0]) <= _numbers(version)
+    ]
+    fit = below[-1] if below else fits[0]
+    first, last = fit["versions"]
+    source = f"{_SHIPPED['source']}: {backend} {first} to {last}, {fit['spread']}"
+    if version and not _numbers(first) <= _numbers(version)[:2] <= _numbers(last):
+        source += f"; the server is {version}"
+    return overheads_of(fit["terms"], source)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return a version as numbers that compare; a build without one is newer than all."""
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version.partition("-")[0])[:3])
+    return numbers if version[:1].isdigit() or version[:1] == "v" else (math.inf,)  # type: ignore[return-value]
 
 
 class LoadedTable(PiecewiseStepTime, Table):
@@ -178,7 +214,8 @@ class LoadedTable(PiecewiseStepTime, Table):
         chunks = shape.prefill_chunks
         units = self._step + self._sequence * (shape.decode_sequences + len(chunks))
         if chunks:
-            units += self._prefill_step + self._prefill_chunk * len(chunks)
+            counted = int(min(len(chunks), self.overheads.most_chunks))
+            units += self._prefill_step + self._prefill_chunk * counted
             units += self._prefill_row * sum(rows for _, rows in chunks)
         return units
 

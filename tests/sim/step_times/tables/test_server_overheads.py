@@ -2,7 +2,9 @@
 
 import pytest
 
+from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.step_time import ApiLatency
+from servetwin.sim.step_times.tables import KernelTable, LoadedTable
 from servetwin.sim.step_times.tables.server_overheads import (
     MOST_S,
     ServerOverheads,
@@ -11,6 +13,9 @@ from servetwin.sim.step_times.tables.server_overheads import (
     parse_overheads,
 )
 from servetwin.workloads.errors import ProfileError
+from tests.support.made_kernels import MadeKernels
+
+TABLE = KernelTable(MadeKernels(), "made")
 
 
 def test_terms_are_given_in_seconds() -> None:
@@ -34,6 +39,8 @@ def test_terms_of_requests_and_tokens_are_latency_of_the_api() -> None:
         ("step_s=0.001,step_s=0.002", "--overheads: step_s is given twice; give it once"),
         ("step_s=1", "step_s: 1 is not possible; it must be 0 to 0.01 seconds"),
         ("sequence_s=-1e-5", "sequence_s: -1e-05 is not possible; it must be 0 to 0.0001 seconds"),
+        ("most_chunks=0", "most_chunks: 0 is not possible; 1 or more"),
+        ("most_chunks=few", "most_chunks: 'few' is not a number; it must be 1 or more"),
         ("request_s=nan", "request_s: nan is not possible; it must be 0 to 0.1 seconds"),
     ],
 )
@@ -49,11 +56,22 @@ def test_every_bound_itself_is_possible() -> None:
     assert overheads_of(MOST_S).step_s == MOST_S["step_s"]
 
 
-def test_shipped_overheads_say_that_they_are_fitted() -> None:
+def test_shipped_overheads_say_what_they_were_fitted_on() -> None:
     found = fitted_overheads("vllm")
-    assert found.step_s > 0
-    assert "fitted on half of the end-to-end measurements" in found.source
-    assert "no physics" in found.described()
+    assert found.prefill_chunk_s > 0
+    assert "no physics: vllm 0.18 to 0.19" in found.described()
+    assert "the server is" not in fitted_overheads("vllm", "0.19.1").source
+    assert fitted_overheads("vllm", "0.11").source.endswith("the server is 0.11")
+    assert fitted_overheads("vllm", "nightly-5b8").source.endswith("the server is nightly-5b8")
+
+
+def test_no_more_chunks_of_a_step_count_than_were_said() -> None:
+    few = parse_overheads("prefill_chunk_s=0.01,most_chunks=3", None)
+    assert few.described() == "overheads: prefill_chunk_s 10 ms, most_chunks 3 (given)"
+    for chunks in (2, 3, 8):
+        shape = BatchShape(0, 0, 0, ((0, 10),) * chunks)
+        added_s = LoadedTable(TABLE, few).seconds(shape) - TABLE.seconds(shape)
+        assert added_s[0] == pytest.approx(0.01 * min(3, chunks))
 
 
 @pytest.mark.parametrize("backend", ["triton", None])

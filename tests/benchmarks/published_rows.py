@@ -1,0 +1,146 @@
+"""Published measurements of servers as rows of one kind: deployment, load, mean TTFT and TPOT.
+
+The first source are the end-to-end measurements inside the package of kernel tables, which took
+them from the InferenceMAX database (``InferenceX`` on GitHub; its scripts say how servers were
+started). Each trap of that file has its line here:
+
+- rows are repeated: each measurement counts once;
+- only one server (``mode`` agg) is simulated, and only where the load is described: rows of other
+  origin ("others") do not say it, and are not scored;
+- ``tp4 ep16 dp4`` is coded wrong: the scripts started it with ``--tensor-parallel-size 4`` and
+  experts in parallel on the same four devices, and its ``batch_size`` is the concurrency over dp.
+  The concurrency is in ``silicon_data_source``;
+- formats are coded as ``precision`` for every part: MiniMax "fp8" is ``fp8-block`` in the
+  checkpoint, but its vLLM ran other kernels than the tables of ``fp8_block``; experts of gpt-oss
+  are mxfp4, its other parts bf16; only the experts of Kimi are quantised;
+- ``backend_version`` is the server's, and never that of the tables.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from servetwin.sim.catalogue.layout import Layout
+from servetwin.sim.catalogue.quantisation import Quantisation
+from servetwin.sim.step_times.tables.kernel_library import SYSTEMS
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
+
+REQUESTS_PER_USER = 10
+SHORTEST = 0.8
+"""Lengths are uniform in this share of the nominal to all of it (``--random-range-ratio``)."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What was measured: a model on a layout of GPUs under a version of a server."""
+
+    model: str
+    gpu: str
+    layout: Layout
+    quantisation: Quantisation | None
+    backend: str
+    version: str
+
+    def __str__(self) -> str:
+        formats = self.quantisation
+        parts = "its own" if formats is None else f"{formats.gemm}/{formats.experts}/{formats.kv}"
+        return f"{self.model} {parts}, {self.gpu} {self.layout}, {self.backend} {self.version}"
+
+
+@dataclass(frozen=True)
+class Load:
+    """As many users, each with ten requests one after the other, all users at once."""
+
+    users: int
+    prompt_tokens: int
+    output_tokens: int
+
+    def trace(self) -> Trace:
+        """Return the requests, the same for every server."""
+        rng = np.random.default_rng(0)
+        nominal = (self.prompt_tokens, self.output_tokens)
+        requests = []
+        for place in range(REQUESTS_PER_USER):
+            for user in range(self.users):
+                prompt, output = (max(2, int(n * rng.uniform(SHORTEST, 1.0))) for n in nominal)
+                before = f"{user}.{place - 1}" if place else None
+                requests.append(
+                    Request(
+                        f"{user}.{place}", 1e-3 * place, prompt, output,
+                        parent_id=before, delay_s=0.0 if place else None,
+                    )
+                )  # fmt: skip
+        return Trace(tuple(requests), "users")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measurement: mean TTFT and TPOT in milliseconds."""
+
+    source: str
+    deployment: Deployment
+    load: Load
+    ttft_ms: float
+    tpot_ms: float
+
+
+_GPUS = {theirs: ours for ours, theirs in SYSTEMS.items()}
+
+
+def sample_rows(package: str, backend: str, left_out: Counter[str]) -> Iterator[Row]:
+    """Return the rows of the package's sample that can be scored; count the others by reason."""
+    path = resources.files(package).joinpath("systems/silicon_sample.csv")
+    with resources.as_file(path) as file:
+        table = pd.read_csv(file)
+    table = table[table["backend"] == backend]
+    seen = set()
+    for row in table.itertuples(index=False):
+        if reason := _unusable(row):
+            left_out[reason] += 1
+            continue
+        found = _row(row)
+        if found in seen:
+            left_out["repeated"] += 1
+            continue
+        seen.add(found)
+        yield found
+
+
+def _unusable(row: Any) -> str | None:
+    if row.mode != "agg":
+        return "prompts and answers on different servers"
+    if "measured=" not in row.silicon_data_source:
+        return "load not described"
+    if "silicon_concurrency=" not in row.silicon_data_source:
+        return "concurrency not given"
+    if not row.silicon_ttft_ms > 0 or not row.silicon_tpot_ms > 0:
+        return "no TTFT or TPOT"
+    return None
+
+
+def _row(row: Any) -> Row:
+    tp, ep = int(row.tp_size), int(row.moe_ep_size)
+    if row.attention_dp_size > 1:
+        ep = tp
+    users = int(row.silicon_data_source.partition("silicon_concurrency=")[2].partition(";")[0])
+    deployment = Deployment(
+        row.model_path, _GPUS[row.system], Layout(tp=tp, ep=max(1, ep)), _formats(row),
+        row.backend, row.backend_version if isinstance(row.backend_version, str) else "unknown",
+    )  # fmt: skip
+    load = Load(users, int(row.isl), int(row.osl))
+    return Row("InferenceMAX", deployment, load, row.silicon_ttft_ms, row.silicon_tpot_ms)
+
+
+def _formats(row: Any) -> Quantisation:
+    if "gpt-oss" in row.model_path:
+        return Quantisation(experts="mxfp4")
+    if "Kimi" in row.model_path:
+        return Quantisation(experts={"int4": "w4a16", "fp4": "nvfp4"}[row.precision])
+    kind = {"fp4": "nvfp4"}.get(row.precision, row.precision)
+    return Quantisation.model_validate({"gemm": kind, "experts": kind})
