@@ -1,27 +1,26 @@
-"""Kernel tables against end-to-end measurements of real servers, which come inside their package.
+"""How near kernel tables and the overheads of a server come to published measurements.
 
-The package of ``--kernels`` has TTFT and TPOT of thousands of servers at a concurrency, many from
-the InferenceMAX database. Each is simulated: as many users, ten requests each, one after the other,
-all users at once, lengths uniform in 0.8 to 1.0 of the nominal, KV memory that does not fill::
+Every row of ``published_rows`` is simulated: the deployment's table, the preset of its server, the
+described load, KV memory that does not fill::
 
-    python -m tests.benchmarks.silicon --backend vllm --rows 300
+    python -m tests.benchmarks.published --backend vllm --newest-than 0.18
 
 - *raw*: kernel tables alone;
-- *own*: what the package itself estimates;
-- *shipped*: with ``--overheads fitted``, where the backend has some;
-- *fitted*: overheads that are fitted here, on the half of the settings that a hash chooses;
-- *one point*: a factor on kernels and overheads of each deployment from one of its rows (the middle
-  one by users, then lengths), near the fit; judged on its other rows.
+- *shipped*: with ``--overheads fitted``;
+- *fitted*: overheads fitted here, on the half of the deployments that the seed draws;
+- *one point*: a factor on kernels, and overheads, from the middle row of each deployment (by users,
+  then lengths); judged on its other rows.
 
-A setting or deployment is model, device, backend, precision and ranks. Printed are bias, median,
-mean and p90 of the error of means, in per cent. The rows stay in the package; which of them count,
-and the traps among them, is in ``silicon_rows``. A row takes about a second; the default ends
-within ten minutes.
+Printed for the held-out half are bias, median and p90 of the error of means in per cent, by GPU,
+model, version and load, and the rows that are left out with the reason. ``--out`` has the errors of
+every row. A row takes about a second.
 """
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -30,114 +29,185 @@ import numpy as np
 import pandas as pd
 import typer
 
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import find_preset
+from servetwin.sim.experiments.point_fit import (
+    MeasuredPoint,
+    ServerUnderLoad,
+    fit_overheads,
+    fit_point,
+    means_s,
+)
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.sim.step_times.tables import KernelTable
-from servetwin.sim.step_times.tables.kernel_library import BACKENDS, installed_package
-from servetwin.sim.step_times.tables.server_overheads import fitted_overheads
+from servetwin.sim.step_times.tables.kernel_library import (
+    BACKENDS,
+    SYSTEMS,
+    installed_package,
+    open_kernels,
+)
+from servetwin.sim.step_times.tables.server_overheads import (
+    ServerOverheads,
+    fitted_overheads,
+    version_numbers,
+)
 from servetwin.workloads.errors import ProfileError
 from tests.benchmarks.black_box import say
-from tests.benchmarks.silicon_fit import Case, Guess, fitted, fitted_to_one, middle_case
-from tests.benchmarks.silicon_rows import Row, computed, measured_rows, own_estimate
+from tests.benchmarks.published_rows import Deployment, Load, Row, sample_rows
 
-KINDS = ("raw", "own", "shipped", "fitted", "one point")
-
-
-def judged(package: str, cases: Sequence[Case], backend: str) -> tuple[pd.DataFrame, Guess]:
-    """Return the relative errors of every case by kind, and the overheads that were fitted."""
-    found = [case for case in cases if case.row.is_fitted and case.row.fits]
-    guess = fitted(found) if found else Guess()
-    shipped = _shipped(backend)
-    lines = []
-    for case, one in zip(cases, _one_points(cases, guess), strict=True):
-        values: dict[str, FloatArray] = {"raw": case.raw_ms, "own": _own(package, case.row)}
-        if shipped is not None:
-            values["shipped"] = case.simulated_ms(shipped)
-        values["fitted"] = case.simulated_ms(guess)
-        if one is not None:
-            values["one point"] = case.simulated_ms(one)
-        errors = {kind: ms / case.measured_ms - 1 for kind, ms in values.items()}
-        lines.append(
-            {
-                "model": case.row.model,
-                "system": case.row.system,
-                "source": case.row.source,
-                "fitted half": case.row.is_fitted,
-                "fits": case.row.fits,
-                "plausible": case.row.is_plausible,
-                **{f"{kind} TTFT": 100 * e[0] for kind, e in errors.items()},
-                **{f"{kind} TPOT": 100 * e[1] for kind, e in errors.items()},
-            }
-        )
-    return pd.DataFrame(lines), guess
+KINDS = ("raw", "shipped", "fitted", "one point")
+PRESETS = {"vllm": "vllm-v1", "sglang": "sglang", "trtllm": "tensorrt-llm"}
+MEMORY = {"vllm": ("of_total", 0.9), "sglang": ("of_total", 0.88), "trtllm": ("of_free", 0.9)}
+"""The share of the memory that each backend gives to keys and values by default."""
+START = ServerOverheads(prefill_chunk_s=0.01, prefill_row_s=5e-6)
+_BUDGET, _SEQS, _UNLIMITED, _LONGEST = 8192, 1024, 1 << 40, 1 << 17
+_METRICS = ("TTFT", "TPOT")
 
 
-def _one_points(cases: Sequence[Case], prior: Guess) -> list[Guess | None]:
-    """Return what one row of its deployment says of each case; None of that row itself."""
-    deployments: dict[str, list[Case]] = defaultdict(list)
+@dataclass(frozen=True)
+class Case:
+    """A row, and its server as it is simulated."""
+
+    row: Row
+    server: ServerUnderLoad
+
+    def error(self, overheads: ServerOverheads, factor: float = 1.0) -> FloatArray:
+        """Return the relative errors of mean TTFT and TPOT."""
+        errors: FloatArray = means_s(self.server.run(overheads, factor)) / self._measured_s() - 1
+        return errors
+
+    def one_point(self, prior: ServerOverheads) -> tuple[ServerOverheads, float]:
+        """Return the overheads and the factor that this row says of its deployment."""
+        table = fit_point(self.server, prior)
+        return table.overheads, table.table.factor
+
+    def _measured_s(self) -> FloatArray:
+        return np.array([self.server.point.ttft_s, self.server.point.tpot_s])
+
+
+def policies(backend: str, prompt_tokens: int) -> PolicyConfig:
+    """Return the preset of a server, with memory and limits that do not bind."""
+    preset = find_preset(PRESETS[backend]).policies
+    whole = 0 if preset["batching"] in ("chunked", "unified") else prompt_tokens
+    sizes = {"max_seqs": _SEQS, "kv_tokens": _UNLIMITED, "max_model_len": _LONGEST}
+    budget = {"token_budget": max(_BUDGET, whole)}
+    no_reuse = {"prefix_cache": False, "queue_order": "fcfs"}
+    return PolicyConfig(**{**preset, **sizes, **budget, **no_reuse})
+
+
+def cases_of(rows: Iterable[Row], package: str, left_out: Counter[str]) -> Iterator[Case]:
+    """Return the rows that have tables, and whose users fit into the memory."""
+    tables: dict[Deployment, KernelTable | str] = {}
+    for row in rows:
+        deployment = row.deployment
+        if deployment not in tables:
+            tables[deployment] = _opened(deployment)
+        table = tables[deployment]
+        if isinstance(table, str):
+            left_out[table] += 1
+        elif not _fits(package, deployment, row.load):
+            left_out["KV memory full"] += 1
+        else:
+            ttft_s, tpot_s = (1e-3 * row.measured[name] for name in ("ttft_ms", "tpot_ms"))
+            point = MeasuredPoint(row.load.trace(), ttft_s, tpot_s)
+            settings = policies(deployment.backend, row.load.prompt_tokens)
+            yield Case(row, ServerUnderLoad(point, table, settings))
+
+
+def halves(cases: Sequence[Case], seed: int) -> tuple[list[Case], list[Case]]:
+    """Return the cases of the deployments to fit on, and of those held out."""
+    names = sorted({str(case.row.deployment) for case in cases})
+    order = np.random.default_rng(seed).permutation(len(names))
+    fitting = {names[place] for place in order[: len(names) // 2]}
+    halves: tuple[list[Case], list[Case]] = ([], [])
     for case in cases:
-        deployments[case.row.setting].append(case)
-    points = {setting: middle_case(group) for setting, group in deployments.items()}
-    guesses = {setting: fitted_to_one(point, prior) for setting, point in points.items()}
-    settings = [(case, case.row.setting) for case in cases]
-    return [None if points[name] is case else guesses[name] for case, name in settings]
+        halves[str(case.row.deployment) not in fitting].append(case)
+    return halves
 
 
-def _shipped(backend: str) -> Guess | None:
-    try:
-        return Guess(1.0, fitted_overheads(backend))
-    except ProfileError:
-        return None
+def errors_of(cases: Sequence[Case], fitted: ServerOverheads, shipped: bool) -> pd.DataFrame:
+    """Return the errors in per cent, a row for each case and two columns for each kind."""
+    points = {name: case.one_point(fitted) for name, case in _middles(cases).items()}
+    middles = {id(case) for case in _middles(cases).values()}
+    lines = []
+    for case in cases:
+        deployment, load = case.row.deployment, case.row.load
+        kinds = {"raw": case.error(ServerOverheads()), "fitted": case.error(fitted)}
+        if shipped:
+            kinds["shipped"] = case.error(fitted_overheads(deployment.backend, deployment.version))
+        if id(case) not in middles:
+            kinds["one point"] = case.error(*points[deployment])
+        line: dict[str, object] = {
+            "model": deployment.model,
+            "gpu": deployment.gpu,
+            "version": deployment.version,
+            "layout": str(deployment.layout),
+            "doubtful": bool(getattr(case.server.table, "doubts", ())),
+            "load": f"{load.prompt_tokens}/{load.output_tokens}",
+            "users": load.users,
+        }
+        for kind, error in kinds.items():
+            line |= {f"{kind} {m}": 100 * e for m, e in zip(_METRICS, error, strict=True)}
+        lines.append(line)
+    return pd.DataFrame(lines)
 
 
-def _own(package: str, row: Row) -> FloatArray:
-    try:
-        return np.array(own_estimate(package, row))
-    except Exception:  # of the package's own, without a common base
-        return np.full(2, np.nan)
-
-
-def printed(errors: pd.DataFrame, name: str) -> None:
-    """Print a line per kind: bias, median, mean and p90 of the errors of TTFT and TPOT."""
-    for kind in KINDS:
-        if f"{kind} TTFT" not in errors:
-            continue
-        columns = [errors[f"{kind} {what}"].dropna() for what in ("TTFT", "TPOT")]
-        if len(columns[0]):
-            parts = [
-                f"{what} {_figures(c)}" for what, c in zip(("TTFT", "TPOT"), columns, strict=True)
-            ]
+def printed(errors: pd.DataFrame, name: str, kinds: Iterable[str] = KINDS) -> None:
+    """Print a line per kind: bias, median and p90 of the errors of TTFT and TPOT."""
+    for kind in kinds:
+        if f"{kind} TTFT" in errors and errors[f"{kind} TTFT"].notna().any():
+            columns = [errors[f"{kind} {metric}"].dropna() for metric in _METRICS]
+            parts = [f"{m} {_figures(c)}" for m, c in zip(_METRICS, columns, strict=True)]
             say(f"  {name}, {kind}, {len(columns[0])} rows: {'; '.join(parts)}")
 
 
 def _figures(errors: "pd.Series[float]") -> str:
     off = errors.abs()
-    return f"{errors.median():+.0f}, {off.median():.1f}, {off.mean():.1f}, {off.quantile(0.9):.0f}"
+    return f"{errors.median():+.1f}, {off.median():.1f}, {off.quantile(0.9):.0f}"
 
 
-def _groups(errors: pd.DataFrame) -> Iterable[tuple[str, pd.DataFrame]]:
-    for name in ("source", "model", "system"):
-        for value, part in errors.groupby(name):
-            yield str(value), part
+def _middles(cases: Sequence[Case]) -> dict[Deployment, Case]:
+    """Return the row of each deployment that counts as measured."""
+    groups: dict[Deployment, list[Case]] = defaultdict(list)
+    for case in cases:
+        groups[case.row.deployment].append(case)
+    order: Callable[[Case], tuple[int, int, int]] = lambda case: (  # noqa: E731
+        case.row.load.users, case.row.load.prompt_tokens, case.row.load.output_tokens,
+    )  # fmt: skip
+    return {name: sorted(group, key=order)[len(group) // 2] for name, group in groups.items()}
 
 
-def _built(rows: Iterable[Row], shortest: float) -> list[Case]:
-    """Return the simulated rows; rows of one server share the step times that it remembers."""
-    tables: dict[int, KernelTable] = {}
-    found = []
-    for row in rows:
-        table = tables.setdefault(
-            id(row.server), KernelTable(row.server.kernels, f"{row.model} on {row.system}")
-        )
-        found.append(Case(row, table, shortest))
-    return found
+def _opened(deployment: Deployment) -> KernelTable | str:
+    d = deployment
+    try:
+        return open_kernels(d.model, d.gpu, d.backend, d.layout, d.quantisation, d.version)
+    except ProfileError as error:
+        return str(error).removeprefix("--kernels: ")[:150]
+
+
+def _fits(package: str, deployment: Deployment, load: Load) -> bool:
+    """Return whether keys and values of all users fit, by the package's estimate."""
+    kind, share = MEMORY[deployment.backend]
+    layout = deployment.layout
+    try:
+        estimate = import_module(f"{package}.sdk.memory").estimate_kv_cache(
+            deployment.model, SYSTEMS[deployment.gpu], deployment.backend,
+            backend_version="current", max_num_tokens=_BUDGET, max_batch_size=load.users,
+            memory_fraction_kind=kind, memory_fraction_value=share, tp_size=layout.tp,
+            moe_tp_size=layout.moe_tp, moe_ep_size=layout.ep,
+        )  # fmt: skip
+    except Exception:  # of the package's own, without a common base
+        return True
+    longest = load.prompt_tokens + load.output_tokens
+    return bool(load.users * longest <= estimate["total_kv_size_tokens"])
 
 
 def main(
     backend: Annotated[str, typer.Option(help=f"One of {', '.join(BACKENDS)}.")] = "vllm",
-    rows: Annotated[int, typer.Option(help="Rows to simulate, drawn at random.")] = 300,
+    newest_than: Annotated[str, typer.Option(help="Servers of this version and later.")] = "0",
+    rows: Annotated[int, typer.Option(help="Rows to simulate, drawn at random.")] = 10_000,
     most_users: Annotated[int, typer.Option(help="Rows of at most so many users.")] = 256,
-    shortest: Annotated[float, typer.Option(help="Shortest length, as a share.")] = 0.8,
-    seed: int = 0,
+    seed: Annotated[int, typer.Option(help="Draws the halves.")] = 0,
     out: Annotated[Path | None, typer.Option(help="A CSV of the errors of every row.")] = None,
 ) -> None:
     """Simulate the rows and print the errors."""
@@ -146,27 +216,36 @@ def main(
         raise SystemExit("no package with kernel tables: pip install servetwin[kernels]")
     logging.disable(logging.WARNING)
     began_s = perf_counter()
-    there = measured_rows(package, backend, most_users)
-    reasons: Counter[str] = Counter()
-    drawn = there.sample(min(rows, len(there)), random_state=seed)
-    cases = _built(computed(package, drawn, reasons), shortest)
-    errors, guess = judged(package, cases, backend)
+    left_out: Counter[str] = Counter()
+    there = list(sample_rows(package, backend, left_out))
+    least = version_numbers(newest_than)
+    new = [row for row in there if version_numbers(row.deployment.version) >= least]
+    few = [row for row in new if row.load.users <= most_users]
+    left_out |= Counter({f"older than {newest_than}": len(there) - len(new)})
+    left_out |= Counter({f"more than {most_users} users": len(new) - len(few)})
+    drawn = np.random.default_rng(seed).permutation(len(few))[:rows]
+    cases = list(cases_of((few[place] for place in sorted(drawn)), package, left_out))
+    fitting, held_out = halves(cases, seed)
+    fitted = fit_overheads([case.server for case in fitting], START)
+    try:
+        say(fitted_overheads(backend).described())
+        shipped = True
+    except ProfileError:
+        shipped = False
+    errors = errors_of(held_out, fitted, shipped)
     if out is not None:
         errors.to_csv(out)
-    held_out = errors[~errors["fitted half"] & errors["fits"]]
-    parts: list[tuple[str, Callable[[], pd.DataFrame]]] = [
-        ("held out", lambda: held_out),
-        ("held out, plausible tables", lambda: held_out[held_out["plausible"]]),
-        ("fitting half", lambda: errors[errors["fitted half"] & errors["fits"]]),
-        ("KV memory full", lambda: errors[~errors["fits"]]),
-    ]
-    say(f"{backend}: {len(there)} rows, {len(cases)} simulated; not computed: {dict(reasons)}")
-    say(f"fitted here: {guess.overheads.described()}")
-    say("bias, median, mean, p90 of the error in per cent:")
-    for name, part in parts:
-        printed(part(), name)
-    for name, part_of in _groups(held_out):
-        printed(part_of, f"held out, {name}")
+    say(f"{backend}: {len(fitting)} rows fitted, {len(held_out)} held out, "
+        f"{len({case.row.deployment for case in cases})} deployments; left out:")  # fmt: skip
+    for reason, count in left_out.most_common():
+        say(f"  {count}: {reason}")
+    say(f"fitted here: {fitted.described()}")
+    say("bias, median, p90 of the error in per cent:")
+    printed(errors, "held out")
+    printed(errors[~errors["doubtful"]], "held out, plausible tables")
+    for column in ("gpu", "model", "version", "load", "users"):
+        for value, part in errors.groupby(column):
+            printed(part, f"held out, {column} {value}", ("fitted", "one point"))
     say(f"{perf_counter() - began_s:.0f} s")
 
 

@@ -10,9 +10,9 @@ started). Each trap of that file has its line here:
 - ``tp4 ep16 dp4`` is coded wrong: the scripts started it with ``--tensor-parallel-size 4`` and
   experts in parallel on the same four devices, and its ``batch_size`` is the concurrency over dp.
   The concurrency is in ``silicon_data_source``;
-- formats are coded as ``precision`` for every part: MiniMax "fp8" is ``fp8-block`` in the
-  checkpoint, but its vLLM ran other kernels than the tables of ``fp8_block``; experts of gpt-oss
-  are mxfp4, its other parts bf16; only the experts of Kimi are quantised;
+- formats are coded as one ``precision`` for every part: fp8 is per 128 x 128 weights in all
+  checkpoints but Llama's; experts of gpt-oss are mxfp4, its other parts bf16; only the experts of
+  Kimi are quantised;
 - ``backend_version`` is the server's, and never that of the tables.
 """
 
@@ -81,13 +81,12 @@ class Load:
 
 @dataclass(frozen=True)
 class Row:
-    """A measurement: mean TTFT and TPOT in milliseconds."""
+    """What was measured of a deployment under a load: ``ttft_ms`` and ``tpot_ms`` are means."""
 
     source: str
     deployment: Deployment
     load: Load
-    ttft_ms: float
-    tpot_ms: float
+    measured: dict[str, float]
 
 
 _GPUS = {theirs: ours for ours, theirs in SYSTEMS.items()}
@@ -105,10 +104,11 @@ def sample_rows(package: str, backend: str, left_out: Counter[str]) -> Iterator[
             left_out[reason] += 1
             continue
         found = _row(row)
-        if found in seen:
+        key = (found.deployment, found.load, *found.measured.values())
+        if key in seen:
             left_out["repeated"] += 1
             continue
-        seen.add(found)
+        seen.add(key)
         yield found
 
 
@@ -131,10 +131,11 @@ def _row(row: Any) -> Row:
     users = int(row.silicon_data_source.partition("silicon_concurrency=")[2].partition(";")[0])
     deployment = Deployment(
         row.model_path, _GPUS[row.system], Layout(tp=tp, ep=max(1, ep)), _formats(row),
-        row.backend, row.backend_version if isinstance(row.backend_version, str) else "unknown",
+        row.backend, row.backend_version if isinstance(row.backend_version, str) else "0-unknown",
     )  # fmt: skip
     load = Load(users, int(row.isl), int(row.osl))
-    return Row("InferenceMAX", deployment, load, row.silicon_ttft_ms, row.silicon_tpot_ms)
+    measured = {"ttft_ms": row.silicon_ttft_ms, "tpot_ms": row.silicon_tpot_ms}
+    return Row("InferenceMAX", deployment, load, measured)
 
 
 def _formats(row: Any) -> Quantisation:
@@ -142,5 +143,6 @@ def _formats(row: Any) -> Quantisation:
         return Quantisation(experts="mxfp4")
     if "Kimi" in row.model_path:
         return Quantisation(experts={"int4": "w4a16", "fp4": "nvfp4"}[row.precision])
-    kind = {"fp4": "nvfp4"}.get(row.precision, row.precision)
+    fp8 = "fp8" if "Llama" in row.model_path else "fp8-block"
+    kind = {"fp4": "nvfp4", "fp8": fp8}[row.precision]
     return Quantisation.model_validate({"gemm": kind, "experts": kind})

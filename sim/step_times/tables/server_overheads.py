@@ -49,6 +49,7 @@ MOST_S: dict[str, float] = _SHIPPED["most_s"]
 """The largest plausible value of each term; more than that is not a host but a mistake."""
 MOST_CHUNKS = "most_chunks"
 _NOTHING_S = 1e-12
+_NEWEST = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,22 +161,22 @@ def fitted_overheads(backend: str | None, version: str | None = None) -> ServerO
             f"there are some for --kernels {there}; or give NAME=VALUE,... of "
             f"{', '.join(MOST_S)}"
         )
-    fits.sort(key=lambda fit: _numbers(fit["versions"][0]))
-    below = [
-        fit for fit in fits if not version or _numbers(fit["versions"][0]) <= _numbers(version)
-    ]
+    fits.sort(key=lambda fit: version_numbers(fit["versions"][0]))
+    wanted = version_numbers(version) if version else (_NEWEST,)
+    below = [fit for fit in fits if version_numbers(fit["versions"][0]) <= wanted]
     fit = below[-1] if below else fits[0]
     first, last = fit["versions"]
     source = f"{_SHIPPED['source']}: {backend} {first} to {last}, {fit['spread']}"
-    if version and not _numbers(first) <= _numbers(version)[:2] <= _numbers(last):
+    if version and not version_numbers(first) <= wanted[:2] <= version_numbers(last):
         source += f"; the server is {version}"
     return overheads_of(fit["terms"], source)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return a version as numbers that compare; a build without one is newer than all."""
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version.partition("-")[0])[:3])
-    return numbers if version[:1].isdigit() or version[:1] == "v" else (math.inf,)  # type: ignore[return-value]
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the first three numbers of a version, to compare; a build without is the newest."""
+    if not version.removeprefix("v")[:1].isdigit():
+        return (_NEWEST,)
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 class LoadedTable(PiecewiseStepTime, Table):
