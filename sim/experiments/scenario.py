@@ -28,6 +28,8 @@ from servetwin.workloads.request import Request
 _ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
 
 
+RANK_ROUTER = "vllm-dp"
+"""The router of attention ranks, where nothing else is given."""
 LEAST = {"replicas": 1, "ranks": 1, "prefill_replicas": 0, "decode_replicas": 0}
 """The least value of each count of a cluster."""
 MOST_SERVERS = 100_000

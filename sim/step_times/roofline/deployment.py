@@ -57,7 +57,8 @@ class Parallel:
     ``tensor`` splits every product (Megatron, Shoeybi 2019), ``pipeline`` the layers, with
     ``micro_batches`` in flight (GPipe 2019; 0: as many as stages), ``sequence`` the prompt (ring
     attention, Liu 2023; ``zig_zag`` pieces give every rank the same share of a causal prompt),
-    ``expert`` the experts. ``link`` None: the device's own.
+    ``expert`` the experts. ``link`` None: the device's own. ``lockstep``: a batch is that of one of
+    the ``groups``, which step together; else of all of them, evenly spread.
     """
 
     tensor: int = 1
@@ -67,6 +68,7 @@ class Parallel:
     zig_zag: bool = True
     expert: int = 1
     link: Link | None = None
+    lockstep: bool = False
 
     @property
     def stage_devices(self) -> int:
@@ -354,6 +356,8 @@ def _refuse_bad_split(model: ModelShape, parallel: Parallel) -> None:
                 f"tensor parallel: {parallel.tensor} ways do not divide the {heads} heads of "
                 f"{model.name}"
             )
+    if parallel.lockstep and parallel.pipeline * parallel.sequence > 1:
+        raise PolicyError("attention data parallel: not with pipeline or sequence parallel")
     if parallel.pipeline > model.layer_count:
         raise PolicyError(
             f"pipeline parallel: {parallel.pipeline} stages for {model.layer_count} layers"

@@ -108,7 +108,8 @@ def base_policies(max_model_len: int) -> PolicyConfig:
 def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfig:
     """Return ``config`` with the KV memory that fits the deployment, and how it grows.
 
-    Windows, budgets and states make it ``windowed``. The unit is a token of all layers, or one
+    Of ranks that step together it is the memory of one. Windows, budgets and states make it
+    ``windowed``. The unit is a token of all layers, or one
     sequence's state where a model keeps nothing else. Raises ``PolicyError`` where the weights, or
     a single block beside them, do not fit.
     """
@@ -123,14 +124,15 @@ def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfi
     if not limits:
         least = f"state of {room.unit_bytes:.0f} bytes"
         config = replace(config, block_tokens=1)
-    if room.units < config.block_tokens:
+    units = room.units // (deployment.parallel.groups if deployment.parallel.lockstep else 1)
+    if units < config.block_tokens:
         left = deployment.usable_bytes() - weights
         raise PolicyError(
             f"{deployment.name}: the weights leave {left / 1e9:.3f} GB; beside the "
             f"{room.step_bytes / 1e9:.3f} GB of a step, not even one {least}"
         )
     sized = replace(
-        config, kv_tokens=room.units, kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0
+        config, kv_tokens=units, kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0
     )
     if not limits:
         return replace(sized, kv="windowed", kv_window_tokens=1)

@@ -263,14 +263,22 @@ class StepCost:
         parallel = self.deployment.parallel
         micro_batches, groups = self._cuts[logit_rows]
         rows, logit_rows = rows / micro_batches / groups, logit_rows / micro_batches / groups
-        device_s = self._layers_s[rows, has_prefill, groups]
-        device_s += self._heads_s[logit_rows, has_prefill]
-        device_s += self._messages.layers_s(rows, logit_rows, has_prefill)
-        device_s += self._launching_s
+        device_s = self._piece_s(rows, logit_rows, has_prefill, groups)
         device_s *= parallel.stage_times(micro_batches, has_prefill) / parallel.pipeline
         if parallel.pipeline > 1:
             device_s += (parallel.pipeline - 1) * self._messages.hop_s(rows, has_prefill)
         return device_s
+
+    def _piece_s(self, rows: float, logit_rows: float, has_prefill: bool, groups: float) -> float:
+        device_s = self._layers_s[rows, has_prefill, groups]
+        device_s += self._heads_s[logit_rows, has_prefill]
+        device_s += self._messages.layers_s(rows, logit_rows, has_prefill)
+        return device_s + self._launching_s
+
+    def rank_rows_s(self, rows: int, logit_rows: int, has_prefill: bool, all_rows: int) -> float:
+        """Return ``rows_s`` of one of the ranks whose experts take ``all_rows``."""
+        device_s = self._piece_s(rows, logit_rows, has_prefill, all_rows / rows)
+        return self.deployment.efficiency.overhead_s + self._with_streamed_weights(device_s)
 
     def weighted_s(self, operator: Operator, form: Format) -> float:
         """Return the seconds of a product with weights in ``form``, or of a mere transfer.

@@ -5,6 +5,7 @@ closed form; with windows and occupancy they have one piece by piece. Life witho
 every context.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import ldexp
@@ -19,6 +20,7 @@ from servetwin.sim.step_times.piecewise import NEVER, RunPieces
 from servetwin.sim.step_times.roofline.affine_step_time import RooflineStepTime
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.operators import visible
+from servetwin.sim.step_times.roofline.step_cost import StepCost
 from servetwin.sim.step_times.step_time import (
     TICK_BITS,
     AffineStepTime,
@@ -36,6 +38,8 @@ _MOST_UNITS = 1 << 60
 
 def roofline_step_time(deployment: Deployment) -> StepTime:
     """Return the quickest exact model of a deployment."""
+    if deployment.parallel.lockstep:
+        return RankStepTime(deployment)
     if not deployment.kv_cache:
         return UncachedStepTime(deployment)
     if deployment.cascade:
@@ -43,6 +47,39 @@ def roofline_step_time(deployment: Deployment) -> StepTime:
     if deployment.kernels.occupancy != "full" or _sees_a_part(deployment):
         return ContextStepTime(deployment)
     return RooflineStepTime(deployment)
+
+
+class RankStepTime:
+    """One of the ranks that share experts, or all of them with a batch each (``group_seconds``).
+
+    Attention, and whatever else depends on contexts, is that of a rank alone. The step of one rank
+    finds the others without work: each has a dummy row.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        parallel = replace(deployment.parallel, expert=1, lockstep=False)
+        alone = replace(deployment, parallel=parallel)
+        self._alone, self._alone_cost = roofline_step_time(alone), StepCost(alone)
+        self._cost = StepCost(deployment)
+        self._others = deployment.parallel.groups - 1
+        self.wants_contexts = getattr(self._alone, "wants_contexts", False)
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """Return the durations of ``steps`` repetitions beside ranks without work."""
+        return self._rank_s(shape, steps, shape.rows + self._others)
+
+    def group_seconds(self, shapes: Sequence[BatchShape], steps: int = 1) -> FloatArray:
+        """Return the durations of ``steps`` repetitions, with the batch of each rank."""
+        all_rows = sum(max(1, shape.rows) for shape in shapes)
+        seconds: FloatArray = np.max(
+            [self._rank_s(shape, steps, all_rows) for shape in shapes if shape.rows], axis=0
+        )
+        return seconds
+
+    def _rank_s(self, shape: BatchShape, steps: int, all_rows: int) -> FloatArray:
+        rows = shape.rows, shape.sequences, bool(shape.prefill_chunks)
+        shared_s = self._cost.rank_rows_s(*rows, all_rows) - self._alone_cost.rows_s(*rows)
+        return self._alone.seconds(shape, steps) + shared_s
 
 
 class CascadeStepTime(AffineStepTime):
