@@ -18,7 +18,13 @@ from servetwin.app.verdict.claims import (
     MetricComparison,
     Outcome,
 )
-from servetwin.app.verdict.two_claims import STEPS, StepsInBeats, TwoClaims, compare_steps
+from servetwin.app.verdict.two_claims import (
+    AGAIN,
+    STEPS,
+    StepsInBeats,
+    TwoClaims,
+    compare_steps,
+)
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
@@ -31,7 +37,7 @@ from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate, limit
 from tests.support.report_runs import pretended
 
-BEAT_S, EVERY_S = 0.002, 0.06
+BEAT_S, EVERY_S = 0.0002, 0.06
 FIT = StepTimeFit(
     coefficients={"constant": 2e-3, "decode_sequences": 1e-4, "rows_from_0": 2e-4,
                   "decode_context_tokens": 2e-7}
@@ -72,6 +78,7 @@ def on_a_machine(
     decodes: float = 1.0,
     sd: float = 0.10,
     refill_s: float = 0.0,
+    scale: float = 1.0,
 ) -> list[StepRecord]:
     """Return the steps as a wandering machine would log them; ``decodes`` slows those alone.
 
@@ -83,7 +90,7 @@ def on_a_machine(
         out.append(replace(record, now_s=now_s, beat_s=beat_s, lost_s=lost_s, switches=switches))
         shape = record.shape()
         factor = decodes if not shape.prefill_chunks else 1.0
-        took_s = stated_s(shape) * factor * np.exp(log_speed)
+        took_s = stated_s(shape) * scale * factor * np.exp(log_speed)
         took_s *= rng.lognormal(0.0, 0.05)
         keep = np.exp(-took_s / 2.0)
         log_speed = keep * log_speed + sd * np.sqrt(1 - keep**2) * rng.standard_normal()
@@ -101,7 +108,8 @@ def on_a_machine(
 def logs(seed: int, decodes: float = 1.0) -> list[list[StepRecord]]:
     """Return the steps of some load tests on a machine of this seed."""
     rng = np.random.default_rng(seed)
-    return [on_a_machine(run.records, rng, decodes) for run, _ in load_tests()]
+    again = rng.lognormal(0.0, AGAIN.value**0.5)
+    return [on_a_machine(run.records, rng, decodes, scale=again) for run, _ in load_tests()]
 
 
 def rows_of(tests: list[list[StepRecord]], fit: StepTimeFit = FIT) -> dict[str, MetricComparison]:
