@@ -8,8 +8,8 @@ from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.profile import ApiLatencyFit
-from servetwin.sim.step_times.roofline.deployment import Parallel
 from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
+from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.step_times.roofline.server import unlimited_policies
 from servetwin.sim.step_times.tables import (
     KernelTable,

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -14,9 +15,12 @@ from pydantic import ValidationError
 from servetwin.sim.catalogue.entry import first_problem
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.hf_config import model_from_hf_config
+from servetwin.sim.catalogue.hub_names import find_name, hub_models, plain_name
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.workloads.errors import ShapeError, did_you_mean
 from servetwin.workloads.files import document
+
+__all__ = ["find_hardware", "find_model", "plain_name", "shipped_hardware", "shipped_models"]
 
 Entry = TypeVar("Entry", ModelShape, Hardware)
 
@@ -27,29 +31,55 @@ _HF_KEYS = {"model_type", "architectures", "text_config"}
 def find_model(name: str) -> ModelShape:
     """Return a shipped model by name, or one by path: our JSON or a Hugging Face ``config.json``.
 
-    A name on the Hugging Face hub, ``Qwen/Qwen3-32B``, is that of the shipped ``qwen3-32b``.
+    A name on the Hugging Face hub is known with its owner or without, in any case; an ending such
+    as ``-FP8`` or ``-AWQ`` says the number format of the weights.
 
-    Raises ``ShapeError`` naming the file and field that are wrong, or the nearest shipped name.
+    Raises ``ShapeError`` naming the file and field that are wrong, or the nearest known name.
     """
-    text = _text(_without_owner(name), "models", "model")
+    if not _is_file(name) and (known := find_name(name, _model_named)) is not None:
+        return known
+    text = _text(name, "models", "model", (*_shipped("models"), *hub_models()))
     entry = _object(text, name)
     if entry.keys() & _HF_KEYS:
-        return model_from_hf_config(entry, _model_name(Path(name)), name)
+        return model_from_hf_config(_with_formats(entry, Path(name)), _model_name(Path(name)), name)
     return _checked(ModelShape, text, name)
 
 
+def _model_named(name: str) -> ModelShape | None:
+    """Return an entry that is shipped as a file."""
+    if name not in _shipped("models"):
+        return None
+    return _checked(ModelShape, _folder("models").joinpath(f"{name}.json").read_text("utf-8"), name)
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".json") or (name not in _shipped("models") and os.path.isfile(name))
+
+
+def _with_formats(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return a config with the formats that ``hf_quant_config.json`` beside it names."""
+    beside = path.with_name("hf_quant_config.json")
+    if "quantization_config" in config or not beside.is_file():
+        return config
+    formats = _object(document(beside).decode("utf-8-sig"), str(beside))
+    return {**config, "quantization": formats.get("quantization")}
+
+
 def find_hardware(name: str) -> Hardware:
-    """Return a shipped device by name, or your own by path (``*.json``).
+    """Return a shipped device by any of its names, or your own by path (``*.json``).
+
+    Case, spaces and the vendor do not matter: ``NVIDIA H100 80GB HBM3`` is ``h100``.
 
     Raises ``ShapeError`` naming the file and field that are wrong, or the nearest shipped name.
     """
-    text = _text(name, "devices", "device")
+    name = _device_names().get(_squeezed(name), name)
+    text = _text(name, "devices", "device", _shipped("devices"))
     _object(text, name)
     return _checked(Hardware, text, name)
 
 
 def shipped_models() -> list[str]:
-    """Return the names of the models that come with the package."""
+    """Return the names of the models that come as files, which ``docs/catalogues.md`` lists."""
     return _shipped("models")
 
 
@@ -62,17 +92,36 @@ def _folder(folder: str) -> Traversable:
     return resources.files("servetwin.sim").joinpath("catalogue").joinpath(folder)
 
 
+@cache
 def _shipped(folder: str) -> list[str]:
     names = (entry.name for entry in _folder(folder).iterdir())
     return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
 
-def _text(name: str, folder: str, what: str) -> str:
-    shipped = _shipped(folder)
-    if name in shipped:
+_MAKERS = ("nvidia", "geforce", "amd", "instinct", "intel", "google", "cloud", "huawei", "ascend")
+"""Words of a device's name that say no more than who made it."""
+
+
+@cache
+def _device_names() -> dict[str, str]:
+    """Return the shipped name of each device by every name that it goes by, squeezed."""
+    names = {}
+    for shipped in _shipped("devices"):
+        entry = json.loads(_folder("devices").joinpath(f"{shipped}.json").read_text("utf-8"))
+        names |= {_squeezed(name): shipped for name in (shipped, *entry.get("aliases", ()))}
+    return names
+
+
+def _squeezed(name: str) -> str:
+    words = "".join(letter if letter.isalnum() else " " for letter in name.lower()).split()
+    return "".join(word for word in words if word not in _MAKERS)
+
+
+def _text(name: str, folder: str, what: str, known: Iterable[str]) -> str:
+    if name in _shipped(folder):
         return _folder(folder).joinpath(f"{name}.json").read_text("utf-8")
     if not (name.endswith(".json") or os.path.exists(name)):
-        raise _unknown(name, shipped, what)
+        raise _unknown(name, known, what)
     try:
         return document(Path(name)).decode("utf-8-sig")
     except IsADirectoryError:
@@ -84,19 +133,8 @@ def _text(name: str, folder: str, what: str) -> str:
         raise ShapeError(f"{name}: the {what} cannot be read ({reason})") from None
 
 
-def plain_name(name: str) -> str:
-    """Return the name that the catalogue would have for a name on the hub."""
-    return name.rpartition("/")[2].lower().removeprefix("meta-").removesuffix("-instruct")
-
-
-def _without_owner(name: str) -> str:
-    """Return the shipped name of a name on the hub; any other name as it is."""
-    is_known = "/" in name and plain_name(name) in _shipped("models")
-    return plain_name(name) if is_known and not os.path.exists(name) else name
-
-
 def _unknown(name: str, shipped: Iterable[str], what: str) -> ShapeError:
-    hint = did_you_mean(name.lower(), shipped)
+    hint = did_you_mean(name.lower(), shipped, f"'servetwin list {what}s' has them")
     return ShapeError(f"no {what} {name!r}; {hint} (or give the path of a .json file)")
 
 

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from servetwin.sim.catalogue.entry import Count, FrozenModel, Positive
+from servetwin.sim.catalogue.quantisation import WeightFormat
 
-Precision = Literal["fp32", "bf16", "fp8", "int8", "int4"]
+Precision = Literal["fp32", "bf16", "fp8", "int8", "int4", "fp4"]
 """The number format that a matrix product computes in."""
 
 
@@ -18,10 +19,12 @@ class Hardware(FrozenModel):
     ``peak_flops_per_s`` dense, by precision of the product; ``memory_bytes_per_s`` and
     ``memory_bytes`` (10^9-based) of device memory; ``compute_units`` are SMs, CUs or cores;
     ``link_bytes_per_s`` and ``link_latency_s`` join devices of one server (per direction),
-    ``host_link_bytes_per_s`` device and host.
+    ``host_link_bytes_per_s`` device and host. ``weight_only`` formats that it has no products for
+    are turned to bf16 inside the product, as vLLM's Marlin kernels do on NVIDIA's devices.
     """
 
     name: str
+    aliases: tuple[str, ...] = ()
     peak_flops_per_s: Annotated[dict[Precision, Positive], Field(min_length=1)]
     memory_bytes_per_s: Positive
     memory_bytes: Positive
@@ -30,6 +33,7 @@ class Hardware(FrozenModel):
     link_latency_s: Annotated[float, Field(ge=0)] = 5e-6
     host_link_bytes_per_s: Positive
     kernel_launch_s: Annotated[float, Field(ge=0)] = 4e-6
+    weight_only: tuple[WeightFormat, ...] = ("fp8", "fp8-block", "w4a16", "nvfp4", "mxfp4")
     source: str
 
     def peak(self, precision: Precision) -> float:

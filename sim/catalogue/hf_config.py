@@ -5,23 +5,25 @@ A model of no known family is read by its keys alone, and its ``source`` says so
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from math import ceil
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from servetwin.sim.catalogue.entry import first_problem
-from servetwin.sim.catalogue.hf_keys import FAMILIES, NAMES, NESTED_DEFAULTS, PLAIN, Family, Keys
-from servetwin.sim.catalogue.layers import (
-    Attention,
-    Dense,
-    Experts,
-    FeedForward,
-    LatentAttention,
-    Mixer,
-    Recurrence,
+from servetwin.sim.catalogue.hf_hybrids import (
+    APPROXIMATIONS,
+    attention,
+    blocks,
+    compressed_latent,
+    linear_attention,
+    linear_layers,
+    mamba,
+    mamba2,
 )
+from servetwin.sim.catalogue.hf_keys import FAMILIES, NAMES, NESTED_DEFAULTS, PLAIN, Family, Keys
+from servetwin.sim.catalogue.hf_quantisation import quantisation_of
+from servetwin.sim.catalogue.layers import Dense, Experts, FeedForward, LatentAttention, Mixer
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.workloads.errors import ShapeError
 
@@ -34,7 +36,13 @@ UNSTATED_LIMIT_TOKENS = 2048
 _MAX_LAYERS = 10_000
 _RECURRENT = frozenset({"mamba", "falcon_mamba", "mamba2"})
 _NO_FFN = Dense(width=0, matrices=0)
-_LOCAL = {"full_attention": False, "sliding_attention": True, "chunked_attention": True}
+_LOCAL = {
+    "full_attention": False,
+    "sliding_attention": True,
+    "chunked_attention": True,
+    "linear_attention": False,
+    "deepseek_sparse_attention": False,
+}
 
 
 def model_from_hf_config(config: Mapping[str, Any], name: str, where: str = "") -> ModelShape:
@@ -58,7 +66,8 @@ def _shape(keys: Keys, model_type: str, name: str) -> ModelShape:
     family = FAMILIES.get(model_type) or _by_its_keys(keys)
     recurrent = model_type in _RECURRENT
     width = keys.count(*NAMES["width"])
-    layers = keys.count(*NAMES["layers"], most=_MAX_LAYERS)
+    pairs = blocks(keys) if model_type == "nemotron_h" else []
+    layers = len(pairs) or keys.count(*NAMES["layers"], most=_MAX_LAYERS)
     unstated = NO_LIMIT_TOKENS if recurrent else UNSTATED_LIMIT_TOKENS
     context = keys.find(*NAMES["context"]) or unstated
     return ModelShape(
@@ -68,18 +77,22 @@ def _shape(keys: Keys, model_type: str, name: str) -> ModelShape:
         layers=(
             (_recurrent_layers(keys, model_type, width, layers),)
             if recurrent
+            else _paired(keys, family, width, pairs)
+            if pairs
             else _layers(keys, family, width, layers)
         ),
         tied_embeddings=keys.flag("tie_word_embeddings", family.tied),
         positions=0 if family.more_positions is None else context + family.more_positions,
         max_model_len=context,
         source=_source(model_type),
+        quantisation=quantisation_of(keys.values, keys.where, layers),
     )
 
 
 def _source(model_type: str) -> str:
     known = "" if model_type in FAMILIES else ", not known here: read as Llama-like by its keys"
-    return f"Hugging Face config.json, model type {model_type or 'unstated'}{known}"
+    approximated = f"; {APPROXIMATIONS[model_type]}" if model_type in APPROXIMATIONS else ""
+    return f"Hugging Face config.json, model type {model_type or 'unstated'}{known}{approximated}"
 
 
 def _text_part(keys: Keys) -> Keys:
@@ -89,8 +102,9 @@ def _text_part(keys: Keys) -> Keys:
         if isinstance(inner, Mapping):
             text = Keys(inner, f"{keys.where}: {name}")
             left_out = dict(NESTED_DEFAULTS.get(_model_type(text), {}))
-            if (tied := keys.values.get("tie_word_embeddings")) is not None:
-                left_out["tie_word_embeddings"] = tied
+            for outer in ("tie_word_embeddings", "quantization_config", "quantization"):
+                if keys.values.get(outer) is not None:
+                    left_out[outer] = keys.values[outer]
             return Keys({**left_out, **inner}, text.where)
     return keys
 
@@ -113,12 +127,28 @@ def _by_its_keys(keys: Keys) -> Family:
 
 def _layers(keys: Keys, family: Family, width: int, layers: int) -> tuple[LayerGroup, ...]:
     """Return groups of equal layers, in the order of their first layers."""
-    windows = _windows(keys, family, layers)
-    kinds = Counter((windows[layer], _has_experts(keys, layer)) for layer in range(layers))
-    return tuple(
-        LayerGroup(count=count, mixer=_mixer(keys, width, window), ffn=_ffn(keys, family, experts))
-        for (window, experts), count in kinds.items()
+    windows, linear = _windows(keys, family, layers), linear_layers(keys, layers)
+    mixers = [
+        linear_attention(keys, width) if layer in linear else _mixer(keys, width, window, layer)
+        for layer, window in enumerate(windows)
+    ]
+    return _grouped(
+        (mixer, _ffn(keys, family, _has_experts(keys, layer))) for layer, mixer in enumerate(mixers)
     )
+
+
+def _paired(
+    keys: Keys, family: Family, width: int, pairs: list[tuple[str, str]]
+) -> tuple[LayerGroup, ...]:
+    """Return the layers of Nemotron-H: a mixer, and the FFN behind it where one follows."""
+    of = {"mamba": mamba2(keys, width), "attention": _mixer(keys, width, None, 0)}
+    ffns = {kind: _ffn(keys, family, kind == "moe") for _, kind in pairs if kind}
+    return _grouped((of[mixer], ffns.get(ffn, _NO_FFN)) for mixer, ffn in pairs)
+
+
+def _grouped(layers: Iterable[tuple[Mixer, FeedForward]]) -> tuple[LayerGroup, ...]:
+    kinds = Counter(layers)
+    return tuple(LayerGroup(count=n, mixer=mixer, ffn=ffn) for (mixer, ffn), n in kinds.items())
 
 
 def _windows(keys: Keys, family: Family, layers: int) -> list[int | None]:
@@ -137,6 +167,9 @@ def _local_layers(keys: Keys, family: Family, layers: int) -> list[bool]:
         if len(kinds) != layers or not set(kinds) <= _LOCAL.keys():
             raise keys.wrong("layer_types", f"{layers} of {', '.join(_LOCAL)}")
         return [_LOCAL[kind] for kind in kinds]
+    pattern = keys.items("hybrid_layer_pattern", int)
+    if len(pattern) == layers:
+        return [kind == 1 for kind in pattern]
     every = keys.find(*NAMES["pattern"]) or family.full_every
     if every:
         return [(layer + 1) % every != 0 for layer in range(layers)]
@@ -144,16 +177,14 @@ def _local_layers(keys: Keys, family: Family, layers: int) -> list[bool]:
     return [layer >= first for layer in range(layers)]
 
 
-def _mixer(keys: Keys, width: int, window: int | None) -> Mixer:
+def _mixer(keys: Keys, width: int, window: int | None, layer: int) -> Mixer:
     heads = keys.count(*NAMES["heads"])
     if keys.find("kv_lora_rank") is not None:
         return _latent(keys, heads)
-    return Attention(
-        heads=heads,
-        kv_heads=_kv_heads(keys, heads),
-        head_dim=keys.find("head_dim") or _divided(keys, width, NAMES["heads"]),
-        window_tokens=window,
-    )
+    if keys.values.get("compress_ratios"):
+        return compressed_latent(keys, heads, layer)
+    head_dim = keys.find("head_dim", "attention_head_dim") or _divided(keys, width, NAMES["heads"])
+    return attention(keys, heads, head_dim, _kv_heads(keys, heads), window)
 
 
 def _latent(keys: Keys, heads: int) -> LatentAttention:
@@ -186,6 +217,9 @@ def _divided(keys: Keys, whole: int, names: list[str]) -> int:
 
 def _has_experts(keys: Keys, layer: int) -> bool:
     every = keys.find("decoder_sparse_step", "interleave_moe_layer_step") or 1
+    marks = keys.values.get("moe_layer_freq")
+    if isinstance(marks, list) and layer < len(marks):
+        return bool(marks[layer])
     return (
         bool(keys.find(*NAMES["experts"], least=0))
         and layer >= (keys.find("first_k_dense_replace", least=0) or 0)
@@ -197,12 +231,17 @@ def _has_experts(keys: Keys, layer: int) -> bool:
 
 def _ffn(keys: Keys, family: Family, experts: bool) -> FeedForward:
     if not experts:
-        width = keys.find("intermediate_size_mlp") or _ffn_width(keys, family)
+        width = keys.find(*NAMES["dense"]) or _ffn_width(keys, family)
         return Dense(width=width, matrices=family.matrices)
     width = keys.find("moe_intermediate_size") or _ffn_width(keys, family)
-    shared = keys.find("shared_expert_intermediate_size", least=0)
+    shared = keys.find(*NAMES["shared_width"], least=0)
     if shared is None:
         shared = width * (keys.find(*NAMES["shared"], least=0) or family.shared_experts)
+    if keys.flag("enable_moe_block", False):
+        shared += _ffn_width(keys, family)
+    if latent := keys.find("moe_latent_size", "routed_expert_hidden_size"):
+        width = width * latent // keys.count(*NAMES["width"])
+        shared += 2 * latent // family.matrices
     return Experts(
         experts=keys.count(*NAMES["experts"]),
         top_k=keys.count(*NAMES["top_k"]),
@@ -221,28 +260,5 @@ def _ffn_width(keys: Keys, family: Family) -> int:
 
 def _recurrent_layers(keys: Keys, model_type: str, width: int, layers: int) -> LayerGroup:
     """Return the layers of Mamba and Mamba-2 models, which are alike and have no FFN."""
-    mixer = _mamba2(keys, width) if model_type == "mamba2" else _mamba(keys, width)
+    mixer = mamba2(keys, width) if model_type == "mamba2" else mamba(keys, width)
     return LayerGroup(count=layers, mixer=mixer, ffn=_NO_FFN)
-
-
-def _mamba(keys: Keys, width: int) -> Recurrence:
-    """Count the projections in, x, dt and out, the convolution, A and D. Gu and Dao 2023."""
-    inner, state, kernel = _inner(keys, width), keys.count("state_size"), keys.count("conv_kernel")
-    automatic = keys.values.get("time_step_rank") == "auto"
-    rank = ceil(width / 16) if automatic else keys.count("time_step_rank")
-    per_channel = 2 * width + kernel + (rank + 2 * state) + rank + state + 1 + width
-    return Recurrence(state_size=inner * state, mixer_params=inner * per_channel)
-
-
-def _mamba2(keys: Keys, width: int) -> Recurrence:
-    """Count the projections in and out, the convolution, A and D per head. Dao and Gu 2024."""
-    inner, state, kernel = _inner(keys, width), keys.count("state_size"), keys.count("conv_kernel")
-    heads = keys.count("num_heads")
-    convolved = inner + 2 * keys.count("n_groups") * state
-    projected = inner + convolved + heads
-    params = width * projected + convolved * kernel + 2 * heads + inner * width
-    return Recurrence(state_size=inner * state, mixer_params=params)
-
-
-def _inner(keys: Keys, width: int) -> int:
-    return keys.find("intermediate_size", "d_inner") or width * keys.count("expand")

@@ -102,6 +102,11 @@ class Keys:
             raise self.wrong(name, f"a list of {kind.__name__}")
         return list(value)
 
+    def nested(self, name: str) -> "Keys | None":
+        """Return the keys of an object inside the config; None where it is missing."""
+        value = self.values.get(name)
+        return Keys(value, f"{self.where}: {name}") if isinstance(value, Mapping) else None
+
     def wrong(self, name: str, right: str) -> ShapeError:
         """Return the error that says what a key is, and what it must be."""
         value = shortened(self.values.get(name))

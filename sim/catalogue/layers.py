@@ -56,7 +56,8 @@ class Attention(MixerShape):
 
     ``window_tokens`` bounds what a query sees (and what stays resident) to the last tokens, beside
     ``sink_tokens`` first ones; with ``dilation`` d only each d-th is read. ``kv_sharing`` layers
-    keep one K and V between them (CLA). ``budget_tokens`` bounds what stays resident after the
+    keep one K and V between them (CLA). ``gated``: a gate as wide as the queries multiplies the
+    output. ``budget_tokens`` bounds what stays resident after the
     prompt, by dropping (H2O); the prompt itself is attended to in full. ``rank`` r keeps K and V of
     a sequence as products of an l x r and an r x k e matrix each, but for ``whole_tokens`` W that
     are kept as they are (charged from the first one on).
@@ -72,6 +73,7 @@ class Attention(MixerShape):
     sink_tokens: Annotated[int, Field(ge=0)] = 0
     dilation: Count = 1
     kv_sharing: Count = 1
+    gated: bool = False
     budget_tokens: Count | None = None
     rank: Count | None = None
     whole_tokens: Annotated[int, Field(ge=0)] = 0
@@ -83,11 +85,11 @@ class Attention(MixerShape):
         return self
 
     def params(self, width: int) -> float:
-        """Return the number of weights: q and out d h e each, k and v d k e each.
+        """Return the number of weights: q, out and a gate d h e each, k and v d k e each.
 
         Layers that share keys and values divide the latter.
         """
-        unshared = 2 * width * self.heads * self.head_dim
+        unshared = (2 + self.gated) * width * self.heads * self.head_dim
         return unshared + 2 * width * self.kv_heads * self.head_dim / self.kv_sharing
 
     def kv_elements(self) -> float:
@@ -125,7 +127,8 @@ class Attention(MixerShape):
 class LatentAttention(MixerShape):
     """Multi-head latent attention: one latent of ``latent_dim`` and a RoPE key per token.
 
-    Decode runs in latent space, the up-projections absorbed. DeepSeek-V2 (2024), section 2.1.
+    Decode runs in latent space, the up-projections absorbed. ``compression``: one latent stands for
+    so many tokens. DeepSeek-V2 (2024), section 2.1.
     """
 
     kind: Literal["latent"] = "latent"
@@ -135,6 +138,7 @@ class LatentAttention(MixerShape):
     nope_dim: Count
     value_dim: Count
     query_latent_dim: Count | None = None
+    compression: Count = 1
 
     def params(self, width: int) -> float:
         """Return the number of weights of the query, latent, up and out projections."""
@@ -147,15 +151,17 @@ class LatentAttention(MixerShape):
 
     def kv_elements(self) -> float:
         """Return the elements of the latent and the RoPE key per token and layer."""
-        return float(self.latent_dim + self.rope_dim)
+        return (self.latent_dim + self.rope_dim) / self.compression
 
     def flops_per_pair(self) -> float:
         """Return 2 h (d_nope + d_rope + d_value): in prefill, keys and values are up-projected."""
-        return 2.0 * self.heads * (self.nope_dim + self.rope_dim + self.value_dim)
+        return (
+            2.0 * self.heads * (self.nope_dim + self.rope_dim + self.value_dim) / self.compression
+        )
 
     def decode_flops_per_pair(self) -> float:
         """Return 2 h (2 d_c + d_rope): decode stays in latent space."""
-        return 2.0 * self.heads * (2 * self.latent_dim + self.rope_dim)
+        return 2.0 * self.heads * (2 * self.latent_dim + self.rope_dim) / self.compression
 
 
 class Recurrence(MixerShape):

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from servetwin.sim.catalogue.entry import Count, FrozenModel
 from servetwin.sim.catalogue.layers import Attention, FeedForward, Mixer
+from servetwin.sim.catalogue.quantisation import Quantisation
 
 
 class LayerGroup(FrozenModel):
@@ -22,7 +23,7 @@ class ModelShape(FrozenModel):
 
     ``tied_embeddings``: the head reads the embedding's weights. ``positions`` are learned position
     embeddings (OPT, GPT-3). ``max_model_len`` is the longest context it was made for, ``source``
-    the origin of the figures.
+    the origin of the figures, ``quantisation`` has the number formats of the published weights.
     """
 
     name: str
@@ -33,6 +34,7 @@ class ModelShape(FrozenModel):
     positions: Annotated[int, Field(ge=0)] = 0
     max_model_len: Count = 4096
     source: str
+    quantisation: Quantisation = Quantisation()
 
     @property
     def layer_count(self) -> int:

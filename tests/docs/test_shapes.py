@@ -62,7 +62,7 @@ def device_row(name: str) -> list[str]:
     peaks = device.peak_flops_per_s
     return [
         *(f"{peaks[p] / 1e12:.6g}" if p in peaks else "" for p in ("fp32", "bf16")),
-        *(f"{peaks[p] / 1e12:.6g}" if p in peaks else "" for p in ("fp8", "int8", "int4")),
+        *(f"{peaks[p] / 1e12:.6g}" if p in peaks else "" for p in ("fp8", "int8", "int4", "fp4")),
         f"{device.memory_bytes / 1e9:.6g}",
         f"{device.memory_bytes_per_s / 1e9:.6g}",
         f"{device.ridge_flops_per_byte():.0f}",

@@ -14,13 +14,8 @@ from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance, Verifier
-from servetwin.sim.step_times.roofline.deployment import (
-    Deployment,
-    Drafting,
-    Kernels,
-    Offload,
-    Parallel,
-)
+from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting, Kernels, Offload
+from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.step_times.step_time import FloatArray, LinearStepTime, StepTime
 from servetwin.workloads.request import Request

@@ -6,8 +6,9 @@ from typing import Any
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Hardware, Link
 from servetwin.sim.catalogue.model import ModelShape
-from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.step_times.roofline.step_cost import StepCost
 from servetwin.sim.techniques.parallel import (
     ExpertParallel,

@@ -9,8 +9,9 @@ import numpy as np
 
 from servetwin.policies.batch import Batch, BatchShape
 from servetwin.policies.drafted_decodes import DraftedDecodes
-from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting, Parallel
+from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting
 from servetwin.sim.step_times.roofline.draft_time import ByStart, DraftTime
+from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.step_times.roofline.step_cost import StepCost
 from servetwin.sim.step_times.step_time import UNIT_BITS, AffineStepTime, Remembered, to_units
 

@@ -100,11 +100,11 @@ def _breakdown(cost: StepCost, shape: BatchShape, attended: dict[Operator, float
     deployment, has_prefill = cost.deployment, bool(shape.prefill_chunks)
     parallel = deployment.parallel
     path = parallel.path_share(shape.sequences, has_prefill) * parallel.pieces(shape.sequences)
-    form = deployment.form(has_prefill)
     hardware = deployment.hardware
     placed = []
     for operator in _products(cost, shape, has_prefill):
-        seconds = cost.weighted_s(operator, form)
+        form = deployment.form(has_prefill, operator.part)
+        seconds = cost.weighted_s(operator, has_prefill)
         peak = hardware.peak(form.compute) * max(1.0, form.compute_share)
         placed.append(Placed(operator, seconds, seconds * path, peak, hardware))
     for operator, step_s in attended.items():

@@ -11,6 +11,7 @@ a step. ``roofline_s`` beside it is the ``RooflineEstimate``: it reads the head,
 embeddings.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 from math import ceil
 
@@ -63,12 +64,13 @@ class RooflineEstimate:
     @property
     def compute_s(self) -> float:
         """Seconds of computing at the peaks."""
-        deployment = self.deployment
-        form = deployment.form(self.has_prefill)
-        linear = sum(operator.flops for operator in self.linear)
+        hardware = self.deployment.hardware
+        flops: defaultdict[Format, float] = defaultdict(float)
+        for operator in self.linear:
+            flops[self.deployment.form(self.has_prefill, operator.part)] += operator.flops
+        linear_s = sum(n / (hardware.peak(f.compute) * f.compute_share) for f, n in flops.items())
         attention = sum(operator.flops for operator in self.attention)
-        peak = deployment.hardware.peak(form.compute) * form.compute_share
-        return linear / peak + attention / deployment.hardware.peak("bf16")
+        return linear_s + attention / hardware.peak("bf16")
 
     @property
     def memory_s(self) -> float:
@@ -123,7 +125,7 @@ class DecodeLatency:
 def decode_latency(deployment: Deployment, batch: int, context_tokens: int) -> DecodeLatency:
     """Return 2 P + B S KV bytes (at 2 bytes each) over the bandwidth; of experts, those touched."""
     model, hardware = deployment.model, deployment.hardware
-    params, per_weight = model.params(), deployment.decode.weight_bytes
+    params, per_weight = model.params(), deployment.form(False).weight_bytes
     kv_bytes = batch * model.resident_kv_elements(context_tokens) * deployment.kv_element_bytes
     untouched = model.linear_params() - touched_linear_params(model, batch)
     memory_bytes = per_weight * params + kv_bytes

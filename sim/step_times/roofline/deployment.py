@@ -12,9 +12,12 @@ from servetwin.sim.step_times.roofline.efficiency import DEFAULT, Efficiency
 from servetwin.sim.step_times.roofline.formats import (
     ACTIVATION_BYTES,
     BF16,
+    KV_FORMATS,
     Format,
+    on_device,
     stored_weight_bytes,
 )
+from servetwin.sim.step_times.roofline.parallel import ONE_DEVICE, Parallel, refuse_bad_split
 from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepBuffers, StepMemory
 from servetwin.workloads.errors import PolicyError
 
@@ -48,79 +51,6 @@ class Kernels:
 
 IDEAL_KERNELS = Kernels(launches_per_layer=0)
 """Kernels whose launch takes no time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parallel:
-    """How many devices share the work, and how.
-
-    ``tensor`` splits every product (Megatron, Shoeybi 2019), ``pipeline`` the layers, with
-    ``micro_batches`` in flight (GPipe 2019; 0: as many as stages), ``sequence`` the prompt (ring
-    attention, Liu 2023; ``zig_zag`` pieces give every rank the same share of a causal prompt),
-    ``expert`` the experts. ``link`` None: the device's own. ``lockstep``: a batch is that of one of
-    the ``groups``, which step together; else of all of them, evenly spread.
-    """
-
-    tensor: int = 1
-    pipeline: int = 1
-    micro_batches: int = 0
-    sequence: int = 1
-    zig_zag: bool = True
-    expert: int = 1
-    link: Link | None = None
-    lockstep: bool = False
-
-    @property
-    def stage_devices(self) -> int:
-        """Devices of one pipeline stage: experts are spread over the others', or over more."""
-        return max(self.tensor * self.sequence, self.expert)
-
-    @property
-    def devices(self) -> int:
-        """Devices in all."""
-        return self.stage_devices * self.pipeline
-
-    @property
-    def groups(self) -> int:
-        """Whole copies of all that is no expert; each serves sequences of its own."""
-        return self.stage_devices // (self.tensor * self.sequence)
-
-    def spread(self, sequences: float) -> float:
-        """Return how many of the groups have work."""
-        return max(1.0, min(float(self.groups), sequences))
-
-    def in_flight(self, sequences: float) -> float:
-        """Return the micro-batches in flight, not more than there are sequences.
-
-        Numbers of sequences are expectations, here and below.
-        """
-        return max(1.0, min(self.micro_batches or self.pipeline, sequences))
-
-    def busy_groups(self, sequences: float) -> float:
-        """Return the groups of devices that have a sequence of each micro-batch."""
-        return self.spread(sequences / self.in_flight(sequences))
-
-    def pieces(self, sequences: float) -> float:
-        """Return the pieces of a batch: its micro-batches, in each group of devices."""
-        return self.in_flight(sequences) * self.busy_groups(sequences)
-
-    def stage_times(self, micro_batches: float, has_prefill: bool) -> float:
-        """Return the times of a stage until all micro-batches are through.
-
-        max(p, m) in steady state, m + p - 1 with a prompt (the bubble of GPipe).
-        """
-        if has_prefill:
-            return micro_batches + self.pipeline - 1
-        return max(float(self.pipeline), micro_batches)
-
-    def path_share(self, sequences: float, has_prefill: bool) -> float:
-        """Return the share of the attention to all sequences that lies on the path of a step.
-
-        That is one over the stages that are busy, and over the groups that have a sequence.
-        """
-        micro_batches = self.in_flight(sequences)
-        stage_times = self.stage_times(micro_batches, has_prefill)
-        return stage_times / (micro_batches * self.pipeline) / self.busy_groups(sequences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +135,18 @@ class Drafting:
         return self.placement == "device" and not self.is_part
 
 
+Part = Literal["gemm", "experts", "head"]
+"""A part of the weights that a checkpoint may have in a format of its own; the embedding is of the
+head."""
+
+
 @dataclass(frozen=True)
 class Deployment:
-    """``model`` on ``hardware``; ``prefill`` and ``decode`` formats may differ."""
+    """``model`` on ``hardware``; ``prefill`` and ``decode`` formats may differ.
+
+    Where these are bf16, the weights have the formats of the checkpoint, and so have keys and
+    values of 2 bytes.
+    """
 
     model: ModelShape
     hardware: Hardware
@@ -216,7 +155,7 @@ class Deployment:
     decode: Format = BF16
     kv_element_bytes: float = 2.0
     kernels: Kernels = Kernels()
-    parallel: Parallel = Parallel()
+    parallel: Parallel = ONE_DEVICE
     offload: Offload = Offload()
     kv_cache: bool = True
     early_exit: EarlyExit | None = None
@@ -228,7 +167,11 @@ class Deployment:
     """The share of the device's memory that the server may take."""
 
     def __post_init__(self) -> None:
-        _refuse_bad_split(self.model, self.parallel)
+        refuse_bad_split(self.model, self.parallel)
+        if self.kv_element_bytes == KV_FORMATS["bf16"]:
+            kv_bytes = KV_FORMATS[self.model.quantisation.kv]
+            object.__setattr__(self, "kv_element_bytes", kv_bytes)
+        self.form(True), self.form(False)
 
     @cached_property
     def link(self) -> Link:
@@ -236,9 +179,21 @@ class Deployment:
         hardware = self.hardware
         return self.parallel.link or Link(hardware.link_latency_s, hardware.link_bytes_per_s)
 
-    def form(self, has_prefill: bool) -> Format:
-        """Return the format of a step, with a prompt in it or not."""
-        return self.prefill if has_prefill else self.decode
+    def form(self, has_prefill: bool, part: Part = "gemm") -> Format:
+        """Return the format of a part of the weights in a step, with a prompt in it or not."""
+        chosen = self.prefill if has_prefill else self.decode
+        return self._published[part] if chosen == BF16 else chosen
+
+    @cached_property
+    def _published(self) -> dict[Part, Format]:
+        """The formats of the checkpoint, as the device runs them."""
+        formats, hardware = self.model.quantisation, self.hardware
+        gemm, experts = (on_device(form, hardware) for form in (formats.gemm, formats.experts))
+        return {"gemm": gemm, "experts": experts, "head": BF16}
+
+    def _stored_bytes(self, part: Part) -> float:
+        """Return the bytes of a weight in memory."""
+        return stored_weight_bytes(self.form(True, part), self.form(False, part))
 
     @property
     def host_bytes_per_s(self) -> float:
@@ -262,36 +217,39 @@ class Deployment:
         if self.cascade:
             weights += self.cascade.small.params()
         shared = self.model.linear_params() * (1 - 1 / self.weight_sharing)
-        return (weights - shared) * stored_weight_bytes(self.prefill, self.decode)
+        each, experts = self._stored_bytes("gemm"), self._expert_params()
+        embedded = self.model.params() - self.model.linear_params()
+        others = embedded * (self._stored_bytes("head") - each)
+        others += experts * (self._stored_bytes("experts") - each)
+        return (weights - shared) * each + others
 
     def draft_weight_bytes(self) -> float:
         """Return the bytes of the weights of a draft model of its own, on the device or host."""
         if not self.drafting or not self.drafting.takes_memory:
             return 0.0
         form = self.drafting.form
-        formats = (form, form) if form else (self.prefill, self.decode)
+        formats = (form, form) if form else (self.form(True), self.form(False))
         return self.drafting.model.params() * stored_weight_bytes(*formats)
 
     def resident_weight_bytes(self) -> float:
         """Return the bytes of weights on the devices, every copy counted."""
         devices, parallel = self.parallel.stage_devices, self.parallel
-        experts = self._expert_bytes()
+        experts = self._expert_params() * self._stored_bytes("experts")
         others = (self.target_weight_bytes() - experts) * devices / parallel.tensor
-        experts *= devices / max(parallel.tensor, parallel.expert)
+        experts *= devices / parallel.expert_ranks
         resident = (others + experts) * self.offload.resident_weights
         if self.drafting and self.drafting.resident:
             resident += self.draft_weight_bytes() * devices / parallel.tensor
         return resident
 
-    def _expert_bytes(self) -> float:
-        """Return the bytes of the weights of experts."""
-        per_weight = stored_weight_bytes(self.prefill, self.decode)
+    def _expert_params(self) -> float:
+        """Return the number of weights of experts in memory."""
         params = sum(
             g.count * g.ffn.experts * g.ffn.expert_params(self.model.width)
             for g in self.model.layers
             if isinstance(g.ffn, Experts)
         )
-        return params * per_weight / self.weight_sharing
+        return params / self.weight_sharing
 
     def kv_bytes_per_token(self) -> float:
         """Return the bytes of keys and values of one token, those of the draft model included."""
@@ -323,12 +281,18 @@ class Deployment:
         weights = self.resident_weight_bytes()
         if weights >= room:
             raise PolicyError(
-                f"{self.name}: {weights / 1e9:.1f} GB of {self.decode.name} weights do not fit the "
-                f"{room / 1e9:.1f} GB that may be used ({self.memory_share:.0%} of {devices} x "
+                f"{self.name}: {weights / 1e9:.1f} GB of {self._weights_name} weights do not fit "
+                f"the {room / 1e9:.1f} GB that may be used ({self.memory_share:.0%} of {devices} x "
                 f"{self.hardware.memory_bytes / 1e9:.0f} GB, less {RUNTIME_BYTES / 1e9:g} GB a "
                 f"device for its runtime): {(weights - room) / 1e9:.1f} GB too much; use more "
                 "devices, a smaller format or offloading"
             )
+
+    @property
+    def _weights_name(self) -> str:
+        """The formats of the weights, that of most first."""
+        parts: tuple[Part, ...] = ("experts", "gemm") if self._expert_params() else ("gemm",)
+        return " and ".join(dict.fromkeys(self.form(False, part).name for part in parts))
 
     def step_memory(self, step: LargestStep) -> StepMemory:
         """Return the tensors that live on one device at the peak of a step."""
@@ -343,32 +307,3 @@ class Deployment:
         """Return the bytes of a step on all devices, with the waste of their allocators."""
         peak = self.step_memory(step)
         return (peak.allocated_bytes + peak.fragmentation_bytes) * self.parallel.devices
-
-
-def _refuse_bad_split(model: ModelShape, parallel: Parallel) -> None:
-    for name in ("tensor", "pipeline", "sequence", "expert"):
-        if getattr(parallel, name) < 1:
-            raise PolicyError(f"{name} parallel: {getattr(parallel, name)} ways; at least 1")
-    for group in model.layers:
-        heads = getattr(group.mixer, "heads", 0)
-        if heads % parallel.tensor:
-            raise PolicyError(
-                f"tensor parallel: {parallel.tensor} ways do not divide the {heads} heads of "
-                f"{model.name}"
-            )
-    if parallel.lockstep and parallel.pipeline * parallel.sequence > 1:
-        raise PolicyError("attention data parallel: not with pipeline or sequence parallel")
-    if parallel.pipeline > model.layer_count:
-        raise PolicyError(
-            f"pipeline parallel: {parallel.pipeline} stages for {model.layer_count} layers"
-        )
-    experts = max((getattr(g.ffn, "experts", 0) for g in model.layers), default=0)
-    if parallel.expert > 1 and (not experts or experts % parallel.expert):
-        has = f"{experts} experts" if experts else "no experts"
-        raise PolicyError(f"expert parallel: {parallel.expert} ways, but {model.name} has {has}")
-    others = parallel.tensor * parallel.sequence
-    if max(others, parallel.expert) % min(others, parallel.expert):
-        raise PolicyError(
-            f"expert parallel: {parallel.expert} ways and {others} (tensor x sequence) ways do not "
-            "divide one another"
-        )

@@ -16,7 +16,8 @@ from typing import Any, Literal
 import numpy as np
 
 from servetwin.sim.catalogue.entry import shipped_json
-from servetwin.sim.catalogue.hardware import Precision
+from servetwin.sim.catalogue.hardware import Hardware, Precision
+from servetwin.sim.catalogue.quantisation import WeightFormat
 from servetwin.workloads.errors import PolicyError, did_you_mean
 
 DB_PER_BIT = 20 * log10(2)
@@ -168,6 +169,13 @@ FORMATS: dict[str, Format] = {entry["name"]: _read(entry) for entry in _FILE["we
 BLOOM-176B at batch 1: 239 ms per token in bf16, 282 ms with half the bytes (Belkada 2022).
 """
 BF16 = FORMATS["bf16"]
+CHECKPOINTS: dict[WeightFormat, Format] = {
+    "bf16": BF16,
+    "fp8": FORMATS["fp8"],
+    "int8": FORMATS["w8a8"],
+    "w4a16": FORMATS["gptq"],
+} | {entry["name"]: _read(entry) for entry in _FILE["checkpoints"]}
+"""The formats of published weights."""
 BLOCK_FORMATS = tuple(name for name, form in FORMATS.items() if form.source.startswith("GGUF"))
 """The formats of GGUF, which llama.cpp reads."""
 
@@ -178,6 +186,35 @@ KV_FORMATS: dict[str, float] = _FILE["keys_and_values"]
 head of 128, ``int4`` an fp16 scale and zero per head of 128; ``q8_0`` and ``q4_0`` are blocks of
 GGUF.
 """
+
+
+_DEQUANTISED_SHARE = 0.9
+"""What remains of the bf16 peak where weights are turned to bf16 inside the product; assumed."""
+
+
+def on_device(form: WeightFormat, hardware: Hardware) -> Format:
+    """Return the format of published weights as the device runs them.
+
+    Without such products, the weights are turned to bf16. Raises ``PolicyError`` where no kernel of
+    the device does that, with the formats that it runs.
+    """
+    known = CHECKPOINTS[form]
+    if form == "bf16" or (known.compute != "bf16" and known.compute in hardware.peak_flops_per_s):
+        return known
+    if form not in hardware.weight_only:
+        peaks = hardware.peak_flops_per_s
+        others = ("w4a16", "mxfp4")  # they compute in bf16, but not without kernels
+        there = (n for n, one in CHECKPOINTS.items() if one.compute in peaks and n not in others)
+        runs = dict.fromkeys((*there, *hardware.weight_only))
+        raise PolicyError(
+            f"{hardware.name} runs no {form} weights; take a checkpoint in {', '.join(runs)}"
+        )
+    if known.compute == "bf16":
+        return known
+    return replace(
+        known, name=f"{form} weights", compute="bf16", compute_share=_DEQUANTISED_SHARE,
+        activation_bits=16, activation_scales="none", scaling_bytes=0.0,
+    )  # fmt: skip
 
 
 def find_format(name: str) -> Format:

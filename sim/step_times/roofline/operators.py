@@ -11,10 +11,11 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from servetwin.sim.catalogue.layers import Attention, Dense, Mixer
+from servetwin.sim.catalogue.layers import Attention, Dense, Experts, Mixer
 from servetwin.sim.catalogue.model import LayerGroup
-from servetwin.sim.step_times.roofline.deployment import Deployment, Parallel
+from servetwin.sim.step_times.roofline.deployment import Deployment, Part
 from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
+from servetwin.sim.step_times.roofline.parallel import Parallel
 
 IntArray = npt.NDArray[np.int64]
 
@@ -34,6 +35,11 @@ class Operator:
     moved_bytes: float
 
     @property
+    def part(self) -> Part:
+        """The part of the weights that it reads."""
+        return "experts" if self.name == "experts" else "head" if self.name == "head" else "gemm"
+
+    @property
     def intensity(self) -> float:
         """FLOPs per byte."""
         return self.flops / self.moved_bytes if self.moved_bytes else float("inf")
@@ -47,14 +53,14 @@ def linear_operators(
     Experts serve all ``groups``, each with ``rows`` of its own (``Parallel.spread``).
     """
     model, ranks = deployment.model, deployment.parallel.tensor
-    form = deployment.form(has_prefill)
+    form, expert_form = deployment.form(has_prefill), deployment.form(has_prefill, "experts")
     weight = form.weight_bytes
     computed = read = 1.0
     if deployment.early_exit and not has_prefill:
         computed = deployment.early_exit.mean_depth()
         read = deployment.early_exit.read_depth(rows)
     shared_rows = rows / deployment.parallel.sequence if has_prefill else rows
-    expert_ranks = max(ranks, deployment.parallel.expert)
+    expert_ranks = deployment.parallel.expert_ranks
     copies = deployment.parallel.stage_devices / expert_ranks  # of all experts
     expert_rows = rows * groups / (copies if has_prefill else 1)
     operators = []
@@ -68,6 +74,9 @@ def linear_operators(
         count = group.count / (ranks if is_dense else expert_ranks)
         flops = 2 * ffn.active_params(width) * fed_rows * count * computed
         moved = ffn.touched_params(width, fed_rows) * weight * count * read
+        if isinstance(ffn, Experts) and expert_form != form:
+            touched = ffn.touched_experts(fed_rows) * ffn.expert_params(width) * count * read
+            moved += touched * (expert_form.weight_bytes - weight)
         operators.append(Operator("FFN" if is_dense else "experts", flops, moved))
         if form.scaling_bytes:
             moved = _product_inputs(group, width) * shared_rows * group.count
@@ -82,7 +91,7 @@ def linear_operators(
 
 def head_operator(deployment: Deployment, logit_rows: float, has_prefill: bool) -> Operator:
     """Return the output head, for the rows that need logits."""
-    weight = deployment.form(has_prefill).weight_bytes
+    weight = deployment.form(has_prefill, "head").weight_bytes
     head = deployment.model.head_params() / deployment.parallel.tensor
     return Operator("head", 2 * head * logit_rows, head * weight if logit_rows else 0.0)
 

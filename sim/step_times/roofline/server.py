@@ -16,7 +16,8 @@ from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.profile import ApiLatencyFit
 from servetwin.sim.step_times.provenance import Origin
-from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.deployment import Deployment, Part
+from servetwin.sim.step_times.roofline.formats import Format
 from servetwin.sim.step_times.roofline.memory import KVRoom
 from servetwin.sim.step_times.roofline.operators import STATE_BYTES
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
@@ -183,16 +184,22 @@ def least_token_s(deployment: Deployment) -> float:
         deployment.hardware.peak(form.compute)
         * devices
         * max(1.0, form.compute_share)  # a sparse product computes a part of its FLOPs
-        for form in (deployment.decode, deployment.prefill)
+        for form in _forms(deployment)
     ]
     return flops / max(peaks)
 
 
 def least_read_s(deployment: Deployment) -> float:
     """Return the seconds to read the weights that any step needs, over all devices."""
-    weight_bytes = min(deployment.prefill.weight_bytes, deployment.decode.weight_bytes)
+    weight_bytes = min(form.weight_bytes for form in _forms(deployment))
     bandwidth = deployment.hardware.memory_bytes_per_s * deployment.parallel.devices
     return _least_params(deployment) * weight_bytes / bandwidth
+
+
+def _forms(deployment: Deployment) -> list[Format]:
+    """Return the formats of all layers."""
+    parts: tuple[Part, ...] = ("gemm", "experts")
+    return [deployment.form(prefill, part) for prefill in (True, False) for part in parts]
 
 
 def _least_params(deployment: Deployment) -> float:

@@ -13,7 +13,7 @@ import servetwin.sim.step_times.roofline.operators as counts
 from servetwin.sim.catalogue.layers import Attention, Experts, FeedForward, Mixer, Recurrence
 from servetwin.sim.catalogue.model import LayerGroup
 from servetwin.sim.step_times.roofline.deployment import Deployment
-from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES, Format
+from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
 from servetwin.sim.step_times.roofline.operators import (
     Operator,
     head_operator,
@@ -184,7 +184,7 @@ class Messages:
     def layers_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
         """Return the seconds of messages within layers; rows that need logits count as decodes."""
         parallel = self._deployment.parallel
-        if parallel.tensor == parallel.expert == parallel.sequence == 1:
+        if parallel.stage_devices == 1:
             return 0.0
         size = self._activation_bytes(rows, has_prefill)
         return self._deployment.model.total(
@@ -210,10 +210,18 @@ class Messages:
         return self._deployment.link.send_s(self._activation_bytes(rows, has_prefill))
 
     def _exchange_s(self, ffn: FeedForward, size_bytes: float) -> float:
-        """Return two all-reduces a layer (tensor), or two all-to-alls around distant experts."""
+        """Return two all-reduces a layer (tensor), or two all-to-alls around distant experts.
+
+        Experts that several groups share in slices need the rows of all groups: a gathering and a
+        scattered sum, which take as long as an all-reduce of all rows.
+        """
         parallel, link = self._deployment.parallel, self._deployment.link
         reduced_s = link.all_reduce_s(size_bytes, parallel.tensor)
-        if isinstance(ffn, Experts) and parallel.expert > 1:
+        is_shared = isinstance(ffn, Experts) and parallel.groups > 1
+        if is_shared and parallel.expert == 1:
+            rows_bytes = size_bytes * parallel.groups
+            return reduced_s + link.all_reduce_s(rows_bytes, parallel.expert_ranks)
+        if isinstance(ffn, Experts) and parallel.expert > 1 and is_shared:
             routed = size_bytes * ffn.top_k / parallel.tensor
             return reduced_s + 2 * link.all_to_all_s(routed, parallel.expert)
         has_ffn = ffn.params(self._deployment.model.width) > 0
@@ -280,11 +288,12 @@ class StepCost:
         device_s = self._piece_s(rows, logit_rows, has_prefill, all_rows / rows)
         return self.deployment.efficiency.overhead_s + self._with_streamed_weights(device_s)
 
-    def weighted_s(self, operator: Operator, form: Format) -> float:
-        """Return the seconds of a product with weights in ``form``, or of a mere transfer.
+    def weighted_s(self, operator: Operator, has_prefill: bool) -> float:
+        """Return the seconds of a product with weights, or of a mere transfer.
 
         Only products read their bytes at the bandwidth share of the format.
         """
+        form = self.deployment.form(has_prefill, operator.part)
         flops_per_s = self.deployment.hardware.peak(form.compute) * form.compute_share
         share = form.memory_share if operator.flops else 1.0
         memory_s = operator.moved_bytes / (self.deployment.hardware.memory_bytes_per_s * share)
@@ -292,8 +301,7 @@ class StepCost:
 
     def _of_head(self, piece: tuple[float, bool]) -> float:
         """Return the seconds of the head, by its rows and whether prompts are among them."""
-        form = self.deployment.form(piece[1])
-        return self.weighted_s(head_operator(self.deployment, *piece), form)
+        return self.weighted_s(head_operator(self.deployment, *piece), piece[1])
 
     def _cut(self, logit_rows: float) -> tuple[float, float]:
         """Return the micro-batches of a batch, and the groups of devices that have one of each."""
@@ -302,9 +310,8 @@ class StepCost:
 
     def _of_layers(self, piece: tuple[float, bool, float]) -> float:
         """Return the seconds of the layers, by rows, whether prompts are among them, and groups."""
-        form = self.deployment.form(piece[1])
         operators = linear_operators(self.deployment, *piece)
-        return sum(self.weighted_s(operator, form) for operator in operators)
+        return sum(self.weighted_s(operator, piece[1]) for operator in operators)
 
     def _launches_s(self) -> float:
         kernels = self.deployment.kernels

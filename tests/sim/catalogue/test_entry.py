@@ -151,10 +151,10 @@ def test_paths_that_lead_to_no_file(tmp_path: Path, find: Callable[[str], object
     ("find", "name", "expected"),
     [
         (find_model, "llama2-7b", "no model 'llama2-7b'; did you mean 'llama-2-7b'?"),
-        (find_model, "Mixtral-8x7B", "did you mean 'mixtral-8x7b'?"),
-        (find_model, "zzz", "known are base, deepseek-v2"),
+        (find_model, "Mixtral-8x7", "did you mean 'mixtral-8x7b'?"),
+        (find_model, "zzz", "'servetwin list models' has them"),
         (find_hardware, "A100-80G", "did you mean 'a100-80gb'?"),
-        (find_hardware, "", "no device ''; known are a100-40gb"),
+        (find_hardware, "", "no device ''; 'servetwin list devices' has them"),
     ],
 )
 def test_unknown_names_give_the_nearest(
@@ -184,7 +184,7 @@ def test_unknown_names_give_the_nearest(
         ("num_key_value_heads", 3, "key 'num_key_value_heads': 3 is not possible; it must be a di"),
         ("tie_word_embeddings", "no", "'no' is not possible; it must be true or false"),
         ("layer_types", ["full_attention"], "it must be 2 of full_attention, sliding_attention"),
-        ("layer_types", ["linear_attention"] * 2, "key 'layer_types': ['linear_attention', 'line"),
+        ("layer_types", ["linear_attention"] * 2, "key 'linear_key_head_dim' is missing"),
         ("layer_types", [["x"], 3], "it must be a list of str"),
         ("model_type", 7, "key 'model_type': 7 is not possible; it must be a string"),
         ("is_encoder_decoder", True, "an encoder-decoder model; only decoders have a shape"),

@@ -32,7 +32,7 @@ LLAMA_2_7B = {
 def assert_shipped(name: str, shape: ModelShape) -> None:
     """The shape is that of the shipped model, but for what it is called."""
     shipped = find_model(name)
-    update = {"name": shipped.name, "source": shipped.source}
+    update = {"name": shipped.name, "source": shipped.source, "quantisation": shipped.quantisation}
     assert shape.model_copy(update=update) == shipped
 
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from servetwin.sim.catalogue.catalogue import find_model
-from servetwin.sim.step_times.roofline.deployment import Deployment, Parallel
+from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.formats import (
     FORMATS,
 )
 from servetwin.sim.step_times.roofline.operators import linear_operators
+from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.techniques.compression import (
     Distillation,
     SemiStructuredSparsity,

@@ -15,10 +15,8 @@ from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Verifier
-from servetwin.sim.step_times.roofline.deployment import (
-    Offload,
-    Parallel,
-)
+from servetwin.sim.step_times.roofline.deployment import Offload
+from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.attention import SlidingWindow
 from servetwin.sim.techniques.decoding import BlockwiseDecoding, DraftedDecoding

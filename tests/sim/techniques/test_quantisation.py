@@ -9,7 +9,7 @@ import pytest
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Hardware, Link
-from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Parallel
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.roofline.formats import (
     BF16,
@@ -20,6 +20,7 @@ from servetwin.sim.step_times.roofline.formats import (
     stored_weight_bytes,
 )
 from servetwin.sim.step_times.roofline.operators import decode_attention, linear_operators
+from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.compression import (
     Distillation,

@@ -7,8 +7,8 @@ from math import inf
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
-from servetwin.sim.step_times.roofline.deployment import Parallel
 from servetwin.sim.step_times.roofline.formats import BF16, FORMATS, Format
+from servetwin.sim.step_times.roofline.parallel import Parallel
 from tests.support.formulas.phases import (
     Phases,
     activation_bytes,

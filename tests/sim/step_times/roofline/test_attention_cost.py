@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.sim.catalogue.model import ModelShape
-from servetwin.sim.step_times.roofline.deployment import Parallel
+from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.step_times.roofline.step_cost import StepCost
 from tests.support.kernel_techniques import (
     A100,

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
-from servetwin.sim.step_times.roofline.deployment import Deployment, Parallel
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError
 from tests.support.rooflines import REAL

@@ -11,12 +11,12 @@ from servetwin.sim.step_times.roofline.deployment import (
     Cascade,
     Deployment,
     Offload,
-    Parallel,
 )
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.step_times.roofline.operators import (
     prefill_attention,
 )
+from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from tests.support.small_models import A100, FULL, STATE, attention, model_of, step_s
 

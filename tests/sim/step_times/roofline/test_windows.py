@@ -21,9 +21,9 @@ from servetwin.sim.step_times.roofline.deployment import (
     Deployment,
     Kernels,
     Offload,
-    Parallel,
 )
 from servetwin.sim.step_times.roofline.efficiency import DEFAULT, IDEAL
+from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.step_times.roofline.step_time import (
     ContextStepTime,
     UncachedStepTime,
