@@ -105,7 +105,7 @@ _MAKERS = ("nvidia", "geforce", "amd", "instinct", "intel", "google", "cloud", "
 @cache
 def _device_names() -> dict[str, str]:
     """Return the shipped name of each device by every name that it goes by, squeezed."""
-    names = {}
+    names: dict[str, str] = {}
     for shipped in _shipped("devices"):
         entry = json.loads(_folder("devices").joinpath(f"{shipped}.json").read_text("utf-8"))
         names |= {_squeezed(name): shipped for name in (shipped, *entry.get("aliases", ()))}

@@ -38,7 +38,7 @@ def find_name(name: str, shipped: Shipped) -> ModelShape | None:
     ):
         form = "fp8-block"
     origin = f"{model.source}; {form} weights by the ending of the name"
-    formats = Quantisation(gemm=form, experts=form)
+    formats = Quantisation.model_validate({"gemm": form, "experts": form})
     return model.model_copy(update={"quantisation": formats, "source": origin})
 
 

@@ -169,13 +169,13 @@ FORMATS: dict[str, Format] = {entry["name"]: _read(entry) for entry in _FILE["we
 BLOOM-176B at batch 1: 239 ms per token in bf16, 282 ms with half the bytes (Belkada 2022).
 """
 BF16 = FORMATS["bf16"]
-CHECKPOINTS: dict[WeightFormat, Format] = {
+CHECKPOINTS: dict[str, Format] = {
     "bf16": BF16,
     "fp8": FORMATS["fp8"],
     "int8": FORMATS["w8a8"],
     "w4a16": FORMATS["gptq"],
 } | {entry["name"]: _read(entry) for entry in _FILE["checkpoints"]}
-"""The formats of published weights."""
+"""The formats of published weights, by their ``WeightFormat``."""
 BLOCK_FORMATS = tuple(name for name, form in FORMATS.items() if form.source.startswith("GGUF"))
 """The formats of GGUF, which llama.cpp reads."""
 
