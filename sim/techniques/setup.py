@@ -7,14 +7,13 @@ from typing import Any
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.catalogue.entry import FrozenModel
 from servetwin.sim.catalogue.layers import Experts
-from servetwin.sim.catalogue.layout import OPTION, Layout
+from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.experiments.scenario import RANK_ROUTER, ClusterConfig, Scenario
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.profile import ApiLatencyFit
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.formats import Format
 from servetwin.sim.step_times.roofline.server import RooflineServer, base_policies, memory_settings
-from servetwin.workloads.errors import PolicyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +58,19 @@ class Setup:
         """Return the setup on the devices of ``layout``.
 
         Attention ranks of a model without experts are servers of their own; with experts they step
-        together. Raises ``PolicyError`` for experts that neither lie whole on a device nor are
-        split by all.
+        together. Raises ``PolicyError`` for widths that do not divide the model.
         """
         parallel = replace(
             self.deployment.parallel,
-            tensor=layout.tp, pipeline=layout.pp, expert=layout.ep, lockstep=layout.dp > 1,
+            tensor=layout.tp, pipeline=layout.pp, data=layout.dp, expert=layout.ep,
+            lockstep=layout.dp > 1,
         )  # fmt: skip
         if layout.dp == 1:
             return self.with_deployment(parallel=parallel)
         if not any(isinstance(group.ffn, Experts) for group in self.deployment.model.layers):
-            alone = replace(parallel, expert=1, lockstep=False)
+            alone = replace(parallel, data=1, expert=1, lockstep=False)
             spread = self.with_cluster(replicas=layout.dp, router=RANK_ROUTER)
             return spread.with_deployment(parallel=alone)
-        if layout.moe_tp > 1:
-            raise PolicyError(
-                f"{OPTION}: {layout}: data sheets know ranks with whole experts only; "
-                f"give ep={layout.stage_devices}"
-            )
         together = self.with_cluster(ranks=layout.dp, router=RANK_ROUTER)
         return together.with_deployment(parallel=parallel)
 

@@ -57,7 +57,7 @@ class RankStepTime:
     """
 
     def __init__(self, deployment: Deployment) -> None:
-        parallel = replace(deployment.parallel, expert=1, lockstep=False)
+        parallel = replace(deployment.parallel, data=1, expert=1, lockstep=False)
         alone = replace(deployment, parallel=parallel)
         self._alone, self._alone_cost = roofline_step_time(alone), StepCost(alone)
         self._cost = StepCost(deployment)
