@@ -17,12 +17,11 @@ from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.sim.step_times.tables import KernelTable, LayerTable, LoadedTable, TableProfile
-from servetwin.sim.step_times.tables.server_overheads import MOST_S, ServerOverheads
+from servetwin.sim.step_times.tables.server_overheads import RANGES, ServerOverheads
 from servetwin.workloads.trace import Trace
 
-TERMS = {"step_s": 1e-3, "prefill_chunk_s": 8e-3, "prefill_row_s": 4e-6}
-"""The terms that are fitted, each with how far one server may lie from the fit of its backend."""
-_FACTOR_SD = 0.3
+TERMS = {"factor": 0.3, "step_s": 1e-3, "prefill_chunk_s": 8e-3, "prefill_row_s": 4e-6}
+"""What is fitted, each with how far one server may lie from the fit of its backend."""
 _MEASURED_SD = 0.05
 _ROUNDS = 2
 _LEAST_S = 1e-6
@@ -45,9 +44,9 @@ class ServerUnderLoad:
     table: KernelTable | LayerTable
     policies: PolicyConfig
 
-    def run(self, overheads: ServerOverheads, factor: float = 1.0) -> Run:
-        """Return the simulated run with overheads, and a factor on the kernels."""
-        table = LoadedTable(self.table.scaled(factor), overheads)
+    def run(self, overheads: ServerOverheads) -> Run:
+        """Return the simulated run."""
+        table = LoadedTable(self.table, overheads)
         profile = TableProfile("fit", table, self.policies, api=overheads.api())
         return run_once(self.point.trace, Scenario(self.policies, profile))
 
@@ -62,31 +61,30 @@ def means_s(run: Run) -> FloatArray:
 
 
 def fit_overheads(servers: Sequence[ServerUnderLoad], start: ServerOverheads) -> ServerOverheads:
-    """Return the overheads that are nearest to all points: logarithms under a soft L1 loss."""
+    """Return the overheads that are nearest to all points: logarithms under a soft L1 loss.
+
+    The factor stays that of ``start``: what is fitted on many servers is the same for each.
+    """
     for _ in range(_ROUNDS):
-        lines = [_Line.at(server, start, 1.0) for server in servers]
-        found = _solved(lines, start, 1.0, prior_weight=0.0)
-        start = _with_terms(start, found[1:])
+        start = _solved([_Line.at(server, start) for server in servers], start)
     return start
 
 
-def fit_point(server: ServerUnderLoad, prior: ServerOverheads) -> LoadedTable:
-    """Return the table of a server from one measured point of it.
+def fit_point(server: ServerUnderLoad, prior: ServerOverheads) -> ServerOverheads:
+    """Return the overheads of a server, with a factor on its kernels, from one measured point.
 
-    The point says two things, a factor on the kernels and three overheads are unknown: of those
-    that agree with it (to 5 %) they are the ones nearest to 1 and to ``prior``.
+    The point says two things, and four are unknown: of those that agree with it (to 5 %) they are
+    the nearest to ``prior``.
     """
-    factor, overheads = 1.0, prior
+    found = prior
     for _ in range(_ROUNDS):
-        line = _Line.at(server, overheads, factor)
-        found = _solved([line], prior, 1.0, prior_weight=1.0)
-        factor, overheads = float(found[0]), _with_terms(prior, found[1:])
-    return LoadedTable(server.table.scaled(factor), overheads)
+        found = _solved([_Line.at(server, found)], prior, is_prior=True)
+    return replace(found, source="fitted to one measured point")
 
 
 @dataclass(frozen=True)
 class _Line:
-    """Mean TTFT and TPOT of a server as a linear function of the factor and the terms."""
+    """Mean TTFT and TPOT of a server as a linear function of ``TERMS``."""
 
     measured_s: FloatArray
     at_s: FloatArray
@@ -94,11 +92,9 @@ class _Line:
     slopes: FloatArray
 
     @classmethod
-    def at(cls, server: ServerUnderLoad, overheads: ServerOverheads, factor: float) -> "_Line":
-        run = server.run(overheads, factor)
-        slopes = _slopes(run, overheads, factor)
-        x = np.array([factor, *(getattr(overheads, name) for name in TERMS)])
-        return cls(server.measured_s(), means_s(run), x, slopes)
+    def at(cls, server: ServerUnderLoad, overheads: ServerOverheads) -> "_Line":
+        run = server.run(overheads)
+        return cls(server.measured_s(), means_s(run), _values(overheads), _slopes(run, overheads))
 
     def log_errors(self, x: FloatArray) -> FloatArray:
         """Return the logarithms of predicted over measured."""
@@ -107,14 +103,14 @@ class _Line:
         return errors
 
 
-def _slopes(run: Run, overheads: ServerOverheads, factor: float) -> FloatArray:
-    """Return what one unit of the factor, and a second of each term, add to TTFT and TPOT."""
+def _slopes(run: Run, overheads: ServerOverheads) -> FloatArray:
+    """Return what one of each of ``TERMS`` adds to TTFT and TPOT."""
     steps, requests = run.steps, run.requests
     times = steps["steps"].to_numpy(float)
     chunks = steps["prefill_chunks"].to_numpy(float)
     rows = (steps["rows"] - steps["decode_sequences"]).to_numpy(float) * (chunks > 0)
     lasted_s = (steps["end_s"] - steps["start_s"]).to_numpy(float)
-    kernels_s = (lasted_s - overheads.seconds_of_rows(steps)) / factor
+    kernels_s = (lasted_s - overheads.seconds_of_rows(steps)) / overheads.factor
     counted = np.minimum(chunks, overheads.most_chunks)
     ends_s = np.concatenate([steps["start_s"].to_numpy(float)[:1], steps["end_s"].to_numpy(float)])
     sent_s, first_s, last_s = (
@@ -130,25 +126,25 @@ def _slopes(run: Run, overheads: ServerOverheads, factor: float) -> FloatArray:
 
 
 def _solved(
-    lines: Sequence[_Line], prior: ServerOverheads, factor: float, prior_weight: float
-) -> FloatArray:
-    """Return the factor and the terms; without a weight of the prior the factor stays."""
-    middle = np.array([factor, *(getattr(prior, name) for name in TERMS)])
-    widths = np.array([_FACTOR_SD, *TERMS.values()])
-    free = np.array([prior_weight > 0, True, True, True])
+    lines: Sequence[_Line], middle: ServerOverheads, is_prior: bool = False
+) -> ServerOverheads:
+    """Return the terms that agree best; without a prior the factor stays, odd lines pull less."""
+    widths = np.array(list(TERMS.values()))
+    free = np.array([is_prior or name != "factor" for name in TERMS])
 
     def residuals(y: FloatArray) -> FloatArray:
-        x = middle + widths * np.where(free, y, 0.0)
+        x = _values(middle) + widths * np.where(free, y, 0.0)
         errors = np.concatenate([line.log_errors(x) for line in lines])
-        return np.concatenate([errors / _MEASURED_SD, prior_weight * y])
+        return np.concatenate([errors / _MEASURED_SD, float(is_prior) * y])
 
-    low = (np.array([0.4, *(0.0 for _ in TERMS)]) - middle) / widths - 1e-9
-    high = (np.array([3.0, *(MOST_S[name] for name in TERMS)]) - middle) / widths
-    loss = "linear" if prior_weight else "soft_l1"
-    found = least_squares(residuals, np.zeros(4), bounds=(low, high), loss=loss, f_scale=2.0)
-    solved: FloatArray = np.maximum(middle + widths * np.where(free, found.x, 0.0), 0.0)
-    return solved
+    least, most = (np.array([RANGES[name][end] for name in TERMS]) for end in (0, 1))
+    bounds = [(edge - _values(middle)) / widths for edge in (least, most)]
+    start = np.clip(np.zeros(len(TERMS)), bounds[0] + 1e-9, bounds[1] - 1e-9)
+    loss = "linear" if is_prior else "soft_l1"
+    found = least_squares(residuals, start, bounds=bounds, loss=loss, f_scale=2.0)
+    solved = np.clip(_values(middle) + widths * np.where(free, found.x, 0.0), least, most)
+    return replace(middle, **dict(zip(TERMS, solved.tolist(), strict=True)))
 
 
-def _with_terms(overheads: ServerOverheads, values: FloatArray) -> ServerOverheads:
-    return replace(overheads, **dict(zip(TERMS, values.tolist(), strict=True)))
+def _values(overheads: ServerOverheads) -> FloatArray:
+    return np.array([getattr(overheads, name) for name in TERMS])

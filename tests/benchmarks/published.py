@@ -6,14 +6,14 @@ described load, KV memory that does not fill::
     python -m tests.benchmarks.published --backend vllm --newest-than 0.18
 
 - *raw*: kernel tables alone;
-- *shipped*: with ``--overheads fitted``;
-- *fitted*: overheads fitted here, on the half of the deployments that the seed draws;
+- *overheads*: with ``--overheads fitted``, or with those that ``--fit`` fits here, on the half of
+  the deployments that the seed draws (those shipped were fitted so);
 - *one point*: a factor on kernels, and overheads, from the middle row of each deployment (by users,
   then lengths); judged on its other rows.
 
-Printed for the held-out half are bias, median and p90 of the error of means in per cent, by GPU,
+Printed for the other half are bias, median and p90 of the error of means in per cent, by GPU,
 model, version and load, and the rows that are left out with the reason. ``--out`` has the errors of
-every row. A row takes about a second.
+every row. A row takes one to three seconds.
 """
 
 import logging
@@ -55,7 +55,7 @@ from servetwin.workloads.errors import ProfileError
 from tests.benchmarks.black_box import say
 from tests.benchmarks.published_rows import Deployment, Load, Row, sample_rows
 
-KINDS = ("raw", "shipped", "fitted", "one point")
+KINDS = ("raw", "overheads", "one point")
 PRESETS = {"vllm": "vllm-v1", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 MEMORY = {"vllm": ("of_total", 0.9), "sglang": ("of_total", 0.88), "trtllm": ("of_free", 0.9)}
 """The share of the memory that each backend gives to keys and values by default."""
@@ -71,18 +71,10 @@ class Case:
     row: Row
     server: ServerUnderLoad
 
-    def error(self, overheads: ServerOverheads, factor: float = 1.0) -> FloatArray:
+    def error(self, overheads: ServerOverheads) -> FloatArray:
         """Return the relative errors of mean TTFT and TPOT."""
-        errors: FloatArray = means_s(self.server.run(overheads, factor)) / self._measured_s() - 1
+        errors: FloatArray = means_s(self.server.run(overheads)) / self.server.measured_s() - 1
         return errors
-
-    def one_point(self, prior: ServerOverheads) -> tuple[ServerOverheads, float]:
-        """Return the overheads and the factor that this row says of its deployment."""
-        table = fit_point(self.server, prior)
-        return table.overheads, table.table.factor
-
-    def _measured_s(self) -> FloatArray:
-        return np.array([self.server.point.ttft_s, self.server.point.tpot_s])
 
 
 def policies(backend: str, prompt_tokens: int) -> PolicyConfig:
@@ -125,18 +117,16 @@ def halves(cases: Sequence[Case], seed: int) -> tuple[list[Case], list[Case]]:
     return halves
 
 
-def errors_of(cases: Sequence[Case], fitted: ServerOverheads, shipped: bool) -> pd.DataFrame:
+def errors_of(cases: Sequence[Case], overheads: ServerOverheads) -> pd.DataFrame:
     """Return the errors in per cent, a row for each case and two columns for each kind."""
-    points = {name: case.one_point(fitted) for name, case in _middles(cases).items()}
-    middles = {id(case) for case in _middles(cases).values()}
+    middles = _middles(cases)
+    points = {name: fit_point(case.server, overheads) for name, case in middles.items()}
     lines = []
     for case in cases:
         deployment, load = case.row.deployment, case.row.load
-        kinds = {"raw": case.error(ServerOverheads()), "fitted": case.error(fitted)}
-        if shipped:
-            kinds["shipped"] = case.error(fitted_overheads(deployment.backend, deployment.version))
-        if id(case) not in middles:
-            kinds["one point"] = case.error(*points[deployment])
+        kinds = {"raw": case.error(ServerOverheads()), "overheads": case.error(overheads)}
+        if case is not middles[deployment]:
+            kinds["one point"] = case.error(points[deployment])
         line: dict[str, object] = {
             "model": deployment.model,
             "gpu": deployment.gpu,
@@ -208,6 +198,7 @@ def main(
     rows: Annotated[int, typer.Option(help="Rows to simulate, drawn at random.")] = 10_000,
     most_users: Annotated[int, typer.Option(help="Rows of at most so many users.")] = 256,
     seed: Annotated[int, typer.Option(help="Draws the halves.")] = 0,
+    fit: Annotated[bool, typer.Option(help="Fit overheads instead of the shipped.")] = False,
     out: Annotated[Path | None, typer.Option(help="A CSV of the errors of every row.")] = None,
 ) -> None:
     """Simulate the rows and print the errors."""
@@ -226,26 +217,24 @@ def main(
     drawn = np.random.default_rng(seed).permutation(len(few))[:rows]
     cases = list(cases_of((few[place] for place in sorted(drawn)), package, left_out))
     fitting, held_out = halves(cases, seed)
-    fitted = fit_overheads([case.server for case in fitting], START)
-    try:
-        say(fitted_overheads(backend).described())
-        shipped = True
-    except ProfileError:
-        shipped = False
-    errors = errors_of(held_out, fitted, shipped)
+    if fit:
+        overheads = fit_overheads([case.server for case in fitting], START)
+    else:
+        overheads = fitted_overheads(backend)
+    errors = errors_of(held_out, overheads)
     if out is not None:
         errors.to_csv(out)
-    say(f"{backend}: {len(fitting)} rows fitted, {len(held_out)} held out, "
+    say(f"{backend}: {len(fitting)} rows to fit on, {len(held_out)} held out, "
         f"{len({case.row.deployment for case in cases})} deployments; left out:")  # fmt: skip
     for reason, count in left_out.most_common():
         say(f"  {count}: {reason}")
-    say(f"fitted here: {fitted.described()}")
+    say(overheads.described())
     say("bias, median, p90 of the error in per cent:")
     printed(errors, "held out")
     printed(errors[~errors["doubtful"]], "held out, plausible tables")
     for column in ("gpu", "model", "version", "load", "users"):
         for value, part in errors.groupby(column):
-            printed(part, f"held out, {column} {value}", ("fitted", "one point"))
+            printed(part, f"held out, {column} {value}", ("overheads", "one point"))
     say(f"{perf_counter() - began_s:.0f} s")
 
 

@@ -50,7 +50,8 @@ _LOG_DEVIATION = 0.10
 class KernelTable(PiecewiseStepTime, Table):
     """A model on a GPU by kernel tables, times ``factor``; ``description`` is of the tables.
 
-    ``doubts`` say why the tables are not to be trusted (``plausibility``).
+    ``doubts`` say why the tables are not to be trusted (``plausibility``); ``left_out_s`` is what a
+    step of this model does that the tables do not hold.
     """
 
     origin: Origin = "kernel tables"
@@ -61,9 +62,11 @@ class KernelTable(PiecewiseStepTime, Table):
         description: str,
         factor: float = 1.0,
         doubts: tuple[str, ...] = (),
+        left_out_s: float = 0.0,
     ) -> None:
         self.times, self.description, self.factor = times, description, factor
-        self.doubts = doubts
+        self.doubts, self.left_out_s = doubts, left_out_s
+        self._left_out = to_units(factor * left_out_s)
         self.parts = {}
         self._dense = Remembered(self._of_rows)
         self._fresh = Remembered(self._of_fresh)
@@ -73,15 +76,18 @@ class KernelTable(PiecewiseStepTime, Table):
 
     def scaled(self, factor: float) -> "KernelTable":
         """Return a model that takes ``factor`` times as long."""
-        return KernelTable(self.times, self.description, self.factor * factor, self.doubts)
+        return KernelTable(
+            self.times, self.description, self.factor * factor, self.doubts, self.left_out_s
+        )
 
     def piece(self, shape: BatchShape, step: int = 0) -> Piece:
         """Return the steps from ``step`` on whose durations are an arithmetic series."""
         decodes, total, growing, chunks, _, _, _, _ = shape
         total += growing * step
         if not chunks:
-            return Piece(*self._steps[decodes].piece(total, growing))
-        units = self._dense[shape.rows] + self._chunks_units(chunks)
+            first, slope, steps = self._steps[decodes].piece(total, growing)
+            return Piece(first + self._left_out, slope, steps)
+        units = self._dense[shape.rows] + self._chunks_units(chunks) + self._left_out
         if decodes:
             units += self._decode_attention[decodes].piece(total, 0)[0]
         return Piece(units, 0, 1)

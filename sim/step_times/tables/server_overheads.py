@@ -8,7 +8,7 @@ A step takes its time by the table, and::
     + prefill_row_s * rows of chunks        graph; once, by the chunk, by their length
 
 No more than ``most_chunks`` chunks of a step count: a flood of tiny prompts shares what was
-measured of a few long ones.
+measured of a few long ones. The kernels themselves take ``factor`` times what the table says.
 
 A request takes ``request_s`` + ``prompt_token_s`` * its prompt (HTTP, tokenisation, a message)
 until the scheduler has it, and a token ``chunk_s`` from the end of its step to the client
@@ -47,7 +47,12 @@ FITTED = "fitted"
 _SHIPPED = shipped_json("catalogue/overheads.json")
 MOST_S: dict[str, float] = _SHIPPED["most_s"]
 """The largest plausible value of each term; more than that is not a host but a mistake."""
-MOST_CHUNKS = "most_chunks"
+RANGES: dict[str, tuple[float, float]] = {
+    **{name: (0.0, most_s) for name, most_s in MOST_S.items()},
+    "factor": (0.3, 3.0),
+    "most_chunks": (1.0, math.inf),
+}
+"""The least and the largest value of each term."""
 _NOTHING_S = 1e-12
 _NEWEST = 1 << 30
 
@@ -67,19 +72,16 @@ class ServerOverheads:
     request_s: float = 0.0
     prompt_token_s: float = 0.0
     chunk_s: float = 0.0
+    factor: float = 1.0
     most_chunks: float = math.inf
     source: str = GIVEN
 
     def __post_init__(self) -> None:
-        if not self.most_chunks >= 1:
-            raise ProfileError(
-                f"{OPTION}: {MOST_CHUNKS}: {self.most_chunks:g} is not possible; 1 or more"
-            )
-        for name, most in MOST_S.items():
+        for name, (least, most) in RANGES.items():
             value = getattr(self, name)
-            if not 0 <= value <= most:
+            if not least <= value <= most:
                 raise ProfileError(
-                    f"{OPTION}: {name}: {value:g} is not possible; it must be 0 to {most:g} seconds"
+                    f"{OPTION}: {name}: {value:g} is not possible; it must be {_range(name)}"
                 )
 
     def api(self) -> ApiLatencyFit:
@@ -107,8 +109,8 @@ class ServerOverheads:
         """Return the terms that are not nothing, with their source, as one line."""
         values = {name: getattr(self, name) for name in MOST_S}
         terms = [f"{name} {1e3 * s:.3g} ms" for name, s in values.items() if s > _NOTHING_S]
-        if math.isfinite(self.most_chunks):
-            terms.append(f"{MOST_CHUNKS} {self.most_chunks:g}")
+        terms += [f"factor {self.factor:.3g}"] if self.factor != 1 else []
+        terms += [f"most_chunks {self.most_chunks:g}"] if math.isfinite(self.most_chunks) else []
         return f"overheads: {', '.join(terms) or 'none'} ({self.source})"
 
 
@@ -130,19 +132,25 @@ def overheads_of(terms: Mapping[str, Any], source: str = GIVEN) -> ServerOverhea
 
     Raises ``ProfileError`` for an unknown name, or a value that is no number.
     """
-    names = (*MOST_S, MOST_CHUNKS)
     values = {}
     for name, value in terms.items():
-        if name not in names:
-            raise ProfileError(f"{OPTION}: no term {name!r}; {did_you_mean(name, sorted(names))}")
+        if name not in RANGES:
+            raise ProfileError(f"{OPTION}: no term {name!r}; {did_you_mean(name, sorted(RANGES))}")
         try:
             values[name] = float(value)
         except (TypeError, ValueError):
-            right = f"0 to {MOST_S[name]:g} seconds" if name in MOST_S else "1 or more"
             raise ProfileError(
-                f"{OPTION}: {name}: {value!r} is not a number; it must be {right}"
+                f"{OPTION}: {name}: {value!r} is not a number; it must be {_range(name)}"
             ) from None
     return ServerOverheads(**values, source=source)
+
+
+def _range(name: str) -> str:
+    """Return which values a term may have, in words."""
+    least, most = RANGES[name]
+    if math.isinf(most):
+        return f"{least:g} or more"
+    return f"{least:g} to {most:g}{' seconds' if name in MOST_S else ''}"
 
 
 def fitted_overheads(backend: str | None, version: str | None = None) -> ServerOverheads:
@@ -188,7 +196,9 @@ class LoadedTable(PiecewiseStepTime, Table):
     def __init__(
         self, table: KernelTable | LayerTable, overheads: ServerOverheads, factor: float = 1.0
     ) -> None:
-        self.table, self.overheads, self.factor = table, overheads, factor
+        self._given = table
+        self.table = table if overheads.factor == 1 else table.scaled(overheads.factor)
+        self.overheads, self.factor = overheads, factor
         self.parts, self.origin = table.parts, table.origin
         self.wants_longest = getattr(table, "wants_longest", False)
         self._step = to_units(factor * overheads.step_s)
@@ -199,7 +209,7 @@ class LoadedTable(PiecewiseStepTime, Table):
 
     def scaled(self, factor: float) -> "LoadedTable":
         """Return a model that takes ``factor`` times as long, its overheads too."""
-        return LoadedTable(self.table.scaled(factor), self.overheads, self.factor * factor)
+        return LoadedTable(self._given.scaled(factor), self.overheads, self.factor * factor)
 
     def piece(self, shape: BatchShape, step: int = 0) -> Piece:
         """Return the piece of the table, with the overheads in each of its steps."""

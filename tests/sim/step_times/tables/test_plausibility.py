@@ -61,4 +61,4 @@ def test_tables_known_to_be_wrong_are_found_and_left_out(gpu: str, says: str) ->
     fp8 = Quantisation(gemm="fp8-block", experts="fp8-block")
     table = library.open_kernels("minimax-m2.5", gpu, "vllm", Layout(tp=4), fp8)
     assert f"(not gemm fp8_block: {says}" in table.description
-    assert table.seconds(BatchShape(4, 4 * 1025, 4))[0] == pytest.approx(0.006, rel=0.1)
+    assert table.seconds(BatchShape(4, 4 * 1025, 4))[0] == pytest.approx(0.0069, rel=0.1)

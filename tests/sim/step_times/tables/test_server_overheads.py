@@ -39,7 +39,8 @@ def test_terms_of_requests_and_tokens_are_latency_of_the_api() -> None:
         ("step_s=0.001,step_s=0.002", "--overheads: step_s is given twice; give it once"),
         ("step_s=1", "step_s: 1 is not possible; it must be 0 to 0.01 seconds"),
         ("sequence_s=-1e-5", "sequence_s: -1e-05 is not possible; it must be 0 to 0.0001 seconds"),
-        ("most_chunks=0", "most_chunks: 0 is not possible; 1 or more"),
+        ("most_chunks=0", "most_chunks: 0 is not possible; it must be 1 or more"),
+        ("factor=9", "factor: 9 is not possible; it must be 0.3 to 3"),
         ("most_chunks=few", "most_chunks: 'few' is not a number; it must be 1 or more"),
         ("request_s=nan", "request_s: nan is not possible; it must be 0 to 0.1 seconds"),
     ],
@@ -63,6 +64,14 @@ def test_shipped_overheads_say_what_they_were_fitted_on() -> None:
     assert "the server is" not in fitted_overheads("vllm", "0.19.1").source
     assert fitted_overheads("vllm", "0.11").source.endswith("the server is 0.11")
     assert fitted_overheads("vllm", "nightly-5b8").source.endswith("the server is nightly-5b8")
+
+
+def test_a_factor_is_of_the_kernels_alone() -> None:
+    slower = LoadedTable(TABLE, parse_overheads("factor=1.5,step_s=0.002", None))
+    shape = BatchShape(8, 8 * 513, 8)
+    assert slower.seconds(shape) == pytest.approx(1.5 * TABLE.seconds(shape) + 0.002)
+    assert slower.scaled(2).seconds(shape) == pytest.approx(2 * slower.seconds(shape))
+    assert slower.scaled(2).summary()[-1] == "overheads: step_s 2 ms, factor 1.5 (given)"
 
 
 def test_no_more_chunks_of_a_step_count_than_were_said() -> None:
