@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from servetwin.app.reports.run_words import measured_noun, trial_words
-from servetwin.app.verdict.claims import Comparison, MetricComparison, compare, compare_steady
+from servetwin.app.verdict.claims import Comparison, MetricComparison, compare
 from servetwin.app.verdict.forecast import level_folder
 from servetwin.app.verdict.same_load import same_requests
 from servetwin.app.verdict.why import Waterfall, read_waterfall
@@ -18,7 +18,6 @@ from servetwin.loadtest.sweep.sweep import Sweep, is_sweep, load_sweep
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.metrics import REQUEST_COLUMNS
 from servetwin.sim.records.run import JOURNAL, SUMMARY, Run, RunError, load_run
-from servetwin.sim.records.steady_part import SteadyPart, steady_part
 
 RUN_FILES = ("meta.json", "summary.json", "requests.parquet", JOURNAL)
 VERDICT = "verdict.json"
@@ -36,15 +35,11 @@ class NamedRun:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A prediction, load tests of the same requests, and how they compare.
-
-    ``capacity`` is the comparison that the verification made first, near saturation; else None.
-    """
+    """A prediction, load tests of the same requests, and how they compare."""
 
     predicted: NamedRun
     measured: tuple[NamedRun, ...]
     comparison: Comparison
-    capacity: Comparison | None = None
     why: Waterfall | None = None
     """Why the prediction differs, where the verification was asked."""
 
@@ -64,16 +59,6 @@ class Trial:
     def noun(self) -> str:
         """What the measured runs are: load tests or recorded runs."""
         return measured_noun(self.measured[0].run.scenario)
-
-    @property
-    def steady_part(self) -> SteadyPart:
-        """The steady part of the prediction."""
-        return steady_part(self.predicted.run.requests)
-
-    @property
-    def steady(self) -> Comparison | None:
-        """How the steady part compares, not judged; None if the prediction never settles."""
-        return compare_steady(self.steady_part, [named.run for named in self.measured])
 
 
 def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
@@ -195,13 +180,12 @@ def _trials(runs: dict[Path, NamedRun]) -> Iterator[Trial]:
         if (place / VERDICT).exists()
         for folder, verdict in _read_verdicts(place).items()
     }
-    for folder, (comparison, capacity) in verdicts.items():
+    for folder, comparison in verdicts.items():
         inside = [named for at, named in runs.items() if at.parent == folder]
         measured = [named for named in inside if named.run.kind == "loadtest"]
         for predicted in _simulations(inside):
             if measured:
-                why = read_waterfall(folder)
-                yield Trial(predicted, tuple(measured), comparison, capacity, why)
+                yield Trial(predicted, tuple(measured), comparison, read_waterfall(folder))
     others = [named for at, named in runs.items() if at.parent not in verdicts]
     for predicted in _simulations(others):
         measured = [
@@ -218,8 +202,8 @@ def _simulations(runs: Sequence[NamedRun]) -> list[NamedRun]:
     return [named for named in runs if named.run.kind == "simulation"]
 
 
-def _read_verdicts(folder: Path) -> dict[Path, tuple[Comparison, Comparison | None]]:
-    """Return the comparisons of a verification, and of its capacity, by the folder of the runs.
+def _read_verdicts(folder: Path) -> dict[Path, Comparison]:
+    """Return the comparisons of a verification, by the folder of the runs.
 
     There is a folder for each load; recorded runs lie in ``folder``.
     """
@@ -227,14 +211,9 @@ def _read_verdicts(folder: Path) -> dict[Path, tuple[Comparison, Comparison | No
     try:
         record = json.loads(path.read_text())
         if "levels" not in record:
-            return {folder: (_comparison(record["comparison"]), None)}
-        saturation = record.get("saturation")
-        capacity = saturation and _comparison(saturation["comparison"])
+            return {folder: _comparison(record["comparison"])}
         return {
-            folder / level_folder(level["utilisation"]): (
-                _comparison(level["comparison"]),
-                capacity,
-            )
+            folder / level_folder(level["utilisation"]): _comparison(level["comparison"])
             for level in record["levels"]
         }
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -13,8 +13,7 @@ import pandas as pd
 from servetwin.app.reports.table import table_lines
 from servetwin.app.words import METRICS, ends, number
 from servetwin.sim.records.metrics import LATENCIES
-from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, SteadyPart, describe_steady
-from servetwin.workloads.rows import counted
+from servetwin.sim.records.steady_part import describe_steady
 
 if TYPE_CHECKING:
     from servetwin.sim.experiments.scenario import Scenario
@@ -107,20 +106,6 @@ def steady_lines(steady: Mapping[str, Any]) -> list[str]:
         *latency_table(steady, {}),
         f"output throughput {number(throughput, 1.0)} tokens/s",
     ]
-
-
-def capacity_line(load_tests: int) -> str:
-    """Return how the capacity that a verification compares was measured."""
-    tests = counted(load_tests, "load test")
-    return f"capacity, in {tests} with all requests at once (without the first and last tenth)"
-
-
-def judged_line(predicted: SteadyPart) -> str:
-    """Return which part of the runs a verdict judges, and what stands beside it."""
-    requests = f"the same {len(predicted.requests)} requests on both sides"
-    beside = f"beside it the predicted {STEADY_PART}, {requests}"
-    none = f"{STEADY_PART}: none; {predicted.unsettled}"
-    return f"judged: the {WHOLE_RUN}; {none if predicted.unsettled else beside}"
 
 
 def _interval(interval: Mapping[str, float] | None, factor: float) -> str:

@@ -20,12 +20,11 @@ from servetwin.app.reports.run_words import (
     recorded_words,
 )
 from servetwin.app.reports.table import table_lines
-from servetwin.app.reports.tables import capacity_line, judged_line, note_lines
-from servetwin.app.verdict.capacity import Saturation, is_near_saturation
+from servetwin.app.reports.tables import note_lines
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
 from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.verdict.recorded import POINTS, RecordedVerification
-from servetwin.app.verdict.two_claims import STEPS, TwoClaims
+from servetwin.app.verdict.two_claims import STEPS, StepsInBeats, TwoClaims
 from servetwin.app.verdict.verification import Level, Verification
 from servetwin.app.verdict.why import Waterfall
 from servetwin.app.words import METRICS
@@ -44,11 +43,8 @@ def verdict_lines(verification: Verification) -> list[str]:
         f"({capacity.low:.2f} to {capacity.high:.2f})",
         f"calibration: {_fit_words(fit)}",
     ]
-    if saturation := verification.saturation:
-        full = saturation.comparison
-        lines += ["", f"{capacity_line(full.repeats)}:", *comparison_table(full.metrics)]
     for level in verification.levels:
-        lines += _level_lines(level, verification.saturation)
+        lines += _level_lines(level)
     if decisions := verification.decisions:
         lines.append(
             "batches: given the engine's own step times, the simulator decides "
@@ -84,9 +80,6 @@ def summary_table(verifications: Sequence[Verification]) -> list[str]:
     rows = []
     for one in verifications:
         name = one.config.name
-        if full := one.saturation:
-            outcome = outcome_word(full.comparison.outcome)
-            rows.append([name, "full", "-", _interval(full.capacity), "-", "-", "-", outcome])
         for level in one.levels:
             errors = {row.metric: row for row in level.comparison.metrics}
             cells = (_interval(errors.get(metric)) for metric in (STEPS, *DEFAULT_LIMITS))
@@ -104,12 +97,13 @@ def as_json(verifications: Sequence[Verification]) -> str:
     return json.dumps({**alone, **verdict, "verifications": records})
 
 
-def _level_lines(level: Level, saturation: Saturation | None) -> list[str]:
+def _level_lines(level: Level) -> list[str]:
+    sent = load_words(len(level.trace), level.trace.rate_per_s, len(level.measured), {})
     return [
         "",
-        *wrapped([f"at {_share(level)} of {_load(level, saturation)}"]),
+        *wrapped([f"at {_share(level)} of capacity: {sent}"]),
         *comparison_table(level.comparison.metrics),
-        *(_claims_lines(level.claims) if level.claims else _steady_lines(level)),
+        *_claims_lines(level.claims),
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
         provenance_line(level.provenance),
         _power_line(level),
@@ -117,26 +111,20 @@ def _level_lines(level: Level, saturation: Saturation | None) -> list[str]:
     ]
 
 
-def _steady_lines(level: Level) -> list[str]:
-    steady = comparison_table(level.steady.metrics)[1:] if level.steady else []
-    return [judged_line(level.prediction.steady), *steady]
-
-
 WHOLE_FORECAST = (
     "whole forecast at that speed, not judged: a queue amplifies what is left of an error"
 )
 
 
+WALL_TIME = {
+    "log": "in wall time, since the profile or the engine has no reference beat",
+    "stamps": "in wall time, as the stamps of tokens tell {told:.0%} of it",
+}
+
+
 def _claims_lines(claims: TwoClaims) -> list[str]:
     """Return the speed of the machine during the tests, and the whole forecast, which is a fact."""
-    steps = claims.steps
-    change = f"{100 * abs(steps.slowness - 1):.1f} % {'slower' if steps.slowness > 1 else 'faster'}"
-    aside = f"; {counted(steps.set_aside, 'block')} set aside" if steps.set_aside else ""
-    machine = (
-        f"machine: {change} than at calibration by its reference beats, and other programs took "
-        f"{100 * steps.lost:.1f} % of the engine's time{aside}"
-    )
-    lines = wrapped([machine, WHOLE_FORECAST])
+    lines = wrapped([_machine_line(claims.steps), WHOLE_FORECAST])
     for name, means_s in claims.whole.items():
         metric = METRICS[name].fitting(means_s)
         at_speed, corrected, measured = (f"{metric.scaled(mean):.1f}" for mean in means_s)
@@ -147,35 +135,34 @@ def _claims_lines(claims: TwoClaims) -> list[str]:
     return lines
 
 
-def _load(level: Level, saturation: Saturation | None) -> str:
-    """Return the load; near saturation the same share of two capacities is compared."""
-    sent = load_words(len(level.trace), level.trace.rate_per_s, len(level.measured), {})
-    if saturation is None or not is_near_saturation(level.utilisation):
-        return f"capacity: {sent}"
+def _machine_line(steps: StepsInBeats) -> str:
+    """Return the speed of the machine during the tests, or why it is not known."""
+    if steps.clock != "beats":
+        how = WALL_TIME[steps.clock].format(told=steps.told)
+        return f"machine: steps are {how}: its speed and an error that all steps share look alike"
+    change = f"{100 * abs(steps.slowness - 1):.1f} % {'slower' if steps.slowness > 1 else 'faster'}"
+    aside = f"; {counted(steps.set_aside, 'block')} set aside" if steps.set_aside else ""
     return (
-        f"the measured capacity: {sent}; predicted at {_share(level)} of the predicted capacity, "
-        f"{level.prediction.trace.rate_per_s:.2f}/s (equal utilisation: throughput is not judged)"
+        f"machine: {change} than at calibration by its reference beats, and other programs took "
+        f"{100 * steps.lost:.1f} % of the engine's time{aside}"
     )
 
 
 def _power_line(level: Level) -> str:
-    """Return the smallest change of all step times that would have been refuted, either way."""
-    ways = {"slower": level.refutable.slower, "faster": level.refutable.faster}
-    changes = [f"{100 * change:.0f} % {way}" for way, change in ways.items() if change is not None]
-    if not changes:
+    """Return the smallest change of all step times that would have been refuted."""
+    change = level.claims.refutable
+    if change is None:
         return "power: no change of step times would have been detected"
-    return f"power: step times {' or '.join(changes)} would have been refuted"
+    return f"power: step times {100 * change:.0f} % slower or faster would have been refuted"
 
 
 def _conclusion(verification: Verification) -> list[str]:
     """Return the verdict, a sentence on each load, and what may be why."""
     outcome = verification.outcome
     comparisons = {f"at {_share(level)}": level.comparison for level in verification.levels}
-    if verification.saturation:
-        comparisons = {"capacity": verification.saturation.comparison, **comparisons}
     sentences = [f"{of}: {' '.join(verdict_in_words(one))}" for of, one in comparisons.items()]
     proven = (level for level in verification.levels if level.comparison.outcome == "holds")
-    sentences += [proof_words(level) for level in proven if level.claims]
+    sentences += map(proof_words, proven)
     lines = [
         f"VERDICT: {outcome_word(outcome)}; {WORDS['verification'][outcome]}",
         *wrapped(sentences, "  "),

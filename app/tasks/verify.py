@@ -32,7 +32,6 @@ from servetwin.app.verdict.recorded import verify_recorded
 from servetwin.app.verdict.verification import (
     BLACK_BOX_LIMITS,
     BLACK_BOX_ROUNDS,
-    BLACK_BOX_TESTS,
     BLACK_BOX_UTILISATIONS,
     STEP_LOG_UTILISATIONS,
     TESTS,
@@ -106,7 +105,7 @@ def verify_live(options: VerifyOptions) -> None:
     _require_different_loads(options.utilisation)
     utilisations = options.utilisation or STEP_LOG_UTILISATIONS
     repeats = options.repeats or TESTS
-    plan = Plan(utilisations, repeats, options.minutes, seed=server.seed, why=options.why)
+    plan = Plan(utilisations, repeats, seed=server.seed, why=options.why)
     trace, endpoint = requests.read_or_sample(), server.probe()
     with options.overwriting.claimed_if_asked(out, options.resume) as claim:
         at = claim.begin() if claim else None
@@ -118,9 +117,8 @@ def verify_live(options: VerifyOptions) -> None:
         else:
             utilisations = options.utilisation or BLACK_BOX_UTILISATIONS
             plan = replace(
-                plan, utilisations=utilisations, rounds=BLACK_BOX_ROUNDS, limits=BLACK_BOX_LIMITS,
-                repeats=options.repeats or BLACK_BOX_TESTS,
-            )  # fmt: skip
+                plan, utilisations=utilisations, rounds=BLACK_BOX_ROUNDS, limits=BLACK_BOX_LIMITS
+            )
             verification = replace(verified, plan=plan).run(black_box(server, endpoint))
             finish([verification], at, server.json)
 

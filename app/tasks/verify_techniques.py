@@ -15,7 +15,7 @@ from servetwin.app.serving.engines import started_engine
 from servetwin.app.verdict.claims import EXIT_CODES, worst
 from servetwin.app.verdict.effects.sides import EffectLoads, measured_hardware, sides_of
 from servetwin.app.verdict.effects.verification import (
-    FEWEST_PAIRS,
+    PAIRS,
     EffectPlan,
     EffectVerification,
     EffectVerifier,
@@ -78,7 +78,7 @@ def techniques_task(engine: ServeOptions, options: VerifyOptions) -> TechniqueTa
     require_engine()
     server = options.server
     tried = tuple(map(find_technique, server.servers.techniques))
-    plan = EffectPlan(max(options.repeats or 0, FEWEST_PAIRS), options.minutes, seed=server.seed)
+    plan = EffectPlan(options.repeats or PAIRS, seed=server.seed)
     return TechniqueTask(engine, tried, Toggles.of((), server.servers.without), plan)
 
 

@@ -9,7 +9,7 @@ too: a calibration that knows the step times to 10 % did not say that TPOT is ri
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +25,6 @@ from servetwin.loadtest.report.records import client_limits
 from servetwin.sim.experiments.predict import Interval, mean_requests
 from servetwin.sim.records.metrics import LATENCIES, figure
 from servetwin.sim.records.run import Run
-from servetwin.sim.records.steady_part import SteadyPart
 from servetwin.workloads.errors import LoadTestError
 
 THROUGHPUT = "output_throughput_tokens_per_s"
@@ -45,9 +44,6 @@ DEFAULT_LIMITS: Mapping[str, float] = {
     "ttft_s.p90": 0.10,
 }
 """The relative errors that a prediction may have; metrics without a limit have no verdict."""
-CAPACITY = "capacity_per_s"
-CAPACITY_LIMIT = 0.03
-"""The relative error that a predicted capacity may have."""
 
 Outcome = Literal["holds", "refuted", "cannot tell"]
 SEVERITY: tuple[Outcome, ...] = ("holds", "cannot tell", "refuted")
@@ -111,14 +107,6 @@ class Comparison:
             and is_outside(row.error_low or 0.0, row.error_high or 0.0, row.limit or 0.0)
         ]
 
-    @property
-    def may_be_cleared(self) -> bool:
-        """Whether one more load test may do without those whose client was limited.
-
-        That needs a client that kept up, and no other doubt.
-        """
-        return len(self.doubts) == 1 and 0 < self.limited < self.repeats
-
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison for JSON."""
         return {"outcome": self.outcome, "holds": self.outcome == "holds", **asdict(self)}
@@ -176,25 +164,6 @@ def compare(
     doubts = (*doubts_about(runs), *doubts)
     set_aside = len(measured) - len(runs)
     return Comparison(tuple(rows), len(runs), doubts, set_aside, count_limited(runs))
-
-
-def compare_steady(steady: SteadyPart, measured: Sequence[Run]) -> Comparison | None:
-    """Compare the mean latencies of a predicted steady part with the same requests as measured.
-
-    Nothing is judged: no metric has a limit. None if the prediction never settles.
-    """
-    if steady.unsettled:
-        return None
-    ids = steady.requests["request_id"]
-    means = {f"{name}.mean": float(steady.requests[name].mean()) for name in LATENCIES}
-    parts = [
-        replace(run, requests=run.requests[run.requests["request_id"].isin(ids)])
-        for run in measured
-    ]
-    predicted = {metric: Interval(mean, mean, mean) for metric, mean in means.items()}
-    comparison = compare(predicted, parts, {}, requests=steady.requests)
-    metrics = tuple(row for row in comparison.metrics if row.metric in means)
-    return replace(comparison, metrics=metrics)
 
 
 def _interval_per_metric(runs: Sequence[Run]) -> Prediction:
@@ -270,34 +239,30 @@ def with_forecast(predicted: Interval, low: float, high: float) -> tuple[float, 
     )
 
 
-def doubts_about(measured: Sequence[Run], *, late_sends: bool = True) -> list[str]:
-    """Return why the runs cannot judge a prediction, and what would help.
-
-    Without ``late_sends`` a client may be late with its schedule, which moves no completion of a
-    full server.
-    """
+def doubts_about(measured: Sequence[Run]) -> list[str]:
+    """Return why the runs cannot judge a prediction, and what would help."""
     fewest = min((int((run.requests["status"] == "finished").sum()) for run in measured), default=0)
-    return [*limited_clients(measured, late_sends=late_sends), *too_few(fewest, "finished")]
+    return [*limited_clients(measured), *too_few(fewest, "finished")]
 
 
-def judgeable(measured: Sequence[Run], *, late_sends: bool = True) -> list[Run]:
-    """Return the runs that a verdict rests on (``late_sends`` as in ``doubts_about``).
+def judgeable(measured: Sequence[Run]) -> list[Run]:
+    """Return the runs that a verdict rests on.
 
     Those whose client kept up, whatever they measured, if there are at least two; else all, and
     their doubts say why they cannot judge.
     """
-    kept_up = [run for run in measured if not client_limits(run, late_sends)]
+    kept_up = [run for run in measured if not client_limits(run)]
     return kept_up if len(kept_up) > 1 else list(measured)
 
 
-def count_limited(runs: Sequence[Run], *, late_sends: bool = True) -> int:
-    """Return how many runs had a limited client (``late_sends`` as in ``doubts_about``)."""
-    return sum(bool(client_limits(run, late_sends)) for run in runs)
+def count_limited(runs: Sequence[Run]) -> int:
+    """Return how many runs had a limited client."""
+    return sum(bool(client_limits(run)) for run in runs)
 
 
-def limited_clients(runs: Sequence[Run], *, late_sends: bool = True) -> list[str]:
+def limited_clients(runs: Sequence[Run]) -> list[str]:
     """Return the doubt about load tests whose client was the limit (``doubts_about``), if any."""
-    limited = [why for run in runs if (why := client_limits(run, late_sends))]
+    limited = [why for run in runs if (why := client_limits(run))]
     if not limited:
         return []
     return [

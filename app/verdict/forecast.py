@@ -20,7 +20,6 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.capacity import saturation_interval
 from servetwin.sim.experiments.predict import Interval, predict
 from servetwin.sim.records.run import Files, Run, RunError, load_run, machine_facts, within
-from servetwin.sim.records.steady_part import SteadyPart, steady_part
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.trace import Trace
@@ -53,11 +52,6 @@ class LevelForecast:
         return provenance
 
     @property
-    def steady(self) -> SteadyPart:
-        """The steady part of the predicted run, and so of every load test of it."""
-        return steady_part(self.run.requests)
-
-    @property
     def folder(self) -> str:
         """Name of the folder that holds its runs."""
         return level_folder(self.utilisation)
@@ -70,7 +64,7 @@ def level_folder(utilisation: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """All that is predicted of one server; ``pulse_s`` is its speed at the time of calibration.
+    """All that is predicted of one server.
 
     ``made`` has the date and the machine (``sim.records.run.machine_facts``).
     """
@@ -79,7 +73,6 @@ class Forecast:
     capacity_per_s: Interval
     levels: tuple[LevelForecast, ...]
     seed: int
-    pulse_s: float
     made: Mapping[str, Any]
 
     @property
@@ -114,7 +107,6 @@ class Forecast:
             "made": dict(self.made),
             "seed": self.seed,
             "policies": self.config.as_dict(),
-            "pulse_s": self.pulse_s,
             "capacity_per_s": asdict(self.capacity_per_s),
             "levels": [
                 {
@@ -137,7 +129,6 @@ def make_forecast(
     *,
     replications: int,
     seed: int = 0,
-    pulse_s: float = 0.0,
 ) -> Forecast:
     """Predict ``trace`` at shares ``utilisations`` of the capacity that the profile predicts."""
     config = profile.policy_config()
@@ -149,7 +140,7 @@ def make_forecast(
         intervals = {m: i for m in METRICS if (i := prediction.interval(m)) is not None}
         run, requests = prediction.run, prediction.requests
         levels.append(LevelForecast(utilisation, load, run, intervals, requests))
-    return Forecast(profile, capacity_per_s, tuple(levels), seed, pulse_s, machine_facts())
+    return Forecast(profile, capacity_per_s, tuple(levels), seed, machine_facts())
 
 
 def read_forecast(folder: Path, trace: Trace) -> Forecast:
@@ -175,7 +166,6 @@ def read_forecast(folder: Path, trace: Trace) -> Forecast:
             capacity_per_s,
             levels,
             record["seed"],
-            record["pulse_s"],
             record["made"],
         )
     except (OSError, ValueError, KeyError, TypeError) as error:

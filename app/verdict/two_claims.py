@@ -11,7 +11,8 @@ measured. The prediction holds if both do, and is refuted if either is.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from statistics import NormalDist
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -25,15 +26,27 @@ from servetwin.app.verdict.claims import (
     doubts_about,
     judgeable,
     outcome_of,
+    with_forecast,
 )
-from servetwin.app.verdict.intervals import RelativeVariance, ratio_interval, variance_within
+from servetwin.app.verdict.intervals import (
+    CONFIDENCE,
+    RelativeVariance,
+    ratio_interval,
+    variance_within,
+)
 from servetwin.app.verdict.measured_facts import MeasuredFacts, measured_facts
-from servetwin.app.verdict.power import Refutable
+from servetwin.app.verdict.observed_steps import (
+    BLOCK_S,
+    STEP_KINDS,
+    busy_s,
+    observed_frame,
+    observed_pace,
+    step_kind,
+)
 from servetwin.app.verdict.resimulate import as_sent
-from servetwin.policies.batch import BatchShape
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.step_record import StepRecord, timed_steps
-from servetwin.sim.experiments.measured_parts import MeasuredParts, simulate_measured
+from servetwin.sim.experiments.measured_parts import MeasuredParts, Pace, simulate_measured
 from servetwin.sim.experiments.predict import Interval, run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import figure, mean_latencies
@@ -43,17 +56,18 @@ from servetwin.sim.step_times.machine_speed import MachineSpeed, slowdown
 from servetwin.sim.step_times.profile import Profile, StepTimeFit
 from servetwin.workloads.trace import Trace
 
-STEP_KINDS = ("decode", "prompt", "mixed")
 STEPS = "step_s.all"
 """The metric of all steps; the others end in their kind."""
 STEP_LIMIT = 0.05
-BLOCK_S = 3.0
-"""Steps are compared in blocks of this length, longer than the machine keeps its speed."""
 LEAST_SHARE = 0.05
 """A kind of step with a smaller share of the time is shown and not judged."""
 FEWEST_BLOCKS = 5
 AGAIN = RelativeVariance(0.007**2, 20)
 """Between two measurements of the same steps in beats: over 22 trials their ratio was 0.7 % off."""
+LEAST_TOLD = 0.1
+"""Stamps that tell the steps of a smaller share of the time tell too little."""
+_HALF_WIDTH = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+Clock = Literal["beats", "log", "stamps"]
 MOST_LOST = 0.5
 """Where other programs take more of the time, caches are cold in ways that no beat shows."""
 
@@ -66,7 +80,10 @@ class StepsInBeats:
     ``stated_s`` is what the profile says, at the speed of the machine in that moment. ``set_aside``
     is the number of blocks without beats enough to tell it, ``slowness`` the mean beat of the rest
     over that of the profile, ``lost`` the share of the time that other programs took, with what the
-    cold caches of a core that comes back cost (``refill_s`` each time, in seconds).
+    cold caches of a core that comes back cost (``refill_s`` each time, in seconds). Without a beat
+    on both sides all is in wall time (``clock``: by the log or by stamps), and ``spread`` is how
+    far the speed of the machine may be from that of the calibration (90 %). ``told`` is the share
+    of the time of the tests that the steps explain.
     """
 
     frame: pd.DataFrame
@@ -74,11 +91,33 @@ class StepsInBeats:
     slowness: float
     lost: float
     refill_s: float
+    clock: Clock = "beats"
+    spread: float = 0.0
+    told: float = 1.0
 
     @classmethod
     def of(cls, tests: Sequence[Sequence[StepRecord]], fit: StepTimeFit, beat_s: float) -> Self:
         """Read the steps of each load test; ``beat_s`` is the beat of the profile."""
-        frames = [_timed_frame(steps, fit) for steps in tests]
+        away_s = sum(step.lost_s for records in tests for step in records)
+        return cls._of_frames([_timed_frame(steps, fit) for steps in tests], beat_s, away_s)
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[Run], profile: Profile, fit: StepTimeFit) -> Self:
+        """Read the steps of load tests: in beats, else in wall time by the log, or by stamps."""
+        tests = [run.records for run in runs]
+        if profile.beat_s and any(step.beat_s for steps in tests for step in steps):
+            return cls.of(tests, fit, profile.beat_s)
+        spread = _HALF_WIDTH * fit.drift
+        if all(tests):
+            frames = [_timed_frame(steps, fit).assign(beat_s=1.0) for steps in tests]
+            return replace(cls._of_frames(frames, 1.0, 0.0), clock="log", spread=spread)
+        frames = [observed_frame(run, profile.policy_config(), fit) for run in runs]
+        steps = cls._of_frames(frames, 1.0, 0.0)
+        told = float(steps.frame["took_s"].sum()) / sum(map(busy_s, runs))
+        return replace(steps, clock="stamps", spread=spread, told=told)
+
+    @classmethod
+    def _of_frames(cls, frames: Sequence[pd.DataFrame], beat_s: float, away_s: float) -> Self:
         steps = pd.concat(frames, keys=range(len(frames)), names=["test", None]).reset_index()
         steps["block"] = steps.groupby(["test", "block"]).ngroup()
         unknown = steps["beat_s"].isna().groupby(steps["block"]).transform("any")
@@ -87,12 +126,32 @@ class StepsInBeats:
         known["stated_s"] *= slowdown(beats, chunks)
         aside = int(steps.loc[unknown, "block"].nunique())
         slowness = np.average(known["beat_s"], weights=known["took_s"]) if len(known) else beat_s
-        away_s = sum(step.lost_s for records in tests for step in records)
         spent_s = away_s + float(steps["took_s"].sum())
         refill = refill_s(known)
         lost_s = away_s + refill * float(known["switches"].sum())
         lost = lost_s / spent_s if spent_s else 0.0
         return cls(known, aside, float(slowness) / beat_s, lost, refill)
+
+    def paces(self, fit: StepTimeFit, count: int) -> list[Pace]:
+        """Return the pace of each load test, by the steps that its stamps tell."""
+        noise, tests = float(np.mean(fit.noise)), self.frame["test"]
+        return [observed_pace(self.frame[tests == test], noise) for test in range(count)]
+
+    def doubts(self) -> list[str]:
+        """Return why these steps can judge no profile."""
+        if self.frame.empty and self.clock == "beats":
+            return ["no block of the load tests has enough reference beats; send longer ones"]
+        if self.told < LEAST_TOLD:
+            return [
+                f"the stamps of tokens tell the steps of {100 * self.told:.0f} % of the time: in "
+                "the rest nobody outside knows which prompts a step computed; offer less load"
+            ]
+        if self.lost > MOST_LOST:
+            return [
+                f"other programs took {100 * self.lost:.0f} % of the engine's time and its "
+                "caches; end them, and verify again"
+            ]
+        return []
 
 
 def _timed_frame(steps: Sequence[StepRecord], fit: StepTimeFit) -> pd.DataFrame:
@@ -103,20 +162,13 @@ def _timed_frame(steps: Sequence[StepRecord], fit: StepTimeFit) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "block": ((began_s - began_s[:1]) // BLOCK_S).astype(int),
-            "kind": [step_kind(shape) for shape in shapes],
+            "kind": [step_kind([shape]) for shape in shapes],
             "took_s": [took_s for _, took_s, _ in timed],
             "switches": [switches for *_, switches in timed],
             "stated_s": [noise * float(model.seconds(shape)[0]) for shape in shapes],
             "beat_s": MachineSpeed.of(steps).beats_around(began_s),
         }
     )
-
-
-def step_kind(shape: BatchShape) -> str:
-    """Return the kind of a step (``STEP_KINDS``): decodes alone, prompts alone, or both."""
-    if not shape.prefill_chunks:
-        return "decode"
-    return "mixed" if shape.decode_sequences else "prompt"
 
 
 def refill_s(steps: pd.DataFrame) -> float:
@@ -172,7 +224,8 @@ def _compare_kind(
     counts = blocks >= FEWEST_BLOCKS and took_s.sum() >= LEAST_SHARE * frame["took_s"].sum()
     judged = limit if counts or kind == "all" else None
     predicted_s = float(stated_s.sum() / len(part))
-    predicted = Interval(predicted_s, predicted_s, predicted_s)
+    width = 1 + steps.spread
+    predicted = Interval(predicted_s, predicted_s / width, predicted_s * width)
     outcome = None if judged is None else outcome_of(predicted, low, high, judged)
     measured_s = predicted_s / ratio
     return MetricComparison(
@@ -188,10 +241,12 @@ class ReplayedTest:
     measured: Run
 
     @classmethod
-    def of(cls, facts: MeasuredFacts, scenario: Scenario, seed: int) -> Self:
+    def of(
+        cls, facts: MeasuredFacts, scenario: Scenario, seed: int, pace: Pace | None = None
+    ) -> Self:
         """Simulate what was sent, with the measured lengths and the pace of the measured steps."""
         trace = facts.trace(sent=True, lengths=True)
-        parts = MeasuredParts(steps=facts.steps)
+        parts = MeasuredParts(steps=facts.steps, pace=pace)
         return cls(simulate_measured(trace, scenario, parts, seed), as_sent(facts.run))
 
 
@@ -242,27 +297,25 @@ class TwoClaims:
         limits: Mapping[str, float],
         seed: int,
     ) -> Self:
-        """Judge load tests of ``trace`` that have the steps of the engine (``Run.records``).
+        """Judge load tests of ``trace``, by the engine's steps (``Run.records``) or by stamps.
 
         Only the step times are judged where the profile is of another machine, whose API and client
         say nothing about those of this one.
         """
         runs = judgeable(measured)
         scenario = Scenario(profile.policy_config(), profile)
-        facts = [replace(measured_facts(run, trace), steps=run.records) for run in runs]
+        facts = [replace(measured_facts(run, trace), steps=run.records or None) for run in runs]
         fit = profile.step_time(build_scheduler(scenario.policies).memory.layout)
-        steps = StepsInBeats.of([run.records for run in runs], fit, profile.beat_s or 1.0)
-        replayed = [ReplayedTest.of(one, scenario, seed) for one in facts]
+        steps = StepsInBeats.of_runs(runs, profile, fit)
+        paces = [None] * len(runs) if steps.clock != "stamps" else steps.paces(fit, len(runs))
+        replayed = [
+            ReplayedTest.of(one, scenario, seed, pace)
+            for one, pace in zip(facts, paces, strict=True)
+        ]
         here = profile.machine.get("processor") in (None, machine_facts()["processor"])
-        rows = [*compare_steps(steps), *compare_rest(replayed, limits if here else {})]
-        doubts = doubts_about(runs)
-        if steps.frame.empty:
-            doubts.append("no block of the load tests has enough reference beats; send longer ones")
-        if steps.lost > MOST_LOST:
-            doubts.append(
-                f"other programs took {100 * steps.lost:.0f} % of the engine's time and its "
-                "caches; end them, and verify again"
-            )
+        step_limit = limits.get(STEPS, STEP_LIMIT)
+        rows = [*compare_steps(steps, step_limit), *compare_rest(replayed, limits if here else {})]
+        doubts = [*doubts_about(runs), *steps.doubts()]
         aside = len(measured) - len(runs)
         comparison = Comparison(tuple(rows), len(runs), tuple(doubts), aside, count_limited(runs))
         slowness = steps.slowness / (1 - steps.lost)
@@ -271,14 +324,16 @@ class TwoClaims:
         return cls(comparison, steps, whole)
 
     @property
-    def refutable(self) -> Refutable:
+    def refutable(self) -> float | None:
         """The smallest change of all step times that these load tests would have refuted."""
         row = self.comparison.metrics[0]
-        if self.comparison.doubts or row.error_low is None or row.error_high is None:
-            return Refutable(None, None)
+        if self.comparison.doubts or row.predicted is None or row.limit is None:
+            return None
+        if row.error_low is None or row.error_high is None:
+            return None
         half = math.sqrt((1 + row.error_high) / (1 + row.error_low))
-        change = (1 + STEP_LIMIT) * half - 1
-        return Refutable(change, change)
+        _, high = with_forecast(row.predicted, 1 / half - 1, half - 1)
+        return (1 + row.limit) * (1 + high) - 1
 
     def as_dict(self) -> dict[str, Any]:
         """Return what stands beside the comparison, for JSON."""

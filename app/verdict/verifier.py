@@ -1,22 +1,19 @@
 """Verify a profile on one endpoint: forecast, then load-test, then judge.
 
 A forecast is made and written down before the first load test, with a profile that is frozen from
-then on; a load test never changes what was predicted. An engine that logs its reference beat is
-judged by two claims (``app.verdict.two_claims``), in a fixed number of load tests, each paced by
-the speed that its machine has then. Another endpoint is judged by its latencies alone, and each
-load is tested until the measurements decide, or the time for it is spent.
+then on; a load test never changes what was predicted. The plan is fixed in advance: so many load
+tests of each load, paced by what the machine completes then, and one look at all of them by two
+claims (``app.verdict.two_claims``).
 """
 
 import shutil
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from servetwin.app.calibration.calibrator import Calibrator, ReportProgress
-from servetwin.app.verdict import capacity
-from servetwin.app.verdict.claims import Comparison, compare, judgeable
+from servetwin.app.verdict.claims import judgeable
 from servetwin.app.verdict.forecast import (
     FORECAST,
     Forecast,
@@ -24,17 +21,14 @@ from servetwin.app.verdict.forecast import (
     make_forecast,
     read_forecast,
 )
-from servetwin.app.verdict.load_tests import Pulses, RepeatedTests, drift_doubts, keep, kept_runs
+from servetwin.app.verdict.load_tests import LoadSender, keep, kept_runs
 from servetwin.app.verdict.measured_facts import measured_facts
-from servetwin.app.verdict.power import REPLICATIONS as REPLICATIONS_OF_A_CHANGE
-from servetwin.app.verdict.power import refutable_change
 from servetwin.app.verdict.two_claims import TwoClaims
 from servetwin.app.verdict.verification import Level, Plan, Verification
 from servetwin.app.verdict.why import Waterfall, explain_error
-from servetwin.sim.experiments.capacity import all_at_once
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.metrics import LATENCIES, mean_latencies
+from servetwin.sim.records.metrics import mean_latencies
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.errors import EndedEarly, LoadTestError
@@ -57,7 +51,6 @@ class Verifier:
     out: Path | None = None
     profile: Profile | None = None
     resume: bool = False
-    clock: Callable[[], float] = field(default=time.monotonic)
 
     def run(self) -> Verification:
         """Forecast, test and judge every load.
@@ -68,18 +61,11 @@ class Verifier:
         """
         if self.calibrator.endpoint.max_model_len is not None:
             _require_fits(self.trace, self.calibrator.endpoint.max_model_len)
-        pulses = Pulses(self.calibrator)
-        forecast = self._saved_forecast() or self._new_forecast(pulses)
-        plan = self.plan
-        tests = RepeatedTests(
-            self.calibrator, pulses, plan.repeats, plan.minutes, self.report_progress, self.clock
-        )
-        if self._has_beats(forecast):
-            levels = [self._test_claims(level, forecast, tests) for level in forecast.levels]
-            return Verification(forecast, levels, self.calibrator.check_decisions())
-        saturation = self._saturate(forecast, tests)
-        levels = [self._test(level, forecast, tests, saturation) for level in forecast.levels]
-        return Verification(forecast, levels, self.calibrator.check_decisions(), saturation)
+        forecast = self._saved_forecast() or self._new_forecast()
+        self._report_clock(forecast.profile)
+        sender = LoadSender(self.calibrator)
+        levels = [self._test(level, forecast, sender) for level in forecast.levels]
+        return Verification(forecast, levels, self.calibrator.check_decisions())
 
     def _saved_forecast(self) -> Forecast | None:
         if not (self.resume and self.out):
@@ -95,7 +81,7 @@ class Verifier:
             return read_forecast(folder, self.trace)
         return None
 
-    def _new_forecast(self, pulses: Pulses) -> Forecast:
+    def _new_forecast(self) -> Forecast:
         plan, calibrator = self.plan, self.calibrator
         if self.profile is None:
             calibrator.identify(plan.rounds, self.trace)
@@ -109,117 +95,42 @@ class Verifier:
             plan.utilisations,
             replications=plan.replications,
             seed=plan.seed,
-            pulse_s=0.0 if self._timed() and profile.beat_s else pulses.baseline_s(),
         )
         if folder := self._folder(forecast):
-            for level in ("at-*", capacity.SATURATION):
-                for stale in folder.glob(f"{level}/measured-*"):
-                    shutil.rmtree(stale)  # Load tests of an earlier forecast.
+            for stale in folder.glob("at-*/measured-*"):
+                shutil.rmtree(stale)  # Load tests of an earlier forecast.
             keep(folder, lambda: forecast.files(folder), self.report_progress)
         return forecast
 
-    def _saturate(self, forecast: Forecast, tests: RepeatedTests) -> capacity.Saturation | None:
-        """Measure the capacity of the engine, if a load is near the predicted one.
-
-        It stays as it is once a load was sent at a share of it.
-        """
-        near = [
-            level for level in forecast.levels if capacity.is_near_saturation(level.utilisation)
-        ]
-        if not near:
-            return None
-        capacity.require_admitting_all(forecast.config)
-        folder = self._folder(forecast)
-        at, measured = self._measured(forecast, capacity.SATURATION)
-
-        def judge(measured: list[Run]) -> Comparison:
-            doubts = drift_doubts(forecast.pulse_s, measured)
-            return capacity.compare_capacity(forecast.capacity_per_s, measured, doubts)
-
-        if self.resume and folder and any(kept_runs(folder / level.folder) for level in near):
-            capacity.require_saturation(measured, folder)
-            return capacity.Saturation(measured, judge(measured))
-        load = all_at_once(self.trace)
-        label = f"of the capacity: {len(load)} requests at once"
-        return capacity.Saturation(
-            measured, tests.run(load, label, capacity.SATURATION, judge, measured, at)
-        )
-
-    def _test(
-        self,
-        level: LevelForecast,
-        forecast: Forecast,
-        tests: RepeatedTests,
-        saturation: capacity.Saturation | None,
-    ) -> Level:
-        """Send the trace until the verdict is decided or the time is spent."""
-        at, measured = self._measured(forecast, level.folder)
-        limits, sent = self.plan.limits, level.trace
-        near = saturation is not None and capacity.is_near_saturation(level.utilisation)
-        if saturation and near:
-            limits = capacity.latency_limits(limits)
-            sent = at_rate(self.trace, level.utilisation * saturation.measured_per_s)
-        label = (
-            f"at {100 * level.utilisation:.0f} % of {'the measured ' if near else ''}capacity: "
-            f"{len(sent)} requests at {sent.rate_per_s:.2f}/s, {sent.span_s:.0f} s"
-        )
-
-        def judge(measured: list[Run]) -> Comparison:
-            doubts = drift_doubts(forecast.pulse_s, measured)
-            return compare(
-                level.intervals, measured, limits, requests=level.requests, doubts=doubts
-            )
-
-        comparison = tests.run(sent, label, level.folder, judge, measured, at)
-        refutable = refutable_change(
-            level,
-            forecast.profile,
-            comparison,
-            limits,
-            equal_utilisation=near,
-            seed=self.plan.seed,
-            replications=min(REPLICATIONS_OF_A_CHANGE, self.plan.replications),
-        )
-        why = None
-        if self.plan.why:
-            intervals = {name: level.intervals.get(f"{name}.mean") for name in LATENCIES}
-            means = {name: one.value for name, one in intervals.items() if one}
-            why = self._explain(level, sent, judgeable(measured)[0], forecast, means)
-        return Level(level, sent, measured, comparison, refutable, why)
-
-    def _has_beats(self, forecast: Forecast) -> bool:
-        """Return whether engine and profile have beats; report where only one of them has."""
-        timed = self._timed()
-        if timed and forecast.profile.beat_s is None:
+    def _report_clock(self, profile: Profile) -> None:
+        """Say so where steps are compared in wall time although there is a log of them."""
+        log = self.calibrator.server_log()
+        if log is None:
+            return
+        if profile.beat_s is None:
             self.report_progress(
-                f"profile {forecast.profile.name} has no reference beat: its step times are judged "
-                "together with the speed of this machine; calibrate it again"
+                f"profile {profile.name} has no reference beat: its step times are judged together "
+                "with the speed of this machine; calibrate it again"
             )
-        elif not timed and self.calibrator.server_log():
+        elif not any(step.beat_s for step in log.steps):
             self.report_progress(
                 "the engine logs no reference beat, so the speed of its machine is not known; "
                 "start it with --beat"
             )
-        return timed and forecast.profile.beat_s is not None
 
-    def _timed(self) -> bool:
-        """Return whether the engine logs its beat."""
-        log = self.calibrator.server_log()
-        return log is not None and any(step.beat_s for step in log.steps)
-
-    def _test_claims(self, level: LevelForecast, forecast: Forecast, tests: RepeatedTests) -> Level:
+    def _test(self, level: LevelForecast, forecast: Forecast, sender: LoadSender) -> Level:
         """Send the trace as often as planned, each time at a share of the present capacity."""
         plan, trace = self.plan, self.trace
         at, measured = self._measured(forecast, level.folder)
         for number in range(len(measured) + 1, plan.repeats + 1):
-            capacity_per_s = forecast.capacity_per_s.value * tests.speed(forecast.profile)
+            capacity_per_s = forecast.capacity_per_s.value * sender.speed(forecast.profile, trace)
             sent = at_rate(trace, level.utilisation * capacity_per_s)
             self.report_progress(
                 f"load test {number} of {plan.repeats} at {100 * level.utilisation:.0f} % of the "
                 f"present capacity: {len(sent)} requests at {sent.rate_per_s:.2f}/s, "
                 f"{sent.span_s:.0f} s"
             )
-            run = tests.send(sent, level.folder, number, at)
+            run = sender.send(sent, level.folder, number, at)
             facts = measured_facts(run, sent, self.calibrator.server_log())
             run.records = [*(facts.steps or ())]
             measured.append(run)
@@ -235,7 +146,7 @@ class Verifier:
             means = mean_latencies(run_once(sent, scenario, seed=plan.seed).requests)
             why = self._explain(level, sent, run, forecast, means)
         sent = at_rate(trace, fmean(rates))
-        return Level(level, sent, measured, claims.comparison, claims.refutable, why, claims)
+        return Level(level, sent, measured, claims, why)
 
     def _explain(
         self,

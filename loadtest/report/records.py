@@ -147,7 +147,7 @@ def _when(outage: Mapping[str, Any]) -> str:
     return f"from {from_s:.2f} s to {to_s:.2f} s"
 
 
-def client_limits(run: Run, late_sends: bool) -> list[str]:
+def client_limits(run: Run, late_sends: bool = True) -> list[str]:
     """Return why the client of a run was limited; empty if it kept up."""
     limits: list[str] = run.extra.get("delivered", {}).get("limited_by", [])
     return [why for why in limits if late_sends or not why.startswith(SCHEDULE_LAG)]

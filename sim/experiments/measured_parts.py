@@ -34,15 +34,17 @@ class MeasuredParts:
     """The measured parts; None leaves a part to the simulation.
 
     ``cached_tokens`` are prompt tokens by request id; ``admission`` has request ids in the order in
-    which they were admitted. ``steps`` are on the clock of the trace; ``step_time`` and ``api``
-    replace those of the scenario, and its noise. With ``at_scheduler`` the arrivals of the trace
-    are those at the scheduler, so no request spends time on its way there; with ``at_step_end``
-    tokens are stamped when their step ends, so no chunk spends time on its way to the client.
+    which they were admitted. ``steps`` are on the clock of the trace; ``pace`` stands for them
+    where no log has them. ``step_time`` and ``api`` replace those of the scenario, and its noise.
+    With ``at_scheduler`` the arrivals of the trace are those at the scheduler, so no request spends
+    time on its way there; with ``at_step_end`` tokens are stamped when their step ends, so no chunk
+    spends time on its way to the client.
     """
 
     cached_tokens: Mapping[str, int] | None = None
     admission: Sequence[str] | None = None
     steps: Sequence[StepRecord] | None = None
+    pace: "Pace | None" = None
     step_time: StepTime | None = None
     api: ApiLatency | None = None
     at_scheduler: bool = False
@@ -66,10 +68,13 @@ def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts,
     step_time, noise = source.model(), None
     if measured.step_time is not None:
         step_time = measured.step_time
-    elif measured.steps is None:
-        noise = StepNoise(source.noise_factors(), np.random.default_rng(streams[1]))
+    pace = measured.pace
     if measured.steps is not None:
-        scheduler = step_time = MeasuredPace(scheduler, step_time, measured.steps)
+        pace = Pace.of_log(measured.steps, step_time)
+    if pace is not None:
+        scheduler = step_time = MeasuredPace(scheduler, step_time, pace)
+    elif measured.step_time is None:
+        noise = StepNoise(source.noise_factors(), np.random.default_rng(streams[1]))
     api = measured.api or profile.api.model()
     if measured.at_scheduler:
         api = replace(api, request_s=0.0, request_per_token_s=0.0)
@@ -82,7 +87,7 @@ def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts,
         step_time,
         noise=noise,
         recorder=Recorder(api),
-        macro=measured.steps is None,
+        macro=pace is None,
         verifier=None if acceptance is None else Verifier(acceptance, streams[2]),
     )
 
@@ -116,6 +121,46 @@ class MeasuredHits:
         return min(self._cached_tokens.get(seq.request_id, 0), seq.prompt_tokens - 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Measured / modelled durations of steps (``paces``) and when they began (``moments_s``).
+
+    Both are by whether the steps had prompts. ``asleep_s`` has when the server fell asleep and when
+    it awoke.
+    """
+
+    moments_s: Mapping[bool, Sequence[float]]
+    paces: Mapping[bool, Sequence[float]]
+    asleep_s: Sequence[tuple[float, float]] = ()
+
+    @classmethod
+    def of_log(cls, steps: Sequence[StepRecord], model: StepTime) -> "Pace":
+        """Return the pace of every step of a log."""
+        moments_s: dict[bool, list[float]] = {}
+        paces: dict[bool, list[float]] = {}
+        asleep_s, ended_s = [], -inf
+        for this, took_s in zip(steps, gaps_s(steps), strict=True):
+            if this.idle_before:
+                asleep_s.append((ended_s, this.now_s))
+            ended_s = this.now_s + took_s
+            shape = this.shape()
+            modelled_s = float(model.seconds(shape)[0])
+            if modelled_s > 0:
+                moments_s.setdefault(bool(shape.prefill_chunks), []).append(this.now_s)
+                paces.setdefault(bool(shape.prefill_chunks), []).append(took_s / modelled_s)
+        return cls(moments_s, paces, asleep_s)
+
+    def at(self, now_s: float, has_prompts: bool) -> float:
+        """Return the pace of the step nearest in time; of the other kind where this has none."""
+        kind = has_prompts if self.moments_s.get(has_prompts) else not has_prompts
+        moments_s = self.moments_s.get(kind, ())
+        if not moments_s:
+            return 1.0
+        place = bisect_left(moments_s, now_s)
+        near = (at for at in (place - 1, place) if 0 <= at < len(moments_s))
+        return self.paces[kind][min(near, key=lambda at: abs(moments_s[at] - now_s))]
+
+
 class MeasuredPace(SchedulerProxy):
     """A scheduler and its step times: the model, at the pace of the measured steps of that moment.
 
@@ -125,30 +170,11 @@ class MeasuredPace(SchedulerProxy):
     one awoke, so a request that came while it did is in the same batch.
     """
 
-    def __init__(
-        self, scheduler: Scheduler, model: StepTime, measured: Sequence[StepRecord]
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, model: StepTime, pace: Pace) -> None:
         super().__init__(scheduler)
         self.wants_contexts = getattr(model, "wants_contexts", False)
         self.wants_longest = getattr(model, "wants_longest", False)
-        self._model = model
-        self._now_s = 0.0
-        self._paces: dict[bool, tuple[list[float], list[float]]] = {}
-        """Moments and paces of the steps, with prompts (True) and without."""
-        self._asleep_s: list[tuple[float, float]] = []
-        """When the measured server fell asleep and when it awoke."""
-        ended_s = -inf
-        for this, took_s in zip(measured, gaps_s(measured), strict=True):
-            if this.idle_before:
-                self._asleep_s.append((ended_s, this.now_s))
-            ended_s = this.now_s + took_s
-            shape = this.shape()
-            modelled_s = float(model.seconds(shape)[0])
-            if modelled_s <= 0:
-                continue
-            moments, paces = self._paces.setdefault(bool(shape.prefill_chunks), ([], []))
-            moments.append(this.now_s)
-            paces.append(took_s / modelled_s)
+        self._model, self._pace, self._now_s = model, pace, 0.0
 
     def schedule(self, now_s: float) -> Batch | None:
         """Schedule as the scheduler does, unless the measured server was asleep."""
@@ -164,21 +190,14 @@ class MeasuredPace(SchedulerProxy):
 
     def _awakes_s(self) -> float | None:
         """Return when the measured server awakes; None if one of them is awake."""
-        place = bisect_right(self._asleep_s, (self._now_s, inf)) - 1
+        asleep_s = self._pace.asleep_s
+        place = bisect_right(asleep_s, (self._now_s, inf)) - 1
         if place < 0 or self.load()[0]:
             return None
-        awakes_s = self._asleep_s[place][1]
+        awakes_s = asleep_s[place][1]
         return awakes_s if self._now_s < awakes_s else None
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the seconds of the step that was just scheduled."""
-        return self._model.seconds(shape, steps) * self._pace(bool(shape.prefill_chunks))
-
-    def _pace(self, has_prompts: bool) -> float:
-        """Return the pace of the measured step nearest in time; 1 where none is of the kind."""
-        moments, paces = self._paces.get(has_prompts) or self._paces.get(not has_prompts, ([], []))
-        if not moments:
-            return 1.0
-        place = bisect_left(moments, self._now_s)
-        near = (at for at in (place - 1, place) if 0 <= at < len(moments))
-        return paces[min(near, key=lambda at: abs(moments[at] - self._now_s))]
+        pace = self._pace.at(self._now_s, bool(shape.prefill_chunks))
+        return self._model.seconds(shape, steps) * pace

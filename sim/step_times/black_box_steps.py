@@ -59,7 +59,7 @@ class ObservedStep:
 
 @dataclass(frozen=True, slots=True)
 class StepInterval:
-    """An interval of time and the steps in it.
+    """An interval of time that began at ``began_s``, and the steps in it.
 
     ``first_token`` marks an interval that begins when a request is sent: it includes the latency of
     the API. With ``waited`` it also includes the time a static batch waits to fill.
@@ -69,6 +69,7 @@ class StepInterval:
     seconds: float
     first_token: bool = False
     waited: bool = False
+    began_s: float = 0.0
 
     def row(self) -> list[float]:
         """Return the sums of the features of the steps, then the two marks."""
@@ -126,7 +127,8 @@ class _Reader:
         for k in range(1, len(self._steps)):
             chunks = contents[k]
             if chunks is not None and self._is_whole(k):
-                yield StepInterval(self._shapes(k, chunks), self._seconds(k))
+                began_s = self._steps[k - 1].end_s
+                yield StepInterval(self._shapes(k, chunks), self._seconds(k), began_s=began_s)
 
     def _tokens_before(self) -> list[list[int]]:
         """Return the tokens of every request before each step."""

@@ -347,12 +347,14 @@ def fit_black_box(
 ) -> BlackBoxFit:
     """Fit the intervals of all calibration rounds; the noise is that of single decode steps.
 
-    Raises ``ProfileError`` if there are too few.
+    Its mean is 1: two reads of the client make one step short and its neighbour long, and both
+    count. Raises ``ProfileError`` if there are too few.
     """
     numbered = [
         (number, interval) for number, intervals in enumerate(rounds) for interval in intervals
     ]
     usual_s = float(np.median([interval.seconds for _, interval in numbered])) if numbered else 0.0
+    decodes = [interval for _, interval in numbered if _is_decode_step(interval)]
     numbered = [n for n in numbered if n[1].seconds > LEAST_SHARE * usual_s]
     intervals = [interval for _, interval in numbered]
     matrix = np.array([interval.row() for interval in intervals]).reshape(-1, len(FEATURES) + 2)
@@ -362,19 +364,19 @@ def fit_black_box(
     first_token_s, wait_s = fit.coefficients[width:].tolist()
     steps = np.array([features(shape) for interval in intervals for shape in interval.shapes])
     ranges = steps.max(axis=0)
-    single = [i for i, interval in enumerate(intervals) if _is_decode_step(interval)]
-    fitted_s = matrix[single] @ fit.coefficients
+    fitted_s = np.array([one.row() for one in decodes]).reshape(-1, width + 2) @ fit.coefficients
+    ratios = np.array([one.seconds for one in decodes]) / fitted_s
     draws = np.array([_extended(draw[:width], ranges) for draw in fit.draws])
     stripped = replace(
         fit,
         coefficients=_extended(fit.coefficients[:width], ranges),
         draws=draws,
         covariance=np.cov(draws, rowvar=False),
-        noise=noise_quantiles(seconds[single] / fitted_s, fitted_s) if single else fit.noise,
+        noise=noise_quantiles(ratios, fitted_s) if decodes else fit.noise,
         ranges=dict(zip(FEATURES, ranges.tolist(), strict=True)),
         steps=len(steps),
     )
-    return BlackBoxFit(stripped, first_token_s, wait_s, chunk_per_sequence_s)
+    return BlackBoxFit(_with_mean_noise(stripped), first_token_s, wait_s, chunk_per_sequence_s)
 
 
 def chunk_spread_s(bursts: Sequence[Sequence[ObservedRequest]]) -> float:

@@ -132,7 +132,7 @@ def verify_black_box(
 def main(
     server: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(SERVERS)}.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the runs.")] = None,
-    repeats: int = 2,
+    repeats: int = 5,
 ) -> None:
     """Verify each server as a black box and print the table."""
     trace = azure_window()

@@ -213,7 +213,7 @@ def main(
     engine: Annotated[list[str], typer.Option(help=f"Of {', '.join(ENGINES)}; repeatable.")],
     out: Annotated[Path, typer.Option(help="Markdown file to write.")],
     runs: Annotated[Path | None, typer.Option(help="Folder for the runs.")] = None,
-    repeats: int = 2,
+    repeats: int = 5,
     minutes: Annotated[float, typer.Option(help="Limit of the calibration.")] = 5.0,
     requests: Annotated[int, typer.Option(help="Limit of the trace.")] = 200,
     layers: Annotated[int, typer.Option(help="Layers of the model.")] = 8,

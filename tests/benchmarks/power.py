@@ -29,12 +29,11 @@ from servetwin.app.calibration.step_log import StepLogCalibrator
 from servetwin.app.reports.claims import comparison_table
 from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.serving.engines import LiveEngine, bundled_engine
-from servetwin.app.verdict.claims import METRICS, Outcome, compare
-from servetwin.app.verdict.forecast import LevelForecast
+from servetwin.app.verdict.claims import Outcome
+from servetwin.app.verdict.two_claims import TwoClaims
 from servetwin.app.verdict.verification import Level, Plan
 from servetwin.app.verdict.verifier import Verifier
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.experiments.predict import predict
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.reading import sample_trace
@@ -66,22 +65,13 @@ def engine(
     return bundled_engine(config, choice)
 
 
-def rejudged(level: Level, profile: Profile, scale: float, replications: int) -> Outcome:
+def rejudged(level: Level, profile: Profile, scale: float) -> Outcome:
     """Judge the measurements of a level with a profile whose steps take ``scale`` times as long."""
     if scale == 1.0:
         return level.comparison.outcome
-    scaled, at = profile.scaled(scale), level.prediction
-    found = predict(at.trace, scaled.policy_config(), scaled, replications=replications)
-    intervals = {m: i for m in METRICS if (i := found.interval(m)) is not None}
-    changed = LevelForecast(at.utilisation, at.trace, found.run, intervals, found.requests)
     limits = {row.metric: row.limit for row in level.comparison.metrics if row.limit is not None}
-    return compare(
-        changed.intervals,
-        level.measured,
-        limits,
-        requests=changed.requests,
-        doubts=[d for d in level.comparison.doubts if d.startswith("the machine drifted")],
-    ).outcome
+    scaled = profile.scaled(scale)
+    return TwoClaims.of(level.measured, level.trace, scaled, limits, 0).comparison.outcome
 
 
 def coverage(levels: Sequence[Level]) -> str:
@@ -104,7 +94,6 @@ def main(
     trials: Annotated[int, typer.Option(min=1)] = 20,
     first: Annotated[int, typer.Option(help="Seed of the first trial.")] = 0,
     requests: int = 240,
-    minutes: float = 4.0,
     model: str = "base",
     simulated: Annotated[str | None, typer.Option(help="Profile of a simulated engine.")] = None,
     replications: int = 200,
@@ -114,7 +103,7 @@ def main(
     trace, counts = limit(sample_trace(), requests), Counter[tuple[float, float, Outcome]]()
     levels: dict[float, list[Level]] = {utilisation: [] for utilisation in UTILISATIONS}
     for trial in range(first, first + trials):
-        plan = Plan(UTILISATIONS, minutes=minutes, replications=replications, seed=trial)
+        plan = Plan(UTILISATIONS, replications=replications, seed=trial)
         began_s = time.monotonic()
         with engine(PolicyConfig(), EngineChoice(model, seed=trial), simulated) as live:
             calibrator = StepLogCalibrator(live, trial)
@@ -123,7 +112,7 @@ def main(
             found.save(out / f"trial-{trial}")
         for level in found.levels:
             levels[level.utilisation].append(level)
-            outcomes = {s: rejudged(level, found.profile, s, replications) for s in SCALES}
+            outcomes = {s: rejudged(level, found.profile, s) for s in SCALES}
             counts.update((level.utilisation, s, outcome) for s, outcome in outcomes.items())
             errors = "".join(f"\n{line}" for line in comparison_table(level.comparison.metrics))
             say(

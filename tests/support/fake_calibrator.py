@@ -9,23 +9,19 @@ import pytest
 
 from servetwin.app.verdict import load_tests, verifier
 from servetwin.app.verdict.forecast import Forecast, make_forecast
-from servetwin.app.verdict.power import Refutable
 from servetwin.app.verdict.verification import Plan, Verification
 from servetwin.app.verdict.verifier import Verifier
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.run.client import LoadOptions
 from servetwin.sim.experiments.decision_check import DecisionCheck
-from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.reading import sample_trace
-from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import limit
-from tests.support.report_runs import pretended
+from tests.support.stamped_runs import stamped
 
-PROFILE = load_profile("base-cpu")
+PROFILE = load_profile("base-cpu").model_copy(update={"machine": {}})
 TRACE = limit(sample_trace(), 40)
 
 PLAN = Plan(replications=4, repeats=2, limits={"tpot_s.mean": 0.05})
@@ -60,13 +56,6 @@ class FakeCalibrator:
 
 
 @cache
-def simulated_pulse(requests: tuple[Request, ...], slowness: float) -> Run:
-    """Find what a pulse finds on a machine of another speed; it is the same every time."""
-    profile = PROFILE.scaled(slowness)
-    return pretended(run_once(Trace(requests, "pulse"), Scenario(profile.policy_config(), profile)))
-
-
-@cache
 def _forecast(trace: Trace, profile: str, loads: tuple[float, ...], **more: Any) -> Forecast:
     return make_forecast(trace, Profile.model_validate_json(profile), loads, **more)
 
@@ -81,47 +70,44 @@ def same_forecast(
 class FakeMachine:
     """An engine that needs ``slowness(n)`` times the profile's time in its n-th load test.
 
-    Its pulses show ``pulse_slowness(n)``.
+    ``burst_slowness`` is that of the bursts before them. Its clients see every token; its server
+    tells nothing.
     """
 
     def __init__(self, calibrator: FakeCalibrator) -> None:
         self.slowness: Callable[[int], float] = lambda number: 1.0
-        self.pulse_slowness: Callable[[int], float] = lambda number: 1.0
         self.tests = 0
-        self.pulses = 0
+        self.bursts = 0
+        self.burst_slowness = 1.0
         self._events = calibrator.events
 
     def answer(self, endpoint: Endpoint, trace: Trace, options: LoadOptions | None = None) -> Run:
-        """Answer a load test, or a pulse, which comes at once."""
-        return self.pulse(trace, options) if options else self.test(endpoint, trace)
+        """Answer a load test, or a burst, which comes at once."""
+        return self.burst(trace, options) if options else self.test(endpoint, trace)
 
     def test(self, endpoint: Endpoint, trace: Trace) -> Run:
         """Find what a simulation finds, on a machine of another speed."""
         assert trace.notes[-1] == "as counted"
         self.tests += 1
         self._events.append(f"test {endpoint.salt}".replace("salt/", ""))
-        profile = PROFILE.scaled(self.slowness(self.tests))
-        return pretended(
-            run_once(trace, Scenario(PROFILE.policy_config(), profile), seed=self.tests)
-        )
+        run = stamped(trace, PROFILE.scaled(self.slowness(self.tests)))
+        return replace(run, records=[])
 
-    def pulse(self, trace: Trace, options: LoadOptions) -> Run:
+    def burst(self, trace: Trace, options: LoadOptions) -> Run:
         """Find the speed of the machine."""
         assert options.lead_s < 0.1
-        self.pulses += 1
-        return simulated_pulse(trace.requests, self.pulse_slowness(self.pulses))
+        self.bursts += 1
+        return stamped(trace, PROFILE.scaled(self.burst_slowness))
 
 
 def machine_of(calibrator: FakeCalibrator, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    """Let the load tests and pulses of a verification meet a machine that takes no time.
+    """Let the load tests and bursts of a verification meet a machine that takes no time.
 
-    Equal forecasts are made once. The power of the load tests is left out;
-    ``tests/app/verdict/test_power.py`` has it.
+    Equal forecasts are made once.
     """
     machine = FakeMachine(calibrator)
     monkeypatch.setattr(load_tests, "run_load_test", machine.answer)
     monkeypatch.setattr(verifier, "make_forecast", same_forecast)
-    monkeypatch.setattr(verifier, "refutable_change", lambda *_, **__: Refutable(0.06, None))
     return machine
 
 

@@ -13,7 +13,7 @@ from servetwin.sim.records.run import Run, load_run
 from tests.support.figure_frames import load_test
 from tests.support.report_runs import pretended, simulated
 from tests.support.swept_levels import swept
-from tests.support.verifications import a_verification_near_saturation
+from tests.support.verifications import a_black_box_verification, a_verification
 
 MACHINE = "/home/ann/work in progress/servers"
 KINDS = ("run", "comparison", "load test", "verification", "recorded", "sweep", "many runs")
@@ -59,8 +59,8 @@ def _trial(folder: Path, **scenario: object) -> str:
 
 
 def _verification(folder: Path) -> str:
-    a_verification_near_saturation((5.51, 5.49)).save(folder / "near")
-    a_verification_near_saturation((5.01, 5.02)).save(folder / "far")
+    a_black_box_verification(off=1.5).save(folder / "near")
+    a_verification().save(folder / "far")
     return render_html(*find_runs([folder / "near", folder / "far"]), LIMITS)
 
 

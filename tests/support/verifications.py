@@ -1,22 +1,20 @@
 """Verifications that no server was needed for."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
-from servetwin.app.verdict.capacity import Saturation, compare_capacity
-from servetwin.app.verdict.claims import METRICS, compare
+from servetwin.app.verdict.claims import METRICS, Comparison, MetricComparison, compare
 from servetwin.app.verdict.forecast import Forecast, LevelForecast
-from servetwin.app.verdict.power import Refutable
+from servetwin.app.verdict.two_claims import STEPS, StepsInBeats, TwoClaims
 from servetwin.app.verdict.verification import Level, Verification
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.decision_check import DecisionCheck
 from servetwin.sim.experiments.predict import Interval, interval, predict
 from servetwin.sim.step_times.profile import Profile, StepTimeFit
 from servetwin.workloads.reading import sample_trace
-from servetwin.workloads.transform import at_rate, limit
+from servetwin.workloads.transform import limit
 from tests.support.figure_frames import load_test
 
 REQUESTS = 40
@@ -46,14 +44,22 @@ def a_level(utilisation: float, off: float = 1.0, count: int = REQUESTS) -> Leve
     }
     forecast = LevelForecast(utilisation, trace, found.run, intervals, measured[0].requests)
     comparison = compare(intervals, measured, requests=measured[0].requests)
-    return Level(forecast, trace, measured, comparison, Refutable(0.06, None))
+    return Level(forecast, trace, measured, two_claims(comparison))
+
+
+def two_claims(comparison: Comparison) -> TwoClaims:
+    """The rest is ``comparison``; the step times are right, known to 1 %, by the stamps of half."""
+    exact = Interval(0.01, 0.01, 0.01)
+    steps = MetricComparison(STEPS, exact, 0.01, 0.0, -0.01, 0.01, None, 0.05, "holds")
+    read = StepsInBeats(pd.DataFrame(), 0, 1.0, 0.0, 0.0, clock="stamps", told=0.5)
+    return TwoClaims(replace(comparison, metrics=(steps, *comparison.metrics)), read, {})
 
 
 def verification_of(
     profile: Profile, levels: list[Level], decisions: DecisionCheck | None = None
 ) -> Verification:
     forecasts = tuple(level.prediction for level in levels)
-    forecast = Forecast(profile, Interval(5.0, 4.8, 5.2), forecasts, 0, 0.01, {})
+    forecast = Forecast(profile, Interval(5.0, 4.8, 5.2), forecasts, 0, {})
     return Verification(forecast, levels, decisions)
 
 
@@ -66,16 +72,3 @@ def a_black_box_verification(off: float = 1.0, **not_identified: str) -> Verific
     """One that sees what clients see, at two loads."""
     profile = a_profile(CONFIG, identified={"not identified": not_identified})
     return verification_of(profile, [a_level(0.5, off), a_level(0.7, off)])
-
-
-def a_verification_near_saturation(capacities_per_s: Sequence[float]) -> Verification:
-    """One whose load tests of the capacity completed so many requests per second."""
-    level = a_level(0.9)
-    bursts = [
-        load_test(40, scheduled_s=0.0, last_token_s=1 + np.arange(40) / per_s)
-        for per_s in capacities_per_s
-    ]
-    sent = at_rate(level.trace, 0.9 * sum(capacities_per_s) / len(bursts))
-    found = verification_of(a_profile(CONFIG), [replace(level, trace=sent)])
-    comparison = compare_capacity(found.capacity_per_s, bursts)
-    return replace(found, saturation=Saturation(bursts, comparison))

@@ -39,6 +39,7 @@ from servetwin.app.calibration.black_box.sender import (
 )
 from servetwin.app.calibration.calibrator import (
     LOAD_S,
+    LOAD_UTILISATION,
     ReportProgress,
     load_rate_per_s,
     representative_load,
@@ -269,10 +270,18 @@ class BlackBoxCalibrator:
     def _send_load(self, trace: Trace) -> None:
         """Send requests drawn from ``trace`` near its capacity, as far as the allowance goes.
 
-        They share no prefixes: not every server says what its cache held of a prompt.
+        The capacity is the predicted one, or what a burst of them shows to be less. They share no
+        prefixes: not every server says what its cache held of a prompt.
         """
         allowance = self._sender.allowance
-        rate_per_s = load_rate_per_s(trace, self.profile())
+        burst = [
+            replace(one, request_id=f"{one.request_id}-at-once", arrival_s=0.0, prefix_block_ids=())
+            for one in representative_load(trace, 1.0, LOAD_S, self._sender.rng)
+        ]
+        answers = self._sender.send_requests(burst)
+        ended_s = [one.stamps_s[-1] for one in answers if one.stamps_s]
+        completed_per_s = len(burst) / (max(ended_s) - min(one.sent_s for one in answers))
+        rate_per_s = min(load_rate_per_s(trace, self.profile()), LOAD_UTILISATION * completed_per_s)
         seconds = min(
             LOAD_S, LOAD_SHARE * min(allowance.left_s, allowance.left_requests / rate_per_s)
         )

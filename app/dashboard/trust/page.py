@@ -30,13 +30,11 @@ from servetwin.app.reports.claims import verdict_in_words
 from servetwin.app.reports.html.tables import error_rows
 from servetwin.app.reports.report_folders import Trial
 from servetwin.app.reports.run_words import made_by, outside_warning, source_line
-from servetwin.app.reports.tables import capacity_line, judged_line
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.verdict.claims import Comparison
 from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.words import METRICS, origin_sentences
 from servetwin.sim.records.metrics import LATENCIES
-from servetwin.sim.records.steady_part import STEADY_PART
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.errors import ServetwinError
 
@@ -97,12 +95,7 @@ def _trials(root: str, changed: float) -> trials.Trials:
 
 def _verdict(name: str, trial: Trial) -> None:
     metrics = trial.comparison.metrics
-    if trial.capacity:
-        _box(capacity_line(trial.capacity.repeats), trial.capacity, trial.noun)
-        metrics = (*trial.capacity.metrics, *metrics)
     _box(trial.load, trial.comparison, trial.noun)
-    line = judged_line(trial.steady_part)
-    st.caption(escaped(line[:1].upper() + line[1:]))
     st.caption(escaped(f"Measured {trials.when_and_where(trial)}."))
     if (trials.EXAMPLE / name).is_dir():
         st.caption(page_text("trust.example", command=trials.COMMAND))
@@ -111,10 +104,6 @@ def _verdict(name: str, trial: Trial) -> None:
         verdicts = trials.verdict_table(metrics)
         table(verdicts, "Errors of the prediction, with verdicts.")
         st.caption(page_text("trust.errors", confidence=100 * CONFIDENCE))
-        if steady := trial.steady:
-            st.caption(STEADY_PART)
-            verdicts = trials.verdict_table(steady.metrics)
-            table(verdicts, "The same errors in the steady part.")
 
 
 def _source(trial: Trial) -> str:

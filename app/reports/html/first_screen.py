@@ -139,8 +139,6 @@ def _because(verdict: str) -> str:
 
 
 def _comparisons(trial: Trial) -> Iterator[tuple[str, Trial, Comparison]]:
-    if trial.capacity:
-        yield f"{trial.name}, capacity", trial, trial.capacity
     yield trial.name, trial, trial.comparison
 
 

@@ -20,7 +20,6 @@ from servetwin.app.reports.html.tables import comparison_table, latency_table, t
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.run_words import run_without_paths, what_ran_short, without_paths
 from servetwin.app.reports.table import Table
-from servetwin.app.reports.tables import capacity_line, judged_line
 from servetwin.app.reports.verdict import WHY_TITLE, waterfall_sentences
 from servetwin.app.verdict.claims import RequestDifferences, compare, compare_requests
 from servetwin.app.verdict.resimulate import resimulate_as_sent
@@ -109,18 +108,12 @@ def _trial_section(
         named.name: compare_requests(trial.predicted.run, named.run) for named in trial.measured
     }
     tables = []
-    if trial.capacity:
-        tables.append(comparison_table(trial.capacity, capacity_line(trial.capacity.repeats)))
     if is_one_of_many:  # the first screen has shown a part of it
         tables.append(comparison_table(trial.comparison))
-    line, steady = judged_line(trial.steady_part), trial.steady
-    if steady:
-        tables.append(comparison_table(steady, line))
     return {
         "name": trial.name,
         "load": trial.load,
         "tables": tables,
-        "unsettled": "" if steady else line,
         "requests": [f"{name}, {render_requests(of)}" for name, of in differences.items()],
         "causes": waterfall_sentences(trial.why) if trial.why else [],
         "cause_charts": list(_cause_charts(trial.why, charts)) if trial.why else [],

@@ -140,13 +140,10 @@ def totals_table(runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO |
     return Table(["", "part", *names], rows)
 
 
-def comparison_table(comparison: Comparison, caption: str = "") -> Table:
-    """Return predicted, measured and error with their intervals, limit and verdict.
-
-    Without a ``caption``, it explains the error.
-    """
+def comparison_table(comparison: Comparison) -> Table:
+    """Return predicted, measured and error with their intervals, limit and verdict."""
     rows = [[*_compared(row)] for row in comparison.metrics]
-    return Table(_COMPARED, rows, caption or _explained(comparison.repeats))
+    return Table(_COMPARED, rows, _explained(comparison.repeats))
 
 
 def judged_table(trials: Sequence[Trial]) -> Table:
@@ -154,9 +151,8 @@ def judged_table(trials: Sequence[Trial]) -> Table:
     head, *others = _COMPARED
     rows: list[list[Content]] = []
     for trial in trials:
-        metrics = (*(trial.capacity.metrics if trial.capacity else ()), *trial.comparison.metrics)
         name = [Cell(trial.name, css="name")] if len(trials) > 1 else []
-        for row in metrics:
+        for row in trial.comparison.metrics:
             if row.limit is not None or not name:
                 metric, *cells = _compared(row)
                 rows.append([metric, *name, *cells])

@@ -116,12 +116,9 @@ class VerifyOptions:
     policy: Annotated[tuple[str, ...], Option()] = ()
     """Such as static+contiguous or continuous+paged+prefix; repeatable."""
     utilisation: Annotated[tuple[float, ...], Option(min=0.05, max=0.95)] = ()
-    """Share of the predicted capacity offered (0.7; of a black box 0.5, then 0.7); from 0.9 on, of
-    the capacity that is measured first; repeatable."""
+    """Share of the present capacity offered (0.7; of a black box 0.5, then 0.7); repeatable."""
     repeats: Annotated[int | None, Option(min=1)] = None
-    """Load tests at each load (5; without a reference beat 2, at least)."""
-    minutes: Annotated[float, Option(min=0.0)] = 4.0
-    """Without a beat: time for more load tests at a load, until they decide."""
+    """Load tests at each load, or pairs of them with --technique; 5 unless given."""
     profile: Annotated[str | None, Option()] = None
     """Judge this profile (a name or a .json file) instead of calibrating."""
     resume: Annotated[bool, Option("--resume")] = False

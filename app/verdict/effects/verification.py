@@ -6,10 +6,9 @@ effect is a ratio, with / without: what lasts for a pair of load tests cancels.
 """
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,18 +47,17 @@ LIMIT = 0.10
 """The relative error that a predicted ratio may have."""
 DEAD_BAND = 0.02
 """A change below this counts as none."""
-FEWEST_PAIRS = 3
+PAIRS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class EffectPlan:
-    """How thoroughly to verify: at least ``pairs`` load tests of both sides, at most ``minutes``.
+    """How thoroughly to verify: ``pairs`` load tests of both sides, and one look at them.
 
     ``rounds`` rounds of calibration give the profile, ``replications`` simulations an interval.
     """
 
-    pairs: int = FEWEST_PAIRS
-    minutes: float = 4.0
+    pairs: int = PAIRS
     rounds: int = 4
     replications: int = REPLICATIONS
     seed: int = 0
@@ -190,7 +188,6 @@ class EffectVerifier:
     report_progress: ReportProgress
     profile: Profile | None = None
     """Of the engine without the technique; None: calibrate it."""
-    clock: Callable[[], float] = field(default=time.monotonic)
 
     def run(self) -> EffectVerification:
         """Calibrate, predict, measure and compare.
@@ -208,9 +205,8 @@ class EffectVerifier:
             sides, profile, self.loads, seed=plan.seed, replications=plan.replications
         )
         verification = EffectVerification(sides, profile, predicted, [], [])
-        began_s = self.clock()
-        while not self._is_done(verification, self.clock() - began_s):
-            self._measure_pair(verification)
+        for pair in range(1, plan.pairs + 1):
+            self._measure_pair(verification, pair)
         return verification
 
     def _calibrated(self) -> Profile:
@@ -225,24 +221,13 @@ class EffectVerifier:
             _send(live, self.loads.saturated, "before")
             return read_step_log(live.step_log)[1]
 
-    def _measure_pair(self, verification: EffectVerification) -> None:
-        pair = len(verification.without) + 1
+    def _measure_pair(self, verification: EffectVerification, pair: int) -> None:
         self.report_progress(f"{self.sides.name}: pair {pair} of load tests, without and with")
         both = {"without": verification.without, "with": verification.with_it}
         for name in ("without", "with") if pair % 2 else ("with", "without"):
             side = self.sides.without if name == "without" else self.sides.with_it
             with self.start(side) as live:
                 both[name].append(measured(live, self.loads))
-
-    def _is_done(self, verification: EffectVerification, spent_s: float) -> bool:
-        """Return whether every metric is decided, or no time is left for another pair."""
-        pairs = len(verification.without)
-        if pairs < self.plan.pairs:
-            return False
-        undecided = [
-            effect for effect in verification.effects if effect.comparison.outcome == "cannot tell"
-        ]
-        return not undecided or spent_s * (pairs + 1) / pairs > 60 * self.plan.minutes
 
 
 def measured(live: LiveEngine, loads: EffectLoads) -> Figures:

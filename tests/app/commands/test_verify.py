@@ -26,7 +26,7 @@ def test_verify_takes_any_endpoint_and_judges(black_box_url: str, tmp_path: Path
     trace = tmp_path / "t.jsonl"
     requests = [Request(str(i), 0.05 * i, 10 + i, 4) for i in range(30)]
     write_trace(Trace(tuple(requests), "t"), trace)
-    options = ("--max-minutes", 1.0, "--max-requests", 80, "--repeats", 1, "--minutes", 0)
+    options = ("--max-minutes", 1.0, "--max-requests", 80, "--repeats", 2)
     at = ("verify", "--url", black_box_url, "--trace", trace)
     done = servetwin(*at, *options, "--utilisation", 0.5, "--out", tmp_path / "v")
     assert done.code in (0, 1, 3), done.err

@@ -9,13 +9,6 @@ from servetwin.app.reports.report_folders import find_runs
 from servetwin.app.verdict.claims import compare
 from servetwin.sim.records.run import RunError, load_run
 from tests.support.report_runs import pretended, simulated
-from tests.support.verifications import (
-    CONFIG,
-    a_level,
-    a_profile,
-    a_verification_near_saturation,
-    verification_of,
-)
 
 pytest.importorskip("plotly", reason="reports need plotly")
 
@@ -60,40 +53,21 @@ def test_each_load_of_a_verification_keeps_its_own_verdict(
         assert [trial.comparison for trial in trials] == [found[load] for load in loads]
 
 
-def test_a_verdict_at_equal_utilisation_has_its_load_tests_at_another_rate(
+def test_a_verdict_may_have_its_load_tests_at_another_rate(
     predicted_folder: Path, tmp_path: Path
 ) -> None:
-    """Near saturation predicted and measured are at the same share of two capacities."""
+    """They are paced by the capacity of the moment."""
     predicted = load_run(predicted_folder)
     measured = pretended(predicted)
     measured.requests["scheduled_s"] *= 1.02
     predicted.save(tmp_path / "at-90" / "predicted")
     measured.save(tmp_path / "at-90" / "measured-1")
-    pretended(predicted).save(tmp_path / "saturation" / "measured-1")
     assert find_runs([tmp_path])[1] == []
     found = compare(predicted, [measured], {"ttft_s.p99": 0.01})
     level = {"utilisation": 0.9, "comparison": found.as_dict()}
     (tmp_path / "verdict.json").write_text(json.dumps({"levels": [level]}))
-    runs, (trial,) = find_runs([tmp_path])
-    assert len(runs) == 2, "those of the capacity are of no prediction"
-    assert (trial.comparison, trial.capacity) == (found, None), "an older version measured none"
-
-
-def test_the_measured_capacity_and_the_steady_part_are_those_of_the_verification(
-    tmp_path: Path,
-) -> None:
-    verified = a_verification_near_saturation((5.51, 5.49))
-    verified.save(tmp_path)
     _, (trial,) = find_runs([tmp_path])
-    assert verified.saturation
-    assert trial.capacity == verified.saturation.comparison
-    (level,) = verified.levels
-    assert (trial.steady, trial.steady_part.unsettled) == (None, level.prediction.steady.unsettled)
-    long = a_level(0.7, count=60)
-    verification_of(a_profile(CONFIG), [long]).save(tmp_path / "long")
-    _, (trial,) = find_runs([tmp_path / "long"])
-    assert trial.steady == long.steady
-    assert trial.steady
+    assert trial.comparison == found
 
 
 def test_the_same_name_twice_is_told_apart(predicted_folder: Path, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 from servetwin.sim.experiments.decision_check import DecisionCheck
 from servetwin.sim.records.run import RunError
 from servetwin.workloads.errors import EndedEarly, LoadTestError
-from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import limit, scale_tokens
 from tests.support.fake_calibrator import (
     PLAN,
@@ -36,8 +35,9 @@ def test_the_forecast_is_made_before_the_first_load_test(
     tests = len(calibrator.events) - 1
     assert calibrator.events[1:] == [f"test at-70/{number}" for number in range(1, tests + 1)]
     assert written == [True] * tests
-    assert machine.pulses == 3 * (3 + 1 + tests), "the baseline, before the first test, after each"
-    assert found.levels[0].trace.rate_per_s == pytest.approx(0.7 * found.capacity_per_s.value)
+    assert machine.bursts == tests == PLAN.repeats
+    rate_per_s = found.levels[0].trace.rate_per_s
+    assert rate_per_s == pytest.approx(0.7 * found.capacity_per_s.value, rel=0.02)
     assert found.decisions == DecisionCheck(3, 3)
 
 
@@ -52,34 +52,8 @@ def test_every_load_has_its_tests_and_no_two_tests_have_the_same_prompts(
     for level in found.levels:
         assert len(level.measured) == level.comparison.repeats == 2
         judged = {row.metric: row.limit for row in level.comparison.metrics if row.limit}
-        assert judged == {"tpot_s.mean": 0.05}
+        assert {name for name in judged if not name.startswith("step_s")} == {"tpot_s.mean"}
     assert found.outcome == "holds"
-
-
-def test_the_steady_part_is_that_of_the_prediction_on_both_sides(
-    calibrator: FakeCalibrator, machine: FakeMachine
-) -> None:
-    """The measured runs, a tenth slower, need not settle where the prediction does."""
-    machine.slowness = lambda number: 1.1
-    found = verified(calibrator, trace=limit(sample_trace(), 120))
-    level = found.levels[0]
-    steady, ids = level.steady, level.prediction.steady.requests["request_id"]
-    assert steady is not None
-    assert 60 <= len(ids) <= 120
-    assert {row.metric for row in steady.metrics} == {"ttft_s.mean", "tpot_s.mean", "e2e_s.mean"}
-    for row in steady.metrics:
-        name = row.metric.partition(".")[0]
-        runs = [run.requests.set_index("request_id").loc[ids, name] for run in level.measured]
-        predicted = level.prediction.run.requests.set_index("request_id").loc[ids, name]
-        assert row.measured == pytest.approx(sum(one.mean() for one in runs) / len(runs))
-        assert row.predicted is not None
-        assert row.predicted.value == pytest.approx(predicted.mean())
-        assert row.outcome is None
-    assert level.as_dict()["judged"] == "whole run"
-    assert [row["metric"] for row in level.as_dict()["steady"]["metrics"]] == [
-        row.metric for row in steady.metrics
-    ]
-    assert verified(FakeCalibrator()).levels[0].as_dict()["steady"] is None, "40 are too few"
 
 
 @pytest.mark.parametrize(
@@ -92,15 +66,16 @@ def test_an_engine_that_is_not_the_profile_is_refuted(
     assert verified(calibrator).outcome == outcome
 
 
-def test_a_machine_that_drifts_cannot_tell(
+def test_a_load_is_a_share_of_what_the_machine_completes_now(
     calibrator: FakeCalibrator, machine: FakeMachine
 ) -> None:
-    machine.pulse_slowness = lambda number: 1.2 if number > 9 else 1.0
+    machine.burst_slowness, machine.slowness = 2.0, lambda number: 2.0
     found = verified(calibrator)
-    assert found.outcome == "cannot tell"
-    (doubt,) = found.levels[0].comparison.doubts
-    assert doubt.startswith("the machine drifted: a fixed burst was +")
-    assert len(found.levels[0].measured) == 2, "more tests would not help"
+    half = found.levels[0].trace.rate_per_s / found.capacity_per_s.value
+    assert half == pytest.approx(0.35, rel=0.03)
+    assert found.outcome == "refuted"
+    rest = {row.metric: row.outcome for row in found.levels[0].comparison.metrics}
+    assert rest["tpot_s.mean"] == "holds", "given the step times"
 
 
 def test_a_profile_is_judged_without_calibrating(
@@ -145,7 +120,7 @@ def test_a_new_forecast_leaves_no_load_test_of_an_older_one(
     calibrator: FakeCalibrator, machine: FakeMachine, tmp_path: Path
 ) -> None:
     verified(calibrator, replace(PLAN, repeats=4), out=tmp_path)
-    found = verified(calibrator, replace(PLAN, repeats=2, minutes=0.0), out=tmp_path)
+    found = verified(calibrator, replace(PLAN, repeats=2), out=tmp_path)
     tests = len(list(tmp_path.glob("*/at-70/measured-*")))
     assert tests == len(found.levels[0].measured) == 2
 

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from tests.support.dashboard_app import Browser, page_test
 from tests.support.figure_frames import load_test
-from tests.support.verifications import a_verification_near_saturation
 
 NAME = "example-demo-2026-11-27/at-70"
 
@@ -30,32 +29,10 @@ def test_the_page_shows_the_bundled_trial_on_a_first_visit(page: Any) -> None:
     (box,) = page.success
     assert "4 load tests place every judged error within its limit" in box.value
     captions = [caption.value.replace("\\", "") for caption in page.caption]
-    assert any(c.startswith("Judged: the whole run; beside it the predicted") for c in captions)
-    assert "steady part" in captions
-    tables = [frame.value["metric"].tolist() for frame in page.dataframe[:2]]
+    assert any(c.startswith("Measured ") for c in captions)
+    tables = [frame.value["metric"].tolist() for frame in page.dataframe[:1]]
     assert tables[0][:2] == ["steps, all, ms", "steps, decode, ms"]
-    assert tables[1] == ["TPOT mean, ms", "TTFT mean, ms", "E2E latency mean, ms"]
     assert any("computed from data sheets" in info.value for info in page.info)
-
-
-def test_a_measured_capacity_comes_before_the_latencies(page: Any, tmp_path: Path) -> None:
-    a_verification_near_saturation((5.51, 5.49)).save(tmp_path / "near")
-    page.run()
-    assert not page.exception
-    page.selectbox(key="trust_trial").set_value("near/at-90").run()
-    (said,) = (box.value.replace("\\", "") for box in page.error)
-    assert "REFUTED: 2 load tests place the error of capacity" in said
-    assert "capacity, in 2 load tests with all requests at once" in said
-    row = page.dataframe[0].value.iloc[0]
-    assert row["metric"] == "capacity, requests/s"
-    assert row[["predicted", "predicted from", "predicted to"]].tolist() == pytest.approx(
-        [5.0, 4.8, 5.2]
-    )
-    assert [row["measured"], row["error, %"]] == pytest.approx([5.5, -9.1], abs=0.05)
-    assert row["verdict"] == "✗ refuted"
-    captions = [caption.value.replace("\\", "") for caption in page.caption]
-    assert "Judged: the whole run; steady part: none; fewer than 50 requests" in captions
-    assert "steady part" not in captions
 
 
 def test_the_page_says_what_was_extrapolated(page: Any) -> None:

@@ -35,13 +35,6 @@ from servetwin.workloads.errors import ServetwinError
 from tests.support.figure_frames import load_test, requests_frame, steps_frame
 from tests.support.report_kinds import KINDS, report_of
 from tests.support.report_runs import pretended, simulated
-from tests.support.verifications import (
-    CONFIG,
-    a_level,
-    a_profile,
-    a_verification_near_saturation,
-    verification_of,
-)
 
 MOST_BYTES = 5_000_000
 
@@ -236,25 +229,6 @@ def test_a_prediction_is_judged_by_the_load_tests_of_its_requests(
     assert "TTFT, percentile by percentile" in page.text
     assert "40 matched, 0 not" in page.text
     assert f"Simulated again with the recorded send times: {measured}" in page.text
-
-
-@pytest.mark.slow
-def test_a_verdict_says_what_it_judged_and_a_measured_capacity_comes_first(tmp_path: Path) -> None:
-    """Predicted are 5/s, completed 5.5/s: 9 % too few."""
-    a_verification_near_saturation((5.51, 5.49)).save(tmp_path / "near")
-    page = page_of(tmp_path / "near").text
-    opening, _, compared = page.partition("Predicted against measured: near/at-90")
-    refuted = opening.index("near/at-90, capacity: The prediction is REFUTED: 2 load")
-    assert refuted < opening.index("near/at-90: The prediction holds")
-    assert "judged: the whole run; steady part: none; fewer than 50 requests" in compared
-    line = "capacity, in 2 load tests with all requests at once (without the first and last tenth)"
-    _, _, row = compared.partition(line)[2].partition("capacity, requests/s ")
-    assert re.match(r"5 \(4\.8 to 5\.2\) 5\.5 -9\.1% \(.* to .*\) 3% refuted ", row)
-    verification_of(a_profile(CONFIG), [a_level(0.7, count=60)]).save(tmp_path / "far")
-    page = page_of(tmp_path / "far").text
-    assert "all requests at once" not in page.partition("Definitions")[0]
-    _, _, row = page.partition("predicted steady part, the same 60 requests on both sides ")
-    assert "E2E latency mean, ms" in row[:1000]
 
 
 def test_another_load_is_no_trial(folders: Path) -> None:

@@ -40,7 +40,7 @@ def predicted_times() -> StepTime:
 
 def verified(folder: Path, with_it: StepTime) -> EffectVerification:
     said: list[str] = []
-    plan = EffectPlan(pairs=1, minutes=0.0, replications=2)
+    plan = EffectPlan(pairs=1, replications=2)
     models = {"fp32": FIT.model(), "int8": with_it}
     bytes_of = {"fp32": 4 * INT8_BYTES, "int8": INT8_BYTES}
 

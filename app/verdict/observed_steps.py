@@ -1,0 +1,85 @@
+"""The steps of a load test as its clients could tell them, where no log of the server has them.
+
+The stamps of the tokens tell when a step ended and what it computed
+(``sim.step_times.black_box_steps``); steps whose batch is ambiguous are left out. Times are wall
+times: the speed of the machine is in them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.measured_parts import Pace
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.black_box_steps import ObservedRequest, read_intervals
+from servetwin.sim.step_times.profile import StepTimeFit
+
+STEP_KINDS = ("decode", "prompt", "mixed")
+BLOCK_S = 3.0
+"""Steps are compared in blocks of this length, longer than the machine keeps its speed."""
+WINDOW_S = 1.0
+"""The pace of a moment is that of the steps of a window: two tokens that a client reads at once
+make one step too short and its neighbour too long."""
+
+
+def step_kind(shapes: Sequence[BatchShape]) -> str:
+    """Return the kind of some steps (``STEP_KINDS``): decodes alone, prompts alone, or both."""
+    if not any(shape.prefill_chunks for shape in shapes):
+        return "decode"
+    return "mixed" if any(shape.decode_sequences for shape in shapes) else "prompt"
+
+
+def observed_frame(run: Run, policies: PolicyConfig, fit: StepTimeFit) -> pd.DataFrame:
+    """Return the steps that the stamps of a load test tell.
+
+    Columns: ``began_s`` on the clock of the run, ``block``, ``kind``, ``took_s``, ``stated_s``
+    (what the fit says), and those that only a log fills, ``switches`` and ``beat_s``.
+    """
+    intervals = [one for one in read_intervals(_answers(run), policies) if not one.first_token]
+    model, noise = fit.model(), float(np.mean(fit.noise))
+    began_s = np.array([one.began_s for one in intervals], dtype=np.float64)
+    return pd.DataFrame(
+        {
+            "began_s": began_s,
+            "block": ((began_s - began_s[:1]) // BLOCK_S).astype(int),
+            "kind": [step_kind(one.shapes) for one in intervals],
+            "took_s": [one.seconds for one in intervals],
+            "stated_s": [
+                noise * sum(float(model.seconds(shape)[0]) for shape in one.shapes)
+                for one in intervals
+            ],
+            "switches": 0,
+            "beat_s": 1.0,
+        }
+    )
+
+
+def busy_s(run: Run) -> float:
+    """Return the seconds in which some request had its first token and not its last."""
+    rows = run.requests.dropna(subset=["last_token_s"]).sort_values("first_token_s")
+    first_s, last_s = rows["first_token_s"].to_numpy(float), rows["last_token_s"].to_numpy(float)
+    earlier_s = np.append(-np.inf, np.maximum.accumulate(last_s)[:-1])
+    return float(np.maximum(0.0, last_s - np.maximum(first_s, earlier_s)).sum())
+
+
+def _answers(run: Run) -> list[ObservedRequest]:
+    rows = run.requests[run.requests["status"] == "finished"].sort_values("sent_s", kind="stable")
+    columns = (rows[name] for name in ("sent_s", "prompt_tokens", "chunk_s", "cached_tokens"))
+    return [
+        ObservedRequest(sent_s, int(prompt), tuple(stamps_s.tolist()), int(cached))
+        for sent_s, prompt, stamps_s, cached in zip(*columns, strict=True)
+    ]
+
+
+def observed_pace(frame: pd.DataFrame, noise: float) -> Pace:
+    """Return the pace of the steps of ``observed_frame``, by windows; ``noise`` is in its times."""
+    moments_s, paces = {}, {}
+    for has_prompts, steps in frame.groupby(frame["kind"] != "decode"):
+        windows = steps.groupby(steps["began_s"] // WINDOW_S)
+        sums = windows[["took_s", "stated_s"]].sum()
+        moments_s[bool(has_prompts)] = windows["began_s"].mean().tolist()
+        paces[bool(has_prompts)] = (noise * sums["took_s"] / sums["stated_s"]).tolist()
+    return Pace(moments_s, paces)
