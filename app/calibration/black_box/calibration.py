@@ -47,8 +47,8 @@ from servetwin.app.calibration.calibrator import (
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.policies.build import build_scheduler
 from servetwin.sim.records.run import machine_facts
+from servetwin.sim.step_times.black_box_fit import BlackBoxFit, chunk_spread_s, fit_black_box
 from servetwin.sim.step_times.black_box_steps import read_intervals
-from servetwin.sim.step_times.fit import BlackBoxFit, chunk_spread_s, fit_black_box
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from servetwin.workloads.errors import EndedEarly, ProfileError
 from servetwin.workloads.trace import Trace

@@ -7,6 +7,7 @@ import pytest
 
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.config import PolicyConfig
+from servetwin.sim.step_times.black_box_fit import chunk_spread_s, fit_black_box
 from servetwin.sim.step_times.black_box_steps import (
     ObservedRequest,
     StepInterval,
@@ -14,7 +15,6 @@ from servetwin.sim.step_times.black_box_steps import (
     pieces,
     read_intervals,
 )
-from servetwin.sim.step_times.fit import chunk_spread_s, fit_black_box
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from servetwin.workloads.errors import ProfileError
 from servetwin.workloads.request import Request
