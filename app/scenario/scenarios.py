@@ -86,7 +86,7 @@ def recorded_server(
             "--recorded: say what served the run: --profile P, or --model M with --layers DIR "
             "or --hardware H"
         )
-    return build_scenario(trace, servers.servers(cluster.link()), policy, ClusterOptions())
+    return build_scenario(trace, servers.servers(cluster.device_link()), policy, ClusterOptions())
 
 
 def recorded_prior(

@@ -100,7 +100,7 @@ def convert(
     """Fit a profile to the step times of tables, write it and print the error of the fit."""
     if servers.model is None:
         raise PolicyError("--model: say what to convert, with --hardware and a table")
-    scenario = servers.base(link.link())
+    scenario = servers.base(link.device_link())
     hardware = servers.hardware or scenario.profile.name
     with overwriting.claimed_output(out, "profile"):
         profile, error = converted_profile(out.stem, scenario, servers.model, hardware)

@@ -97,7 +97,7 @@ class Replay:
 
     def base(self) -> Servers:
         """Return the servers with the policies and cluster of the file."""
-        servers = self.servers().servers(self.options.cluster.link())
+        servers = self.servers().servers(self.options.cluster.device_link())
         return self.file.servers(servers) if self.file else servers
 
     def policies(self) -> PolicyOptions:

@@ -62,6 +62,10 @@ class Link:
     latency_s: float
     bytes_per_s: float
 
+    def __str__(self) -> str:
+        """Return its figures."""
+        return f"link: {self.bytes_per_s / 1e9:.3g} GB/s, {self.latency_s * 1e6:.3g} us"
+
     def send_s(self, size_bytes: float) -> float:
         """Return the seconds of one message."""
         return self.latency_s + size_bytes / self.bytes_per_s

@@ -107,6 +107,8 @@ class ClusterOptions:
         float | None, Option(help="{cluster.link_bytes_per_s} In 10^9 B/s.")
     ] = None
     link_us: Annotated[float | None, Option(help="{cluster.link_latency_s} In us.", min=0)] = None
+    link: Annotated[str | None, Option(metavar="MACHINE|FILE")] = None
+    """Link between the devices of one server: a machine such as dgx-h100, or measured curves."""
     closed_loop: ClosedLoop = None
 
     def changes(self) -> dict[str, Any]:
@@ -125,10 +127,13 @@ class ClusterOptions:
             changes["link_latency_s"] = self.link_us * 1e-6
         return changes
 
-    def link(self) -> "Link | None":
-        """Return the link between the ranks of one server too, where both options are given."""
+    def device_link(self) -> "Link | None":
+        """Return the link between the devices of one server; also by its latency and bandwidth."""
         from servetwin.sim.catalogue.hardware import Link
+        from servetwin.sim.catalogue.links import find_link
 
+        if self.link is not None:
+            return find_link(self.link)
         if self.link_us is None or self.link_gb_per_s is None:
             return None
         return Link(1e-6 * self.link_us, 1e9 * self.link_gb_per_s)

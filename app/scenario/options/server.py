@@ -72,7 +72,7 @@ class ServerOptions:
 
             return Servers(layer_server(self.tables, self.model, link))
         efficiency = parse_efficiency(self.efficiency or "")
-        setup = build_setup(self.model, self.hardware, efficiency=efficiency)
+        setup = with_link(build_setup(self.model, self.hardware, efficiency=efficiency), link)
         toggles, tables = self.toggles(), self.tables
 
         def finish(setup: "Setup") -> "Scenario":
@@ -145,6 +145,17 @@ class ServerOptions:
         ):  # fmt: skip
             if value and self.hardware is None:
                 raise PolicyError(f"--{option}: needs --model and --hardware")
+
+
+def with_link(setup: "Setup", link: "Link | None") -> "Setup":
+    """Return a setup whose devices have a link of a name or of curves, if that is given."""
+    from servetwin.sim.catalogue.links import MeasuredLink
+
+    deployment = setup.deployment
+    if not isinstance(link, MeasuredLink):
+        return setup
+    link.require_below(deployment.hardware.link_bytes_per_s, deployment.hardware.name)
+    return setup.with_deployment(parallel=replace(deployment.parallel, link=link))
 
 
 def technique_name(text: str) -> str:

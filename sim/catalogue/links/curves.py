@@ -52,6 +52,12 @@ class MeasuredLink(Link):
         shortest = min(points[0][1] / max(1, ranks - 1) for (_, ranks), points in curves.items())
         return cls(shortest, max(speeds), name, curves)
 
+    def __str__(self) -> str:
+        """Return its name, its figures and what was measured."""
+        measured = ", ".join(f"{name} over {ranks}" for name, ranks in self.curves)
+        figures = Link.__str__(self).removeprefix("link: ")
+        return f"link {self.name}: {figures}{f'; measured: {measured}' if measured else ''}"
+
     def require_below(self, peak_bytes_per_s: float, of: str) -> None:
         """Raise ``ShapeError`` where a curve is faster than the wires: sizes are in elements."""
         if self.bytes_per_s > MOST_SHARE * peak_bytes_per_s:

@@ -12,7 +12,6 @@ from statistics import median
 from typing import cast
 
 from servetwin.sim.catalogue.entry import shipped_json
-from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.catalogue.links.curves import (
     COLLECTIVES,
     Collective,
@@ -43,21 +42,18 @@ def known_machines() -> dict[str, str]:
     return {name: machine["source"] for name, machine in _MACHINES.items()}
 
 
-def find_link(text: str, peak_bytes_per_s: float | None = None, of: str = "the device") -> Link:
-    """Return the link of a named machine or of a file; curves must keep below the peak.
+def find_link(text: str) -> MeasuredLink:
+    """Return the link of a named machine or of a file.
 
     Raises ``ShapeError`` that names the file and line, and what would be right.
     """
     if (machine := _MACHINES.get(text.lower())) is not None:
-        return Link(machine["latency_s"], machine["bytes_per_s"])
+        return MeasuredLink(machine["latency_s"], machine["bytes_per_s"], text.lower())
     path = Path(text)
     if not path.is_file():
         hint = did_you_mean(text.lower(), _MACHINES)
         raise ShapeError(f"--link: no machine {text!r}; {hint} (or give the path of a file)")
-    link = MeasuredLink.of(path.name, _curves(path, _points(path)))
-    if peak_bytes_per_s is not None:
-        link.require_below(peak_bytes_per_s, of)
-    return link
+    return MeasuredLink.of(path.name, _curves(path, _points(path)))
 
 
 def _points(path: Path) -> list[Point]:

@@ -18,7 +18,8 @@ class Efficiency:
 
     An operator that computes for t_c and moves bytes for t_m takes (t_c^p + t_m^p)^(1/p) with p =
     ``knee``: near the ridge measured curves are smoother than max() (p = inf). ``overhead_s`` is
-    spent once a step (scheduling, sampling, messages).
+    spent once a step (scheduling, sampling, messages), ``sequence_s`` for each of its sequences,
+    ``chunk_s`` for each chunk of a prompt.
 
     ``compute_spread``, ``memory_spread`` (relative) and ``overhead_spread`` are how far a real
     engine may be from that: one standard deviation of the log. They make the interval of a
@@ -32,8 +33,12 @@ class Efficiency:
     compute_spread: float = 0.15
     memory_spread: float = 0.1
     overhead_spread: float = 0.4
+    sequence_s: float = 0.0
+    chunk_s: float = 0.0
     attention: float = 1.0
     """The FLOP/s of attention, relative to those of matrix products."""
+    experts: float = 1.0
+    """Those of experts, whose products are small and many."""
 
     def seconds(self, compute_s: float, memory_s: float) -> float:
         """Return the time of one operator from both its times at the peaks of the data sheet."""
@@ -49,6 +54,8 @@ class Efficiency:
             compute=min(1.0, self.compute * compute),
             memory=min(1.0, self.memory * memory),
             overhead_s=self.overhead_s * overhead,
+            sequence_s=self.sequence_s * overhead,
+            chunk_s=self.chunk_s * overhead,
         )
 
     def is_certain(self) -> bool:
@@ -98,8 +105,14 @@ def fit_efficiency(
     def efficiency(x: FloatArray) -> Efficiency:
         compute, memory = np.exp(x[:2]).tolist()
         attention = float(np.exp(x[4])) if free == 5 else bounds[0].attention
-        return Efficiency(
-            compute, memory, float(x[2]) * unit_s, float(x[3]), 0.0, 0.0, 0.0, attention
+        overhead_s, knee = float(x[2]) * unit_s, float(x[3])
+        return replace(
+            IDEAL,
+            compute=compute,
+            memory=memory,
+            overhead_s=overhead_s,
+            knee=knee,
+            attention=attention,
         )
 
     low, high = map(vector, bounds)

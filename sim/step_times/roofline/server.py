@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from servetwin.policies.config import PolicyConfig
+from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance
+from servetwin.sim.step_times.link_sensitivity import link_lines
 from servetwin.sim.step_times.profile import ApiLatencyFit
 from servetwin.sim.step_times.provenance import Origin
 from servetwin.sim.step_times.roofline.deployment import Deployment, Part
@@ -59,7 +61,18 @@ class RooflineServer(UnmeasuredServer):
             f"roofline {self.name} ({self.origin})",
             f"  assumed: {achieved.compute:.0%} of FLOP/s, {achieved.memory:.0%} of bandwidth, "
             f"{achieved.overhead_s * 1e3:g} ms a step",
+            *self._link_lines(),
         ]
+
+    def _link_lines(self) -> list[str]:
+        deployment, parallel = self.deployment, self.deployment.parallel
+        if parallel.devices == 1:
+            return []
+
+        def over(link: Link) -> StepTime:
+            return roofline_step_time(replace(deployment, parallel=replace(parallel, link=link)))
+
+        return [f"  {line}" for line in link_lines(deployment.link, over)]
 
     def model(self) -> StepTime:
         """Return the step times at the assumed efficiencies."""

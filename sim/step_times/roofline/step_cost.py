@@ -87,7 +87,7 @@ class AttentionCost:
     def chunk_s(self, start: int, rows: int) -> float:
         """Return the seconds of attention of one chunk of a prompt, in all stages."""
         deployment = self._deployment
-        total = 0.0
+        total = deployment.efficiency.chunk_s
         for group in deployment.model.layers:
             attention = counts.prefill_attention(deployment, group, start, rows)
             computing_s = self._seconds(attention)
@@ -259,7 +259,9 @@ class StepCost:
     def rows_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
         """Return the seconds that depend on rows alone: products, messages, launches, overhead."""
         device_s = self._device_s(rows, logit_rows, has_prefill)
-        return self.deployment.efficiency.overhead_s + self._with_streamed_weights(device_s)
+        achieved = self.deployment.efficiency
+        host_s = achieved.overhead_s + achieved.sequence_s * logit_rows
+        return host_s + self._with_streamed_weights(device_s)
 
     def stream_slack_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
         """Return the seconds that the device waits for its weights, free for other computing."""
@@ -295,6 +297,8 @@ class StepCost:
         """
         form = self.deployment.form(has_prefill, operator.part)
         flops_per_s = self.deployment.hardware.peak(form.compute) * form.compute_share
+        if operator.name == "experts":
+            flops_per_s *= self.deployment.efficiency.experts
         share = form.memory_share if operator.flops else 1.0
         memory_s = operator.moved_bytes / (self.deployment.hardware.memory_bytes_per_s * share)
         return self.deployment.efficiency.seconds(operator.flops / flops_per_s, memory_s)

@@ -29,6 +29,7 @@ from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.catalogue.layers import Experts
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.model import ModelShape
+from servetwin.sim.step_times.link_sensitivity import link_lines
 from servetwin.sim.step_times.piecewise import (
     Line,
     Piece,
@@ -83,9 +84,16 @@ class LayerTable(PiecewiseStepTime, Table):
 
     def scaled(self, factor: float) -> "LayerTable":
         """Return a model that takes ``factor`` times as long."""
-        return LayerTable(
-            self.times, self.model, self.link, self.factor * factor, self.layout, self.imbalance
-        )
+        return self._over(self.link, self.factor * factor)
+
+    def summary(self, seed: int = 0) -> list[str]:
+        """Return the lines of its parts, and one of the link."""
+        lines = super().summary(seed)
+        return lines if self.link is None else [*lines, *link_lines(self.link, self._over)]
+
+    def _over(self, link: Link | None, factor: float | None = None) -> "LayerTable":
+        factor = self.factor if factor is None else factor
+        return LayerTable(self.times, self.model, link, factor, self.layout, self.imbalance)
 
     def piece(self, shape: BatchShape, step: int = 0) -> Piece:
         """Return the steps from ``step`` on whose durations are an arithmetic series."""
