@@ -9,7 +9,7 @@ from servetwin.policies.registry import MEMORIES, SCHEDULERS
 from servetwin.workloads.errors import PolicyError, did_you_mean
 
 Reservation = Literal["max", "pow2", "exact"]
-PrefixIndex = Literal["hash", "radix", "blocks"]
+PrefixIndex = Literal["radix", "blocks"]
 QueueOrder = Literal["fcfs", "sjf", "priority", "edf", "longest-prefix", "fair"]
 Admission = Literal["prompt", "peak", "full"]
 Preemption = Literal["recompute", "swap"]

@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from operator import attrgetter
 
 from servetwin.policies.block_keys import Keys
-from servetwin.policies.prefix.run_index import EvictionRank
+from servetwin.policies.prefix.eviction import EvictionRank
 from servetwin.policies.sequence import Sequence
 
 

@@ -59,3 +59,21 @@ EVICTION_ORDERS: Registry[EvictionOrder] = Registry(
     },
     checks="servetwin.policies.prefix.eviction:RETURNED",
 )
+
+
+class EvictionRank:
+    """Ranks idle blocks by an ``EvictionOrder``, and counts the moments."""
+
+    def __init__(self, order: str) -> None:
+        self._rank = EVICTION_ORDERS.build(order).rank
+        self._now = 0
+
+    def tick(self) -> int:
+        """Return the next moment."""
+        self._now += 1
+        return self._now
+
+    def of(self, uses: int, born: int) -> tuple[float, int]:
+        """Return the rank of what becomes idle now; the smallest is evicted first."""
+        now = self.tick()
+        return self._rank(uses, born, now), now

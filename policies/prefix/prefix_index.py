@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.prefix.block_hashes import BlockHashes
 from servetwin.policies.prefix.block_runs import BlockRuns
 from servetwin.policies.prefix.prefix_run import HeldRun
 from servetwin.policies.prefix.prefix_tree import PrefixTree
@@ -57,5 +56,4 @@ def build_index(config: PolicyConfig) -> PrefixIndex | None:
         return None
     if config.prefix_index == "blocks":
         return BlockRuns(config.eviction, config.block_tokens)
-    index = BlockHashes if config.prefix_index == "hash" else PrefixTree
-    return index(config.eviction)
+    return PrefixTree(config.eviction)

@@ -134,7 +134,7 @@ class PagedAttention(ServingTechnique):
 class PrefixCache(ServingTechnique):
     """Prompts that begin alike compute and keep their beginning once.
 
-    ``index`` finds the beginning (a tree, or hashes of blocks; ``blocks`` keeps answers too);
+    ``index`` finds the beginning (a tree, or ``blocks`` one by one, those of answers too);
     blocks are given up in the order of ``eviction``.
     """
 

@@ -132,7 +132,6 @@ ROWS = {
     ),
     "queue_limit, deadlines": Growth(with_deadlines, LENGTHS),
     "prompts, radix": Growth(lambda n: of_prompts(n, "radix"), PROMPT_TOKENS),
-    "prompts, hash": Growth(lambda n: of_prompts(n, "hash"), PROMPT_TOKENS),
     "prompts, blocks": Growth(lambda n: of_prompts(n, "blocks"), PROMPT_TOKENS),
 }
 """What grows, by name."""

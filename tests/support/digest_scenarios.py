@@ -108,7 +108,9 @@ def _choices(random: Random) -> dict[str, Any]:
         "one_row_chunk": settings.ChunkKind, "preemption": settings.Preemption,
         "recompute": settings.Recompute, "victim": settings.Victim,
     }  # fmt: skip
-    return {name: random.choice(get_args(kind)) for name, kind in kinds.items()}
+    choices = {name: get_args(kind) for name, kind in kinds.items()}
+    choices["prefix_index"] = ("radix", *choices["prefix_index"])  # as many as there once were
+    return {name: random.choice(words) for name, words in choices.items()}
 
 
 def _profile(random: Random, config: PolicyConfig) -> Profile:

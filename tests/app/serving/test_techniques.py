@@ -38,7 +38,7 @@ def started_with(*on: str, without: tuple[str, ...] = ()) -> ServeOptions:
     [
         ("chunked-prefill:token_budget=64", {"batching": "chunked", "token_budget": 64}),
         ("dynamic-insertion:slots=4", {"batching": "insertion", "max_seqs": 4}),
-        ("prefix-cache:index=hash", {"prefix_cache": True, "prefix_index": "hash"}),
+        ("prefix-cache:index=blocks", {"prefix_cache": True, "prefix_index": "blocks"}),
         ("paged-attention:block_tokens=32,attention_slowdown=0.2", {"block_tokens": 32}),
         ("continuous-batching:max_seqs=3", {"max_seqs": 3}),
     ],

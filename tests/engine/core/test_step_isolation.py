@@ -98,7 +98,7 @@ def test_what_fails_only_together_fails_nowhere() -> None:
     assert [len(tokens) for tokens in story.tokens.values()] == [3] * 4
 
 
-@pytest.mark.parametrize("index", ["radix", "hash"])
+@pytest.mark.parametrize("index", ["radix", "blocks"])
 @pytest.mark.parametrize("batching", ["static", "continuous", "chunked"])
 def test_a_prefix_that_a_failed_prompt_should_have_filled(batching: str, index: str) -> None:
     """In the same step a healthy prompt shares it, later another one asks for it."""
@@ -128,7 +128,7 @@ def test_random_poison_among_shared_prefixes(seed: int) -> None:
     rng = np.random.default_rng(seed)
     config = policy(
         batching=str(rng.choice(["static", "continuous", "chunked", "prefill-first"])),
-        prefix_cache=True, prefix_index=str(rng.choice(["radix", "hash"])), max_seqs=6,
+        prefix_cache=True, prefix_index=str(rng.choice(["radix", "blocks"])), max_seqs=6,
         token_budget=24, kv_tokens=256, max_model_len=64,
     )  # fmt: skip
     stems = [[int(t) for t in rng.integers(0, 99, 16)] for _ in range(3)]

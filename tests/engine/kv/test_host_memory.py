@@ -43,7 +43,7 @@ def test_swapping_changes_no_token_and_the_simulator_swaps_alike(
     host_kv_tokens=st.sampled_from([0, 24, 4096]),
     victim=st.sampled_from(["newest", "least-progress"]),
     admit=st.booleans(),
-    prefix_index=st.sampled_from(["none", "hash", "radix", "blocks"]),
+    prefix_index=st.sampled_from(["none", "radix", "blocks"]),
 )
 @example(93, "prefill-first", 4096, "newest", False, "blocks")  # back, and preempted at once
 def test_random_loads_swap_without_a_trace(

@@ -15,7 +15,7 @@ from tests.support.moved_keys import SMALL, Served, plain_tokens, random_request
 
 TIER = replace(SMALL, kv_tokens=60, prefix_cache=True, host_cache_tokens=4096)
 SCHEDULERS = ["static", "insertion", "continuous", "chunked", "prefill-first", "unified"]
-INDEXES = ["hash", "radix", "blocks"]
+INDEXES = ["radix", "blocks"]
 
 
 def tier(served: Served) -> PrefixTier:
@@ -47,7 +47,7 @@ def test_an_evicted_prompt_is_loaded_and_not_computed() -> None:
 
 @pytest.mark.parametrize(
     ("batching", "prefix_index"),
-    [*((batching, "radix") for batching in SCHEDULERS), ("chunked", "hash"), ("chunked", "blocks")],
+    [*((batching, "radix") for batching in SCHEDULERS), ("chunked", "blocks")],
 )
 def test_loading_changes_no_token_and_the_simulator_hits_alike(
     batching: str, prefix_index: PrefixIndex

@@ -14,7 +14,7 @@ from servetwin.policies.sequence import Sequence
 from tests.support.counted_lines import lines_run
 from tests.support.scheduler_steps import sequence
 
-INDEXES: list[IndexName] = ["hash", "radix", "blocks"]
+INDEXES: list[IndexName] = ["radix", "blocks"]
 each_index = pytest.mark.parametrize("index", INDEXES)
 
 

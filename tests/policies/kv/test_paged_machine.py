@@ -122,7 +122,7 @@ def paged_machine(prefix_index: PrefixIndexName, eviction: str) -> type[PagedMac
 
 
 @pytest.mark.parametrize("eviction", ["lru", "lfu", "fifo"])
-@pytest.mark.parametrize("prefix_index", ["hash", "radix", "blocks"])
+@pytest.mark.parametrize("prefix_index", ["radix", "blocks"])
 def test_paged_blocks(prefix_index: PrefixIndexName, eviction: str) -> None:
     run_state_machine_as_test(paged_machine(prefix_index, eviction), settings=STATEFUL)
 
@@ -191,7 +191,7 @@ def test_hashes_and_tree_find_and_evict_the_same_under_lru(data: st.DataObject) 
     """Two independent ways to keep prefixes; prompts are computed whole, one after the other."""
     memories = [
         PagedKV(PolicyConfig(kv_tokens=80, block_tokens=4, prefix_cache=True, prefix_index=index))
-        for index in ("hash", "radix")
+        for index in ("radix", "blocks")
     ]
     held: list[list[Sequence]] = [[], []]
     for made in range(data.draw(st.integers(1, 30))):
@@ -224,7 +224,7 @@ def test_hashes_and_tree_find_and_evict_the_same_under_lru(data: st.DataObject) 
 )
 def test_the_order_of_eviction(eviction: str, kept: str) -> None:
     """a is used three times, then b once; one of them must go for c."""
-    for index in ("hash", "radix", "blocks"):
+    for index in ("radix", "blocks"):
         memory = PagedKV(
             PolicyConfig(
                 kv_tokens=12,

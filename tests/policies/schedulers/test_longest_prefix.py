@@ -47,7 +47,7 @@ SMALL = PolicyConfig(
 
 
 @pytest.mark.parametrize("host_cache_tokens", [0, 32])
-@pytest.mark.parametrize("index", ["radix", "hash"])
+@pytest.mark.parametrize("index", ["radix", "blocks"])
 @given(requests=workloads(), kv_tokens=st.sampled_from([72, 96, 160]))
 def test_whole_runs_are_those_of_a_plain_list(
     index: PrefixIndex, host_cache_tokens: int, requests: list[Request], kv_tokens: int

@@ -19,7 +19,7 @@ class Own(PagedKV):
     ("memory", "settings", "is_watched"),
     [
         (PagedKV, {"prefix_cache": True}, True),
-        (PagedKV, {"prefix_cache": True, "prefix_index": "hash"}, False),
+        (PagedKV, {"prefix_cache": True, "prefix_index": "blocks"}, False),
         (PagedKV, {"prefix_cache": True, "host_cache_tokens": 64}, False),
         (PagedKV, {}, False),
         (Own, {"prefix_cache": True}, False),

@@ -75,7 +75,7 @@ def test_a_step_in_which_nothing_runs_takes_no_time() -> None:
     assert scheduler.load()[:2] == (1, 1)
 
 
-@pytest.mark.parametrize("index", ["blocks", "hash"])
+@pytest.mark.parametrize("index", ["blocks", "radix"])
 def test_a_preempted_sequence_finds_blocks_of_its_own_answer(index: str) -> None:
     scheduler = unified(
         kv_tokens=32, prefix_cache=True, prefix_index=index, max_model_len=32, token_budget=32

@@ -24,7 +24,6 @@ MEMORIES: dict[str, dict[str, Any]] = {
     "pow2": {"kv": "contiguous", "reservation": "pow2"},
     "exact": {"kv": "contiguous", "reservation": "exact"},
     "paged": {"kv": "paged"},
-    "hash": {"kv": "paged", "prefix_cache": True, "prefix_index": "hash"},
     "radix": {"kv": "paged", "prefix_cache": True, "prefix_index": "radix"},
     "blocks": {"kv": "paged", "prefix_cache": True, "prefix_index": "blocks"},
     "full": {"kv": "paged", "admission": "full"},
@@ -155,7 +154,7 @@ def test_the_longest_that_fits_is_served_alone(
 
 
 @every_scheduler
-@pytest.mark.parametrize("index", ["hash", "radix", "blocks"])
+@pytest.mark.parametrize("index", ["radix", "blocks"])
 @pytest.mark.parametrize("eviction", ["lru", "lfu", "fifo"])
 @pytest.mark.parametrize("apart_s", [0.0, 0.5, 100.0])
 def test_a_prompt_that_is_cached_whole_still_computes_its_last_token(
@@ -175,7 +174,7 @@ def test_a_prompt_that_is_cached_whole_still_computes_its_last_token(
 
 
 @every_scheduler
-@pytest.mark.parametrize("index", ["hash", "radix", "blocks"])
+@pytest.mark.parametrize("index", ["radix", "blocks"])
 def test_a_cached_prefix_that_fills_the_memory_gives_way(batching: str, index: Any) -> None:
     """Each request needs all 32 blocks: what the one before left is hit or evicted, never stuck."""
     config = replace(

@@ -119,7 +119,7 @@ def test_later_turns_of_a_conversation_find_its_answers_too() -> None:
     assert cached == {"radix": [0, 64], "blocks": [0, 128]}
 
 
-@pytest.mark.parametrize("index", ["hash", "radix"])
+@pytest.mark.parametrize("index", ["blocks", "radix"])
 def test_prompts_of_640_that_share_512_hit_seven_tenths(index: PrefixIndexName) -> None:
     asked = [Request(str(k), 10.0 * k, 640, 4, tuple(range(32)), block_tokens=16) for k in range(8)]
     run = simulated(PrefixCache(index=index).apply(REAL), asked)
