@@ -167,9 +167,9 @@ class LayerTable(PiecewiseStepTime, Table):
         """Return the units of experts that take the rows of all ranks, and of their messages."""
         units, ranks = 0, self.layout.dp
         if self.link is not None and ranks > 1:
-            # an all-gather and a reduce-scatter are the halves of a ring's all-reduce
             size_bytes = rows * self.model.width * ACTIVATION_BYTES
-            exchanged_s = self.link.all_reduce_s(size_bytes, ranks, "ring")
+            exchanged_s = self.link.all_gather_s(size_bytes, ranks)
+            exchanged_s += self.link.reduce_scatter_s(size_bytes, ranks)
             units += to_units(self.layers * exchanged_s)
         if self.times.experts is not None and self._experts is not None:
             share = self.times.expert_ranks / self.layout.ep
