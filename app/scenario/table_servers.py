@@ -6,7 +6,7 @@ from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.catalogue.quantisation import Quantisation
-from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.profile import ApiLatencyFit
 from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
 from servetwin.sim.step_times.roofline.parallel import Parallel
@@ -28,10 +28,12 @@ from servetwin.workloads.errors import PolicyError
 
 def table_server(options: TableOptions, setup: Setup, link: Link | None) -> Scenario:
     """Return the scenario of a setup with the step times of the table."""
+    if setup.deployment.parallel.groups > 1:  # no table knows an even spread
+        setup = setup.with_layout(setup.deployment.parallel.layout)
     scenario, deployment = setup.scenario(), setup.deployment
     device, parallel = deployment.hardware.name, deployment.parallel
     if options.layers is not None:
-        name, table = _layers(options, deployment.model, parallel.tensor, link)
+        name, table = _layers(options, deployment.model, parallel.layout, link)
     elif options.kernels is not None:
         name, table = _kernels(options, deployment.model, parallel, device)
     elif options.operators is not None:
@@ -53,14 +55,17 @@ def table_server(options: TableOptions, setup: Setup, link: Link | None) -> Scen
     return Scenario(scenario.policies, server, scenario.cluster)
 
 
-def layer_server(options: TableOptions, model_name: str, link: Link | None) -> Scenario:
+def layer_server(
+    options: TableOptions, model_name: str, link: Link | None, layout: Layout | None = None
+) -> Scenario:
     """Return a scenario of layer times alone: no device says how large its KV memory is."""
     model, overheads = find_model(model_name), _overheads(options)
-    name, table = _layers(options, model, None, link)
+    name, table = _layers(options, model, layout, link)
     policies = unlimited_policies(model.max_model_len)
     kv_bytes = model.kv_elements_per_token() * ACTIVATION_BYTES
     api = overheads.api() if overheads else ApiLatencyFit()
-    return Scenario(policies, TableProfile(name, table, policies, kv_bytes, api))
+    server = TableProfile(name, table, policies, kv_bytes, api)
+    return Scenario(policies, server, ClusterConfig.of(layout or Layout(), model))
 
 
 def _overheads(options: TableOptions) -> ServerOverheads | None:
@@ -75,18 +80,17 @@ def _loaded(options: TableOptions, table: KernelTable | LayerTable) -> Table:
 
 
 def _layers(
-    options: TableOptions, model: ModelShape, ranks: int | None, link: Link | None
+    options: TableOptions, model: ModelShape, layout: Layout | None, link: Link | None
 ) -> tuple[str, Table]:
     assert options.layers is not None
-    times = read_layer_bundle(
-        options.layers, Layout(ranks) if ranks else None, linked=link is not None
-    )
-    if times.ranks > 1 and link is None:
+    times = read_layer_bundle(options.layers, layout, linked=link is not None)
+    layout = layout or Layout(times.ranks)
+    if layout.devices > 1 and link is None:
         raise PolicyError(
-            f"--link-us: layer times of {times.ranks} ranks hold no messages between them; "
+            f"--link-us: layer times of {layout.devices} ranks hold no messages between them; "
             "give latency and bandwidth of their link, --link-us and --link-gb-per-s"
         )
-    return times.name, _loaded(options, LayerTable(times, model, link))
+    return times.name, _loaded(options, LayerTable(times, model, link, layout=layout))
 
 
 def _kernels(
@@ -95,8 +99,8 @@ def _kernels(
     from servetwin.sim.step_times.tables.kernel_library import open_kernels
 
     assert options.kernels is not None
-    layout = Layout(tp=parallel.tensor, pp=parallel.pipeline, ep=parallel.expert)
-    table = open_kernels(model.name, device, options.kernels, layout, Quantisation())
+    layout, formats = parallel.layout, Quantisation()
+    table = open_kernels(model.name, device, options.kernels, layout, formats)
     return f"{model.name} on {device}, {options.kernels}", _loaded(options, table)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from servetwin.sim.catalogue.entry import Count, FrozenModel
-from servetwin.sim.catalogue.layers import Attention, FeedForward, Mixer
+from servetwin.sim.catalogue.layers import Attention, Experts, FeedForward, Mixer
 from servetwin.sim.catalogue.quantisation import Quantisation
 
 
@@ -92,6 +92,10 @@ class ModelShape(FrozenModel):
     def attentions(self) -> list[Attention]:
         """Return the softmax attentions with KV heads, one per group of layers."""
         return [g.mixer for g in self.layers if isinstance(g.mixer, Attention)]
+
+    def experts(self) -> Experts | None:
+        """Return the experts of the first layers that have any."""
+        return next((g.ffn for g in self.layers if isinstance(g.ffn, Experts)), None)
 
     def total(self, of: Callable[[LayerGroup], float]) -> float:
         """Return the sum over all layers of what one layer of each group has."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from servetwin.policies.build import build_router, build_scheduler
 from servetwin.policies.config import PolicyConfig, require
 from servetwin.policies.registry import ROUTERS
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from servetwin.sim.catalogue.layout import Layout
+from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.kv_transfer import KVLink
 from servetwin.sim.core.pools import Pool, Role, Share
@@ -74,6 +76,17 @@ class ClusterConfig:
                 f"and {self.decode_replicas}"
             )
         self._try_out()
+
+    @classmethod
+    def of(cls, layout: Layout, model: ModelShape) -> Self:
+        """Return one server of ``layout``.
+
+        Attention ranks of a model without experts are servers of their own.
+        """
+        if layout.dp == 1:
+            return cls()
+        ranks, replicas = (layout.dp, 1) if model.experts() else (1, layout.dp)
+        return cls(replicas=replicas, ranks=ranks, router=RANK_ROUTER)
 
     def _try_out(self) -> None:
         """Build routers and link, so that a wrong one is an error even if nothing needs it."""

@@ -6,9 +6,8 @@ from typing import Any
 
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.catalogue.entry import FrozenModel
-from servetwin.sim.catalogue.layers import Experts
 from servetwin.sim.catalogue.layout import Layout
-from servetwin.sim.experiments.scenario import RANK_ROUTER, ClusterConfig, Scenario
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.profile import ApiLatencyFit
 from servetwin.sim.step_times.roofline.deployment import Deployment
@@ -67,12 +66,12 @@ class Setup:
         )  # fmt: skip
         if layout.dp == 1:
             return self.with_deployment(parallel=parallel)
-        if not any(isinstance(group.ffn, Experts) for group in self.deployment.model.layers):
-            alone = replace(parallel, data=1, expert=1, lockstep=False)
-            spread = self.with_cluster(replicas=layout.dp, router=RANK_ROUTER)
-            return spread.with_deployment(parallel=alone)
-        together = self.with_cluster(ranks=layout.dp, router=RANK_ROUTER)
-        return together.with_deployment(parallel=parallel)
+        one = ClusterConfig.of(layout, self.deployment.model)
+        servers = one.replicas * self.cluster.replicas
+        placed = self.with_cluster(replicas=servers, ranks=one.ranks, router=one.router)
+        if one.ranks == 1:
+            parallel = replace(parallel, data=1, expert=1, lockstep=False)
+        return placed.with_deployment(parallel=parallel)
 
     def with_kernels(self, **changes: object) -> "Setup":
         """Return the setup with fields of the deployment's kernels changed."""

@@ -26,7 +26,6 @@ import numpy as np
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.hardware import Link
-from servetwin.sim.catalogue.layers import Experts
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.link_sensitivity import link_lines
@@ -71,7 +70,7 @@ class LayerTable(PiecewiseStepTime, Table):
         self.layers = model.layer_count
         self.wants_longest = times.decode_skew is not None or times.mixed_skew is not None
         self.parts = _parts(times)
-        self._experts = _experts(model)
+        self._experts = model.experts()
         if (self._experts is None) != (times.experts is None):
             has, lacks = ("moe.csv", "no experts") if times.experts else ("no moe.csv", "experts")
             raise ProfileError(f"layers: the bundle has {has}, but {model.name} has {lacks}")
@@ -221,11 +220,6 @@ def as_one_chunk(chunks: Sequence[tuple[int, int]]) -> tuple[float, float]:
     pairs = sum(n * (start + n / 2) for start, n in chunks)
     start = pairs / rows - rows / 2
     return (float(rows), start) if start >= 0 else (sqrt(2 * pairs), 0.0)
-
-
-def _experts(model: ModelShape) -> Experts | None:
-    experts = (group.ffn for group in model.layers if isinstance(group.ffn, Experts))
-    return next(experts, None)
 
 
 def _parts(times: LayerTimes) -> dict[str, TablePart]:
