@@ -59,7 +59,7 @@ KINDS = ("raw", "overheads", "one point")
 PRESETS = {"vllm": "vllm-v1", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 MEMORY = {"vllm": ("of_total", 0.9), "sglang": ("of_total", 0.88), "trtllm": ("of_free", 0.9)}
 """The share of the memory that each backend gives to keys and values by default."""
-START = ServerOverheads(prefill_chunk_s=0.01, prefill_row_s=5e-6)
+START = ServerOverheads(prefill_chunk_s=0.01, prefill_row_s=5e-6, most_chunks=3)
 _BUDGET, _SEQS, _UNLIMITED, _LONGEST = 8192, 1024, 1 << 40, 1 << 17
 _METRICS = ("TTFT", "TPOT")
 
