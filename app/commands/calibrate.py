@@ -13,7 +13,7 @@ from servetwin.app.scenario.options.server import ServerOptions
 
 
 @takes_options(
-    "--url", "--model", "--recorded", "--device", "--threads", "--rounds", "--out",
+    "--url", "--model", "--recorded", "--point", "--device", "--threads", "--rounds", "--out",
 )  # fmt: skip
 def calibrate(options: CalibrationOptions) -> None:
     """Drive the bundled engine over a grid of shapes and fit its step time, for both KV layouts.
@@ -23,9 +23,14 @@ def calibrate(options: CalibrationOptions) -> None:
 
     With --recorded: fit the step times to the stamps of requests in a run that was recorded
     elsewhere, given the server's limits; with --model and --hardware or --layers around these.
+
+    With --point: from TTFT and TPOT at one load, what kernel or layer times need to meet them.
     """
     from servetwin.app.tasks.calibrate import calibrate_live, calibrate_recorded
+    from servetwin.app.tasks.calibrate_point import calibrate_point
 
+    if options.point is not None:
+        return calibrate_point(options)
     run = calibrate_live if options.server.recorded is None else calibrate_recorded
     run(options)
 

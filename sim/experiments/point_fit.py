@@ -18,10 +18,12 @@ from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.sim.step_times.tables import KernelTable, LayerTable, LoadedTable, TableProfile
 from servetwin.sim.step_times.tables.server_overheads import RANGES, ServerOverheads
+from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
 TERMS = {"factor": 0.3, "step_s": 1e-3, "prefill_chunk_s": 8e-3, "prefill_row_s": 4e-6}
 """What is fitted, each with how far one server may lie from the fit of its backend."""
+REQUESTS_PER_USER = 10
 _MEASURED_SD = 0.05
 _ROUNDS = 2
 _LEAST_S = 1e-6
@@ -53,6 +55,29 @@ class ServerUnderLoad:
     def measured_s(self) -> FloatArray:
         """Return the measured mean TTFT and TPOT."""
         return np.array([self.point.ttft_s, self.point.tpot_s])
+
+
+def users_trace(users: int, prompt_tokens: int, output_tokens: int, shortest: float = 1.0) -> Trace:
+    """Return the load of users without pauses: each sends ten requests, one after the other.
+
+    Lengths are uniform in ``shortest`` to all of the given ones, the same for every server.
+    """
+    rng = np.random.default_rng(0)
+    requests = []
+    for place in range(REQUESTS_PER_USER):
+        for user in range(users):
+            prompt, output = (
+                max(2, int(tokens * rng.uniform(shortest, 1.0)))
+                for tokens in (prompt_tokens, output_tokens)
+            )
+            before = f"{user}.{place - 1}" if place else None
+            requests.append(
+                Request(
+                    f"{user}.{place}", 1e-3 * place, prompt, output,
+                    parent_id=before, delay_s=0.0 if place else None,
+                )
+            )  # fmt: skip
+    return Trace(tuple(requests), "users")
 
 
 def means_s(run: Run) -> FloatArray:

@@ -22,16 +22,14 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.quantisation import Quantisation
+from servetwin.sim.experiments.point_fit import users_trace
 from servetwin.sim.step_times.tables.kernel_library import SYSTEMS
-from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
-REQUESTS_PER_USER = 10
 SHORTEST = 0.8
 """Lengths are uniform in this share of the nominal to all of it (``--random-range-ratio``)."""
 
@@ -63,20 +61,7 @@ class Load:
 
     def trace(self) -> Trace:
         """Return the requests, the same for every server."""
-        rng = np.random.default_rng(0)
-        nominal = (self.prompt_tokens, self.output_tokens)
-        requests = []
-        for place in range(REQUESTS_PER_USER):
-            for user in range(self.users):
-                prompt, output = (max(2, int(n * rng.uniform(SHORTEST, 1.0))) for n in nominal)
-                before = f"{user}.{place - 1}" if place else None
-                requests.append(
-                    Request(
-                        f"{user}.{place}", 1e-3 * place, prompt, output,
-                        parent_id=before, delay_s=0.0 if place else None,
-                    )
-                )  # fmt: skip
-        return Trace(tuple(requests), "users")
+        return users_trace(self.users, self.prompt_tokens, self.output_tokens, SHORTEST)
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,8 @@ class CalibrationOptions:
     """Rounds of bursts per server."""
     until: Annotated[str, Option(metavar="SHARE")] = "100%"
     """With --recorded: fit the stamps of the first 50% of the requests, say."""
+    point: Annotated[str | None, Option(metavar="ttft=S,tpot=S,users=N,...")] = None
+    """Instead of a load: mean TTFT and TPOT of users without pauses, prompt= and output= tokens."""
     overwriting: Overwriting = KEEP
 
     @property

@@ -105,6 +105,16 @@ class ServerOverheads:
         seconds = (each_s + with_chunks_s * (chunks > 0)) * steps["steps"]
         return np.asarray(seconds, dtype=np.float64)
 
+    def as_text(self) -> str:
+        """Return the terms that differ from none, as ``parse_overheads`` reads them."""
+        values = {name: getattr(self, name) for name in RANGES}
+        none = ServerOverheads()
+        return ",".join(
+            f"{name}={value:.5g}"
+            for name, value in values.items()
+            if value != getattr(none, name) and value > _NOTHING_S
+        )
+
     def described(self) -> str:
         """Return the terms that are not nothing, with their source, as one line."""
         values = {name: getattr(self, name) for name in MOST_S}
