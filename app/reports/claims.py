@@ -74,10 +74,10 @@ def _sentences(
     return [WORDS[kind][outcome].format(named=_names(named) or "every metric", **values)]
 
 
-def wrapped(paragraphs: Iterable[str], indent: str = "") -> list[str]:
-    """Return paragraphs as lines of at most ``WIDTH`` characters."""
+def wrapped(paragraphs: Iterable[str], indent: str = "", width: int = WIDTH) -> list[str]:
+    """Return paragraphs as lines of at most ``width`` characters."""
     return [
-        line for text in paragraphs for line in textwrap.wrap(text, WIDTH, subsequent_indent=indent)
+        line for text in paragraphs for line in textwrap.wrap(text, width, subsequent_indent=indent)
     ]
 
 

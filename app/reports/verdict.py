@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from servetwin.app.calibration.recorded import RecordedCalibration
 from servetwin.app.reports.claims import (
     LEGEND,
+    WIDTH,
     WORDS,
     comparison_table,
     metric_name,
@@ -24,7 +25,7 @@ from servetwin.app.reports.tables import note_lines
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
 from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.verdict.recorded import POINTS, RecordedVerification
-from servetwin.app.verdict.two_claims import STEPS, StepsInBeats, TwoClaims
+from servetwin.app.verdict.two_claims import STEPS, TwoClaims
 from servetwin.app.verdict.verification import Level, Verification
 from servetwin.app.verdict.why import Waterfall
 from servetwin.app.words import METRICS
@@ -124,28 +125,35 @@ WALL_TIME = {
 
 def _claims_lines(claims: TwoClaims) -> list[str]:
     """Return the speed of the machine during the tests, and the whole forecast, which is a fact."""
-    lines = wrapped([_machine_line(claims.steps), WHOLE_FORECAST])
-    for name, means_s in claims.whole.items():
+    lines = wrapped([_machine_line(claims), *([WHOLE_FORECAST] if claims.whole else [])])
+    for name, one in claims.whole.items():
+        means_s = one.at_speed_s, one.corrected_s, one.measured_s
         metric = METRICS[name].fitting(means_s)
         at_speed, corrected, measured = (f"{metric.scaled(mean):.1f}" for mean in means_s)
-        lines.append(
-            f"  {metric.label} mean {at_speed} {metric.unit}, {corrected} with the measured step "
-            f"times, {measured} measured"
+        text = (
+            f"{metric.label} mean {at_speed} {metric.unit}, {corrected} with the measured step "
+            f"times, {measured} measured; it moves {one.elasticity:.1f} % for 1 % of step time at "
+            f"this load, so the interval of the steps explains {one.explained:.0%} of the error"
         )
+        lines += [f"  {line}" for line in wrapped([text], "  ", WIDTH - 2)]
     return lines
 
 
-def _machine_line(steps: StepsInBeats) -> str:
+def _machine_line(claims: TwoClaims) -> str:
     """Return the speed of the machine during the tests, or why it is not known."""
+    steps = claims.steps
+    aside = f"; {counted(steps.set_aside, 'block')} set aside" if steps.set_aside else ""
     if steps.clock != "beats":
         how = WALL_TIME[steps.clock].format(told=steps.told)
-        return f"machine: steps are {how}: its speed and an error that all steps share look alike"
+        both = "its speed and an error that all steps share look alike"
+        return f"machine: steps are {how}: {both}{aside}"
     change = f"{100 * abs(steps.slowness - 1):.1f} % {'slower' if steps.slowness > 1 else 'faster'}"
-    aside = f"; {counted(steps.set_aside, 'block')} set aside" if steps.set_aside else ""
-    return (
-        f"machine: {change} than at calibration by its reference beats, and other programs took "
-        f"{100 * steps.lost:.1f} % of the engine's time{aside}"
-    )
+    if claims.elsewhere:
+        than = f"{steps.slowness:.2f} times the beat of the profile's ({claims.elsewhere})"
+    else:
+        than = f"{change} than at calibration by its reference beats"
+    lost = f"other programs took {100 * steps.lost:.1f} % of the engine's time"
+    return f"machine: {than}, and {lost}{aside}"
 
 
 def _power_line(level: Level) -> str:

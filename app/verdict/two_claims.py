@@ -11,6 +11,7 @@ measured. The prediction holds if both do, and is refuted if either is.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, Literal, Self
 
@@ -44,12 +45,13 @@ from servetwin.app.verdict.observed_steps import (
     step_kind,
 )
 from servetwin.app.verdict.resimulate import as_sent
+from servetwin.app.verdict.whole_forecast import WholeForecast
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.step_record import StepRecord, timed_steps
 from servetwin.sim.experiments.measured_parts import MeasuredParts, Pace, simulate_measured
-from servetwin.sim.experiments.predict import Interval, run_once
+from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.metrics import figure, mean_latencies
+from servetwin.sim.records.metrics import figure
 from servetwin.sim.records.run import Run, machine_facts
 from servetwin.sim.step_times.fit import robust_nnls
 from servetwin.sim.step_times.machine_speed import MachineSpeed, slowdown
@@ -68,6 +70,9 @@ LEAST_TOLD = 0.1
 """Stamps that tell the steps of a smaller share of the time tell too little."""
 _HALF_WIDTH = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 Clock = Literal["beats", "log", "stamps"]
+PAUSE_S, PAUSED = 1.0, 10.0
+"""A step so long, and so many times what is stated, is a clock that jumped or a server that was
+started again."""
 MOST_LOST = 0.5
 """Where other programs take more of the time, caches are cold in ways that no beat shows."""
 
@@ -78,12 +83,12 @@ class StepsInBeats:
     ``switches``.
 
     ``stated_s`` is what the profile says, at the speed of the machine in that moment. ``set_aside``
-    is the number of blocks without beats enough to tell it, ``slowness`` the mean beat of the rest
-    over that of the profile, ``lost`` the share of the time that other programs took, with what the
-    cold caches of a core that comes back cost (``refill_s`` each time, in seconds). Without a beat
-    on both sides all is in wall time (``clock``: by the log or by stamps), and ``spread`` is how
-    far the speed of the machine may be from that of the calibration (90 %). ``told`` is the share
-    of the time of the tests that the steps explain.
+    is the number of blocks without beats enough to tell it, or with an odd step, ``slowness`` the
+    mean beat of the rest over that of the profile, ``lost`` the share of the time that other
+    programs took, with what the cold caches of a core that comes back cost (``refill_s`` each time,
+    in seconds). Without a beat on both sides all is in wall time (``clock``: by the log or by
+    stamps), and ``spread`` is how far the speed of the machine may be from that of the calibration
+    (90 %). ``told`` is the share of the time of the tests that the steps explain.
     """
 
     frame: pd.DataFrame
@@ -104,13 +109,18 @@ class StepsInBeats:
     @classmethod
     def of_runs(cls, runs: Sequence[Run], profile: Profile, fit: StepTimeFit) -> Self:
         """Read the steps of load tests: in beats, else in wall time by the log, or by stamps."""
-        tests = [run.records for run in runs]
+        tests = [in_order(run.records) for run in runs]
+        cut = [run.records[len(steps) :] for run, steps in zip(runs, tests, strict=True)]
+        aside = sum(len({step.now_s // BLOCK_S for step in steps}) for steps in cut)
         if profile.beat_s and any(step.beat_s for steps in tests for step in steps):
-            return cls.of(tests, fit, profile.beat_s)
+            timed = cls.of(tests, fit, profile.beat_s)
+            return replace(timed, set_aside=timed.set_aside + aside)
         spread = _HALF_WIDTH * fit.drift
         if all(tests):
             frames = [_timed_frame(steps, fit).assign(beat_s=1.0) for steps in tests]
-            return replace(cls._of_frames(frames, 1.0, 0.0), clock="log", spread=spread)
+            timed = cls._of_frames(frames, 1.0, 0.0)
+            aside += timed.set_aside
+            return replace(timed, clock="log", spread=spread, set_aside=aside)
         frames = [observed_frame(run, profile.policy_config(), fit) for run in runs]
         steps = cls._of_frames(frames, 1.0, 0.0)
         told = float(steps.frame["took_s"].sum()) / sum(map(busy_s, runs))
@@ -120,7 +130,9 @@ class StepsInBeats:
     def _of_frames(cls, frames: Sequence[pd.DataFrame], beat_s: float, away_s: float) -> Self:
         steps = pd.concat(frames, keys=range(len(frames)), names=["test", None]).reset_index()
         steps["block"] = steps.groupby(["test", "block"]).ngroup()
-        unknown = steps["beat_s"].isna().groupby(steps["block"]).transform("any")
+        paused = steps["took_s"] > np.maximum(PAUSE_S, PAUSED * steps["stated_s"])
+        odd = steps["beat_s"].isna() | paused
+        unknown = odd.groupby(steps["block"]).transform("any")
         known = steps[~unknown].copy()
         beats, chunks = known["beat_s"].to_numpy() / beat_s, (known["kind"] != "decode").to_numpy()
         known["stated_s"] *= slowdown(beats, chunks)
@@ -169,6 +181,14 @@ def _timed_frame(steps: Sequence[StepRecord], fit: StepTimeFit) -> pd.DataFrame:
             "beat_s": MachineSpeed.of(steps).beats_around(began_s),
         }
     )
+
+
+def in_order(steps: Sequence[StepRecord]) -> Sequence[StepRecord]:
+    """Return the steps until the clock of the log went back, if it ever did."""
+    for place, (this, after) in enumerate(pairwise(steps), start=1):
+        if after.now_s < this.now_s:
+            return steps[:place]
+    return steps
 
 
 def refill_s(steps: pd.DataFrame) -> float:
@@ -280,13 +300,14 @@ def compare_rest(
 class TwoClaims:
     """Both claims over some load tests, and what is printed beside them.
 
-    ``whole`` has the mean latencies (s) of the whole forecast, by name: at the speed that the
-    machine had, with the measured error of the step times taken out, and as measured.
+    ``whole`` has the whole forecast by the name of a latency; ``elsewhere`` names the other machine
+    that the profile is of, if it is.
     """
 
     comparison: Comparison
     steps: StepsInBeats
-    whole: Mapping[str, tuple[float, float, float]]
+    whole: Mapping[str, WholeForecast]
+    elsewhere: str | None = None
 
     @classmethod
     def of(
@@ -304,7 +325,9 @@ class TwoClaims:
         """
         runs = judgeable(measured)
         scenario = Scenario(profile.policy_config(), profile)
-        facts = [replace(measured_facts(run, trace), steps=run.records or None) for run in runs]
+        facts = [
+            replace(measured_facts(run, trace), steps=in_order(run.records) or None) for run in runs
+        ]
         fit = profile.step_time(build_scheduler(scenario.policies).memory.layout)
         steps = StepsInBeats.of_runs(runs, profile, fit)
         paces = [None] * len(runs) if steps.clock != "stamps" else steps.paces(fit, len(runs))
@@ -312,16 +335,24 @@ class TwoClaims:
             ReplayedTest.of(one, scenario, seed, pace)
             for one, pace in zip(facts, paces, strict=True)
         ]
-        here = profile.machine.get("processor") in (None, machine_facts()["processor"])
+        processor = profile.machine.get("processor")
+        elsewhere = None if processor in (None, machine_facts()["processor"]) else str(processor)
         step_limit = limits.get(STEPS, STEP_LIMIT)
-        rows = [*compare_steps(steps, step_limit), *compare_rest(replayed, limits if here else {})]
+        rest = compare_rest(replayed, {} if elsewhere else limits)
+        rows = [*compare_steps(steps, step_limit), *rest]
         doubts = [*doubts_about(runs), *steps.doubts()]
+        if elsewhere and steps.clock != "beats":
+            doubts.append(
+                f"the profile is of another machine ({elsewhere}), and only reference beats on "
+                "both tell its speed from an error of the steps; calibrate this one"
+            )
         aside = len(measured) - len(runs)
         comparison = Comparison(tuple(rows), len(runs), tuple(doubts), aside, count_limited(runs))
         slowness = steps.slowness / (1 - steps.lost)
-        error = 0.0 if steps.frame.empty else rows[0].error or 0.0
-        whole = _whole_forecast(facts, scenario, slowness, error, seed)
-        return cls(comparison, steps, whole)
+        if steps.frame.empty:
+            return cls(comparison, steps, {}, elsewhere)
+        whole = WholeForecast.of(facts, scenario, slowness, rows[0], seed)
+        return cls(comparison, steps, whole, elsewhere)
 
     @property
     def refutable(self) -> float | None:
@@ -337,32 +368,11 @@ class TwoClaims:
 
     def as_dict(self) -> dict[str, Any]:
         """Return what stands beside the comparison, for JSON."""
-        names = ("at the speed of the tests", "with the measured step times", "measured")
         return {
             "slowness": self.steps.slowness,
             "lost": self.steps.lost,
             "blocks_set_aside": self.steps.set_aside,
-            "whole_forecast": {
-                name: dict(zip(names, means, strict=True)) for name, means in self.whole.items()
-            },
+            "clock": self.steps.clock,
+            "told": self.steps.told,
+            "whole_forecast": {name: one.as_dict() for name, one in self.whole.items()},
         }
-
-
-def _whole_forecast(
-    tests: Sequence[MeasuredFacts], scenario: Scenario, slowness: float, error: float, seed: int
-) -> dict[str, tuple[float, float, float]]:
-    """Return mean latencies by name: of forecasts at two speeds, and as measured.
-
-    What the second leaves is what a mean speed cannot carry: slow spells, and how steps mix.
-    """
-    profile = scenario.profile
-    assert isinstance(profile, Profile)
-    frames: list[list[pd.DataFrame]] = [[], [], []]
-    for facts in tests:
-        sent = facts.trace(sent=True, lengths=True)
-        for place, scale in enumerate((slowness, slowness / (1 + error))):
-            scaled = Scenario(scenario.policies, profile.scaled(scale))
-            frames[place].append(run_once(sent, scaled, seed=seed).requests)
-        frames[2].append(as_sent(facts.run).requests)
-    at_speed, corrected, measured = (mean_latencies(pd.concat(one)) for one in frames)
-    return {name: (at_speed[name], corrected[name], measured[name]) for name in measured}

@@ -19,6 +19,8 @@ WINDOW_S = 1.0
 """Beats from this long before to this long after a moment tell the speed at it."""
 FEWEST_BEATS = 4
 """Below this number in the window the speed is not known."""
+STALLED = 10.0
+"""Nor is it around a beat that takes so many times the median: it stalled."""
 _DECODES_FOLLOW, _CHUNKS_FOLLOW = 1.2, 0.7
 """How far steps follow the beat: a beat of +1 % means +1.2 % of a decode, +0.7 % with chunks.
 
@@ -54,12 +56,17 @@ class MachineSpeed:
         return cls(moments_s, beats_s)
 
     def beats_around(self, moments_s: FloatArray) -> FloatArray:
-        """Return the mean beat (s) around each moment; NaN where there are too few.
+        """Return the mean beat (s) around each moment; NaN where there are too few, or one stalled.
 
         The mean, since what takes a core away lengthens steps and beats by the same share.
         """
+        if not len(self.beats_s):
+            return np.full(len(moments_s), np.nan)
         first = np.searchsorted(self.moments_s, moments_s - WINDOW_S)
         last = np.searchsorted(self.moments_s, moments_s + WINDOW_S, side="right")
-        sums, counts = np.append(0.0, np.cumsum(self.beats_s)), last - first
+        beats_s = np.where(self.beats_s > STALLED * np.median(self.beats_s), np.nan, self.beats_s)
+        sums, counts = np.append(0.0, np.nancumsum(beats_s)), last - first
+        stalls = np.append(0, np.cumsum(np.isnan(beats_s)))
         means = (sums[last] - sums[first]) / np.maximum(counts, 1)
-        return np.asarray(np.where(counts >= FEWEST_BEATS, means, np.nan))
+        is_known = (counts >= FEWEST_BEATS) & (stalls[last] == stalls[first])
+        return np.asarray(np.where(is_known, means, np.nan))

@@ -4,7 +4,7 @@ Its machine wanders: log speed is an Ornstein-Uhlenbeck process, with the standa
 the memory that shared cores showed (10 %, 2 s), and each step and each beat is a little noisy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -173,7 +173,45 @@ def test_blocks_without_beats_are_set_aside_and_counted() -> None:
     assert (len(nothing.frame), compare_steps(nothing)) == (0, [])
 
 
+def stalls(steps: list[StepRecord], row: int) -> list[StepRecord]:
+    """A beat takes a thousand times as long as the others."""
+    later = [replace(step, now_s=step.now_s + 2.0) for step in steps[row:]]
+    return [*steps[:row], replace(later[0], beat_s=2.0), *later[1:]]
+
+
+def jumps(steps: list[StepRecord], row: int) -> list[StepRecord]:
+    """The clock goes on by a minute, as for an engine that is started again."""
+    return [*steps[:row], *(replace(step, now_s=step.now_s + 60.0) for step in steps[row:])]
+
+
+def goes_back(steps: list[StepRecord], row: int) -> list[StepRecord]:
+    """The clock goes back to the beginning of the test."""
+    back_s = steps[row].now_s
+    return [*steps[:row], *(replace(step, now_s=step.now_s - back_s) for step in steps[row:])]
+
+
+@pytest.mark.parametrize("spoil", [stalls, jumps, goes_back])
+def test_what_cannot_be_is_set_aside_and_counted(
+    spoil: Callable[[list[StepRecord], int], list[StepRecord]],
+) -> None:
+    tests = logs(3)
+    busy = next(row for row, step in enumerate(tests[1]) if step.beat_s and row > 200)
+    tests[1] = spoil(tests[1], busy)
+    runs = [
+        replace(run, records=steps) for (run, _), steps in zip(load_tests(), tests, strict=True)
+    ]
+    steps = StepsInBeats.of_runs(runs, profile_of(), FIT)
+    assert steps.set_aside >= 1
+    assert steps.frame["took_s"].max() < 1.0
+    assert len(steps.frame) > 0.6 * sum(map(len, tests))
+    assert compare_steps(steps)[0].outcome == "holds"
+
+
 def judged(config: PolicyConfig, profile: Profile, lost: float = 0.0) -> Comparison:
+    return claims_of(config, profile, lost).comparison
+
+
+def claims_of(config: PolicyConfig, profile: Profile, lost: float = 0.0) -> TwoClaims:
     """Judge an engine that runs under ``config``; other programs take ``lost`` of its time."""
     rng, runs = np.random.default_rng(1), []
     for run, _ in load_tests(config):
@@ -181,7 +219,7 @@ def judged(config: PolicyConfig, profile: Profile, lost: float = 0.0) -> Compari
         timed = on_a_machine(records, rng, sd=0.0)
         beats = [replace(a, beat_s=b.beat_s) for a, b in zip(records, timed, strict=True)]
         runs.append(replace(run, records=slowed(beats, lost)))
-    return TwoClaims.of(runs, TRACE, profile, DEFAULT_LIMITS, 0).comparison
+    return TwoClaims.of(runs, TRACE, profile, DEFAULT_LIMITS, 0)
 
 
 def slowed(steps: list[StepRecord], lost: float) -> list[StepRecord]:
@@ -225,6 +263,34 @@ def test_a_wrong_setting_is_refuted_however_right_the_steps_are(wrong: PolicyCon
     assert "refuted" in rest(comparison).values()
 
 
+def foreign(beat_s: float | None) -> Profile:
+    update = {"machine": {"processor": "another"}, "beat_s": beat_s}
+    return profile_of().model_copy(update=update)
+
+
 def test_a_profile_of_another_machine_is_judged_by_its_steps_alone() -> None:
-    foreign = profile_of().model_copy(update={"machine": {"processor": "another"}})
-    assert set(rest(judged(CONFIG, foreign)).values()) == {None}
+    """It computes half as fast as this one, by its beats and its steps."""
+    slow = foreign(2 * BEAT_S)
+    fit = StepTimeFit(coefficients={**FIT.coefficients})
+    claims = claims_of(CONFIG, slow.model_copy(update={"layouts": {"paged": fit}}))
+    assert (claims.elsewhere, round(claims.steps.slowness, 2)) == ("another", 0.5)
+    assert set(rest(claims.comparison).values()) == {None}
+    assert claims.comparison.metrics[0].outcome == "refuted", "its steps were to be twice as long"
+
+
+def test_without_beats_a_profile_of_another_machine_decides_nothing() -> None:
+    comparison = judged(CONFIG, foreign(None))
+    assert comparison.outcome == "cannot tell"
+    assert comparison.doubts[0].startswith("the profile is of another machine (another), and only")
+
+
+def test_what_a_queue_makes_of_an_error_of_the_steps_is_one_number() -> None:
+    """All steps 3 % too long: the whole forecast is off by more, as the elasticity says."""
+    claims = claims_of(CONFIG, profile_of(FIT.scaled(1.03)))
+    for name in ("ttft_s", "tpot_s"):
+        one = claims.whole[name]
+        assert 1.0 <= one.elasticity < 6.0
+        off = np.log(one.at_speed_s / one.measured_s)
+        assert off == pytest.approx(one.elasticity * np.log(1.03), rel=0.3)
+        assert one.explained > 0.7
+        assert one.corrected_s == pytest.approx(one.measured_s, rel=0.03)
