@@ -84,13 +84,15 @@ def _layers(
 ) -> tuple[str, Table]:
     assert options.layers is not None
     times = read_layer_bundle(options.layers, layout, linked=link is not None)
-    layout = layout or Layout(times.ranks)
-    if layout.devices > 1 and link is None:
+    layout = layout if layout and model.experts() else Layout(times.ranks)
+    if layout.stage_devices > 1 and link is None:
         raise PolicyError(
-            f"--link-us: layer times of {layout.devices} ranks hold no messages between them; "
-            "give latency and bandwidth of their link, --link-us and --link-gb-per-s"
+            f"--link: layer times of {layout.stage_devices} ranks hold no messages between them; "
+            "give their --link, or its latency and bandwidth, --link-us and --link-gb-per-s"
         )
-    return times.name, _loaded(options, LayerTable(times, model, link, layout=layout))
+    return times.name, _loaded(
+        options, LayerTable(times, model, link, 1.0, layout, options.imbalance)
+    )
 
 
 def _kernels(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from servetwin.policies.config import PolicyConfig
+from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.records.run import RunError
 from servetwin.sim.step_times.server_model import load_server
@@ -37,6 +38,8 @@ def _servers(record: Mapping[str, Any]) -> Scenario:
         return Scenario(first.policy_config(), first, more_profiles=tuple(more))
     efficiency = parse_efficiency(record.get("efficiency") or "")
     setup = build_setup(record["model"], record["hardware"], efficiency=efficiency)
+    if layout := record.get("layout"):
+        setup = setup.with_layout(Layout.parse(layout))
     eager = record.get("eager_preset")
     if eager:
         setup = with_eager_kernels(setup)

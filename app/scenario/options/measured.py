@@ -34,8 +34,10 @@ class MeasuredServer:
     endpoint: Annotated[EndpointOptions, FieldSubset("api", "prompt", "prompt_salt")]
     limits: BlackBoxOptions
     engine: Annotated[EngineChoice, FieldSubset("device", "dtype", "threads")]
-    servers: Annotated[ServerOptions, FieldSubset("hardware", "techniques", "without", "tables")]
-    link: Annotated[ClusterOptions, FieldSubset("link_us", "link_gb_per_s")]
+    servers: Annotated[
+        ServerOptions, FieldSubset("hardware", "layout", "techniques", "without", "tables")
+    ]
+    link: Annotated[ClusterOptions, FieldSubset("link", "link_us", "link_gb_per_s")]
     recorded: Annotated[Path | None, Option(metavar="RUN")] = None
     """Instead of a live endpoint: a run folder of loadtest import, or of a load test, or a table
     with measured times."""

@@ -11,6 +11,7 @@ from servetwin.workloads.errors import PolicyError
 if TYPE_CHECKING:
     from servetwin.app.scenario.servers import Servers
     from servetwin.sim.catalogue.hardware import Link
+    from servetwin.sim.catalogue.layout import Layout
     from servetwin.sim.experiments.scenario import Scenario
     from servetwin.sim.techniques.registry import Toggles
     from servetwin.sim.techniques.setup import Setup
@@ -42,6 +43,8 @@ class ServerOptions:
     efficiency: Annotated[
         str | None, Option(metavar="NAME=VALUE,...", help="{server.efficiency}")
     ] = None
+    layout: Annotated[str | None, Option(metavar="NAME=WIDTH,...")] = None
+    """Widths: tp, pp, dp (attention ranks), and ep or moe_tp of the experts."""
     tables: TableOptions = field(default_factory=TableOptions)
 
     def base(self, link: "Link | None" = None) -> "Scenario":
@@ -70,9 +73,11 @@ class ServerOptions:
         if self.hardware is None:
             from servetwin.app.scenario.table_servers import layer_server
 
-            return Servers(layer_server(self.tables, self.model, link))
+            return Servers(layer_server(self.tables, self.model, link, self._layout()))
         efficiency = parse_efficiency(self.efficiency or "")
         setup = with_link(build_setup(self.model, self.hardware, efficiency=efficiency), link)
+        if (layout := self._layout()) is not None:
+            setup = setup.with_layout(layout)
         toggles, tables = self.toggles(), self.tables
 
         def finish(setup: "Setup") -> "Scenario":
@@ -83,6 +88,11 @@ class ServerOptions:
             return table_server(tables, setup, link)
 
         return Servers(ToggledServer(setup, toggles, finish))
+
+    def _layout(self) -> "Layout | None":
+        from servetwin.sim.catalogue.layout import Layout
+
+        return None if self.layout is None else Layout.parse(self.layout)
 
     def toggles(self) -> "Toggles":
         """Return the techniques on and off."""
@@ -124,6 +134,7 @@ class ServerOptions:
             "efficiency": self.efficiency,
             "tables": self.tables.sources,
             "overheads": self.tables.overheads,
+            **({"layout": self.layout} if self.layout else {}),
         }
 
     def _check(self) -> None:
@@ -134,6 +145,8 @@ class ServerOptions:
             raise PolicyError("--hardware: --model and --hardware go together")
         if self.model is not None and self.profiles:
             raise PolicyError("--profile: either a profile, or --model and --hardware")
+        if self.model is None and self.layout is not None:
+            raise PolicyError("--layout: needs --model")
         table = self.tables.given
         if self.model is None and table:
             raise PolicyError(

@@ -26,6 +26,9 @@ class TableOptions:
     """Which rows of the tables."""
     layers: Annotated[Path | None, Option(metavar="DIR")] = None
     """Layer times of that model on a GPU: a bundle as LLMServingSim measures it through vLLM."""
+    imbalance: Annotated[float, Option(min=1)] = 1.0
+    """Of layers: pairs that the busiest device of experts gets, over their mean (1 / vLLM's
+    balancedness)."""
     kernels: Annotated[str | None, Option(metavar="BACKEND")] = None
     """NVIDIA's kernel tables of that model and device under vllm, sglang or trtllm."""
     overheads: Annotated[str | None, Option(metavar="fitted|NAME=VALUE,...")] = None
@@ -48,6 +51,8 @@ class TableOptions:
         named = [name for name in _FORMATS if getattr(self, name) is not None]
         if len(named) > 1:
             raise PolicyError(f"--{named[1]}: either --{named[0]} or --{named[1]}, not both")
+        if self.imbalance != 1 and self.layers is None:
+            raise PolicyError("--imbalance: goes with --layers")
         if self.where and self.operators is None and self.phases is None:
             raise PolicyError("--where: chooses rows of --operators or --phases")
         if self.overheads is not None and self.kernels is None and self.layers is None:
