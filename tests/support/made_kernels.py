@@ -8,6 +8,24 @@ import pytest
 
 from servetwin.sim.step_times.tables import kernel_library as library
 
+OTHER_MODULES = {
+    "common": "DefaultHFModels = set()\n",
+    "perf_database": """
+from types import SimpleNamespace
+
+def get_database(system, backend, version):
+    return SimpleNamespace(version="0.24.0", system_spec={"gpu": {"mem_bw": 1e12}})
+""",
+    "models": """
+from types import SimpleNamespace
+
+def get_model(path, config, backend):
+    return SimpleNamespace(generation_ops=[])
+""",
+    "config_builders": "build_model_config = dict\n",
+}
+"""The modules of the package beside ``engine``, as far as they are used."""
+
 
 def dense_ms(rows: int) -> float:
     return 10.0 + 0.04 * rows
@@ -26,6 +44,11 @@ class MadeKernels:
 
     def decode_step_latency(self, gen_tokens: int, isl: int, osl: int) -> float:
         return dense_ms(gen_tokens) + decodes_ms(gen_tokens, isl)
+
+    def decode_step_per_op(
+        self, gen_tokens: int, isl: int, osl: int
+    ) -> list[tuple[str, float, float, str]]:
+        return [("norm", 1.0, 0.0, "empirical"), ("all else", 9.0, 0.0, "silicon")]
 
     def mixed_step_breakdown(
         self, ctx_tokens: int, gen_tokens: int, isl: int, osl: int, prefix: int
@@ -51,7 +74,8 @@ def install_made_package(monkeypatch: pytest.MonkeyPatch, folder: Path, engine: 
         (root / "model_configs" / f"{model}_config.json").write_text("{}")
     (root / "model_configs" / "nvidia--GLM-5-NVFP4_hf_quant_config.json").write_text("{}")
     (root / "sdk" / "engine.py").write_text(engine)
-    (root / "sdk" / "common.py").write_text("DefaultHFModels = set()\n")
+    for name, source in OTHER_MODULES.items():
+        (root / "sdk" / f"{name}.py").write_text(source)
     for module in [name for name in sys.modules if name.startswith("made_kernels")]:
         monkeypatch.delitem(sys.modules, module)  # of another test
     monkeypatch.syspath_prepend(folder)

@@ -17,8 +17,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from servetwin.sim.catalogue.catalogue import plain_name
 from servetwin.sim.catalogue.entry import shipped_json
+from servetwin.sim.catalogue.hub_names import plain_name, same_shape
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.step_times.tables.kernel_table import KernelTable
@@ -30,31 +30,17 @@ DISTRIBUTIONS = {"aisimulate_core": "aisimulate"}
 """The distribution of a package, where it has another name than the package."""
 BACKENDS = ("vllm", "sglang", "trtllm")
 
-_NAMES = shipped_json("step_times/tables/kernel_names.json")
+_NAMES: dict[str, Any] = shipped_json("step_times/tables/kernel_names.json")
+"""The package's names of our devices, widths and formats. Of formats the best comes first:
+some are of few devices, or stand in for one whose table is doubtful. ``left_out_s`` are seconds
+that a step of ranks takes beyond the tables, by the start of a model's name: of MiniMax M2 the norm
+of queries and keys over all ranks, an all-reduce in each of 62 layers (15 us, fitted)."""
 SYSTEMS: dict[str, str] = _NAMES["systems"]
-"""The package's name of each device of ours."""
-_ALIASES: dict[str, str] = _NAMES["models"]
-_FORMATS: dict[str, dict[str, list[str]]] = _NAMES["formats"]
-_LEFT_OUT_S: dict[str, float] = _NAMES["left_out_s"]
-"""Seconds that a step of ranks takes beyond the tables, by the start of a model's name. Of MiniMax
-M2 it is the norm of queries and keys over all ranks, an all-reduce in each of 62 layers (15 us as
-fitted on InferenceMAX)."""
-_OPTIONS: dict[str, str] = _NAMES["options"]
-"""The package's option of each part of ``Quantisation``, and its names of the formats of a part,
-the best first: some run on few devices only."""
-_ENDINGS = (
-    "-fp8-dynamic",
-    "-fp8-static-pertensor",
-    "-fp8",
-    "-nvfp4",
-    "-fp4",
-    "-bf16",
-    "-int4",
-    "-awq",
-    "-gptq",
-)
 _PROBE = (4, 1024)
 """Decodes, and the context of each, of the step that tells the share of estimated parts."""
+
+Formats = dict[str, str]
+"""The package's name of the format of each part."""
 
 
 def open_kernels(
@@ -95,8 +81,8 @@ def open_kernels(
         f"{_named(formats)}{instead}; {backend} {table_version} on {SYSTEMS[hardware]}, "
         f"{layout}{_estimated(times)}; no server measured"
     )
-    left_out = [s for start, s in _LEFT_OUT_S.items() if plain_name(path).startswith(start)]
-    left_out_s = sum(left_out) if layout.tp > 1 else 0.0
+    left_out = _NAMES["left_out_s"].items() if layout.tp > 1 else ()
+    left_out_s = sum(s for start, s in left_out if plain_name(path).startswith(start))
     if left_out_s:
         description += f"; {1e3 * left_out_s:.3g} ms a step added that no table holds"
     if version and not table_version.startswith(version):
@@ -113,11 +99,12 @@ class _Library:
     """The tables of one device and server in the package."""
 
     def __init__(self, package: str, system: str, backend: str) -> None:
-        self._sdk = f"{package}.sdk"
-        self._package, self._system, self._backend = package, system, backend
+        self._system, self._backend, self._reason = system, backend, ""
         try:
-            self._engine = import_module(f"{self._sdk}.engine").EngineHandle
-            self._offline: set[str] = import_module(f"{self._sdk}.common").DefaultHFModels
+            self._sdk = {
+                name: import_module(f"{package}.sdk.{name}")
+                for name in ("engine", "common", "perf_database", "models", "config_builders")
+            }
         except ImportError as error:
             raise ProfileError(
                 f"--kernels: {package} is there, but does not load ({error})"
@@ -125,7 +112,7 @@ class _Library:
 
     def opened(
         self, path: str, layout: Layout, quantisation: Quantisation | None
-    ) -> tuple[Any, dict[str, str], tuple[str, ...], str]:
+    ) -> tuple[Any, Formats, tuple[str, ...], str]:
         """Return the kernel times, the formats of the parts that were given, and the doubts.
 
         They are those of the choice with the fewest doubts, then the fastest; the last text says
@@ -133,167 +120,117 @@ class _Library:
 
         Raises ``ProfileError`` that says what would work.
         """
-        self._offline.add(path)  # it has configs that it does not list, and would download
-        there, against = [], []
+        # it has configs that it does not list, and would download
+        self._sdk["common"].DefaultHFModels.add(path)
+        there: list[tuple[Any, Formats, tuple[str, ...]]] = []
+        against: list[tuple[Formats, str]] = []
         for formats in _formats(quantisation):
-            try:
-                times = self._compiled(path, layout, formats)
-            except Exception as error:  # of the package's own, without a common base
-                against.append((formats, " ".join(str(error).split())))
-                continue
-            there.append((times, formats, self._doubts(path, layout, formats, times)))
-            if not there[-1][2]:
-                break
-            against.append((formats, there[-1][2][0]))
+            if times := self._times(path, layout, formats):
+                there.append((times, formats, self._doubts(path, layout, formats, times)))
+                if not there[-1][2]:
+                    break
+            against.append((formats, there[-1][2][0] if times else self._reason))
         if not there:
             works = self._what_works(path, layout, quantisation)
+            asked = quantisation.model_dump().items() if quantisation else ()
             raise ProfileError(
                 f"--kernels: {self._backend} has no tables for {path} on {self._system} with "
-                f"{layout}{_asked(quantisation)}; {works or against[0][1]}"
+                f"{', '.join([str(layout), *(f'{part} {name}' for part, name in asked)])}; "
+                f"{works or against[0][1]}"
             )
         taken = min(there, key=lambda one: (len(one[2]), one[0].decode_step_latency(*_PROBE, 2)))
         if against and against[0][0] != taken[1]:
             return *taken, f" (not {_named(against[0][0], taken[1])}: {against[0][1]})"
         return *taken, ""
 
-    def _doubts(
-        self, path: str, layout: Layout, formats: dict[str, str], times: Any
-    ) -> tuple[str, ...]:
-        wider = [
-            KernelTable(self._compiled(path, layout, other), "")
-            for part, name in formats.items()
-            if name != "bfloat16"
-            and self._works(path, layout, other := formats | {part: "bfloat16"})
-        ]
-        least_s = self._weights_s(path, layout, formats)
-        return doubts_of(KernelTable(times, ""), least_s, wider)
-
-    def _weights_s(self, path: str, layout: Layout, formats: dict[str, str]) -> float:
-        """Return the seconds in which a device can read the weights of one sequence's step.
-
-        Of a layer's experts those of one token, spread evenly. 0 where the package does not tell.
-        """
-        try:
-            build = import_module(f"{self._sdk}.config_builders").build_model_config
-            config = build(**_widths(layout), **_given(formats))
-            model = import_module(f"{self._sdk}.models").get_model(path, config, self._backend)
-            bandwidth = self._database().system_spec["gpu"]["mem_bw"]
-            experts = getattr(model, "_topk", 0) / (getattr(model, "_num_experts", 0) or 1)
-            weights = sum(
-                op.get_weights() * (1 if type(op).__name__ == "GEMM" else experts)
-                for op in model.generation_ops
-                if type(op).__name__ != "Embedding"
-            )
-        except Exception:  # of the package's own, without a common base
-            return 0.0
-        return float(weights / bandwidth)
-
     def table_version(self) -> str:
-        """Return the version of the server whose kernels were measured; ``?`` if unknown."""
-        return str(getattr(self._database(), "version", "?"))
-
-    def _compiled(self, path: str, layout: Layout, formats: dict[str, str]) -> Any:
-        times = self._engine.compile(
-            path, self._system, self._backend, **_widths(layout), **_given(formats)
-        )
-        times.decode_step_latency(*_PROBE, 2)  # tables are looked up only now
-        times.mixed_step_breakdown(512, 4, 1024, 2, 0)
-        return times
-
-    def _works(self, path: str, layout: Layout, formats: dict[str, str]) -> bool:
-        try:
-            self._compiled(path, layout, formats)
-        except Exception:  # of the package's own, without a common base
-            return False
-        return True
-
-    def _what_works(self, path: str, layout: Layout, quantisation: Quantisation | None) -> str:
-        """Return formats that have tables: one part changed, else all; else other layouts."""
-        choices = _one_changed(quantisation) if quantisation else {}
-        for texts in (choices, {f"gemm and experts {f}": _all_in(f) for f in _FORMATS["gemm"]}):
-            works = [
-                text
-                for text, one in texts.items()
-                if any(self._works(path, layout, formats) for formats in _formats(one))
-            ]
-            if works:
-                return f"there are some with {', '.join(works)}"
-        layouts = [str(one) for one in _near(layout) if self._works(path, one, {})]
-        return f"there are some with {' or '.join(dict.fromkeys(layouts[:4]))}" if layouts else ""
+        """Return the version of the server whose kernels were measured."""
+        return str(self._database().version)
 
     def _database(self) -> Any:
+        get = self._sdk["perf_database"].get_database
+        return get(self._system, self._backend, "current")
+
+    def _times(self, path: str, layout: Layout, formats: Formats) -> Any:
+        """Return the kernel times, or None where a table is missing."""
         try:
-            databases = import_module(f"{self._sdk}.perf_database")
-            return databases.get_database(self._system, self._backend, "current")
-        except Exception:  # of the package's own, without a common base
+            times = self._sdk["engine"].EngineHandle.compile(
+                path, self._system, self._backend, **_options(layout, formats)
+            )
+            times.decode_step_latency(*_PROBE, 2)  # tables are looked up only now
+            times.mixed_step_breakdown(512, 4, 1024, 2, 0)
+        except Exception as error:  # of the package's own, without a common base
+            self._reason = " ".join(str(error).split())
             return None
+        return times
+
+    def _doubts(self, path: str, layout: Layout, formats: Formats, times: Any) -> tuple[str, ...]:
+        less = [part for part, name in formats.items() if name != "bfloat16"]
+        wider = (self._times(path, layout, formats | {part: "bfloat16"}) for part in less)
+        return doubts_of(
+            KernelTable(times, ""),
+            self._weights_s(path, layout, formats),
+            [KernelTable(one, "") for one in wider if one],
+        )
+
+    def _weights_s(self, path: str, layout: Layout, formats: Formats) -> float:
+        """Return the seconds in which a device can read the weights of one sequence's step.
+
+        Of a layer's experts those of one token, spread evenly.
+        """
+        config = self._sdk["config_builders"].build_model_config(**_options(layout, formats))
+        model = self._sdk["models"].get_model(path, config, self._backend)
+        experts = getattr(model, "_topk", 0) / (getattr(model, "_num_experts", 0) or 1)
+        weights = sum(
+            op.get_weights() * (1 if type(op).__name__ == "GEMM" else experts)
+            for op in model.generation_ops
+            if type(op).__name__ != "Embedding"
+        )
+        return float(weights / self._database().system_spec["gpu"]["mem_bw"])
+
+    def _what_works(self, path: str, layout: Layout, given: Quantisation | None) -> str:
+        """Return formats of a part that have tables, else layouts with the checkpoint's own."""
+        choices = {
+            f"{part} {name}": (given or Quantisation()).model_copy(update={part: name})
+            for part, names in _NAMES["formats"].items()
+            for name in names
+        }
+        works = [
+            text
+            for text, one in choices.items()
+            if any(self._times(path, layout, formats) for formats in _formats(one))
+        ]
+        if not works:
+            widths = (layout.stage_devices, 1, 2, 4, 8, 16)
+            near = [Layout(tp=tp, ep=ep) for tp in widths for ep in {1, tp}]
+            works = [str(one) for one in dict.fromkeys(near) if self._times(path, one, {})][:4]
+        return f"there are some with {', '.join(works)}" if works else ""
 
 
-def _widths(layout: Layout) -> dict[str, int]:
-    return {
-        "tp_size": layout.tp,
-        "pp_size": layout.pp,
-        "attention_dp_size": layout.dp,
-        "moe_tp_size": layout.moe_tp,
-        "moe_ep_size": layout.ep,
-    }
+def _options(layout: Layout, formats: Formats) -> dict[str, Any]:
+    """Return the widths and formats as the package takes them."""
+    widths = {option: getattr(layout, name) for name, option in _NAMES["widths"].items()}
+    return widths | {_NAMES["options"][part]: name for part, name in formats.items()}
 
 
-def _given(formats: dict[str, str]) -> dict[str, str]:
-    return {_OPTIONS[part]: name for part, name in formats.items()}
-
-
-def _formats(quantisation: Quantisation | None) -> Iterator[dict[str, str]]:
+def _formats(quantisation: Quantisation | None) -> Iterator[Formats]:
     """Return the package's names of the formats of each part, one choice of names after another."""
-    if quantisation is None:
-        yield {}
-        return
-    parts = quantisation.model_dump()
-    for names in product(*(_FORMATS[part].get(name, []) for part, name in parts.items())):
-        yield dict(zip(parts, names, strict=True))
+    parts = quantisation.model_dump() if quantisation else {}
+    choices = (_NAMES["formats"][part].get(name, []) for part, name in parts.items())
+    return (dict(zip(parts, names, strict=True)) for names in product(*choices))
 
 
-def _named(formats: dict[str, str], but: dict[str, str] | None = None) -> str:
+def _named(formats: Formats, but: Formats | None = None) -> str:
     """Return the formats in words, only those that differ from ``but``."""
     texts = [f"{part} {n}" for part, n in formats.items() if but is None or but[part] != n]
     return ", ".join(texts) or "its own formats"
 
 
-def _asked(quantisation: Quantisation | None) -> str:
-    if quantisation is None:
-        return ""
-    return " and " + ", ".join(f"{part} {name}" for part, name in quantisation.model_dump().items())
-
-
-def _one_changed(given: Quantisation) -> dict[str, Quantisation]:
-    return {
-        f"{part} {name}": given.model_copy(update={part: name})
-        for part, names in _FORMATS.items()
-        for name in names
-    }
-
-
-def _all_in(text: str) -> Quantisation:
-    return Quantisation.model_validate({"gemm": text, "experts": text})
-
-
-def _near(layout: Layout) -> Iterator[Layout]:
-    """Return layouts of as many devices, then of more and fewer."""
-    for devices in (layout.stage_devices, *(1, 2, 4, 8, 16)):
-        yield Layout(tp=devices, ep=1)
-        yield Layout(tp=devices, ep=devices)
-
-
 def _estimated(times: Any) -> str:
-    """Return the share of a step of decodes that no table has, where the package tells."""
-    parts = getattr(times, "decode_step_per_op", None)
-    if parts is None:
-        return ""
-    found = [(ms, source) for _, ms, _, source in parts(*_PROBE, 2)]
-    estimated = sum(ms for ms, source in found if source not in ("silicon", "mixed"))
-    return (
-        f"; {estimated / sum(ms for ms, _ in found):.0%} of a decode step estimated from bandwidth"
-    )
+    """Return the share of a step of decodes that no table has."""
+    parts = [(ms, source) for _, ms, _, source in times.decode_step_per_op(*_PROBE, 2)]
+    estimated = sum(ms for ms, source in parts if source not in ("silicon", "mixed"))
+    return f"; {estimated / sum(ms for ms, _ in parts):.0%} of a decode estimated from bandwidth"
 
 
 def _package() -> str:
@@ -314,32 +251,28 @@ def _version(package: str) -> str:
 
 @cache
 def _hub_names(package: str) -> dict[str, str]:
-    """Return the package's models, by the last part of their name in lower case."""
+    """Return the package's models, by their names without owner and by the catalogue's names."""
     folder = resources.files(package).joinpath("model_configs")
     ending = "_config.json"
     files = [one.name for one in folder.iterdir() if one.name.endswith(ending)]
-    hub = [name.removesuffix(ending).replace("--", "/") for name in sorted(files)]
-    return {plain_name(name): name for name in hub if not name.endswith("_hf_quant")}
+    hub = [name.removesuffix(ending).replace("--", "/") for name in files]
+    plain: dict[str, str] = {}
+    for name in sorted(hub, key=lambda name: (len(name), name)):
+        plain.setdefault(plain_name(name), name)
+    return plain | {name.lower().rpartition("/")[2]: name for name in hub}
 
 
 def _hub_name(package: str, model: str) -> str:
     """Return the package's name of a model, or the folder of a ``config.json`` as it is.
 
-    The name is its own, an alias, or that of another format.
+    The name is its own, or that of a model of the same shape.
     """
     if Path(model, "config.json").is_file():
         return model
     ours = _hub_names(package)
-    name = plain_name(model)
-    for candidate in (name, _ALIASES.get(name, name), *_other_formats(name)):
-        if (there := _ALIASES.get(candidate, candidate)) in ours:
-            return ours[there]
-    hint = did_you_mean(name, ours, f"there are {', '.join(sorted(ours)[:8])} ...")
+    own = model.lower().rpartition("/")[2]
+    for name in (own, plain_name(model), *map(plain_name, same_shape(model))):
+        if name in ours:
+            return ours[name]
+    hint = did_you_mean(own, ours, f"there are {', '.join(sorted(ours)[:8])} ...")
     raise ProfileError(f"--kernels: no tables of the model {model!r}; {hint}")
-
-
-def _other_formats(name: str) -> Iterator[str]:
-    bare = next((name.removesuffix(e) for e in _ENDINGS if name.endswith(e)), name)
-    yield from (bare, bare.removesuffix("-instruct"))
-    for ending in ("-instruct", *_ENDINGS):
-        yield bare + ending

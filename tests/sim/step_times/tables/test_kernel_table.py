@@ -128,7 +128,7 @@ def test_a_package_of_either_name_is_told_the_layout_and_the_formats(
             ("qwen3-8b", "h100", "vllm"),
             "no tables of the model 'qwen3-8b'; did you mean 'qwen3-32b",
         ),
-        (("qwen3-32b", "l40s", "vllm", Layout(4)), "l40s with tp=4; there are some with tp=1 or"),
+        (("qwen3-32b", "l40s", "vllm", Layout(4)), "l40s with tp=4; there are some with tp=1, tp=2"),
         (("qwen3-32b", "h100", "vllm", Layout(), Quantisation()), "there are some with gemm fp8"),
     ],
 )
