@@ -118,7 +118,7 @@ WHOLE_FORECAST = (
 
 
 WALL_TIME = {
-    "log": "in wall time, since the profile or the engine has no reference beat",
+    "log": "in wall time, since the profile or the engine (serve --beat) has no reference beat",
     "stamps": "in wall time, as the stamps of tokens tell {told:.0%} of it",
 }
 

@@ -31,7 +31,6 @@ from servetwin.app.verdict.claims import EXIT_CODES, Outcome, worst
 from servetwin.app.verdict.recorded import verify_recorded
 from servetwin.app.verdict.verification import (
     BLACK_BOX_LIMITS,
-    BLACK_BOX_ROUNDS,
     BLACK_BOX_UTILISATIONS,
     STEP_LOG_UTILISATIONS,
     TESTS,
@@ -116,9 +115,7 @@ def verify_live(options: VerifyOptions) -> None:
             finish([verified.run_on(live)], at, server.json)
         else:
             utilisations = options.utilisation or BLACK_BOX_UTILISATIONS
-            plan = replace(
-                plan, utilisations=utilisations, rounds=BLACK_BOX_ROUNDS, limits=BLACK_BOX_LIMITS
-            )
+            plan = replace(plan, utilisations=utilisations, limits=BLACK_BOX_LIMITS)
             verification = replace(verified, plan=plan).run(black_box(server, endpoint))
             finish([verification], at, server.json)
 

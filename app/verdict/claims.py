@@ -129,7 +129,6 @@ def compare(
     limits: Mapping[str, float] = DEFAULT_LIMITS,
     *,
     requests: pd.DataFrame | None = None,
-    doubts: Sequence[str] = (),
 ) -> Comparison:
     """Compare a prediction with one or more measurements of the same schedule.
 
@@ -138,8 +137,8 @@ def compare(
 
     A metric holds when the confidence interval of its relative error lies within its limit, is
     refuted when it lies outside, and else cannot be told. A prediction of what is undefined in the
-    measurement, or the other way round, is refuted. Only ``judgeable`` runs count. ``doubts`` join
-    those that the runs themselves raise. Raises ``LoadTestError`` for a limit on an unknown metric.
+    measurement, or the other way round, is refuted. Only ``judgeable`` runs count.
+    Raises ``LoadTestError`` for a limit on an unknown metric.
     """
     if unknown := set(limits) - set(METRICS):
         raise LoadTestError(
@@ -161,8 +160,8 @@ def compare(
         )
         for metric in METRICS
     ]
-    doubts = (*doubts_about(runs), *doubts)
     set_aside = len(measured) - len(runs)
+    doubts = tuple(doubts_about(runs))
     return Comparison(tuple(rows), len(runs), doubts, set_aside, count_limited(runs))
 
 

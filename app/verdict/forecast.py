@@ -1,7 +1,7 @@
 """A forecast: what a frozen profile predicts for a trace at each load, before anything is tested.
 
-On disk a forecast is a folder: ``profile.json``, the predicted run of each load, the mean latencies
-of its requests, and ``forecast.json`` with the intervals, the SHA-256 of all these files, and a
+On disk a forecast is a folder: ``profile.json``, the predicted run of each load, and
+``forecast.json`` with the intervals, the SHA-256 of all these files, and a
 digest of itself. Nothing that is measured later can change it unnoticed.
 """
 
@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from servetwin.app.verdict.claims import METRICS
 from servetwin.app.verdict.same_load import check_same_load
@@ -28,7 +26,6 @@ from servetwin.workloads.transform import at_rate
 SCHEMA = "servetwin-forecast/1"
 FORECAST = "forecast.json"
 PROFILE = "profile.json"
-_REQUESTS = "predicted-requests.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +33,13 @@ class LevelForecast:
     """One offered load: its trace, and what is predicted for it.
 
     ``run`` is one simulation with the fitted coefficients, ``intervals`` are over the replications
-    by metric, ``requests`` has the mean latencies of each request.
+    by metric.
     """
 
     utilisation: float
     trace: Trace
     run: Run
     intervals: Mapping[str, Interval]
-    requests: pd.DataFrame
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -99,7 +95,6 @@ class Forecast:
             }
             run.meta = dict(self.made)
             yield from within(f"{level.folder}/predicted", run.files())
-            yield f"{level.folder}/{_REQUESTS}", level.requests.to_parquet(index=False)
 
     def _record(self, written: Mapping[str, bytes | None]) -> dict[str, Any]:
         record = {
@@ -138,8 +133,7 @@ def make_forecast(
         load = at_rate(trace, utilisation * capacity_per_s.value)
         prediction = predict(load, config, profile, seed=seed, replications=replications)
         intervals = {m: i for m in METRICS if (i := prediction.interval(m)) is not None}
-        run, requests = prediction.run, prediction.requests
-        levels.append(LevelForecast(utilisation, load, run, intervals, requests))
+        levels.append(LevelForecast(utilisation, load, prediction.run, intervals))
     return Forecast(profile, capacity_per_s, tuple(levels), seed, machine_facts())
 
 
@@ -186,9 +180,8 @@ def _read_level(
             f"{folder}: the forecast was made for another trace; give the trace, its part and the "
             "seed as they were"
         ) from error
-    requests = pd.read_parquet(at / _REQUESTS)
     intervals = {name: Interval(**one) for name, one in record["metrics"].items()}
-    return LevelForecast(utilisation, load, run, intervals, requests)
+    return LevelForecast(utilisation, load, run, intervals)
 
 
 def _check_digest(path: Path, record: dict[str, Any]) -> None:

@@ -33,26 +33,30 @@ def step_kind(shapes: Sequence[BatchShape]) -> str:
 
 
 def observed_frame(run: Run, policies: PolicyConfig, fit: StepTimeFit) -> pd.DataFrame:
-    """Return the steps that the stamps of a load test tell.
+    """Return the steps that the stamps of a load test tell (``steps_frame``), in wall time."""
+    intervals = read_intervals(_answers(run), policies)
+    steps = [(i.began_s, i.shapes, i.seconds) for i in intervals if not i.first_token]
+    return steps_frame(steps, fit).assign(switches=0, beat_s=1.0)
 
-    Columns: ``began_s`` on the clock of the run, ``block``, ``kind``, ``took_s``, ``stated_s``
-    (what the fit says), and those that only a log fills, ``switches`` and ``beat_s``.
+
+def steps_frame(
+    steps: Sequence[tuple[float, Sequence[BatchShape], float]], fit: StepTimeFit
+) -> pd.DataFrame:
+    """Return ``began_s``, ``block``, ``kind``, ``took_s`` and ``stated_s`` of steps.
+
+    Each is when it began, its shapes, and what it took; ``stated_s`` is what the fit says, with its
+    mean noise.
     """
-    intervals = [one for one in read_intervals(_answers(run), policies) if not one.first_token]
     model, noise = fit.model(), float(np.mean(fit.noise))
-    began_s = np.array([one.began_s for one in intervals], dtype=np.float64)
+    began_s = np.array([at_s for at_s, *_ in steps], dtype=np.float64)
+    stated_s = [sum(float(model.seconds(one)[0]) for one in shapes) for _, shapes, _ in steps]
     return pd.DataFrame(
         {
             "began_s": began_s,
             "block": ((began_s - began_s[:1]) // BLOCK_S).astype(int),
-            "kind": [step_kind(one.shapes) for one in intervals],
-            "took_s": [one.seconds for one in intervals],
-            "stated_s": [
-                noise * sum(float(model.seconds(shape)[0]) for shape in one.shapes)
-                for one in intervals
-            ],
-            "switches": 0,
-            "beat_s": 1.0,
+            "kind": [step_kind(shapes) for _, shapes, _ in steps],
+            "took_s": [took_s for *_, took_s in steps],
+            "stated_s": noise * np.array(stated_s, dtype=np.float64),
         }
     )
 

@@ -42,7 +42,7 @@ from servetwin.app.verdict.observed_steps import (
     busy_s,
     observed_frame,
     observed_pace,
-    step_kind,
+    steps_frame,
 )
 from servetwin.app.verdict.resimulate import as_sent
 from servetwin.app.verdict.whole_forecast import WholeForecast
@@ -167,20 +167,11 @@ class StepsInBeats:
 
 
 def _timed_frame(steps: Sequence[StepRecord], fit: StepTimeFit) -> pd.DataFrame:
-    """Return what each step took, what the fit says, and the mean beat around it."""
+    """Return the steps of a log (``steps_frame``), lost cores, and the mean beat around each."""
     timed = [*timed_steps(steps)]
-    model, noise, shapes = fit.model(), float(np.mean(fit.noise)), [s.shape() for s, *_ in timed]
-    began_s = np.array([step.now_s for step, *_ in timed], dtype=np.float64)
-    return pd.DataFrame(
-        {
-            "block": ((began_s - began_s[:1]) // BLOCK_S).astype(int),
-            "kind": [step_kind([shape]) for shape in shapes],
-            "took_s": [took_s for _, took_s, _ in timed],
-            "switches": [switches for *_, switches in timed],
-            "stated_s": [noise * float(model.seconds(shape)[0]) for shape in shapes],
-            "beat_s": MachineSpeed.of(steps).beats_around(began_s),
-        }
-    )
+    frame = steps_frame([(step.now_s, (step.shape(),), took_s) for step, took_s, _ in timed], fit)
+    beats_s = MachineSpeed.of(steps).beats_around(frame["began_s"].to_numpy())
+    return frame.assign(switches=[switches for *_, switches in timed], beat_s=beats_s)
 
 
 def in_order(steps: Sequence[StepRecord]) -> Sequence[StepRecord]:

@@ -18,8 +18,7 @@ from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.trace import Trace
 
 VERDICT = "verdict.json"
-STEP_LOG_ROUNDS = 3
-BLACK_BOX_ROUNDS = 3
+ROUNDS = 3
 TESTS = 5
 """Load tests at each load."""
 STEP_LOG_UTILISATIONS = (0.7,)
@@ -47,7 +46,7 @@ class Plan:
     repeats: int = TESTS
     replications: int = REPLICATIONS
     seed: int = 0
-    rounds: int = STEP_LOG_ROUNDS
+    rounds: int = ROUNDS
     why: bool = False
     limits: Mapping[str, float] = field(default_factory=lambda: DEFAULT_LIMITS)
 

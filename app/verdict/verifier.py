@@ -62,7 +62,6 @@ class Verifier:
         if self.calibrator.endpoint.max_model_len is not None:
             _require_fits(self.trace, self.calibrator.endpoint.max_model_len)
         forecast = self._saved_forecast() or self._new_forecast()
-        self._report_clock(forecast.profile)
         sender = LoadSender(self.calibrator)
         levels = [self._test(level, forecast, sender) for level in forecast.levels]
         return Verification(forecast, levels, self.calibrator.check_decisions())
@@ -101,22 +100,6 @@ class Verifier:
                 shutil.rmtree(stale)  # Load tests of an earlier forecast.
             keep(folder, lambda: forecast.files(folder), self.report_progress)
         return forecast
-
-    def _report_clock(self, profile: Profile) -> None:
-        """Say so where steps are compared in wall time although there is a log of them."""
-        log = self.calibrator.server_log()
-        if log is None:
-            return
-        if profile.beat_s is None:
-            self.report_progress(
-                f"profile {profile.name} has no reference beat: its step times are judged together "
-                "with the speed of this machine; calibrate it again"
-            )
-        elif not any(step.beat_s for step in log.steps):
-            self.report_progress(
-                "the engine logs no reference beat, so the speed of its machine is not known; "
-                "start it with --beat"
-            )
 
     def _test(self, level: LevelForecast, forecast: Forecast, sender: LoadSender) -> Level:
         """Send the trace as often as planned, each time at a share of the present capacity."""

@@ -22,7 +22,6 @@ from servetwin.app.calibration.black_box.sender import Allowance
 from servetwin.app.verdict.claims import MetricComparison
 from servetwin.app.verdict.verification import (
     BLACK_BOX_LIMITS,
-    BLACK_BOX_ROUNDS,
     BLACK_BOX_UTILISATIONS,
     Level,
     Plan,
@@ -122,7 +121,7 @@ def verify_black_box(
     utilisations: tuple[float, ...] = BLACK_BOX_UTILISATIONS,
 ) -> Verification:
     """Verify an endpoint of which nothing but the URL is known."""
-    plan = Plan(utilisations, repeats, rounds=BLACK_BOX_ROUNDS, limits=BLACK_BOX_LIMITS)
+    plan = Plan(utilisations, repeats, limits=BLACK_BOX_LIMITS)
     calibrator = BlackBoxCalibrator(
         endpoint, Allowance(max_s, max_requests), report_progress=progress
     )

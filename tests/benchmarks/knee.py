@@ -26,7 +26,7 @@ from servetwin.app.calibration.step_log import StepLogCalibrator
 from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.scenario.options.load import LoadChoice
 from servetwin.app.serving.engines import LiveEngine
-from servetwin.app.verdict.verification import STEP_LOG_ROUNDS
+from servetwin.app.verdict.verification import ROUNDS
 from servetwin.loadtest.report.limits import parse_slo
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.capacity import (
@@ -70,7 +70,7 @@ def simulated_knee_per_s(trace: Trace, server: Profile) -> float:
 def calibrated(live: LiveEngine, trace: Trace, seed: int) -> Profile:
     """The profile of an engine, by its step log."""
     calibrator = StepLogCalibrator(live, seed, lambda line: None)
-    calibrator.identify(STEP_LOG_ROUNDS, trace)
+    calibrator.identify(ROUNDS, trace)
     return calibrator.profile()
 
 

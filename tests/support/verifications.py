@@ -42,7 +42,7 @@ def a_level(utilisation: float, off: float = 1.0, count: int = REQUESTS) -> Leve
         for name, one in figures.items()
         if one is not None
     }
-    forecast = LevelForecast(utilisation, trace, found.run, intervals, measured[0].requests)
+    forecast = LevelForecast(utilisation, trace, found.run, intervals)
     comparison = compare(intervals, measured, requests=measured[0].requests)
     return Level(forecast, trace, measured, two_claims(comparison))
 

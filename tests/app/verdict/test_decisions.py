@@ -68,7 +68,6 @@ def test_how_thorough_a_verification_is_unless_told() -> None:
         (0.7,), 5, 200, 0, 3, False, claims.DEFAULT_LIMITS
     )
     assert verification.BLACK_BOX_UTILISATIONS == (0.5, 0.7)
-    assert verification.BLACK_BOX_ROUNDS == 3
     assert effect_verification.EffectPlan() == effect_verification.EffectPlan(5, 4, 20, 0)
 
 

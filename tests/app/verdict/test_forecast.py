@@ -32,7 +32,6 @@ def test_loads_are_shares_of_the_predicted_capacity(forecast: Forecast) -> None:
         assert level.trace.rate_per_s == pytest.approx(share * capacity.value)
         ttft = level.intervals["ttft_s.mean"]
         assert ttft.low <= ttft.value <= ttft.high
-        assert level.requests["ttft_s"].mean() == pytest.approx(ttft.value, rel=0.2)
     waits = [level.intervals["ttft_s.mean"].value for level in forecast.levels]
     assert waits[0] < waits[1]
 
@@ -44,7 +43,6 @@ def test_what_is_read_is_what_was_written(forecast: Forecast, folder: Path) -> N
     for ours, theirs in zip(forecast.levels, found.levels, strict=True):
         assert ours.trace == theirs.trace
         assert ours.intervals == theirs.intervals
-        assert ours.requests.equals(theirs.requests)
     again = dict(found.files(folder))
     assert again["forecast.json"] == (folder / "forecast.json").read_bytes()
 
@@ -54,7 +52,6 @@ def test_what_is_read_is_what_was_written(forecast: Forecast, folder: Path) -> N
     [
         ("profile.json", "profile.json: not the file of the forecast"),
         ("at-50/predicted/requests.parquet", "requests.parquet: not the file of the forecast"),
-        ("at-90/predicted-requests.parquet", "predicted-requests.parquet: not the file of the"),
         ("forecast.json", "not a readable forecast"),
     ],
 )
