@@ -9,11 +9,7 @@ from servetwin.app.dashboard.scenario.sidebar import current_scenario
 from servetwin.app.dashboard.techniques.data_sheet_server import HARDWARE, MODEL, DataSheetServer
 from servetwin.app.dashboard.techniques.effects_panel import begin_with_the_dozen, effects_panel
 from servetwin.app.dashboard.techniques.quality_panel import quality_panel
-from servetwin.app.dashboard.techniques.server_panels import (
-    memory_panel,
-    roofline_panel,
-    tables_panel,
-)
+from servetwin.app.dashboard.techniques.server_panels import memory_panel, roofline_panel
 from servetwin.app.dashboard.widgets import control, or_stop
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.words import origin_words
@@ -24,7 +20,6 @@ _PANELS = {
     "Quality": quality_panel,
     "Roofline": roofline_panel,
     "Memory": memory_panel,
-    "Tables": tables_panel,
 }
 
 

@@ -1,4 +1,4 @@
-"""Panels of the Techniques page on the server as it is: roofline, memory, tables."""
+"""Panels of the Techniques page on the server as it is: roofline, memory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +9,8 @@ import streamlit as st
 from servetwin.app import figures
 from servetwin.app.dashboard.charts import chart, downloads, table
 from servetwin.app.dashboard.formatting import page_text
-from servetwin.app.dashboard.scenario.controls import PAGE_CONTROLS
 from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
 from servetwin.app.dashboard.widgets import control
-from servetwin.app.reports.techniques.arithmetic import intensity_report, latency_report
-from servetwin.app.scenario.options.techniques import IntensityOptions, LatencyOptions
 from servetwin.sim.step_times.roofline import breakdown
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.memory import DeviceMemory
@@ -73,49 +70,6 @@ def memory_panel(server: DataSheetServer, setup: Setup) -> None:
     downloads(frame, "device_memory_bytes")
 
 
-def tables_panel(server: DataSheetServer, setup: Setup) -> None:
-    """Draw intensities, work per token and decode latencies by the textbook's formulas."""
-    st.caption(page_text("techniques.tables", server=server))
-    _intensities(server)
-    _latencies(server)
-
-
-def _intensities(server: DataSheetServer) -> None:
-    report = intensity_report(
-        IntensityOptions(server.model, element_bytes=2.0, hardware=server.hardware)
-    )
-    st.subheader("Intensity, FLOP/byte")
-    grids = {product: intensity_grid(report, product) for product in PRODUCTS}
-    known = [product for product, grid in grids.items() if not grid.empty]
-    product = st.selectbox(
-        "Product", known, key="techniques_product",
-        help="n rows computed at once against l keys; empty where n > l.",
-    )  # fmt: skip
-    ridge = report["ridge"]["flops_per_byte"]
-    shown = grids[product].style.format("{:.4g}")
-    bold = shown.map(lambda cell: "font-weight: bold" if cell > ridge else "")
-    st.dataframe(bold, placeholder="-", alt=f"Intensity of {product} by rows and keys.")
-    st.caption(page_text("techniques.ridge", ridge=ridge))
-    downloads(grids[product].reset_index(), "intensity")
-    st.subheader("Work per token")
-    table(work_frame(report), "Work per token.", "work_per_token")
-
-
-def _latencies(server: DataSheetServer) -> None:
-    st.subheader("Decode latency = bytes / bandwidth")
-    bounds = PAGE_CONTROLS["techniques_context"]
-    context_tokens = st.slider(
-        bounds.label, bounds.low, bounds.high, 1_024, bounds.low, key="techniques_latency"
-    )
-    options = LatencyOptions(server.model, server.hardware, "1,4,16,64,256", context=context_tokens)
-    report = latency_report(options)
-    frame = latency_frame(report)
-    table(frame, "Decode latency by sequences in a step.")
-    (limit,) = report["most_tokens_per_s"]
-    st.caption(f"Throughput tends to {limit:,.0f} tokens/s as the batch grows.")
-    downloads(frame, "decode_latency")
-
-
 def _load() -> tuple[int, int]:
     left, right = st.columns(2)
     return control("techniques_batch", 32, left), control("techniques_context", 2_048, right)
@@ -136,12 +90,6 @@ def _gb(size_bytes: float) -> str:
     return f"{size_bytes / 1e9:.3g} GB"
 
 
-PRODUCTS = {
-    "projections": ("projections", True),
-    "attention, scores through memory": ("attention", True),
-    "attention, scores on the chip": ("attention", False),
-    "FFN": ("FFN", True),
-}
 """Products of an intensity table: (kind, whether scores go through memory)."""
 
 
@@ -182,53 +130,6 @@ def step_sentence(phase: str, step: breakdown.Breakdown) -> str:
         rest=100 * step.rest_s / step.seconds, name=longest.operator.name,
         share=100 * longest.step_s / step.seconds, bound=longest.bound,
     )  # fmt: skip
-
-
-def intensity_grid(report: dict[str, Any], product: str) -> pd.DataFrame:
-    """Return n across, l down; undefined where n > l. Empty where the model has no such product."""
-    cells = [
-        cell for cell in report["intensity"]
-        if (cell["kind"], cell["scores_in_memory"]) == PRODUCTS[product]
-    ]  # fmt: skip
-    if not cells:
-        return pd.DataFrame()
-    grid = pd.DataFrame(cells).pivot_table(index="keys", columns="rows", values="intensity")
-    grid.index = pd.Index([f"l = {keys:,}" for keys in grid.index], name="keys")
-    grid.columns = pd.Index([f"n = {rows:,}" for rows in grid.columns])
-    return grid
-
-
-def work_frame(report: dict[str, Any]) -> pd.DataFrame:
-    """Return FLOPs and elements moved per token by position, in units of 2^20."""
-    kinds = ("projections", "attention", "FFN", "total")
-    return pd.DataFrame(
-        {
-            "position": row["position"],
-            "FFN matrices": row["ffn_matrices"],
-            **{
-                f"{kind}, 2^20 {unit}": row[kind][key] / 2**20
-                for kind in kinds
-                for key, unit in (("flops", "FLOP"), ("elements", "elements"))
-            },
-        }
-        for row in report["per_token"]
-    )
-
-
-def latency_frame(report: dict[str, Any]) -> pd.DataFrame:
-    """Return a row per batch (and number of KV heads): latency is bytes over bandwidth."""
-    return pd.DataFrame(
-        {
-            "batch": row["batch"],
-            "KV heads": row["kv_heads"],
-            "bytes read, GB": row["read_bytes"] / 1e9,
-            "step, ms": row["latency_s"] * 1e3,
-            "step with compute, ms": row["roofline_s"] * 1e3,
-            "throughput, tokens/s": row["tokens_per_s"],
-            "fits": "yes" if row["fits"] else "no",
-        }
-        for row in report["rows"]
-    )
 
 
 def _rows(phase: str, step: breakdown.Breakdown) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ def test_link_restores_the_scenario(user: Browser) -> None:
     user.assert_sound()
 
 
-_PANELS = ("Quality", "Roofline", "Memory", "Tables")
+_PANELS = ("Quality", "Roofline", "Memory")
 LINKS = [
     *(pytest.param(name, "", id=name) for name in PAGES),
     *(

@@ -26,7 +26,7 @@ def small_dozen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "RESULTS", SharedResults(100))
 
 
-@pytest.mark.parametrize("shown", ["Effects", "Quality", "Roofline", "Memory", "Tables"])
+@pytest.mark.parametrize("shown", ["Effects", "Quality", "Roofline", "Memory"])
 def test_every_panel_is_drawn(shown: str) -> None:
     at = page_test("techniques")
     at.session_state["techniques_show"] = shown

@@ -1,4 +1,4 @@
-"""Operators, intensities and latencies of a server in tables."""
+"""Operators of a server, and what bounds them."""
 
 from dataclasses import replace
 
@@ -9,15 +9,9 @@ from hypothesis import strategies as st
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app.dashboard.techniques.server_panels import (
-    PRODUCTS,
     breakdowns,
-    intensity_grid,
-    latency_frame,
     step_sentence,
-    work_frame,
 )
-from servetwin.app.reports.techniques.arithmetic import intensity_report, latency_report
-from servetwin.app.scenario.options.techniques import IntensityOptions, LatencyOptions
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.roofline.breakdown import decode_breakdown, prefill_breakdown
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
@@ -85,23 +79,3 @@ def test_decodes_are_memory_bound_and_long_prompts_compute_bound() -> None:
     bound = {p.operator.name: p.bound for p in steps["prefill"].operators}
     assert bound["FFN"] == bound["prefill attention"] == "compute"
     assert bound["head"] == "memory", "logits of one row"
-
-
-def test_tables_are_those_of_the_command_line() -> None:
-    report = intensity_report(
-        IntensityOptions("llama-2-7b", "1,512", "128,4096", None, 2.0, "h100")
-    )
-    grid = intensity_grid(report, "FFN")
-    assert grid.loc["l = 128", "n = 1"] == pytest.approx(
-        4096 * 11008 / (4096 * 11008 + 4096 + 11008)
-    )
-    assert grid.isna().to_numpy()[0].tolist() == [False, True], "more rows than keys"
-    assert set(PRODUCTS) == {p for p in PRODUCTS if not intensity_grid(report, p).empty}
-    state = intensity_report(IntensityOptions("mamba-2.8b", "1", "128", None, 2.0, "h100"))
-    assert intensity_grid(state, "projections").empty
-    assert work_frame(report)["position"].tolist() == [128, 4096]
-    latencies = latency_frame(
-        latency_report(LatencyOptions("llama-2-13b", "h100", "1,64", "40", 1024))
-    )
-    assert latencies["batch"].tolist() == [1, 64]
-    assert latencies["step, ms"][0] == pytest.approx(26.9e9 / 3.35e12 * 1e3, rel=0.02)
