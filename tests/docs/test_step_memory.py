@@ -6,6 +6,7 @@ from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.memory import memory_sizes
 from servetwin.sim.step_times.roofline.server import base_policies, memory_settings
+from servetwin.sim.step_times.roofline.server_memory import ServerMemory
 from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepBuffers
 from tests.support.evidence import rows
 
@@ -25,6 +26,6 @@ def test_the_table_foretells_the_engine_as_the_code_does() -> None:
 def test_the_room_of_a_real_server() -> None:
     """vLLM's own count on a card of 23.64 GiB; the formula is within 5 % of it."""
     card = find_hardware("rtx-4090").model_copy(update={"memory_bytes": 23.64 * 2**30})
-    server = Deployment(find_model("llama-3.1-8b"), card, memory_share=0.9)
+    server = Deployment(find_model("llama-3.1-8b"), card, memory=ServerMemory(0.9))
     found = memory_settings(server, base_policies(server.model.max_model_len)).kv_tokens
     assert found == 42_926 == pytest.approx(41_408, rel=0.05)

@@ -25,7 +25,6 @@ from servetwin.sim.step_times.roofline.decode_latency import (
     most_tokens_per_s,
     with_kv_heads,
 )
-from servetwin.sim.step_times.roofline.deployment import RUNTIME_BYTES
 from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES, KV_FORMATS, find_format
 from servetwin.sim.step_times.roofline.matrix_products import (
     Intensity,
@@ -36,6 +35,7 @@ from servetwin.sim.step_times.roofline.matrix_products import (
     with_ffn_matrices,
 )
 from servetwin.sim.step_times.roofline.memory import MemorySizes, memory_sizes
+from servetwin.sim.step_times.roofline.server_memory import RUNTIME_BYTES
 from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepBuffers
 from servetwin.workloads.errors import PolicyError, did_you_mean
 

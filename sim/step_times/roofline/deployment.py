@@ -18,11 +18,11 @@ from servetwin.sim.step_times.roofline.formats import (
     stored_weight_bytes,
 )
 from servetwin.sim.step_times.roofline.parallel import ONE_DEVICE, Parallel, refuse_bad_split
+from servetwin.sim.step_times.roofline.server_memory import ALL_MEMORY, ServerMemory
 from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepBuffers, StepMemory
 from servetwin.workloads.errors import PolicyError
 
-RUNTIME_BYTES = 0.5e9
-"""On each device, the driver's context and the workspace of libraries."""
+_COUNTS = tuple(1 << n for n in range(1, 11))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,8 @@ class Deployment:
     drafting: Drafting | None = None
     weight_sharing: int = 1
     """Layers that have the same weights (ALBERT): memory, not work, is divided by it."""
-    memory_share: float = 1.0
-    """The share of the device's memory that the server may take."""
+    memory: ServerMemory = ALL_MEMORY
+    """What the server takes of the memory of its devices."""
 
     def __post_init__(self) -> None:
         refuse_bad_split(self.model, self.parallel)
@@ -272,8 +272,8 @@ class Deployment:
 
     def usable_bytes(self) -> float:
         """Return the bytes that the server may take, without those of the runtime."""
-        each = self.hardware.memory_bytes * self.memory_share - RUNTIME_BYTES
-        return each * self.parallel.devices
+        each = self.memory.device_bytes(self.hardware) * self.memory.share
+        return (each - self.memory.runtime_bytes) * self.parallel.devices
 
     def require_room_for_weights(self) -> None:
         """Raise ``PolicyError`` that says by how much the weights do not fit."""
@@ -282,11 +282,18 @@ class Deployment:
         if weights >= room:
             raise PolicyError(
                 f"{self.name}: {weights / 1e9:.1f} GB of {self._weights_name} weights do not fit "
-                f"the {room / 1e9:.1f} GB that may be used ({self.memory_share:.0%} of {devices} x "
-                f"{self.hardware.memory_bytes / 1e9:.0f} GB, less {RUNTIME_BYTES / 1e9:g} GB a "
-                f"device for its runtime): {(weights - room) / 1e9:.1f} GB too much; use more "
-                "devices, a smaller format or offloading"
+                f"the {room / 1e9:.1f} GB that may be used ({self.memory.share:.0%} of {devices} x "
+                f"{self.memory.device_bytes(self.hardware) / 1e9:.0f} GB, less "
+                f"{self.memory.runtime_bytes / 1e9:g} GB a device for its runtime): "
+                f"{(weights - room) / 1e9:.1f} GB too much; use "
+                f"{self._devices_that_fit()} devices (--layout), a smaller format or offloading"
             )
+
+    def _devices_that_fit(self) -> int:
+        """Return the power of two of devices whose memory takes the weights, each once."""
+        each = self.usable_bytes() / self.parallel.devices
+        needed = self.weight_bytes() / each if each > 0 else float("inf")
+        return next((n for n in _COUNTS if n > needed), _COUNTS[-1])
 
     @property
     def _weights_name(self) -> str:
@@ -298,12 +305,17 @@ class Deployment:
         """Return the tensors that live on one device at the peak of a step."""
         kernels, parallel = self.kernels, self.parallel
         shared = replace(step, rows=step.rows / parallel.sequence)
+        if self.memory.is_profiled:
+            shared = replace(shared, draws=False)
         buffers = StepBuffers(
-            ACTIVATION_BYTES, kernels.fused, kernels.flash_attention, parallel.tensor
-        )
+            ACTIVATION_BYTES, kernels.fused, kernels.flash_attention, parallel.tensor,
+            kept=self.memory.kept_rows,
+        )  # fmt: skip
         return buffers.peak(self.model, shared)
 
     def step_bytes(self, step: LargestStep) -> float:
         """Return the bytes of a step on all devices, with the waste of their allocators."""
+        if not self.memory.holds_steps:
+            return 0.0
         peak = self.step_memory(step)
         return (peak.allocated_bytes + peak.fragmentation_bytes) * self.parallel.devices

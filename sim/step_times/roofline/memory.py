@@ -45,13 +45,14 @@ class KVRoom:
         unit_bytes = deployment.kv_bytes_per_token() or model.state_elements() * STATE_BYTES
 
         def step_bytes(units: int) -> float:
-            most_tokens = units if keeps_tokens else inf
+            is_bounded = keeps_tokens and not deployment.memory.is_profiled
+            most_tokens = units if is_bounded else inf
             return deployment.step_bytes(
                 largest_step(policies, most_tokens, keeps_tokens=keeps_tokens)
             )
 
         def taken(units: int) -> float:
-            return units * unit_bytes + step_bytes(units)
+            return units * unit_bytes / deployment.memory.free_share + step_bytes(units)
 
         room = max(0.0, deployment.usable_bytes() - weights)
         units = bisect_right(range(int(room / unit_bytes) + 1), room, key=taken) - 1

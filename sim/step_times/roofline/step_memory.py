@@ -113,13 +113,14 @@ class StepBuffers:
 
     Not ``fused``, as in eager PyTorch: all that a layer has written into a name lives until the
     layer ends, angles of positions and a mask of rows and keys until the step ends, and attention
-    reads a copy of a sequence's keys and values.
+    reads a copy of a sequence's keys and values. ``kept``: further rows of the model's width.
     """
 
     element_bytes: float
     fused: bool = True
     flash_attention: bool = True
     ranks: int = 1
+    kept: int = 0
 
     def peak(self, model: ModelShape, step: LargestStep) -> StepMemory:
         """Return the tensors that live where a step of ``model`` needs most."""
@@ -143,6 +144,7 @@ class StepBuffers:
     def _activations(self, mixer: Mixer, step: LargestStep, stage: Buffers) -> StepMemory:
         """Return the buffers of a stage, beside what the whole step keeps."""
         elements = [buffer * step.rows for buffer in stage]
+        elements += [stage[0] * step.rows] * self.kept
         if not self.fused:
             angles = 2 * mixer.head_dim if isinstance(mixer, Attention) else 0
             mask = step.rows * step.context_tokens

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.records.run import Run
-from servetwin.sim.step_times.roofline.deployment import RUNTIME_BYTES
 from servetwin.sim.step_times.roofline.memory import largest_step
 from servetwin.sim.step_times.roofline.server import memory_settings
+from servetwin.sim.step_times.roofline.server_memory import RUNTIME_BYTES, ServerMemory
 from servetwin.sim.techniques.attention import (
     CrossLayer,
     Dilated,
@@ -97,7 +97,7 @@ def short_of_memory(setup: Setup, room: float = 8000 * 524_288) -> Setup:
     deployment = setup.deployment
     step = deployment.step_bytes(largest_step(setup.policies))
     taken = deployment.weight_bytes() + RUNTIME_BYTES + step
-    return setup.with_deployment(memory_share=(taken + room) / A100.memory_bytes)
+    return setup.with_deployment(memory=ServerMemory((taken + room) / A100.memory_bytes))
 
 
 def run(setup: Setup, trace: Trace) -> Run:

@@ -20,6 +20,7 @@ from servetwin.sim.step_times.roofline.formats import (
     Format,
 )
 from servetwin.sim.step_times.roofline.server import check_bounds, memory_settings
+from servetwin.sim.step_times.roofline.server_memory import ServerMemory
 from servetwin.sim.techniques.compression import (
     SemiStructuredSparsity,
     UnstructuredPruning,
@@ -160,7 +161,7 @@ def saturated(setup: Setup) -> Run:
 
 def test_w8a8_raises_throughput_and_admits_more() -> None:
     hardware = find_hardware("a100-40gb")
-    base = Setup.of(Deployment(find_model("llama-2-13b"), hardware, memory_share=0.9))
+    base = Setup.of(Deployment(find_model("llama-2-13b"), hardware, memory=ServerMemory(0.9)))
     before, after = saturated(base), saturated(SmoothQuant().apply(base))
     throughputs = [r.summary()["output_throughput_tokens_per_s"] for r in (before, after)]
     assert 1.3 * throughputs[0] < throughputs[1]
