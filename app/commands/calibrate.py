@@ -22,7 +22,7 @@ def calibrate(options: CalibrationOptions) -> None:
     from what its clients see; the API key comes from OPENAI_API_KEY.
 
     With --recorded: fit the step times to the stamps of requests in a run that was recorded
-    elsewhere, given the server's limits; with --model and --hardware or --layers around these.
+    elsewhere, given the server's limits; with --model and --gpu or --times layers:DIR around these.
 
     With --point: from TTFT and TPOT at one load, what kernel or layer times need to meet them.
     """
@@ -35,13 +35,13 @@ def calibrate(options: CalibrationOptions) -> None:
     run(options)
 
 
-CONVERTED = FieldSubset("model", "hardware", "techniques", "without", "tables")
+CONVERTED = FieldSubset("model", "hardware", "techniques", "without", "layout", "server", "tables")
 
 
-@takes_options("--model", "--hardware", "--operators", "--phases", "--layers", "--kernels", "--out")
+@takes_options("--model", "--gpu", "--times", "--layout", "--server", "--out")
 def profile_convert(
     servers: Annotated[ServerOptions, CONVERTED],
-    link: Annotated[ClusterOptions, FieldSubset("link_us", "link_gb_per_s")],
+    link: Annotated[ClusterOptions, FieldSubset("link", "link_us", "link_gb_per_s")],
     overwriting: Overwriting,
     out: Annotated[Path, Option(help="Profile to write.")] = Path("profile.json"),
     as_json: Json = False,

@@ -14,7 +14,7 @@ _OTHERS = tuple(name for name in ClusterOptions.__dataclass_fields__ if name != 
 
 
 @takes_options(
-    "--slo", "--attainment", "--profile", "--model", "--hardware", "--replicas", "--users",
+    "--slo", "--attainment", "--profile", "--model", "--gpu", "--replicas", "--users",
     "--vary",
 )  # fmt: skip
 def capacity(

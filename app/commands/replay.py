@@ -23,7 +23,7 @@ OptionalTrace = Annotated[Path | None, TRACE]
 
 
 @takes_options(
-    "--profile", "--model", "--hardware", "--batching", "--kv", "--rate", "--limit", "--out",
+    "--profile", "--model", "--gpu", "--batching", "--kv", "--rate", "--limit", "--out",
 )  # fmt: skip
 def replay(
     options: ScenarioOptions,
@@ -41,7 +41,7 @@ def replay(
 
 
 @takes_options(
-    "--profile", "--model", "--hardware", "--rate", "--limit", "--replications", "--plot", "--out",
+    "--profile", "--model", "--gpu", "--rate", "--limit", "--replications", "--plot", "--out",
 )  # fmt: skip
 def replay_compare(
     a: Annotated[str, Argument(help="A policy: preset, label such as static+paged, KEY=VALUE.")],
@@ -61,7 +61,7 @@ def replay_compare(
 
 
 @takes_options(
-    "--profile", "--model", "--hardware", "--batching", "--kv", "--partitions", "--processes",
+    "--profile", "--model", "--gpu", "--batching", "--kv", "--partitions", "--processes",
     "--out",
 )  # fmt: skip
 def replay_stream(

@@ -83,8 +83,8 @@ def recorded_server(
     """
     if not servers.profiles and servers.model is None:
         raise PolicyError(
-            "--recorded: say what served the run: --profile P, or --model M with --layers DIR "
-            "or --hardware H"
+            "--recorded: say what served the run: --profile P, or --model M with "
+            "--times layers:DIR or --gpu G"
         )
     return build_scenario(trace, servers.servers(cluster.device_link()), policy, ClusterOptions())
 

@@ -24,11 +24,15 @@ _MEMORY = "kv_tokens"
 
 @dataclass(frozen=True, slots=True)
 class ToggledServer:
-    """A server of data sheets before its techniques; ``finish`` makes a scenario of a setup."""
+    """A server of data sheets before its techniques; ``finish`` makes a scenario of a setup.
+
+    ``remarks`` are notes on the server.
+    """
 
     setup: Setup
     toggles: Toggles
     finish: Callable[[Setup], Scenario]
+    remarks: tuple[str, ...] = ()
 
     def under(self, layers: tuple[Layer, ...]) -> Scenario:
         """Return the scenario with the layers over the server, and the techniques over them."""
@@ -45,7 +49,8 @@ class ToggledServer:
     def notes(self, layers: tuple[Layer, ...]) -> list[str]:
         """Return which techniques change nothing, and which settings they change."""
         settings = {key: value for key, value in _given(layers).items() if key != _MEMORY}
-        return self.toggles.notes(_laid_over(self.setup, layers, _MEMORY), settings)
+        toggled = self.toggles.notes(_laid_over(self.setup, layers, _MEMORY), settings)
+        return [*self.remarks, *toggled]
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,11 +46,11 @@ def calibrate_point(options: CalibrationOptions) -> None:
     servers = options.server.recorded_servers()
     scenario = recorded_server(point.trace, servers, options.policy, options.server.link)
     table = scenario.profile.table if isinstance(scenario.profile, TableProfile) else None
-    prior = _prior(servers.tables.kernels)
+    prior = _prior(servers.tables.backend or "vllm")
     if isinstance(table, LoadedTable):
         prior, table = table.overheads, table.table
     if not isinstance(table, KernelTable | LayerTable):
-        raise PolicyError(f"{OPTION}: goes with --model and --kernels or --layers")
+        raise PolicyError(f"{OPTION}: goes with --model and --times kernels or layers:DIR")
     server = ServerUnderLoad(point, table, scenario.policies)
     found = fit_point(server, prior)
     measured_s, predicted_s = server.measured_s(), means_s(server.run(found))

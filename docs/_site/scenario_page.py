@@ -14,7 +14,7 @@ RUN_KEYS = {
     "trace": "where the requests came from",
     "notes": "what was changed in them on the way",
     "profile": "name or path of the step times, or a list of them",
-    "model, hardware, techniques, without, efficiency, tables, overheads": (
+    "model, hardware, techniques, without, efficiency, layout, server, times, overheads": (
         "not a profile, as options"
     ),
     "eager_preset": "the preset whose eager kernels the servers have, if any",

@@ -18,7 +18,6 @@ from tests.support.paths import SAMPLE
 MOST_S, MOST_BYTES = 1.9, 300e6
 
 pytestmark = pytest.mark.slow
-ON_SHEETS = ("--model", "llama-3-8b", "--hardware", "h100")
 
 WRITTEN = {"--out", "--html", "--live", "--step-log", "--truth", "--trace-export", "out", "--runs"}
 """Paths that a command writes."""
@@ -72,8 +71,7 @@ def arguments(each: Parameter, path: Path) -> Sequence[object]:
         return (path, *USUAL[each.command][1:])
     if (each.command, each.name) == ("loadtest", "--trace"):
         return (NOWHERE, "--trace", path)
-    sheets = ON_SHEETS if each.name in ("--layers", "--operators", "--phases") else ()
-    return (*USUAL.get(each.command, ()), *sheets, each.name, *[path] * each.nargs)
+    return (*USUAL.get(each.command, ()), each.name, *[path] * each.nargs)
 
 
 @pytest.fixture(scope="module")

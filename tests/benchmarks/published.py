@@ -172,7 +172,7 @@ def _opened(deployment: Deployment) -> KernelTable | str:
     try:
         return open_kernels(d.model, d.gpu, d.backend, d.layout, d.quantisation, d.version)
     except ProfileError as error:
-        return str(error).removeprefix("--kernels: ")[:150]
+        return str(error).removeprefix("--times kernels: ")[:150]
 
 
 def _fits(package: str, deployment: Deployment, load: Load) -> bool:

@@ -80,11 +80,13 @@ class Server:
         """Return the options of ``verify --recorded`` for what its step times are from."""
         sheet = ServerOptions(model=MODEL, hardware=self.device)
         if evidence == "layers":
-            return ServerOptions(model=MODEL, tables=TableOptions(layers=self.path / "layers"))
+            return ServerOptions(model=MODEL, tables=TableOptions(f"layers:{self.path / 'layers'}"))
         if evidence == "stamps":
             return ServerOptions()
         return (
-            sheet if evidence == "sheet" else replace(sheet, tables=TableOptions(kernels=BACKEND))
+            sheet
+            if evidence == "sheet"
+            else replace(sheet, tables=TableOptions(f"kernels:{BACKEND}"))
         )
 
 

@@ -35,7 +35,8 @@ class MeasuredServer:
     limits: BlackBoxOptions
     engine: Annotated[EngineChoice, FieldSubset("device", "dtype", "threads")]
     servers: Annotated[
-        ServerOptions, FieldSubset("hardware", "layout", "techniques", "without", "tables")
+        ServerOptions,
+        FieldSubset("hardware", "techniques", "without", "layout", "server", "tables"),
     ]
     link: Annotated[ClusterOptions, FieldSubset("link", "link_us", "link_gb_per_s")]
     recorded: Annotated[Path | None, Option(metavar="RUN")] = None

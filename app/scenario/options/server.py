@@ -9,9 +9,9 @@ from servetwin.app.scenario.options.tables import TableOptions
 from servetwin.workloads.errors import PolicyError
 
 if TYPE_CHECKING:
+    from servetwin.app.scenario.deployments import ServerChoice
     from servetwin.app.scenario.servers import Servers
     from servetwin.sim.catalogue.hardware import Link
-    from servetwin.sim.catalogue.layout import Layout
     from servetwin.sim.experiments.scenario import Scenario
     from servetwin.sim.techniques.registry import Toggles
     from servetwin.sim.techniques.setup import Setup
@@ -28,7 +28,7 @@ class ServerOptions:
         Option("--profile", help="{server.profile} Or a step time, path.py:Class. Several: pools."),
     ] = ()
     model: Annotated[str | None, Option(help="{server.model}")] = None
-    hardware: Annotated[str | None, Option(help="{server.hardware}")] = None
+    hardware: Annotated[str | None, Option("--gpu", "--hardware", help="{server.hardware}")] = None
     techniques: Annotated[
         tuple[str, ...],
         Option(
@@ -43,8 +43,11 @@ class ServerOptions:
     efficiency: Annotated[
         str | None, Option(metavar="NAME=VALUE,...", help="{server.efficiency}")
     ] = None
-    layout: Annotated[str | None, Option(metavar="NAME=WIDTH,...")] = None
-    """Widths: tp, pp, dp (attention ranks), and ep or moe_tp of the experts."""
+    layout: Annotated[str | None, Option(metavar="tp=N,pp=N,dp=N,ep=N")] = None
+    """Devices of one server, by width: tensor, pipeline, attention data, experts."""
+    server: Annotated[str | None, Option(metavar="NAME@VERSION|COMMAND|FILE")] = None
+    """What serves: vllm@0.19, a command line such as 'vllm serve MODEL ...', or a log: its limits
+    and its share of the memory."""
     tables: TableOptions = field(default_factory=TableOptions)
 
     def base(self, link: "Link | None" = None) -> "Scenario":
@@ -59,6 +62,7 @@ class ServerOptions:
 
         Raises ``PolicyError`` for options that do not go together.
         """
+        from servetwin.app.scenario.deployments import require_expressed
         from servetwin.app.scenario.servers import Servers, ToggledServer
         from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
         from servetwin.sim.step_times.profile import DEFAULT_PROFILE
@@ -66,33 +70,35 @@ class ServerOptions:
         from servetwin.sim.techniques.registry import build_setup, parse_efficiency
 
         self._check()
-        if self.model is None:
+        choice = self._choice()
+        name = self.model or (choice.settings.model if choice.settings else None)
+        if name is None:
             profiles = [load_server(name) for name in self.profiles or (DEFAULT_PROFILE,)]
             first, *more = profiles
             return Servers(Scenario(first.policy_config(), first, ClusterConfig(), tuple(more)))
-        if self.hardware is None:
-            from servetwin.app.scenario.table_servers import layer_server
+        from servetwin.app.scenario.table_servers import best_tables, layer_server, table_server
 
-            return Servers(layer_server(self.tables, self.model, link, self._layout()))
+        if self.hardware is None:
+            return Servers(layer_server(self.tables, name, link, choice.layout))
         efficiency = parse_efficiency(self.efficiency or "")
-        setup = with_link(build_setup(self.model, self.hardware, efficiency=efficiency), link)
-        if (layout := self._layout()) is not None:
-            setup = setup.with_layout(layout)
-        toggles, tables = self.toggles(), self.tables
+        setup = with_link(build_setup(name, self.hardware, efficiency=efficiency), link)
+        setup, toggles = choice.over(setup), self.toggles()
+        tables = best_tables(self.tables, setup, choice.settings)
+        if tables.given:
+            require_expressed(setup, toggles, tables.given)
 
         def finish(setup: "Setup") -> "Scenario":
             if not tables.given:
                 return setup.scenario()
-            from servetwin.app.scenario.table_servers import table_server
+            return table_server(tables, setup, link, choice.settings)
 
-            return table_server(tables, setup, link)
+        return Servers(ToggledServer(setup, toggles, finish, choice.notes(setup)))
 
-        return Servers(ToggledServer(setup, toggles, finish))
+    def _choice(self) -> "ServerChoice":
+        """Return what ``server`` and ``layout`` say."""
+        from servetwin.app.scenario.deployments import ServerChoice
 
-    def _layout(self) -> "Layout | None":
-        from servetwin.sim.catalogue.layout import Layout
-
-        return None if self.layout is None else Layout.parse(self.layout)
+        return ServerChoice.of(self.server, self.layout)
 
     def toggles(self) -> "Toggles":
         """Return the techniques on and off."""
@@ -132,32 +138,32 @@ class ServerOptions:
             "techniques": list(self.techniques),
             "without": list(self.without),
             "efficiency": self.efficiency,
-            "tables": self.tables.sources,
+            "layout": self.layout,
+            "server": self.server,
+            "times": self.tables.times,
             "overheads": self.tables.overheads,
-            **({"layout": self.layout} if self.layout else {}),
         }
 
     def _check(self) -> None:
         self.tables.check()
-        if self.model is None and self.hardware is not None:
-            raise PolicyError("--model: --model and --hardware go together")
-        if self.model is not None and self.hardware is None and self.tables.layers is None:
-            raise PolicyError("--hardware: --model and --hardware go together")
+        if self.model is None and self.hardware is not None and self.server is None:
+            raise PolicyError("--model: --model and --gpu go together")
+        if self.model is not None and self.hardware is None and self.tables.kind != "layers":
+            raise PolicyError("--gpu: --model and --gpu go together")
         if self.model is not None and self.profiles:
-            raise PolicyError("--profile: either a profile, or --model and --hardware")
-        if self.model is None and self.layout is not None:
-            raise PolicyError("--layout: needs --model")
-        table = self.tables.given
-        if self.model is None and table:
-            raise PolicyError(
-                f"--{table}: needs --model{'' if table == 'layers' else ' and --hardware'}"
-            )
+            raise PolicyError("--profile: either a profile, or --model and --gpu")
+        table = self.tables.kind
+        if self.model is None and table and self.server is None:
+            needed = "" if table == "layers" else " and --gpu"
+            raise PolicyError(f"--times {table}: needs --model{needed}")
         for option, value in (
             ("technique", self.techniques), ("without", self.without),
-            ("efficiency", self.efficiency),
+            ("efficiency", self.efficiency), ("server", self.server),
         ):  # fmt: skip
             if value and self.hardware is None:
-                raise PolicyError(f"--{option}: needs --model and --hardware")
+                raise PolicyError(f"--{option}: needs --model and --gpu")
+        if self.layout is not None and self.model is None and self.server is None:
+            raise PolicyError("--layout: needs --model")
 
 
 def with_link(setup: "Setup", link: "Link | None") -> "Setup":

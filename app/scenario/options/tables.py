@@ -1,4 +1,4 @@
-"""Options that give measured times of a model on a device, as tables."""
+"""Options that say where the times of a model's steps come from."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,57 +6,67 @@ from typing import Annotated, ClassVar
 
 from typer import Option
 
-from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.key_values import key_value
 
-_FORMATS = ("operators", "phases", "layers", "kernels")
+FORMS = "kernels|layers:DIR|operators:MLP,ATTENTION|phases:FILE|sheet"
+_FILES = {"kernels": 0, "layers": 1, "operators": 2, "phases": 1, "sheet": 0}
+"""The files of each kind of evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """Measured times of a model's operators, phases, layers or kernels."""
+    """Where step times come from: measured tables, or data sheets."""
 
-    PANEL: ClassVar = "Tables"
+    PANEL: ClassVar = "Step times"
 
-    operators: Annotated[tuple[Path, Path] | None, Option(metavar="MLP ATTENTION")] = None
-    """Operator times of that model: two CSV files in Vidur's columns."""
-    phases: Annotated[Path | None, Option()] = None
-    """TTFT and TBT tables in Splitwise's columns."""
+    times: Annotated[str | None, Option(metavar=FORMS)] = None
+    """NVIDIA's kernel tables, layers as LLMServingSim measures them, operators in Vidur's columns,
+    phases in Splitwise's, or data sheets. Default: data sheets; with --server, kernel tables where
+    they have the model and device."""
     where: Annotated[tuple[str, ...], Option(metavar="COLUMN=VALUE")] = ()
     """Which rows of the tables."""
-    layers: Annotated[Path | None, Option(metavar="DIR")] = None
-    """Layer times of that model on a GPU: a bundle as LLMServingSim measures it through vLLM."""
     imbalance: Annotated[float, Option(min=1)] = 1.0
     """Of layers: pairs that the busiest device of experts gets, over their mean (1 / vLLM's
     balancedness)."""
-    kernels: Annotated[str | None, Option(metavar="BACKEND")] = None
-    """NVIDIA's kernel tables of that model and device under vllm, sglang or trtllm."""
     overheads: Annotated[str | None, Option(metavar="fitted|NAME=VALUE,...")] = None
     """What the server adds to kernels or layers: seconds by term, or as fitted for a backend."""
 
     @property
-    def given(self) -> str | None:
-        """The option that names a table, or None."""
-        return next((name for name in _FORMATS if getattr(self, name) is not None), None)
+    def kind(self) -> str | None:
+        """The kind of evidence, or None where it is not chosen."""
+        return None if self.times is None else self.times.partition(":")[0]
 
     @property
-    def sources(self) -> list[str]:
-        """The files or folders of the tables, or the backend of kernel tables."""
-        tables = [*(self.operators or ()), self.phases, self.layers]
-        paths = [str(path) for path in tables if path is not None]
-        return [*paths, *([f"kernels of {self.kernels}"] if self.kernels else [])]
+    def given(self) -> str | None:
+        """The kind of measured tables, or None."""
+        return None if self.kind == "sheet" else self.kind
+
+    @property
+    def backend(self) -> str | None:
+        """The backend of ``kernels:BACKEND``, or None."""
+        return (self.times or "").partition(":")[2] or None if self.kind == "kernels" else None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files or folders of the tables."""
+        names = (self.times or "").partition(":")[2].split(",")
+        return () if self.kind == "kernels" else tuple(Path(name) for name in names if name)
 
     def check(self) -> None:
         """Raise ``PolicyError`` for options that do not go together."""
-        named = [name for name in _FORMATS if getattr(self, name) is not None]
-        if len(named) > 1:
-            raise PolicyError(f"--{named[1]}: either --{named[0]} or --{named[1]}, not both")
-        if self.imbalance != 1 and self.layers is None:
-            raise PolicyError("--imbalance: goes with --layers")
-        if self.where and self.operators is None and self.phases is None:
-            raise PolicyError("--where: chooses rows of --operators or --phases")
-        if self.overheads is not None and self.kernels is None and self.layers is None:
-            raise PolicyError("--overheads: goes with --kernels or --layers")
+        if self.times is not None:
+            if self.kind not in _FILES:
+                hint = did_you_mean(str(self.kind), _FILES)
+                raise PolicyError(f"--times: unknown {self.kind!r}; {hint} (give {FORMS})")
+            if len(self.files) != _FILES[self.kind]:
+                raise PolicyError(f"--times: {self.times!r} is none of {FORMS}")
+        if self.imbalance != 1 and self.kind != "layers":
+            raise PolicyError("--imbalance: goes with --times layers:DIR")
+        if self.where and self.kind not in ("operators", "phases"):
+            raise PolicyError("--where: chooses rows of --times operators:... or phases:...")
+        if self.overheads is not None and self.kind not in ("kernels", "layers"):
+            raise PolicyError("--overheads: goes with --times kernels or layers:DIR")
 
     def rows(self) -> dict[str, str]:
         """Return the values of columns that choose rows."""

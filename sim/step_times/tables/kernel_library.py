@@ -66,10 +66,12 @@ def open_kernels(
     """
     if backend not in BACKENDS:
         hint = did_you_mean(backend, BACKENDS)
-        raise ProfileError(f"--kernels: no tables of {backend!r}; {hint}")
+        raise ProfileError(f"--times kernels: no tables of {backend!r}; {hint}")
     if hardware not in SYSTEMS:
         there = ", ".join(SYSTEMS)
-        raise ProfileError(f"--kernels: no tables of the device {hardware!r}; there are {there}")
+        raise ProfileError(
+            f"--times kernels: no tables of the device {hardware!r}; there are {there}"
+        )
     package = _package()
     logging.getLogger(package).setLevel(logging.ERROR)
     library = _Library(package, SYSTEMS[hardware], backend)
@@ -107,7 +109,7 @@ class _Library:
             }
         except ImportError as error:
             raise ProfileError(
-                f"--kernels: {package} is there, but does not load ({error})"
+                f"--times kernels: {package} is there, but does not load ({error})"
             ) from None
 
     def opened(
@@ -134,7 +136,7 @@ class _Library:
             works = self._what_works(path, layout, quantisation)
             asked = quantisation.model_dump().items() if quantisation else ()
             raise ProfileError(
-                f"--kernels: {self._backend} has no tables for {path} on {self._system} with "
+                f"--times kernels: {self._backend} has no tables for {path} on {self._system} with "
                 f"{', '.join([str(layout), *(f'{part} {name}' for part, name in asked)])}; "
                 f"{works or against[0][1]}"
             )
@@ -237,7 +239,7 @@ def _package() -> str:
     if package := installed_package():
         return package
     raise ProfileError(
-        "--kernels: the package with the tables is missing; install it with "
+        "--times kernels: the package with the tables is missing; install it with "
         "'pip install servetwin[kernels]' (Python 3.11 to 3.13, Linux or macOS on arm64)"
     )
 
@@ -275,4 +277,4 @@ def _hub_name(package: str, model: str) -> str:
         if name in ours:
             return ours[name]
     hint = did_you_mean(own, ours, f"there are {', '.join(sorted(ours)[:8])} ...")
-    raise ProfileError(f"--kernels: no tables of the model {model!r}; {hint}")
+    raise ProfileError(f"--times kernels: no tables of the model {model!r}; {hint}")

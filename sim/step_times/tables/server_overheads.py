@@ -176,7 +176,7 @@ def fitted_overheads(backend: str | None, version: str | None = None) -> ServerO
         there = ", ".join(dict.fromkeys(fit["backend"] for fit in _SHIPPED["fits"]))
         raise ProfileError(
             f"{OPTION} {FITTED}: none were fitted for {backend or 'tables without a backend'}; "
-            f"there are some for --kernels {there}; or give NAME=VALUE,... of "
+            f"there are some for --times kernels:{there}; or give NAME=VALUE,... of "
             f"{', '.join(MOST_S)}"
         )
     fits.sort(key=lambda fit: version_numbers(fit["versions"][0]))

@@ -15,7 +15,7 @@ FROM_TABLES = [name for name in shipped_profiles() if name.endswith("-vllm")]
 
 def test_layer_times_become_a_profile_near_them(tmp_path: Path) -> None:
     layers, out = write_bundle(tmp_path / "layers"), tmp_path / "made.json"
-    server = ("--model", "llama-3.1-8b", "--layers", layers)
+    server = ("--model", "llama-3.1-8b", "--times", f"layers:{layers}")
     done = servetwin("profile", "convert", *server, "--out", out, "--json")
     assert done.code == 0
     found = json.loads(done.out)
@@ -33,8 +33,8 @@ def test_layer_times_become_a_profile_near_them(tmp_path: Path) -> None:
 
 def test_the_report_has_the_error_on_unseen_batches(tmp_path: Path) -> None:
     done = servetwin(
-        "profile", "convert", "--model", "llama-3.1-8b", "--layers",
-        write_bundle(tmp_path / "layers"), "--out", tmp_path / "made.json",
+        "profile", "convert", "--model", "llama-3.1-8b", "--times",
+        f"layers:{write_bundle(tmp_path / 'layers')}", "--out", tmp_path / "made.json",
     )  # fmt: skip
     assert "(p90) on 400 unseen points" in done.out
     assert done.out.splitlines()[-1] == f"profile: {tmp_path / 'made.json'}"

@@ -108,7 +108,14 @@ def expert_layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def verified(recorded: Path, layers: Path, *options: object) -> dict[str, float]:
     done = servetwin(
-        "verify", "--recorded", recorded, "--layers", layers, *options, *SETTINGS, "--json"
+        "verify",
+        "--recorded",
+        recorded,
+        "--times",
+        f"layers:{layers}",
+        *options,
+        *SETTINGS,
+        "--json",
     )
     assert done.code == 0, done
     metrics = json.loads(done.out)["metrics"]
@@ -139,8 +146,8 @@ def test_layouts_that_a_bundle_cannot_tell_are_refused(tmp_path: Path, expert_la
         "verify",
         "--recorded",
         recorded,
-        "--layers",
-        expert_layers,
+        "--times",
+        f"layers:{expert_layers}",
         "--model",
         "qwen3-30b-a3b",
     )

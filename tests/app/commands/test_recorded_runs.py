@@ -49,7 +49,7 @@ def errors(found: dict[str, dict[str, dict[str, float]]], *points: str) -> dict[
 def predicted_by_layers(folder: Path, tmp_path: Path) -> Done:
     return servetwin(
         "verify", "--recorded", imported(folder, tmp_path / "run"), "--model", "llama-3.1-8b",
-        "--layers", folder / "layers", "--preset", "vllm-v1", *LIMITS[folder], "--json",
+        "--times", f"layers:{folder / 'layers'}", "--preset", "vllm-v1", *LIMITS[folder], "--json",
     )  # fmt: skip
 
 
@@ -209,7 +209,16 @@ def test_a_verdict_keeps_both_runs(made: Path, fitted: Path, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_tensor_parallel_layer_times_need_a_link(made: Path, tmp_path: Path) -> None:
     layers = write_bundle(tmp_path / "layers", ranks=2)
-    server = ("verify", "--recorded", made, "--model", "llama-3.1-8b", "--layers", layers, *SERVER)
+    server = (
+        "verify",
+        "--recorded",
+        made,
+        "--model",
+        "llama-3.1-8b",
+        "--times",
+        f"layers:{layers}",
+        *SERVER,
+    )
     assert "layer times of 2 ranks hold no messages between them" in refused(*server)
     done = servetwin(*server, "--link-us", 5, "--link-gb-per-s", 50, "--json")
     assert done.code in (0, 1, 3)
@@ -220,9 +229,9 @@ def test_what_does_not_go_together_is_refused(made: Path, tmp_path: Path) -> Non
     out = ("--out", tmp_path / "p.json")
     cases = {
         ("verify", "--recorded", made): "say what served the run",
-        ("verify", "--layers", tmp_path): "--layers: goes with --recorded",
+        ("verify", "--times", "layers:x"): "--times: goes with --recorded",
         ("verify", "--preset", "vllm-v1"): "--preset: goes with --recorded",
-        ("calibrate", "--hardware", "h100", *out): "--hardware: goes with --recorded",
+        ("calibrate", "--hardware", "h100", *out): "--gpu: goes with --recorded",
         ("verify", "--recorded", made, "--trace", tmp_path): "--trace: sends a load; --recorded",
         ("verify", "--recorded", made, "--url", "http://x"): "--url: sends a load",
         ("calibrate", "--recorded", made, "--url", "http://x", *out): "--url: sends a load",

@@ -22,7 +22,7 @@ class EngineHandle:
         return MadeKernels()
 """
 SERVER = ("--model", "llama-3.1-8b", "--hardware", "h100")
-KERNELS = (*SERVER, "--kernels", "vllm")
+KERNELS = (*SERVER, "--times", "kernels")
 
 
 @pytest.fixture
@@ -71,9 +71,15 @@ def test_a_converted_profile_keeps_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ((*SERVER, "--overheads", "fitted"), "--overheads: goes with --kernels or --layers"),
+        (
+            (*SERVER, "--overheads", "fitted"),
+            "--overheads: goes with --times kernels or layers:DIR",
+        ),
         ((*KERNELS, "--overheads", "step_s=9"), "step_s: 9 is not possible; it must be 0 to 0.01"),
-        ((*SERVER, "--kernels", "trtllm", "--overheads", "fitted"), "none were fitted for trtllm"),
+        (
+            (*SERVER, "--times", "kernels:trtllm", "--overheads", "fitted"),
+            "none were fitted for trtllm",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(

@@ -40,7 +40,9 @@ def phases(tmp_path: Path) -> Path:
 def test_operators_are_replayed_with_their_held_out_errors(
     trace: Path, operators: tuple[Path, Path]
 ) -> None:
-    done = servetwin("replay", trace, *SERVER, "--operators", *operators)
+    done = servetwin(
+        "replay", trace, *SERVER, "--times", f"operators:{operators[0]},{operators[1]}"
+    )
     assert done.code == 0
     assert "table profile" in done.out
     assert "decode attention: " in done.out
@@ -49,19 +51,19 @@ def test_operators_are_replayed_with_their_held_out_errors(
 
 
 def test_phases_are_replayed_and_say_what_they_rest_on(trace: Path, phases: Path) -> None:
-    done = servetwin("replay", trace, *SERVER, "--phases", phases, "--json")
+    done = servetwin("replay", trace, *SERVER, "--times", f"phases:{phases}", "--json")
     found = json.loads(done.out)
     shares = found["provenance"]["shares"]
     assert set(shares) <= {"measured", "interpolated", "extrapolated"}
     assert sum(shares.values()) == pytest.approx(1)
-    assert found["tables"] == [str(phases)]
+    assert found["times"] == f"phases:{phases}"
     assert found["intervals"]["tpot_s.mean"]["p5"] < found["intervals"]["tpot_s.mean"]["p95"]
 
 
 def test_beyond_the_table_a_warning_names_the_range(tmp_path: Path, phases: Path) -> None:
     path = tmp_path / "long.jsonl"
     write_trace(Trace((Request("long", 0.0, 50_000, 2000),), "made"), path)
-    done = servetwin("replay", path, *SERVER, "--phases", phases)
+    done = servetwin("replay", path, *SERVER, "--times", f"phases:{phases}")
     assert "of the simulated time lies outside the range of profile phases" in done.err
     assert "prompts of up to 50,000 tokens; known up to" in done.err
 
@@ -69,10 +71,12 @@ def test_beyond_the_table_a_warning_names_the_range(tmp_path: Path, phases: Path
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--phases", "nowhere.csv", "--operators", "a.csv", "b.csv"), "not both"),
-        (("--phases", "nowhere.csv"), "nowhere.csv"),
-        (("--phases", "nowhere.csv", "--where", "x=1"), "--where: 'x'"),
-        (("--phases", "nowhere.csv", "--where", "x"), "'x' is not COLUMN=VALUE"),
+        (("--times", "operators:a.csv"), "'operators:a.csv' is none of kernels|layers:DIR|"),
+        (("--times", "phase:a.csv"), "did you mean 'phases'?"),
+        (("--times", "sheet", "--where", "x=1"), "--where: chooses rows of --times operators"),
+        (("--times", "phases:nowhere.csv"), "nowhere.csv"),
+        (("--times", "phases:nowhere.csv", "--where", "x=1"), "--where: 'x'"),
+        (("--times", "phases:nowhere.csv", "--where", "x"), "'x' is not COLUMN=VALUE"),
     ],
 )
 def test_tables_that_cannot_be(trace: Path, options: tuple[str, ...], message: str) -> None:

@@ -81,9 +81,7 @@ def test_without_the_package_a_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(library, "PACKAGES", ("not_there_at_all",))
-    line = refused(
-        "replay", SAMPLE, "--model", "qwen3-32b", "--hardware", "h100", "--kernels", "vllm"
-    )
+    line = refused("replay", SAMPLE, "--model", "qwen3-32b", "--gpu", "h100", "--times", "kernels")
     assert "pip install servetwin[kernels]" in line
 
 
@@ -128,7 +126,10 @@ def test_a_package_of_either_name_is_told_the_layout_and_the_formats(
             ("qwen3-8b", "h100", "vllm"),
             "no tables of the model 'qwen3-8b'; did you mean 'qwen3-32b",
         ),
-        (("qwen3-32b", "l40s", "vllm", Layout(4)), "l40s with tp=4; there are some with tp=1, tp=2"),
+        (
+            ("qwen3-32b", "l40s", "vllm", Layout(4)),
+            "l40s with tp=4; there are some with tp=1, tp=2",
+        ),
         (("qwen3-32b", "h100", "vllm", Layout(), Quantisation()), "there are some with gemm fp8"),
     ],
 )

@@ -85,5 +85,5 @@ def test_no_more_chunks_of_a_step_count_than_were_said() -> None:
 
 @pytest.mark.parametrize("backend", ["triton", None])
 def test_a_backend_without_fitted_overheads_is_refused(backend: str | None) -> None:
-    with pytest.raises(ProfileError, match="there are some for --kernels vllm"):
+    with pytest.raises(ProfileError, match="there are some for --times kernels:vllm"):
         fitted_overheads(backend)

@@ -1,0 +1,127 @@
+"""A model on devices as its server runs it: layout, memory share, limits, formats."""
+
+from dataclasses import dataclass, replace
+
+from servetwin.app.scenario.settings import with_settings
+from servetwin.sim.catalogue.layout import Layout
+from servetwin.sim.catalogue.model import ModelShape
+from servetwin.sim.catalogue.quantisation import Quantisation
+from servetwin.sim.catalogue.servers import ServerSettings, read_server
+from servetwin.sim.step_times.roofline.server_memory import RUNTIME_BYTES, ServerMemory
+from servetwin.sim.step_times.tables.server_overheads import version_numbers
+from servetwin.sim.techniques.registry import Toggles
+from servetwin.sim.techniques.setup import Setup, changed_fields
+from servetwin.workloads.errors import PolicyError
+
+V1 = (0, 8)
+"""The first version of vLLM whose engine is V1."""
+_VLLM_BYTES = {True: 1.01e9, False: 0.376e9}
+"""Bytes outside PyTorch on a device: since V1, and before; ``test_server_memory`` has the logs."""
+
+_ANYWHERE = ("policies", "cluster", "api", "kv_tokens", "deployment.parallel.tensor",
+             "deployment.parallel.link")  # fmt: skip
+_WIDTHS = tuple(f"deployment.parallel.{name}" for name in ("expert", "data", "lockstep"))
+_FORMATS = ("deployment.prefill", "deployment.decode", "deployment.kv_element_bytes")
+_EXPRESSED = {
+    "kernels": (*_ANYWHERE, *_WIDTHS, "deployment.parallel.pipeline", *_FORMATS),
+    "layers": (*_ANYWHERE, *_WIDTHS),
+}
+"""What a kind of tables knows of a setup."""
+_BY_FORMAT = {"fp8": "fp8", "w8a8": "int8", "gptq": "w4a16", "awq": "w4a16", "int4": "w4a16"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerChoice:
+    """A server by its name, command line or log, and a layout, which wins over the server's."""
+
+    settings: ServerSettings | None = None
+    layout: Layout | None = None
+
+    @classmethod
+    def of(cls, server: str | None, layout: str | None) -> "ServerChoice":
+        """Read both options; raises ``PolicyError`` that names what is wrong."""
+        return cls(
+            read_server(server) if server else None, Layout.parse(layout) if layout else None
+        )
+
+    def notes(self, setup: Setup) -> tuple[str, ...]:
+        """Return what the simulation leaves out of the server."""
+        if self.settings is None:
+            return ()
+        model = setup.deployment.model
+        off = f"{model.name} keeps windows or states: the prefix cache is not simulated"
+        return (*self.settings.notes, *((off,) if forgets(model) else ()))
+
+    def over(self, setup: Setup) -> Setup:
+        """Return ``setup`` as this server runs it; policies given elsewhere still win."""
+        settings = self.settings
+        layout = self.layout or (settings.layout if settings else Layout())
+        if settings is not None:
+            setup = _served(setup, settings)
+        return setup if layout == Layout() else setup.with_layout(layout)
+
+
+def _served(setup: Setup, settings: ServerSettings) -> Setup:
+    deployment, hardware = setup.deployment, setup.deployment.hardware
+    size = hardware.reported_bytes or hardware.memory_bytes
+    policies = settings.policy_settings(size, hardware.name)
+    if forgets(deployment.model):
+        policies["prefix_cache"] = False
+    kv_tokens = policies.pop("kv_tokens", None)
+    model = deployment.model
+    if settings.formats:
+        formats = {**model.quantisation.model_dump(), **settings.formats}
+        update = {"quantisation": Quantisation.model_validate(formats)}
+        model = model.model_copy(update=update)
+    served = replace(
+        setup,
+        deployment=replace(deployment, model=model, memory=_memory(settings)),
+        policies=with_settings(setup.policies, policies),
+        kv_tokens=kv_tokens,
+    )
+    return served.with_cluster(replicas=settings.replicas) if settings.replicas > 1 else served
+
+
+def forgets(model: ModelShape) -> bool:
+    """Return whether layers keep a window or a state, of which no prefix can be shared here."""
+    windows = (group.mixer.resident_limit() for group in model.layers)
+    return any(windows) or model.state_elements() > 0
+
+
+def _memory(settings: ServerSettings) -> ServerMemory:
+    share, free_share = settings.memory()
+    is_v1 = settings.version is None or version_numbers(settings.version) >= V1
+    runtime = {"vllm": _VLLM_BYTES[is_v1], "sglang": 0.0}
+    return ServerMemory(
+        share or 1.0, runtime.get(settings.backend, RUNTIME_BYTES), free_share or 1.0,
+        is_reported=True, is_profiled=settings.backend == "vllm",
+        holds_steps=settings.backend != "sglang",
+    )  # fmt: skip
+
+
+def require_expressed(setup: Setup, toggles: Toggles, kind: str) -> None:
+    """Raise ``PolicyError`` for a technique of which tables of a kind know nothing."""
+    for technique in (*toggles.on, *toggles.off):
+        on = technique in toggles.on
+        after = technique.apply(setup) if on else technique.off(setup)
+        known = _EXPRESSED.get(kind, _ANYWHERE)
+        changed = [name for name in changed_fields(setup, after) if not name.startswith(known)]
+        form = after.deployment.prefill
+        is_unknown = form != setup.deployment.prefill and form.name not in _BY_FORMAT
+        if changed or is_unknown:
+            option = "--technique" if on else "--without"
+            raise PolicyError(
+                f"{option} {technique.name}: tables of {kind} know nothing of it; take "
+                "--times sheet"
+            )
+
+
+def quantisation_of(setup: Setup) -> Quantisation:
+    """Return the formats of a setup, by part: of the checkpoint, or of its techniques."""
+    deployment = setup.deployment
+    formats = deployment.model.quantisation.model_dump()
+    if (form := _BY_FORMAT.get(deployment.decode.name)) is not None:
+        formats |= {"gemm": form, "experts": form}
+    if deployment.kv_element_bytes == 1.0:
+        formats["kv"] = "fp8"
+    return Quantisation.model_validate(formats)
