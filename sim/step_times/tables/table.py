@@ -23,6 +23,7 @@ from servetwin.sim.step_times.tables.interpolate import (
     LevelArray,
     held_out_error,
 )
+from servetwin.sim.step_times.tables.plausibility import doubts_of
 from servetwin.workloads.errors import ProfileError
 
 Numbers = npt.ArrayLike
@@ -124,13 +125,14 @@ class Table(ABC):
         return max((error.log_deviation() for error in major if error), default=0.0)
 
     def summary(self, seed: int = 0) -> list[str]:
-        """Return a line per part: its points, its ranges, its held-out error."""
+        """Return a line per part: its points, ranges, held-out error; and what is doubtful."""
         errors = self.held_out_errors(seed)
-        return [
+        lines = [
             f"{name}: {len(part.times.times_s)} points, {_spans(self.ranges[name])}; held-out "
             f"error {errors[name] or 'unknown (too few points)'}"
             for name, part in self.parts.items()
         ]
+        return [*lines, *(f"doubtful: {doubt}" for doubt in doubts_of(self))]
 
 
 def worst(*levels: LevelArray) -> LevelArray:
