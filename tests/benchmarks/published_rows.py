@@ -104,6 +104,8 @@ def _unusable(row: Any) -> str | None:
         return "load not described"
     if "silicon_concurrency=" not in row.silicon_data_source:
         return "concurrency not given"
+    if row.system not in _GPUS or not isinstance(row.precision, str):
+        return "GPU or format not given"
     if not row.silicon_ttft_ms > 0 or not row.silicon_tpot_ms > 0:
         return "no TTFT or TPOT"
     return None
@@ -130,5 +132,5 @@ def _formats(row: Any) -> Quantisation:
         experts = {"int4": "w4a16", "fp4": "nvfp4"}[row.precision]
         return Quantisation.model_validate({"experts": experts})
     fp8 = "fp8" if "Llama" in row.model_path else "fp8-block"
-    kind = {"fp4": "nvfp4", "fp8": fp8}[row.precision]
+    kind = {"fp4": "nvfp4", "fp8": fp8}.get(row.precision, row.precision)
     return Quantisation.model_validate({"gemm": kind, "experts": kind})
