@@ -27,7 +27,7 @@ from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.verdict.recorded import POINTS, RecordedVerification
 from servetwin.app.verdict.two_claims import STEPS, TwoClaims
 from servetwin.app.verdict.verification import Level, Verification
-from servetwin.app.verdict.why import Waterfall
+from servetwin.app.verdict.why import Hypothesis, Waterfall, tied
 from servetwin.app.words import METRICS
 from servetwin.sim.experiments.stamp_fit import REQUEST_S
 from servetwin.sim.records.metrics import LATENCIES
@@ -263,7 +263,29 @@ def waterfall_lines(waterfall: Waterfall) -> list[str]:
     rows.append(["left", *_percents(waterfall.left), ""])
     heads = ["error of the mean, per cent", *labels, ""]
     table = table_lines(heads, rows, "<" + ">" * len(labels) + "<")
-    return ["", WHY_TITLE, *table, "", *wrapped(waterfall_sentences(waterfall))]
+    ranking = _ranking_lines(waterfall.hypotheses) if waterfall.hypotheses else []
+    return ["", WHY_TITLE, *table, *ranking, "", *wrapped(waterfall_sentences(waterfall))]
+
+
+RANKING_TITLE = "Settings that may be stated wrongly, each fitted alone to what was measured"
+
+
+def _ranking_lines(ranking: Sequence[Hypothesis]) -> list[str]:
+    """Return a line per hypothesis: its value, its share, and what it leaves of the error."""
+    rows = [
+        [
+            one.name,
+            *("" if value is None else one.shown(value) for value in (one.stated, one.estimate)),
+            one.interval,
+            f"{one.share:.0%}",
+            *(f"{100 * miss:.1f}" for miss in one.misses.values()),
+        ]
+        for one in ranking
+    ]
+    left = [f"{_SHORT[name]} left" for name in ranking[0].misses]
+    heads = ["setting", "stated", "estimate", "90 %", "share", *left]
+    note = "left: median error of single requests, per cent"
+    return ["", RANKING_TITLE, *table_lines(heads, rows, "<>>>>" + ">" * len(left)), note]
 
 
 def _percents(errors: Mapping[str, float] | Mapping[str, float | None]) -> list[str]:
@@ -282,10 +304,22 @@ def waterfall_sentences(waterfall: Waterfall) -> list[str]:
             f"{_SHORT[name]} is {100 * error:+.1f} % off: {named or 'no part matters'}; "
             f"{100 * waterfall.left[name]:+.1f} is left."
         )
+    if waterfall.hypotheses:
+        sentences.append(ranking_sentence(waterfall.hypotheses))
     unknown = [f"{one.name} ({one.note})" for one in waterfall.causes if one.errors is None]
     if unknown:
         sentences.append(f"Not measured, so part of what is left: {'; '.join(unknown)}.")
     return sentences
+
+
+def ranking_sentence(ranking: Sequence[Hypothesis]) -> str:
+    """Return which setting is named, which others explain as much, or that none is."""
+    named = [f"{one.name} {one.in_words}" for one in tied(ranking)]
+    if not named:
+        return "No setting explains the measurements clearly better than as stated."
+    if len(named) == 1:
+        return f"One setting explains the measurements best: {named[0]}."
+    return f"These explain the measurements alike, one of them is enough: {'; '.join(named)}."
 
 
 def calibration_lines(

@@ -24,7 +24,7 @@ from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
-from servetwin.sim.step_times.step_time import ApiLatency, FloatArray, StepNoise, StepTime
+from servetwin.sim.step_times.step_time import FloatArray, StepNoise, StepTime
 from servetwin.workloads.request import with_columns
 from servetwin.workloads.trace import Trace
 
@@ -35,9 +35,10 @@ class MeasuredParts:
 
     ``cached_tokens`` are prompt tokens by request id; ``admission`` has request ids in the order in
     which they were admitted. ``steps`` are on the clock of the trace; ``pace`` stands for them
-    where no log has them. ``step_time`` and ``api`` replace those of the scenario, and its noise.
-    With ``at_scheduler`` the arrivals of the trace are those at the scheduler, so no request spends
-    time on its way there; with ``at_step_end`` tokens are stamped when their step ends, so no chunk
+    where no log has them. Without both, ``scale`` has factors on the steps without prompts and on
+    those with them. ``request_s`` replaces the time of the API before the scheduler. With
+    ``at_scheduler`` the arrivals of the trace are those at the scheduler, so no request spends time
+    on its way there; with ``at_step_end`` tokens are stamped when their step ends, so no chunk
     spends time on its way to the client.
     """
 
@@ -45,8 +46,8 @@ class MeasuredParts:
     admission: Sequence[str] | None = None
     steps: Sequence[StepRecord] | None = None
     pace: "Pace | None" = None
-    step_time: StepTime | None = None
-    api: ApiLatency | None = None
+    scale: tuple[float, float] = (1.0, 1.0)
+    request_s: float | None = None
     at_scheduler: bool = False
     at_step_end: bool = False
 
@@ -66,16 +67,18 @@ def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts,
     streams = np.random.SeedSequence(seed).spawn(1)[0].spawn(4)
     source = profile.step_time(scheduler.memory.layout)
     step_time, noise = source.model(), None
-    if measured.step_time is not None:
-        step_time = measured.step_time
     pace = measured.pace
     if measured.steps is not None:
         pace = Pace.of_log(measured.steps, step_time)
     if pace is not None:
         scheduler = step_time = MeasuredPace(scheduler, step_time, pace)
-    elif measured.step_time is None:
+    else:
         noise = StepNoise(source.noise_factors(), np.random.default_rng(streams[1]))
-    api = measured.api or profile.api.model()
+        if measured.scale != (1.0, 1.0):
+            step_time = ScaledStepTime(step_time, measured.scale)
+    api = profile.api.model()
+    if measured.request_s is not None:
+        api = replace(api, request_s=measured.request_s)
     if measured.at_scheduler:
         api = replace(api, request_s=0.0, request_per_token_s=0.0)
     if measured.at_step_end:
@@ -90,6 +93,19 @@ def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts,
         macro=pace is None,
         verifier=None if acceptance is None else Verifier(acceptance, streams[2]),
     )
+
+
+class ScaledStepTime:
+    """A step-time model, times a factor without prompts and another with them."""
+
+    def __init__(self, model: StepTime, scale: tuple[float, float]) -> None:
+        self.wants_contexts = getattr(model, "wants_contexts", False)
+        self.wants_longest = getattr(model, "wants_longest", False)
+        self._model, self._scale = model, scale
+
+    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
+        """Return the seconds of the model, scaled for that kind of step."""
+        return self._model.seconds(shape, steps) * self._scale[bool(shape.prefill_chunks)]
 
 
 def _ranked(trace: Trace, admission: Sequence[str]) -> Trace:

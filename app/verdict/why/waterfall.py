@@ -5,9 +5,9 @@ effect, the effects sum up, and what no part explains is left.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +16,20 @@ import pandas as pd
 
 from servetwin.app.calibration.recorded import FEWEST
 from servetwin.app.verdict.measured_facts import MeasuredFacts
+from servetwin.app.verdict.why.hypotheses import Evidence, Hypothesis, rank, stated_steps, tied
+from servetwin.app.verdict.why.settings import STEP_TIMES, Server, settings_of
 from servetwin.loadtest.recorded.formats import is_inside_engine
 from servetwin.sim.experiments.measured_parts import MeasuredParts, simulate_measured
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.experiments.stamp_fit import REQUEST_S, fit_stamps
 from servetwin.sim.records.metrics import derive, mean_latencies
 from servetwin.sim.records.run import Files, Run, RunError
-from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
 
 WHY = "why.json"
 """The file of a run folder that holds a waterfall."""
 _SAME = 1e-9
+_SHIFT_S = 0.0005
+"""Arrivals come so much later from simulation to simulation that has the measured steps."""
 _TOKENS = ["first_token_s", "last_token_s"]
-_COARSE = tuple(2 ** (place / 8) for place in range(-8, 9))
-_FINE = tuple(2 ** (place / 32) for place in range(-3, 4))
-"""Factors on the stated KV tokens that are tried, and on the best of these."""
-_MOST_ROUNDS = 3
-_CLEARLY_BETTER = 0.8
-"""Another KV memory explains the stamps only where it lowers their spread below this share."""
 
 Errors = Mapping[str, float]
 """Relative errors of the mean latencies, by name (``LATENCIES``)."""
@@ -57,6 +53,7 @@ class Waterfall:
 
     predicted: Errors
     causes: tuple[Cause, ...]
+    hypotheses: tuple[Hypothesis, ...] = ()
 
     @property
     def left(self) -> Errors:
@@ -82,6 +79,7 @@ class Waterfall:
                 for cause, effect in self.effects()
             ],
             "left": dict(self.left),
+            "hypotheses": [asdict(one) for one in self.hypotheses],
         }
 
     def files(self) -> Files:
@@ -100,7 +98,8 @@ def read_waterfall(folder: Path) -> Waterfall | None:
     try:
         record = json.loads(path.read_text())
         causes = [Cause(one["name"], one["errors"], one["note"]) for one in record["causes"]]
-        return Waterfall(record["predicted"], tuple(causes))
+        hypotheses = [Hypothesis(**one) for one in record.get("hypotheses", ())]
+        return Waterfall(record["predicted"], tuple(causes), tuple(hypotheses))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path}: not a readable waterfall ({error})") from error
 
@@ -115,13 +114,13 @@ def explain_error(
 ) -> Waterfall:
     """Replace the parts of a prediction by what ``facts`` measured, one at a time.
 
-    ``predicted`` has the mean latencies that were predicted, in seconds. Where no step was recorded
-    the step times are fitted to the stamps, which takes seconds; ``on_simulation`` receives the
-    number of its simulations.
+    ``predicted`` has the mean latencies that were predicted, in seconds. The settings of the server
+    are simulated over their whole ranges (``hypotheses``), which takes seconds; ``on_simulation``
+    receives the number of these simulations.
     """
     replacing = _Replacing(scenario, facts, seed, on_simulation)
     start = replacing.errors_of(predicted)
-    return Waterfall(start, tuple(replacing.causes(start)))
+    return Waterfall(start, tuple(replacing.causes(start)), tuple(replacing.hypotheses))
 
 
 @dataclass
@@ -135,6 +134,7 @@ class _Replacing:
     imposed: MeasuredParts = field(default_factory=MeasuredParts)
     sent: bool = False
     lengths: bool = False
+    hypotheses: Sequence[Hypothesis] = ()
 
     def __post_init__(self) -> None:
         self._scheduled_s = self.facts.answered["scheduled_s"]
@@ -163,7 +163,9 @@ class _Replacing:
         yield self._way_in()
         yield self._prefix_hits()
         yield self._admission()
-        yield from self._steps() if facts.steps else self._stamps()
+        yield self._setting()
+        if facts.steps:
+            yield from self._steps()
 
     def _errors(self) -> Errors:
         run = self._simulated()
@@ -230,9 +232,50 @@ class _Replacing:
         earlier = sum(later < place for place, later in pairwise(places))
         return Cause(name, self._errors(), f"{earlier} requests were overtaken")
 
+    def _setting(self) -> Cause:
+        """Replace the setting that was stated wrongly, if the measurements name one."""
+        facts, name = self.facts, "settings"
+        if len(facts.requests) < FEWEST:
+            few = f"{len(facts.requests)} answered requests are too few to tell"
+            return Cause(name, None, f"{few}; at least {FEWEST} are needed")
+        stated = Server(self.scenario.policies)
+        settings = [*settings_of(facts, stated, self.scenario.profile.api.request_s)]
+        self.hypotheses = rank(self._evidence(), stated, settings)
+        named = tied(self.hypotheses)
+        if not named:
+            return Cause(name, self._errors(), "none explains clearly more than as stated")
+        best = named[0]
+        if facts.steps and best.name in STEP_TIMES:
+            return Cause(name, self._errors(), "as stated; the step times are not")
+        change = next(one.change for one in settings if one.name == best.name)
+        server = change(best.estimate)
+        self.scenario = replace(self.scenario, policies=server.policies)
+        self.imposed = replace(self.imposed, scale=server.scale, request_s=server.request_s)
+        return Cause(best.name, self._errors(), f"{best.in_words}")
+
+    def _evidence(self) -> Evidence:
+        """Return what was measured, with simulations of what was sent."""
+        facts, scenario, simulations = self.facts, self.scenario, count(1)
+        sent = facts.trace(sent=True, lengths=True)
+
+        def simulate(server: Server, seed: int) -> pd.DataFrame:
+            self.on_simulation(next(simulations))
+            way_in_s = scenario.profile.api.request_s
+            if server.request_s is not None:
+                way_in_s = server.request_s
+            if facts.steps:  # which leave no noise: only this tells luck from likeness
+                way_in_s += _SHIFT_S * seed
+            parts = MeasuredParts(steps=facts.steps, scale=server.scale, request_s=way_in_s)
+            other = replace(scenario, policies=server.policies)
+            run = simulate_measured(sent, other, parts, self.seed + seed)
+            rows = run.requests.set_index("request_id").assign(scheduled_s=self._scheduled_s)
+            return derive(rows)
+
+        steps = stated_steps(facts.steps, scenario) if facts.steps else None
+        return Evidence(facts.answered, simulate, steps)
+
     def _steps(self) -> Iterator[Cause]:
-        """Replace the steps by those of the log; its server stated its memory."""
-        yield Cause("KV tokens", self._errors(), f"{self.scenario.policies.kv_tokens}, as stated")
+        """Replace the steps by those of the log."""
         self.imposed = replace(self.imposed, steps=self.facts.steps)
         yield Cause("step times", self._errors(), f"{len(self.facts.steps or ())} logged steps")
         yield self._way_out()
@@ -251,59 +294,3 @@ class _Replacing:
             dict(self.facts.emitted_s or {}), orient="index", columns=_TOKENS
         )
         return self.facts.answered[_TOKENS] - ended_s
-
-    def _stamps(self) -> Iterator[Cause]:
-        """Replace the memory, then the step times, by what fits the stamps of requests best."""
-        count = len(self.facts.requests)
-        if count < FEWEST:
-            note = f"{count} answered requests are too few for a fit; at least {FEWEST} are needed"
-            yield Cause("KV tokens", None, note)
-            yield Cause("step times", None, note)
-            return
-        fitted, stated = self._fitted(), self.scenario.policies.kv_tokens
-        note = f"no number explains the stamps better than {stated}"
-        for _ in range(_MOST_ROUNDS):  # step times that were fitted to a wrong memory mislead
-            if (best := self._best_kv_tokens(fitted)) == self.scenario.policies.kv_tokens:
-                break
-            note = f"about {best} explain the stamps better than {stated}"
-            policies = replace(self.scenario.policies, kv_tokens=best)
-            self.scenario = replace(self.scenario, policies=policies)
-            fitted = self._fitted()
-        yield Cause("KV tokens", self._errors(), note)
-        self.imposed = fitted
-        yield Cause("step times", self._errors(), "fitted to the stamps: no step was recorded")
-
-    def _fitted(self) -> MeasuredParts:
-        """Return what is imposed, with step times and API latency that are fitted to the stamps."""
-        fit = fit_stamps(
-            self.facts.trace(sent=True, lengths=True),
-            self.scenario.policies,
-            self.facts.answered.reset_index(),
-            with_api=not self._is_inside,
-            seed=self.seed,
-            on_simulation=self.on_simulation,
-        )
-        by_name = dict(fit.coefficients)
-        api = ApiLatency(request_s=by_name.pop(REQUEST_S, 0.0))
-        return replace(self.imposed, step_time=LinearStepTime.of(by_name), api=api)
-
-    def _best_kv_tokens(self, imposed: MeasuredParts) -> int:
-        """Return the KV tokens that explain the stamps clearly better, or those of the scenario."""
-        policies, spreads = self.scenario.policies, {}
-        best = stated = policies.kv_tokens
-        least = min(stated, max(request.total_tokens for request in self.facts.requests))
-        for factors in (_COARSE, _FINE):
-            for tokens in [int(factor * best) for factor in factors]:
-                if tokens >= least and tokens not in spreads:
-                    changed = replace(self.scenario, policies=replace(policies, kv_tokens=tokens))
-                    spreads[tokens] = self._spread(changed, imposed)
-            best = min(spreads, key=lambda tokens: spreads[tokens])
-        is_better = spreads[best] < _CLEARLY_BETTER * spreads[stated]
-        return best if is_better else stated
-
-    def _spread(self, scenario: Scenario, imposed: MeasuredParts) -> float:
-        """Return the standard deviation of the logarithm of simulated / measured E2E latencies."""
-        other = replace(self, scenario=scenario, imposed=imposed)
-        simulated = other._simulated().requests.set_index("request_id")["e2e_s"]
-        ratios = np.log(simulated / self.facts.answered["e2e_s"])
-        return float(ratios[np.isfinite(ratios)].std())
