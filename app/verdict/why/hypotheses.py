@@ -10,8 +10,8 @@ likelihoods alone are far too sure. The share of a hypothesis is therefore its m
 samples of blocks of requests, drawn with replacement: a bagged posterior (Huggins and Miller,
 "Reproducible model selection using bagged posteriors", Bayesian Analysis 18, 2023).
 
-The speed of a machine wanders by some per cent: every hypothesis may have all steps ``SPEEDS``
-times as long, so only more than that is an error of the step times.
+The speed of a machine wanders by some per cent: where a hypothesis leaves the step times as stated,
+all steps may be ``SPEEDS`` times as long, so only more than that is an error of the step times.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,6 +43,8 @@ _BLOCKS, _SAMPLES = 10, 200
 _LEAST, _MOST = 0.01, 2.0
 """The mean residual below which a simulation is as good as exact, and the largest that counts."""
 _UNLIKELY, _TIED = 0.05, 0.1
+
+_AS_STATED = (1.0, 1.0)
 
 Floats = npt.NDArray[np.float64]
 Losses = Sequence[Floats]
@@ -139,9 +141,10 @@ class Evidence:
             return [self._of_requests(server, seeds)]
         kinds = self.steps["has_prompts"].astype(int)
         away = self.steps["log_ratio"] + np.log(server.scale)[kinds]
-        away -= away.groupby(kinds).transform("median").clip(*np.log([SPEEDS[0], SPEEDS[-1]]))
-        at_measured_pace = Server(server.policies, request_s=server.request_s)
-        return [self._of_requests(at_measured_pace, seeds), away.abs().to_numpy()[:, None]]
+        if server.scale == _AS_STATED:
+            away -= away.groupby(kinds).transform("median").clip(*np.log([SPEEDS[0], SPEEDS[-1]]))
+        requests = self._of_requests(replace(server, scale=_AS_STATED), seeds)
+        return [requests, away.abs().to_numpy()[:, None]]
 
     def _of_requests(self, server: Server, seeds: Iterable[int]) -> Floats:
         measured = np.log(self.measured[[*LATENCIES]].to_numpy(float))
@@ -158,7 +161,7 @@ class Evidence:
     def best(self, server: Server, seeds: Iterable[int]) -> Losses:
         """Return the losses of a server at its likeliest speed."""
         scales = [(speed, speed) for speed in SPEEDS]
-        if self.steps is not None or server.scale != (1.0, 1.0):
+        if self.steps is not None or server.scale != _AS_STATED:
             scales = [server.scale]
         losses = (self.losses(replace(server, scale=scale), seeds) for scale in scales)
         return max(losses, key=self.likelihood)

@@ -1,0 +1,90 @@
+"""A setting that was stated wrongly is named, by stamps alone or with a step log; else none."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from servetwin.app.verdict.measured_facts import measured_facts
+from servetwin.app.verdict.why import Waterfall, explain_error, tied
+from servetwin.policies.build import build_scheduler
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.metrics import mean_latencies
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.profile import load_profile
+from servetwin.sim.step_times.step_time import NoiseSample, StepNoise
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
+
+PROFILE = load_profile("base-cpu").scaled(0.3)
+POLICIES = PolicyConfig(max_seqs=8, kv_tokens=4096, batching="chunked", token_budget=128)
+STATED = Scenario(POLICIES, PROFILE)
+TRACE = Trace(
+    tuple(
+        Request(
+            f"r{i}", 0.07 * i + 0.3 * (i // 10), 160, 8 + 37 * i % 50,
+            prefix_block_ids=(*range(6), *range(100 * i, 100 * i + 4)), block_tokens=16,
+        )
+        for i in range(60)
+    ),
+    "made",
+)  # fmt: skip
+WANDER = NoiseSample(np.exp(0.05 * np.random.default_rng(0).standard_normal(500)), 0.97)
+"""A machine whose speed wanders by 5 %, for some 30 steps each way."""
+
+
+def explained(stated: Scenario, truth: Scenario, *, logs: bool, seed: int = 0) -> Waterfall:
+    """Explain the error of a prediction by a run of ``truth``, with its step log or without."""
+    scheduler = build_scheduler(truth.policies)
+    steps = truth.profile.step_time(scheduler.memory.layout).model()
+    noise = StepNoise(WANDER, np.random.default_rng(seed))
+    api = truth.profile.api.model()
+    run = simulate(TRACE, scheduler, steps, api=api, noise=noise, keep_records=True)
+    rows = run.requests.assign(queue_s=np.nan, cached_tokens=0)
+    facts = measured_facts(Run("loadtest", rows, run.steps, {"trace": "made"}), TRACE)
+    facts = replace(facts, steps=run.records if logs else None)
+    predicted = mean_latencies(run_once(TRACE, stated).requests)
+    return explain_error(predicted, stated, facts)
+
+
+SLOW_API = PROFILE.model_copy(update={"api": PROFILE.api.model_copy(update={"request_s": 0.05})})
+
+
+def server(**settings: object) -> Scenario:
+    return Scenario(replace(POLICIES, **settings), PROFILE)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("logs", "truth", "names"),
+    [
+        (True, server(kv_tokens=768), {"KV tokens"}),
+        (True, Scenario(POLICIES, PROFILE.scaled(1.2)), {"step times"}),
+        (True, Scenario(POLICIES, SLOW_API), {"API time"}),
+        (True, STATED, set()),
+        (False, server(token_budget=32), {"token budget"}),
+        (False, server(max_seqs=3), {"sequences", "KV tokens"}),
+        (False, server(batching="static"), {"batching"}),
+        (False, server(prefix_cache=True), {"prefix cache"}),
+        (False, STATED, set()),
+    ],
+    ids=lambda value: "" if isinstance(value, Scenario) else str(value),
+)
+def test_the_setting_that_was_stated_wrongly_is_named(
+    logs: bool, truth: Scenario, names: set[str]
+) -> None:
+    """Three sequences hold as much as few KV tokens do, so both are named."""
+    found = explained(STATED, truth, logs=logs)
+    assert {one.name for one in tied(found.hypotheses)} == names
+    off = abs(found.predicted["ttft_s"])
+    assert abs(found.left["ttft_s"]) < (off / 2 if names else 0.08)
+
+
+def test_an_estimate_is_near_the_truth() -> None:
+    found = explained(STATED, server(token_budget=32), logs=True)
+    (budget,) = tied(found.hypotheses)
+    assert (budget.name, budget.stated, budget.estimate) == ("token budget", 128, 32)
+    assert budget.share > 0.95
+    assert budget.misses["ttft_s"] < 0.05
