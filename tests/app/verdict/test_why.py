@@ -213,13 +213,13 @@ RANKED = replace(
 
 
 def test_settings_that_explain_alike_are_both_named() -> None:
-    assert waterfall_lines(RANKED)[7:13] == [
+    assert waterfall_lines(RANKED)[8:14] == [
         "",
         "Settings that may be stated wrongly, each fitted alone to what was measured",
-        "setting       stated  estimate        90 %  share  TTFT left  TPOT left",
-        "token budget     256        48  (44 to 56)    70%        1.0        2.0",
-        "prefix cache      on       off                28%        2.0        3.0",
-        "as stated                                      2%       40.0       30.0",
+        "setting       stated  estimate         90 %  share  TTFT left  TPOT left",
+        "token budget     256        48   (44 to 56)    70%        1.0        2.0",
+        "prefix cache      on       off                 28%        2.0        3.0",
+        "as stated                                       2%       40.0       30.0",
     ]
     assert (
         "These explain the measurements alike, one of them is enough: token budget 48 (44 to 56), "
