@@ -51,7 +51,7 @@ def calibrate_point(options: CalibrationOptions) -> None:
         prior, table = table.overheads, table.table
     if not isinstance(table, KernelTable | LayerTable):
         raise PolicyError(f"{OPTION}: goes with --model and --times kernels or layers:DIR")
-    server = ServerUnderLoad(point, table, scenario.policies)
+    server = ServerUnderLoad(point, table, scenario.policies, scenario.cluster)
     found = fit_point(server, prior)
     measured_s, predicted_s = server.measured_s(), means_s(server.run(found))
     pairs = zip(("TTFT", "TPOT"), measured_s, predicted_s, strict=True)

@@ -6,14 +6,15 @@ is exact as long as the order of steps stays; so fits simulate again where they 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import least_squares
 
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.sim.step_times.tables import KernelTable, LayerTable, LoadedTable, TableProfile
@@ -40,17 +41,18 @@ class MeasuredPoint:
 
 @dataclass(frozen=True)
 class ServerUnderLoad:
-    """A measured point, and what is known of its server: a table, and how it schedules."""
+    """A measured point, and what is known of its server: a table, how it schedules, its ranks."""
 
     point: MeasuredPoint
     table: KernelTable | LayerTable
     policies: PolicyConfig
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
     def run(self, overheads: ServerOverheads) -> Run:
         """Return the simulated run."""
         table = LoadedTable(self.table, overheads)
         profile = TableProfile("fit", table, self.policies, api=overheads.api())
-        return run_once(self.point.trace, Scenario(self.policies, profile))
+        return run_once(self.point.trace, Scenario(self.policies, profile, self.cluster))
 
     def measured_s(self) -> FloatArray:
         """Return the measured mean TTFT and TPOT."""
@@ -129,8 +131,17 @@ class _Line:
 
 
 def _slopes(run: Run, overheads: ServerOverheads) -> FloatArray:
-    """Return what one of each of ``TERMS`` adds to TTFT and TPOT."""
-    steps, requests = run.steps, run.requests
+    """Return what one of each of ``TERMS`` adds to TTFT and TPOT, the mean over all requests."""
+    slopes = np.zeros((len(TERMS), 2))
+    for replica, requests in run.requests.groupby("replica"):
+        steps = run.steps[run.steps["replica"] == replica]
+        slopes += len(requests) * _replica_slopes(steps, requests, overheads)
+    return slopes / len(run.requests)
+
+
+def _replica_slopes(
+    steps: pd.DataFrame, requests: pd.DataFrame, overheads: ServerOverheads
+) -> FloatArray:
     times = steps["steps"].to_numpy(float)
     chunks = steps["prefill_chunks"].to_numpy(float)
     rows = (steps["rows"] - steps["decode_sequences"]).to_numpy(float) * (chunks > 0)

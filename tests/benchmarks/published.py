@@ -38,6 +38,7 @@ from servetwin.sim.experiments.point_fit import (
     fit_point,
     means_s,
 )
+from servetwin.sim.experiments.scenario import RANK_ROUTER, ClusterConfig
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.sim.step_times.tables import KernelTable
 from servetwin.sim.step_times.tables.kernel_library import (
@@ -103,7 +104,8 @@ def cases_of(rows: Iterable[Row], package: str, left_out: Counter[str]) -> Itera
             ttft_s, tpot_s = (1e-3 * row.measured[name] for name in ("ttft_ms", "tpot_ms"))
             point = MeasuredPoint(row.load.trace(), ttft_s, tpot_s)
             settings = policies(deployment.backend, row.load.prompt_tokens)
-            yield Case(row, ServerUnderLoad(point, table, settings))
+            cluster = ClusterConfig(ranks=deployment.layout.dp, router=RANK_ROUTER)
+            yield Case(row, ServerUnderLoad(point, table, settings, cluster))
 
 
 def halves(cases: Sequence[Case], seed: int) -> tuple[list[Case], list[Case]]:
@@ -184,12 +186,13 @@ def _fits(package: str, deployment: Deployment, load: Load) -> bool:
             deployment.model, SYSTEMS[deployment.gpu], deployment.backend,
             backend_version="current", max_num_tokens=_BUDGET, max_batch_size=load.users,
             memory_fraction_kind=kind, memory_fraction_value=share, tp_size=layout.tp,
+            attention_dp_size=layout.dp,
             moe_tp_size=layout.moe_tp, moe_ep_size=layout.ep,
         )  # fmt: skip
     except Exception:  # of the package's own, without a common base
         return True
     longest = load.prompt_tokens + load.output_tokens
-    return bool(load.users * longest <= estimate["total_kv_size_tokens"])
+    return bool(load.users / layout.dp * longest <= estimate["total_kv_size_tokens"])
 
 
 def main(

@@ -7,9 +7,9 @@ started). Each trap of that file has its line here:
 - rows are repeated: each measurement counts once;
 - only one server (``mode`` agg) is simulated, and only where the load is described: rows of other
   origin ("others") do not say it, and are not scored;
-- ``tp4 ep16 dp4`` is coded wrong: the scripts started it with ``--tensor-parallel-size 4`` and
-  experts in parallel on the same four devices, and its ``batch_size`` is the concurrency over dp.
-  The concurrency is in ``silicon_data_source``;
+- ``tp4 ep16 dp4`` means four devices: the scripts of nvfp4 start it with tp 1, dp 4 and experts in
+  parallel, those of fp8 do not know dp and start tp 4 with experts in parallel. ``batch_size`` is
+  then the concurrency over dp; the concurrency is in ``silicon_data_source``;
 - formats are coded as one ``precision`` for every part: fp8 is per 128 x 128 weights in all
   checkpoints but Llama's; experts of gpt-oss are mxfp4, its other parts bf16; only the experts of
   Kimi are quantised;
@@ -112,12 +112,14 @@ def _unusable(row: Any) -> str | None:
 
 
 def _row(row: Any) -> Row:
-    tp, ep = int(row.tp_size), int(row.moe_ep_size)
+    tp, ep, dp = int(row.tp_size), int(row.moe_ep_size), 1
     if row.attention_dp_size > 1:
-        ep = tp
+        devices = ep = int(row.attention_dp_size)
+        ignored = row.backend == "vllm" and row.precision == "fp8"
+        tp, dp = (devices, 1) if ignored else (1, devices)
     users = int(row.silicon_data_source.partition("silicon_concurrency=")[2].partition(";")[0])
     deployment = Deployment(
-        row.model_path, _GPUS[row.system], Layout(tp=tp, ep=max(1, ep)), _formats(row),
+        row.model_path, _GPUS[row.system], Layout(tp=tp, dp=dp, ep=max(1, ep)), _formats(row),
         row.backend, row.backend_version if isinstance(row.backend_version, str) else "0-unknown",
     )  # fmt: skip
     load = Load(users, int(row.isl), int(row.osl))
