@@ -262,15 +262,19 @@ class ReplayedTest:
 
 
 def compare_rest(
-    tests: Sequence[ReplayedTest], limits: Mapping[str, float]
+    tests: Sequence[ReplayedTest], limits: Mapping[str, float], unsure: Mapping[str, float]
 ) -> list[MetricComparison]:
-    """Compare latencies and throughput, given the step times; each test with its own simulation."""
+    """Compare latencies and throughput, given the step times; each test with its own simulation.
+
+    ``unsure`` has the relative half width of a latency by what is not known of the pace (90 %).
+    """
     rows = []
     summaries = [(test.predicted.summary(), test.measured.summary()) for test in tests]
     for metric in METRICS:
         pairs = [(figure(ours, metric), figure(theirs, metric)) for ours, theirs in summaries]
         known = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
         level = float(np.mean([ours for ours, _ in known])) if known else None
+        width = 1 + unsure.get(metric.partition(".")[0], 0.0)
         variances = (
             variance_within(metric, test.predicted.requests, test.measured.requests)
             for test in tests
@@ -278,7 +282,7 @@ def compare_rest(
         rows.append(
             compare_metric(
                 metric,
-                None if level is None else Interval(level, level, level),
+                None if level is None else Interval(level, level / width, level * width),
                 [theirs * (level or 0.0) / ours for ours, theirs in known],
                 [one for one in variances if one is not None],
                 limits.get(metric),
@@ -328,9 +332,11 @@ class TwoClaims:
         ]
         processor = profile.machine.get("processor")
         elsewhere = None if processor in (None, machine_facts()["processor"]) else str(processor)
-        step_limit = limits.get(STEPS, STEP_LIMIT)
-        rest = compare_rest(replayed, {} if elsewhere else limits)
-        rows = [*compare_steps(steps, step_limit), *rest]
+        rows = compare_steps(steps, limits.get(STEPS, STEP_LIMIT))
+        slowness = steps.slowness / (1 - steps.lost)
+        whole = WholeForecast.of(facts, scenario, slowness, rows[0], seed) if rows else {}
+        unsure = {name: one.unsure for name, one in whole.items() if steps.clock == "stamps"}
+        rows += compare_rest(replayed, {} if elsewhere else limits, unsure)
         doubts = [*doubts_about(runs), *steps.doubts()]
         if elsewhere and steps.clock != "beats":
             doubts.append(
@@ -339,10 +345,6 @@ class TwoClaims:
             )
         aside = len(measured) - len(runs)
         comparison = Comparison(tuple(rows), len(runs), tuple(doubts), aside, count_limited(runs))
-        slowness = steps.slowness / (1 - steps.lost)
-        if steps.frame.empty:
-            return cls(comparison, steps, {}, elsewhere)
-        whole = WholeForecast.of(facts, scenario, slowness, rows[0], seed)
         return cls(comparison, steps, whole, elsewhere)
 
     @property

@@ -26,7 +26,8 @@ class WholeForecast:
 
     What the second leaves is what a mean speed cannot carry: slow spells, and how steps mix.
     ``elasticity`` is by how many per cent the latency moves for 1 % of step time at this load,
-    ``explained`` the share of the error that the interval of the step times allows for.
+    ``explained`` the share of the error that the interval of the step times allows for, and
+    ``unsure`` the relative half width that this interval gives the latency.
     """
 
     at_speed_s: float
@@ -34,6 +35,7 @@ class WholeForecast:
     measured_s: float
     elasticity: float
     explained: float
+    unsure: float
 
     @classmethod
     def of(
@@ -49,15 +51,17 @@ class WholeForecast:
         assert isinstance(profile, Profile)
         sent = [one.trace(sent=True, lengths=True) for one in tests]
 
-        def forecast(scale: float) -> dict[str, float]:
-            scaled = Scenario(scenario.policies, profile.scaled(scale))
+        def forecast(served: Profile, scale: float) -> dict[str, float]:
+            scaled = Scenario(scenario.policies, served.scaled(scale))
             return mean_latencies(
                 pd.concat([run_once(one, scaled, seed=seed).requests for one in sent])
             )
 
-        at_speed, corrected = forecast(slowness), forecast(slowness / (1 + error))
-        slower, faster = forecast(slowness * _CHANGE), forecast(slowness / _CHANGE)
+        at_speed, corrected = (forecast(profile, slowness / part) for part in (1.0, 1 + error))
+        steady = profile.without_noise()  # or other draws would hide what 2 % change
+        slower, faster = (forecast(steady, slowness * part) for part in (_CHANGE, 1 / _CHANGE))
         measured = mean_latencies(pd.concat([as_sent(one.run).requests for one in tests]))
+        half = _log(1 + (steps.error_high or 0.0), 1 + (steps.error_low or 0.0)) / 2
         whole = {}
         for name, mean_s in measured.items():
             elasticity = _log(slower[name], faster[name]) / (2 * math.log(_CHANGE))
@@ -65,7 +69,8 @@ class WholeForecast:
             bound = steps.error_high if off > 0 else steps.error_low
             allowed = elasticity * math.log1p(bound or 0.0)
             explained = min(1.0, max(0.0, allowed / off)) if off else 1.0
-            whole[name] = cls(at_speed[name], corrected[name], mean_s, elasticity, explained)
+            means_s = at_speed[name], corrected[name], mean_s
+            whole[name] = cls(*means_s, elasticity, explained, math.expm1(abs(elasticity) * half))
         return whole
 
     def as_dict(self) -> dict[str, Any]:

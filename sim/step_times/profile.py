@@ -233,6 +233,14 @@ class Profile(_StrictModel):
         layouts = {layout: fit.scaled(factor) for layout, fit in self.layouts.items()}
         return self.model_copy(update={"layouts": layouts})
 
+    def without_noise(self) -> "Profile":
+        """Return the profile of an engine all of whose steps have the mean noise."""
+        layouts = {
+            layout: fit.model_copy(update={"noise": [float(np.mean(fit.noise))]})
+            for layout, fit in self.layouts.items()
+        }
+        return self.model_copy(update={"layouts": layouts})
+
     def is_certain(self) -> bool:
         """Return whether all draws of every layout are equal."""
         return all(fit.is_certain() for fit in self.layouts.values())

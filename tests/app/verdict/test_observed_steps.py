@@ -82,6 +82,16 @@ def test_a_log_without_a_beat_is_judged_in_wall_time() -> None:
     assert claims.comparison.metrics[0].error == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.parametrize("logged", [True, False])
+def test_a_latency_is_as_unsure_as_the_pace_that_stamps_tell(logged: bool) -> None:
+    claims = judged(runs=load_tests() if logged else None)
+    row = next(row for row in claims.comparison.metrics if row.metric == "tpot_s.mean")
+    assert row.predicted is not None
+    unsure = row.predicted.high / row.predicted.value - 1
+    assert unsure == pytest.approx(claims.whole["tpot_s"].unsure * (claims.steps.clock == "stamps"))
+    assert claims.whole["tpot_s"].unsure > 0.012, "at least the interval of the steps"
+
+
 def test_stamps_that_tell_too_little_decide_nothing() -> None:
     frame = judged().steps.frame
     (doubt,) = StepsInBeats(frame, 0, 1.0, 0.0, 0.0, clock="stamps", told=0.04).doubts()
