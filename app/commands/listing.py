@@ -1,0 +1,116 @@
+"""``servetwin list models`` and ``list devices``: what is known by name, and by what evidence."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from servetwin.app.command import print_result
+from servetwin.app.scenario.options.common import Json
+
+Names = Annotated[
+    list[str] | None,
+    Argument(metavar="[NAME...]", help="Only these, or those that have it inside."),
+]
+
+
+def list_models(
+    names: Names = None,
+    gpu: Annotated[str | None, Option(help="Say what evidence there is on this device.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the models that --model knows: weights, formats, context, evidence.
+
+    Every model has its data sheet on every device; kernel tables come with servetwin[kernels].
+    """
+    from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
+    from servetwin.sim.catalogue.hub_names import hub_models
+
+    device = find_hardware(gpu).name if gpu else None
+    known = _chosen([*shipped_models(), *hub_models()], names)
+    rows = [_model_row(name, find_model(name), device) for name in known]
+    print_result(as_json, {"models": rows}, (_model_line(row) for row in rows))
+
+
+def list_devices(
+    names: Names = None,
+    model: Annotated[str | None, Option(help="Say what evidence there is for this model.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the devices that --gpu knows: memory, bandwidth, peaks, other names, evidence."""
+    from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_hardware
+
+    shape = find_model(model).name if model else None
+    known = _chosen(shipped_hardware(), [find_hardware(name).name for name in names or ()])
+    rows = [_device_row(find_hardware(name), shape) for name in known]
+    print_result(as_json, {"devices": rows}, (_device_line(row) for row in rows))
+
+
+def _chosen(known: list[str], names: Iterable[str] | None) -> list[str]:
+    """Return the known names that have one of ``names`` inside; raises where none has."""
+    from servetwin.workloads.errors import ShapeError, did_you_mean
+
+    words = list(names or ())
+    for word in words:
+        if not any(word.lower() in name.lower() for name in known):
+            raise ShapeError(f"no name has {word!r} inside; {did_you_mean(word, known, 'none is')}")
+    return [n for n in known if not words or any(word.lower() in n.lower() for word in words)]
+
+
+def _model_row(name: str, model: Any, device: str | None) -> dict[str, Any]:
+    from servetwin.sim.step_times.tables.kernel_support import backends_with_tables, kernel_support
+
+    devices = [device] if device else sorted({d for one in kernel_support().values() for d in one})
+    tables = {d: found for d in devices if (found := backends_with_tables(name, d))}
+    formats = model.quantisation
+    return {
+        "name": name,
+        "weights": model.params(),
+        "active": model.active_params(),
+        "max_model_len": model.max_model_len,
+        "formats": {"gemm": formats.gemm, "experts": formats.experts, "kv": formats.kv},
+        "source": model.source,
+        "kernels": tables,
+    }
+
+
+def _model_line(row: dict[str, Any]) -> str:
+    formats = "+".join(dict.fromkeys((row["formats"]["experts"], row["formats"]["gemm"])))
+    size = f"{row['weights'] / 1e9:,.1f} B"
+    return f"{row['name']:<48} {size:>10}  {formats:<15} {_evidence(row['kernels'])}"
+
+
+def _device_row(device: Any, model: str | None) -> dict[str, Any]:
+    from servetwin.sim.step_times.tables.kernel_support import backends_with_tables, kernel_support
+
+    if model is not None:
+        tables = backends_with_tables(model, device.name)
+    else:
+        found = (one.get(device.name, ()) for one in kernel_support().values())
+        tables = tuple(dict.fromkeys(backend for backends in found for backend in backends))
+    return {
+        "name": device.name,
+        "aliases": device.aliases,
+        "memory_bytes": device.memory_bytes,
+        "memory_bytes_per_s": device.memory_bytes_per_s,
+        "peak_flops_per_s": device.peak_flops_per_s,
+        "source": device.source,
+        "kernels": {device.name: tables} if tables else {},
+    }
+
+
+def _device_line(row: dict[str, Any]) -> str:
+    peaks = row["peak_flops_per_s"]
+    shown = " ".join(f"{n} {peaks[n] / 1e12:,.0f}" for n in ("bf16", "fp8", "fp4") if n in peaks)
+    memory = f"{row['memory_bytes'] / 1e9:.0f} GB"
+    speed = f"{row['memory_bytes_per_s'] / 1e9:,.0f} GB/s"
+    return f"{row['name']:<14} {memory:>7} {speed:>11}  {shown:<31} {_evidence(row['kernels'])}"
+
+
+def _evidence(tables: dict[str, tuple[str, ...]]) -> str:
+    """Return the kinds of evidence, in words."""
+    if not tables:
+        return "data sheet"
+    if len(tables) > 1:
+        return f"data sheet, kernel tables of {len(tables)} devices"
+    return f"data sheet, kernel tables ({', '.join(next(iter(tables.values())))})"

@@ -1,0 +1,117 @@
+"""Deployments by name: one command each, and refusals that say what would work."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from servetwin.workloads.readers.native import write_trace
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
+from tests.support.command import refused, servetwin
+
+SERVED = ("--server", "vllm@0.19")
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("deployments") / "trace.jsonl"
+    requests = (Request(str(i), 0.1 * i, 500, 20) for i in range(4))
+    write_trace(Trace(tuple(requests), "made"), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "layout"),
+    [
+        ("deepseek-v3", "h200", "tp=8,ep=8"),
+        ("deepseek-ai/DeepSeek-R1", "H200", "dp=8,ep=8"),
+        ("deepseek-r1", "mi300x", "tp=8"),
+        ("nvidia/DeepSeek-R1-FP4", "b200", "tp=4,ep=4"),
+        ("Qwen/Qwen3-235B-A22B-FP8", "h100", "tp=4"),
+        ("gpt-oss-120b", "H100 SXM 80GB", "tp=1"),
+        ("llama-3.3-70b-fp8", "h200", "tp=2"),
+        ("qwen3.5-397b-a17b", "b200", "tp=8"),
+        ("qwen3.5-35b-a3b", "h100", "tp=2"),
+        ("llama-4-scout", "h200", "tp=4"),
+        ("llama-4-maverick", "h200", "tp=8"),
+        ("kimi-k2", "h200", "tp=16"),
+        ("kimi-k2", "h200", "tp=8,pp=2"),
+        ("glm-4.6", "h200", "tp=8"),
+        ("glm-4.5-air-fp8", "h100", "tp=2"),
+        ("glm-5-fp8", "b200", "tp=8"),
+        ("minimax-m2", "h100", "tp=4"),
+        ("deepseek-v4-flash", "h200", "tp=4"),
+        ("nemotron-3-nano", "h100", "tp=1"),
+        ("phi-4", "L40S", "tp=1"),
+        ("gemma-3-27b", "a100", "tp=1"),
+        ("mistral-small", "NVIDIA-H100-PCIe", "tp=1"),
+        ("QwQ-32B-AWQ", "rtx-4090", "tp=2"),
+        ("llama-3.1-8b", "Gaudi 3", "tp=1"),
+    ],
+)
+def test_a_deployment_is_simulated_by_name(trace: Path, model: str, gpu: str, layout: str) -> None:
+    server = ("--model", model, "--gpu", gpu, "--layout", layout, *SERVED)
+    done = servetwin("replay", trace, *server, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["tpot_s"]["mean"] > 1e-3
+
+
+def test_a_command_line_is_a_server(trace: Path) -> None:
+    command = "vllm serve openai/gpt-oss-20b --max-num-seqs 64 --gpu-memory-utilization 0.8"
+    done = servetwin("replay", trace, "--gpu", "h100", "--server", command)
+    assert "at most 64 sequences" in done.out
+    assert "the prefix cache is not simulated" in done.err
+
+
+def test_a_server_brings_its_limits_and_its_share_of_the_memory(trace: Path) -> None:
+    plain, served, own = (
+        servetwin("replay", trace, "--model", "llama-3.1-8b", "--gpu", "h100", *more).out
+        for more in ((), SERVED, (*SERVED, "--set", "max_seqs=16"))
+    )
+    assert "478984 KV tokens, at most 256 sequences" in plain
+    assert "446068 KV tokens, at most 1024 sequences" in served
+    assert "at most 16 sequences" in own
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("deepseek-v3", "h200", "--layout", "tp=4"), "use 8 devices (--layout), a smaller format"),
+        (
+            ("deepseek-v3", "h200", "--layout", "tp=8,ep=3"),
+            "does not divide tp x dp = 8; give ep=8",
+        ),
+        (("llama-3.1-8b", "h100", "--layout", "tp=3"), "3 ways do not divide the 32 heads"),
+        (("nvidia/DeepSeek-R1-FP4", "mi300x"), "mi300x runs no nvfp4 weights; take a checkpoint"),
+        (("llama-9", "h100"), "no model 'llama-9'"),
+        (("llama-3.1-8b", "h100", "--server", "vlm"), "--server: 'vlm' names no server; give"),
+        (("llama-3.1-8b", "h100", "--times", "sheets"), "unknown 'sheets'; did you mean 'sheet'?"),
+        (("llama-3.1-8b", "h100", "--times", "layers"), "'layers' is none of kernels|layers:DIR"),
+        (
+            ("llama-3.1-8b", "h100", "--times", "phases:x.csv", "--technique", "fp8"),
+            "--technique fp8: tables of phases know nothing of it; take --times sheet",
+        ),
+        (
+            ("llama-3.1-8b", "h100", "--times", "kernels", "--technique", "early-exit"),
+            "--technique early-exit: tables of kernels know nothing of it",
+        ),
+        (
+            ("llama-3.1-8b", "h100", *SERVED, "--times", "kernels:sglang"),
+            "--times kernels:sglang: --server is vllm; keep one of them",
+        ),
+    ],
+)
+def test_what_cannot_be_says_what_would(trace: Path, options: tuple[str, ...], says: str) -> None:
+    model, gpu, *more = options
+    assert says in refused("replay", trace, "--model", model, "--gpu", gpu, *more)
+
+
+def test_models_and_devices_are_listed_with_their_evidence() -> None:
+    models = servetwin("list", "models", "deepseek-r1")
+    assert "deepseek-ai/DeepSeek-R1 " in models.out
+    assert "fp8-block" in models.out
+    devices = servetwin("list", "devices", "--json", "H100 SXM")
+    (h100,) = [one for one in json.loads(devices.out)["devices"] if one["name"] == "h100"]
+    assert h100["memory_bytes"] == 80e9
+    assert "no name has 'zzz' inside" in refused("list", "models", "zzz")
