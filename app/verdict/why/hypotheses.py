@@ -23,11 +23,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from servetwin.app.verdict.two_claims import StepsInBeats
 from servetwin.app.verdict.why.settings import Server, Setting, Value
 from servetwin.policies.build import build_scheduler
-from servetwin.policies.step_record import StepRecord, timed_steps
+from servetwin.policies.step_record import StepRecord
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.step_times.machine_speed import MachineSpeed
+from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.errors import PolicyError
 
 LATENCIES = ("ttft_s", "tpot_s")
@@ -97,22 +99,17 @@ def tied(ranking: Sequence[Hypothesis]) -> list[Hypothesis]:
     return [one for one in ranking if one.share >= _TIED * ranking[0].share]
 
 
-def stated_steps(steps: Sequence[StepRecord], scenario: Scenario) -> pd.DataFrame:
+def stated_steps(run: Run, steps: Sequence[StepRecord], scenario: Scenario) -> pd.DataFrame:
     """Return ``log_ratio``, of stated / measured seconds, and ``has_prompts`` of logged steps.
 
-    Where the log has reference beats, the measured seconds are those of the machine of the profile.
+    Where the log has reference beats, what is stated is at the speed that the machine had.
     """
-    timed = [*timed_steps(steps)]
-    source = scenario.profile.step_time(build_scheduler(scenario.policies).memory.layout)
-    model, noise = source.model(), float(source.noise_factors().factors.mean())
-    shapes = [step.shape() for step, *_ in timed]
-    stated_s = np.array([noise * float(model.seconds(shape)[0]) for shape in shapes])
-    beat_s = getattr(scenario.profile, "beat_s", None) or np.nan
-    slowness = MachineSpeed.of(steps).beats_around(np.array([s.now_s for s, *_ in timed])) / beat_s
-    ratios = stated_s * np.nan_to_num(slowness, nan=1.0) / [took_s for _, took_s, _ in timed]
-    has_prompts = np.array([bool(shape.prefill_chunks) for shape in shapes])
-    logs = np.log(np.where(ratios > 0, ratios, np.nan))
-    return pd.DataFrame({"log_ratio": logs, "has_prompts": has_prompts})
+    profile = scenario.profile
+    assert isinstance(profile, Profile)
+    fit = profile.step_time(build_scheduler(scenario.policies).memory.layout)
+    timed = StepsInBeats.of_runs([replace(run, records=[*steps])], profile, fit).frame
+    logs = np.log((timed["stated_s"] / timed["took_s"]).where(timed["took_s"] > 0))
+    return pd.DataFrame({"log_ratio": logs, "has_prompts": timed["kind"] != "decode"})
 
 
 @dataclass

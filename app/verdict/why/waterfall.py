@@ -271,8 +271,8 @@ class _Replacing:
             rows = run.requests.set_index("request_id").assign(scheduled_s=self._scheduled_s)
             return derive(rows)
 
-        steps = stated_steps(facts.steps, scenario) if facts.steps else None
-        return Evidence(facts.answered, simulate, steps)
+        steps = stated_steps(facts.run, facts.steps, scenario) if facts.steps else None
+        return Evidence(facts.answered, simulate, None if steps is None or steps.empty else steps)
 
     def _steps(self) -> Iterator[Cause]:
         """Replace the steps by those of the log."""
