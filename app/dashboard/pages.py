@@ -12,7 +12,6 @@ PAGES = {
     FIRST: "What if",
     "compare": "Compare",
     "how-many": "How many",
-    "frontier": "Frontier",
     "policies": "Policies",
     "timeline": "Timeline",
     "trust": "Trust",

@@ -9,7 +9,7 @@ from servetwin.app.dashboard.compare.policy_comparison import OWN_LABEL, scenari
 from servetwin.app.dashboard.formatting import page_text
 from servetwin.app.dashboard.how_many.search_job import Impossible, Query, Search
 from servetwin.app.dashboard.jobs.job import Job
-from servetwin.app.dashboard.jobs.simulated_items import with_values
+from servetwin.app.dashboard.jobs.simulated_items import with_rate
 from servetwin.app.dashboard.scenario.allowed_choices import offered, require_all_offered
 from servetwin.app.scenario.answers import Answer, What, of_capacity, of_counts, of_problem
 from servetwin.app.scenario.files.scenario_file import (
@@ -69,7 +69,7 @@ def at_load(base: ScenarioFile, rate_per_s: float | None) -> ScenarioFile:
     """Return the scenario at a rate; without one at its own, or that of the example."""
     if is_example(base, rate_per_s):
         rate_per_s = EXAMPLE_TIMES * (base.workload.rate_per_s or 1.0)
-    return base if rate_per_s is None else with_values(base, {"rate": rate_per_s})
+    return base if rate_per_s is None else with_rate(base, rate_per_s)
 
 
 def load_words(file: ScenarioFile) -> str:

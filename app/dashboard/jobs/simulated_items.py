@@ -18,9 +18,7 @@ from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.trace import Trace
 
 MOST_POINTS = 200
-_POLICIES = ("max_seqs", "token_budget")
-AXES = {name: CONTROLS[name].label for name in ("rate", "max_seqs", "token_budget", "replicas")}
-"""What a grid can vary, by the name of its control."""
+RATES = CONTROLS["rate"].label
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +40,23 @@ def simulate_point(scene: GridScenario) -> Row:
         return {PROBLEM: str(error)}
 
 
-def parse_numbers(text: str, axis: str) -> list[float]:
-    """Return the numbers in ``2, 4, 8``, each once, as the control ``axis`` takes them.
+def parse_rates(text: str) -> list[float]:
+    """Return the rates in ``2, 4, 8``, each once, as the control of the scenario takes them.
 
     Raises ``ScenarioError`` naming the value and what is wrong with it.
     """
     values: list[float] = []
     for part in text.replace(",", " ").split():
-        if problem := CONTROLS[axis].problem(part):
-            raise ScenarioError(f"{AXES[axis]}: {part!r}: {problem}")
-        values.append(float(part) if axis == "rate" else int(part))
+        if problem := CONTROLS["rate"].problem(part):
+            raise ScenarioError(f"{RATES}: {part!r}: {problem}")
+        values.append(float(part))
     return list(dict.fromkeys(values))
 
 
-def with_values(base: ScenarioFile, values: Mapping[str, float]) -> ScenarioFile:
-    """Return ``base`` with a value for some of the axes."""
-    policies = {axis: values[axis] for axis in _POLICIES if axis in values}
-    cluster = {axis: values[axis] for axis in ("replicas",) if axis in values}
-    file = base.over(policies, cluster)
-    if "rate" not in values:
-        return file
-    workload = file.workload.model_copy(update={"rate_per_s": values["rate"]})
-    return file.model_copy(update={"workload": workload})
+def with_rate(base: ScenarioFile, rate_per_s: float) -> ScenarioFile:
+    """Return ``base`` with requests that come at another rate."""
+    workload = base.workload.model_copy(update={"rate_per_s": rate_per_s})
+    return base.model_copy(update={"workload": workload})
 
 
 def require_few(count: int) -> None:

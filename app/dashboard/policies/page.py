@@ -1,4 +1,4 @@
-"""Policies: the SLO attainment of each policy at each rate."""
+"""Policies: each at each rate; who keeps the SLO, and throughput against the speed for a user."""
 
 from typing import Any
 
@@ -6,19 +6,22 @@ import pandas as pd
 import streamlit as st
 
 from servetwin.app import figures
-from servetwin.app.dashboard.charts import chart, downloads
+from servetwin.app.dashboard.charts import chart, downloads, table
 from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.grid import default_rates, finished_points, grid_job
-from servetwin.app.dashboard.jobs.job import Job, watch_job
-from servetwin.app.dashboard.jobs.simulated_items import AXES, GridScenario
-from servetwin.app.dashboard.policies import policy_grid
-from servetwin.app.dashboard.scenario.sidebar import current_scenario
+from servetwin.app.dashboard.jobs.job import Job, find_job, watch_job
+from servetwin.app.dashboard.jobs.simulated_items import RATES, GridScenario
+from servetwin.app.dashboard.policies import frontier, policy_grid
+from servetwin.app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from servetwin.app.dashboard.scenario_words import grid_source, prefix_advice
 from servetwin.app.dashboard.simulations import requests_of
 from servetwin.app.dashboard.widgets import control, problems_shown, share_input
 from servetwin.app.words import METRICS
+from servetwin.sim.experiments import sweep
 
 _JOB = "policies"
+_CHART = "policies_frontier"
+_Y = {"goodput": sweep.GOODPUT, "output throughput": sweep.THROUGHPUT}
 _EDITOR, _SHOWN, _KEPT = "policies_editor", "policies_shown", "policies_kept"
 
 
@@ -30,12 +33,14 @@ def page() -> None:
     rows = _edited_table()
     left, middle, right = st.columns([3, 2, 2], vertical_alignment="bottom")
     rates = default_rates("policies", base)
-    rates = control("policies_rates", rates, left, label=AXES["rate"])
+    rates = control("policies_rates", rates, left, label=RATES)
     definition = f"{METRICS['slo_attainment'].definition}."
     share = share_input("policies_share", base, definition, middle)
     pressed = right.button("Run the grid", type="primary", key="policies_run")
     if grid_job(_JOB, base, lambda: policy_grid.policy_points(base, rows, rates), pressed=pressed):
-        watch_job(_JOB, lambda job: _draw(job, share))
+        help_ = "; ".join(f"{name}: {frontier.Y_DEFINITIONS[y]}" for name, y in _Y.items())
+        y = _Y[control("policies_y", width=280, help=help_)]
+        watch_job(_JOB, lambda job: _draw(job, share, y))
 
 
 def _edited_table() -> pd.DataFrame:
@@ -43,7 +48,7 @@ def _edited_table() -> pd.DataFrame:
     if _EDITOR not in st.session_state:
         st.session_state[_SHOWN] = st.session_state.get(_KEPT, policy_grid.DEFAULT_TABLE)
     help_ = page_text("policies.help")
-    table: pd.DataFrame = st.data_editor(
+    edited: pd.DataFrame = st.data_editor(
         st.session_state[_SHOWN], num_rows="dynamic", hide_index=True, width="stretch",
         key=_EDITOR, alt="The policies to compare: a name and settings in each row.",
         column_config={
@@ -53,8 +58,8 @@ def _edited_table() -> pd.DataFrame:
             ),
         },
     )  # fmt: skip
-    st.session_state[_KEPT] = table
-    return table
+    st.session_state[_KEPT] = edited
+    return edited
 
 
 def _say_what_is_unknown(job: "Job[GridScenario, Any]") -> None:
@@ -69,7 +74,7 @@ def _say_what_is_unknown(job: "Job[GridScenario, Any]") -> None:
             st.info(f"{escaped(', '.join(caching))}: {advice}")
 
 
-def _draw(job: "Job[GridScenario, Any]", share: float) -> None:
+def _draw(job: "Job[GridScenario, Any]", share: float, y: str) -> None:
     base, points = job.note
     frame = finished_points(job, policy_grid.NAME)
     names = dict.fromkeys(point[policy_grid.NAME] for point in points)
@@ -79,6 +84,7 @@ def _draw(job: "Job[GridScenario, Any]", share: float) -> None:
     title = METRICS["slo_attainment"].title
     figure = figures.heat_map(shares, "requests per second", title)
     chart(figure, "policies_heat_map", grid_source(base))
+    _frontier(job, frame, share, y)
     if job.is_running:
         return
     _say_what_is_unknown(job)
@@ -93,3 +99,41 @@ def _draw(job: "Job[GridScenario, Any]", share: float) -> None:
         alt = "The highest rate of each policy within the SLO."
         st.dataframe(highest, hide_index=True, placeholder="none", key="policies_highest", alt=alt)
     downloads(frame, "policies")
+
+
+def _frontier(job: "Job[GridScenario, Any]", frame: pd.DataFrame, share: float, y: str) -> None:
+    """Draw throughput against the speed for a user, with a conclusion; a click loads a point."""
+    base, points = job.note
+    feasible = frame[frame[sweep.PROBLEM] == ""].rename(columns={policy_grid.NAME: "series"})
+    if feasible.empty:
+        return
+    feasible["on_front"] = sweep.on_front(feasible, sweep.INTERACTIVITY, y)
+    best = sweep.best_point(feasible, y, share)
+    st.subheader("Throughput against the speed for a user")
+    st.markdown(f"**{frontier.conclusion(feasible, y, share)}**")
+    series = dict.fromkeys(point[policy_grid.NAME] for point in points)
+    figure = figures.frontier(
+        feasible, y, frontier.Y_TITLES[y], frontier.panels(list(series)),
+        share=share, best=best, tpot_limit_s=base.slo.slo().tpot_s,
+    )  # fmt: skip
+    options = {} if job.is_running else {"on_select": _load, "selection_mode": "points"}
+    chart(figure, _CHART if options else f"{_CHART}_so_far", grid_source(base), **options)
+    st.caption(page_text("frontier.symbols", share=100 * share))
+    if not job.is_running:
+        levels = sweep.round_levels(feasible[sweep.INTERACTIVITY])
+        at_levels = frontier.level_table(feasible, levels, y)
+        digits = st.column_config.NumberColumn(format="%.4g")
+        columns = dict.fromkeys(at_levels.select_dtypes("number").columns, digits)
+        alt = "The best point at each speed for a user."
+        table(at_levels, alt, key="policies_levels", column_config=columns)
+
+
+def _load() -> None:
+    """Show the scenario of the clicked point at the side."""
+    job = find_job(_JOB)
+    picked = st.session_state[_CHART]["selection"]["points"]
+    if job is None or not picked or "customdata" not in picked[0]:
+        return
+    custom = picked[0]["customdata"]
+    place = int(custom[0] if isinstance(custom, list) else custom)
+    show_scenario(job.items[place].file)

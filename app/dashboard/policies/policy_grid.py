@@ -8,10 +8,10 @@ import pandas as pd
 
 from servetwin.app.dashboard.compare.policy_comparison import scenario_under
 from servetwin.app.dashboard.jobs.simulated_items import (
-    AXES,
-    parse_numbers,
+    RATES,
+    parse_rates,
     require_few,
-    with_values,
+    with_rate,
 )
 from servetwin.app.scenario.files.scenario_file import ScenarioError, ScenarioFile
 from servetwin.workloads.errors import ServetwinError
@@ -51,21 +51,24 @@ def named_scenarios(base: ScenarioFile, table: pd.DataFrame) -> dict[str, Scenar
 def policy_points(
     base: ScenarioFile, table: pd.DataFrame, rates: str
 ) -> tuple[list[dict[str, Any]], list[ScenarioFile]]:
-    """Return the points (name and rate) and their scenarios: all rates of a row, then the next row.
+    """Return the points (name, rate and label), row by row with all its rates, and their scenarios.
 
     Without ``rates`` it is the rate of the scenario. Raises ``ScenarioError``.
     """
     scenarios = named_scenarios(base, table)
-    rates_per_s = sorted(parse_numbers(rates, "rate")) or _own_rate(base)
+    rates_per_s = sorted(parse_rates(rates)) or _own_rate(base)
     require_few(len(scenarios) * len(rates_per_s))
     pairs = list(product(scenarios.items(), rates_per_s))
-    points = [{NAME: name, "rate": rate} for (name, _), rate in pairs]
-    return points, [with_values(file, {"rate": rate}) for (_, file), rate in pairs]
+    points = [
+        {NAME: name, "rate": rate, "label": f"{name} at {rate:g} requests/s"}
+        for (name, _), rate in pairs
+    ]
+    return points, [with_rate(file, rate) for (_, file), rate in pairs]
 
 
 def _own_rate(base: ScenarioFile) -> list[float]:
     if (rate_per_s := base.workload.rate_per_s) is None:
-        raise ScenarioError(f"{AXES['rate']}: name at least one; the scenario has its trace's own")
+        raise ScenarioError(f"{RATES}: name at least one; the scenario has its trace's own")
     return [rate_per_s]
 
 

@@ -69,11 +69,11 @@ def test_a_link_opens_its_page_whole_at_900_px_and_logs_nothing(
 def test_the_button_of_a_page_can_be_read_while_it_is_pointed_at_and_pressed(
     user: Browser,
 ) -> None:
-    user.open("frontier?requests=100", "Frontier")
+    user.open("policies?requests=100", "Policies")
     page = user.page
     button = page.get_by_role("button", name="Run the grid").bounding_box()
     assert button
-    within = "[data-testid=stFormSubmitButton]"
+    within = ".st-key-policies_run"
     assert page.locator(within).count() == 1
     for theme in ("light", "dark"):
         show_in(page, theme)

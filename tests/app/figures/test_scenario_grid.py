@@ -9,29 +9,11 @@ pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from plotly.colors import sample_colorscale  # type: ignore[import-untyped]
 
 from servetwin.app import figures
-from servetwin.app.dashboard.frontier.frontier_grid import (
-    Y_TITLES,
-    frontier_points,
-    series_groups,
-)
-from servetwin.app.dashboard.jobs.simulated_items import (
-    points_frame,
-)
+from servetwin.app.dashboard.policies.frontier import Y_TITLES, panels
 from servetwin.app.figures.canvas import COLOURS
-from servetwin.sim.experiments.sweep import GOODPUT, INTERACTIVITY, PROBLEM, THROUGHPUT, on_front
+from servetwin.sim.experiments.sweep import GOODPUT, THROUGHPUT
 from tests.support.colour_vision import contrast
-
-
-def grid_frame() -> pd.DataFrame:
-    points = frontier_points({"rate": "1, 2", "max_seqs": "4, 8"})
-    rows = {
-        place: {INTERACTIVITY: x, GOODPUT: y, "slo_attainment": a, "ttft_s_p99": 0.1, PROBLEM: ""}
-        for place, (x, y, a) in enumerate(
-            [(60.0, 1.0, 1.0), (40.0, 1.9, 0.992), (60.0, 1.0, 1.0), (30.0, 2.0, 0.7)]
-        )
-    }
-    frame = points_frame(points, rows)
-    return frame.assign(on_front=on_front(frame, INTERACTIVITY, GOODPUT))
+from tests.support.grid_frames import grid_frame
 
 
 def test_the_figure_has_a_line_per_series_the_front_the_star_and_the_region() -> None:
@@ -59,16 +41,10 @@ def test_the_figure_has_a_line_per_series_the_front_the_star_and_the_region() ->
 
 
 def test_more_than_six_series_are_panels_with_the_same_axes_and_the_others_in_grey() -> None:
-    points = frontier_points({"rate": "1, 2", "max_seqs": "4, 8, 16", "token_budget": "1, 2, 3, 4"})
-    groups = series_groups(points)
-    assert list(groups) == ["4 sequences", "8 sequences", "16 sequences"]
-    rows = {
-        place: {INTERACTIVITY: 60.0 - place, GOODPUT: 1.0 + place, "slo_attainment": 1.0,
-                "ttft_s_p99": 0.1, PROBLEM: ""}
-        for place in range(len(points))
-    }  # fmt: skip
-    frame = points_frame(points, rows)
-    frame = frame.assign(on_front=on_front(frame, INTERACTIVITY, GOODPUT))
+    series = [f"policy {number}" for number in range(1, 13)]
+    groups = panels(series)
+    assert list(groups) == ["policy 1 to policy 6", "policy 7 to policy 12"]
+    frame = grid_frame(series, [(60.0 - place, 1.0 + place, 1.0) for place in range(24)])
     figure = figures.frontier(frame, GOODPUT, Y_TITLES[GOODPUT], groups, share=0.99, best=23)
     for panel, names in enumerate(groups.values(), start=1):
         legend = "legend" if panel == 1 else f"legend{panel}"
@@ -77,8 +53,8 @@ def test_more_than_six_series_are_panels_with_the_same_axes_and_the_others_in_gr
         assert [trace.name for trace in named] == names
         assert len({(trace.line.color, trace.line.dash) for trace in named}) == len(names)
         assert sum(trace.showlegend is False for trace in of_panel) == 12 - len(names)
-        assert sum(trace.name == "best within the SLO" for trace in of_panel) == (panel == 3)
-    assert figure.layout.legend3.title.text == "16 sequences"
+        assert sum(trace.name == "best within the SLO" for trace in of_panel) == (panel == 2)
+    assert figure.layout.legend2.title.text == "policy 7 to policy 12"
     assert {axis.range for axis in figure.select_yaxes()} == {(0, 1.06 * 24)}
     assert {trace.line.color for trace in figure.data if trace.mode == "lines+markers"} <= set(
         COLOURS[:6]

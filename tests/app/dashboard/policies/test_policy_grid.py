@@ -74,12 +74,18 @@ def test_rows_are_named_and_empty_ones_left_out() -> None:
 def test_points_are_rows_times_rates_with_their_scenarios() -> None:
     points, files = policy_points(BASE, DEFAULT_TABLE, "8, 4")
     assert points[:3] == [
-        {NAME: "static", "rate": 4.0}, {NAME: "static", "rate": 8.0},
-        {NAME: "continuous", "rate": 4.0},
-    ]  # fmt: skip
+        {NAME: name, "rate": rate, "label": f"{name} at {rate:g} requests/s"}
+        for name, rate in (("static", 4.0), ("static", 8.0), ("continuous", 4.0))
+    ]
     assert [file.workload.rate_per_s for file in files[:3]] == [4.0, 8.0, 4.0]
     with pytest.raises(ScenarioError, match="no point"):
         policy_points(BASE, table(), "8")
+    for rates, message in (
+        ("2, fast", "Requests per second: 'fast'"), ("0", "Requests per second: '0'"),
+        (",".join(map(str, range(1, 70))), "276 points; at most"),
+    ):  # fmt: skip
+        with pytest.raises(ScenarioError, match=message):
+            policy_points(BASE, DEFAULT_TABLE, rates)
 
 
 def test_without_a_rate_it_is_that_of_the_scenario() -> None:

@@ -1,0 +1,67 @@
+"""Throughput of a replica against the speed for a user, over the points of a grid."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import ceil
+
+import pandas as pd
+
+from servetwin.app.dashboard.formatting import page_text, three_digits
+from servetwin.app.words import METRICS
+from servetwin.sim.experiments import sweep
+from servetwin.sim.records.metrics import duration_unit
+
+Y_TITLES = {
+    sweep.GOODPUT: "goodput per replica, requests/s",
+    sweep.THROUGHPUT: "output throughput per replica, tokens/s",
+}
+Y_DEFINITIONS = {
+    sweep.GOODPUT: METRICS["goodput_per_s"].definition,
+    sweep.THROUGHPUT: METRICS["output_throughput_tokens_per_s"].definition,
+}
+MOST_TOGETHER = 6
+"""Series in one panel: the first six looks differ for every eye."""
+
+
+def panels(series: Sequence[str]) -> dict[str, list[str]]:
+    """Return the series of each panel by its title, six at most and as equal as can be."""
+    count = ceil(len(series) / MOST_TOGETHER)
+    if count <= 1:
+        return {"": list(series)}
+    edges = [round(place * len(series) / count) for place in range(count + 1)]
+    parts = [list(series[start:end]) for start, end in pairwise(edges)]
+    return {f"{part[0]} to {part[-1]}": part for part in parts}
+
+
+def conclusion(points: pd.DataFrame, y: str, share: float) -> str:
+    """Return one sentence on the best point, or on the nearest where none keeps the SLO."""
+    best = sweep.best_point(points, y, share)
+    if best is not None:
+        row = points.loc[[best]].iloc[0]
+        return page_text(
+            "frontier.best", label=row["label"], y=three_digits(row[y]),
+            unit=Y_TITLES[y].rpartition(", ")[2], speed=three_digits(row[sweep.INTERACTIVITY]),
+            share=100 * row["slo_attainment"],
+        )  # fmt: skip
+    tried = points.dropna(subset=["slo_attainment"])
+    if len(tried):
+        row = tried.iloc[int(tried["slo_attainment"].argmax())]
+        label, attained = row["label"], 100 * row["slo_attainment"]
+        return page_text("frontier.nearest", wanted=100 * share, label=label, share=attained)
+    return "No point could be simulated."
+
+
+def level_table(points: pd.DataFrame, levels: Sequence[float], y: str) -> pd.DataFrame:
+    """Return the highest ``y`` at each level of interactivity, and the point that gives it."""
+    best = sweep.at_interactivity(points, levels, y)
+    ttft_s = best["ttft_s_p99"].astype(float)
+    unit, factor = duration_unit(ttft_s)
+    return pd.DataFrame(
+        {
+            "tokens/s for a user, at least": best["at_least_tokens_per_s"],
+            Y_TITLES[y]: best[y],
+            "point": best["label"],
+            "within the SLO, %": 100 * best["slo_attainment"].astype(float),
+            f"TTFT p99, {unit}": factor * ttft_s,
+        }
+    )
