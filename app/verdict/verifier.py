@@ -7,7 +7,6 @@ claims (``app.verdict.two_claims``).
 """
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -120,30 +119,19 @@ class Verifier:
             if at:
                 keep(at / f"measured-{number}", run.files, self.report_progress)
         claims = TwoClaims.of(measured, trace, forecast.profile, plan.limits, plan.seed)
-        rates = [float(run.scenario["rate_per_s"]) for run in measured]
-        why = None
-        if plan.why:
-            run = judgeable(measured)[0]
-            sent = at_rate(trace, float(run.scenario["rate_per_s"]))
-            scenario = Scenario(forecast.config, forecast.profile)
-            means = mean_latencies(run_once(sent, scenario, seed=plan.seed).requests)
-            why = self._explain(level, sent, run, forecast, means)
-        sent = at_rate(trace, fmean(rates))
+        sent = at_rate(trace, fmean(float(run.scenario["rate_per_s"]) for run in measured))
+        why = self._explain(level, measured, forecast) if plan.why else None
         return Level(level, sent, measured, claims, why)
 
-    def _explain(
-        self,
-        level: LevelForecast,
-        sent: Trace,
-        run: Run,
-        forecast: Forecast,
-        means: Mapping[str, float],
-    ) -> Waterfall:
-        """Return the causes of the errors of predicted means (s) in one load test."""
+    def _explain(self, level: LevelForecast, measured: list[Run], forecast: Forecast) -> Waterfall:
+        """Return the causes of the errors of mean latencies in the first load test."""
         self.report_progress(f"explaining the error at {100 * level.utilisation:.0f} %")
-        facts = measured_facts(run, sent, self.calibrator.server_log())
+        run, seed = judgeable(measured)[0], self.plan.seed
+        sent = at_rate(self.trace, float(run.scenario["rate_per_s"]))
         scenario = Scenario(forecast.config, forecast.profile)
-        return explain_error(means, scenario, facts, seed=self.plan.seed)
+        means = mean_latencies(run_once(sent, scenario, seed=seed).requests)
+        facts = measured_facts(run, sent, self.calibrator.server_log())
+        return explain_error(means, scenario, facts, seed=seed)
 
     def _measured(self, forecast: Forecast, name: str) -> tuple[Path | None, list[Run]]:
         """Return the folder of load tests, and those that are there if the verification goes on."""
