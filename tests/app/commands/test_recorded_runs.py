@@ -64,8 +64,8 @@ def test_layer_times_predict_an_rtx_4090_through_its_preemptions(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_why_a_data_sheet_is_off(tmp_path: Path) -> None:
-    """Its steps are: the stamps that they are replaced by leave little."""
+def test_why_names_no_setting_where_a_data_sheet_is_near(tmp_path: Path) -> None:
+    """A prediction that is 3 % off needs no wrong setting to explain it."""
     done = servetwin(
         "verify", "--recorded", imported(RTX_PRO, tmp_path / "run"), "--model", "llama-3.1-8b",
         "--hardware", "rtx-pro-6000", "--preset", "vllm-v1", *LIMITS[RTX_PRO], "--why", "--json",
@@ -73,9 +73,8 @@ def test_why_a_data_sheet_is_off(tmp_path: Path) -> None:
     )  # fmt: skip
     why = json.loads(done.out)["why"]
     causes = {one["name"]: one["effect"] for one in why["causes"]}
-    for name, error in why["predicted"].items():
-        assert abs(why["left"][name]) < 0.005
-        assert causes["step times"][name] == pytest.approx(error, abs=0.006)
+    assert why["hypotheses"][0]["name"] == "as stated"
+    assert causes["settings"] == dict.fromkeys(why["predicted"], 0.0)
     assert causes["send times"] == dict.fromkeys(why["predicted"], 0.0)
     report = servetwin("report", tmp_path / "why", "--out", tmp_path / "why.html")
     assert report.code == 0
