@@ -7,7 +7,7 @@ from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.catalogue.servers import ServerSettings, read_server
-from servetwin.sim.step_times.roofline.server_memory import RUNTIME_BYTES, ServerMemory
+from servetwin.sim.step_times.roofline.step_memory import RUNTIME_BYTES, ServerMemory
 from servetwin.sim.step_times.tables.server_overheads import version_numbers
 from servetwin.sim.techniques.registry import Toggles
 from servetwin.sim.techniques.setup import Setup, changed_fields

@@ -6,8 +6,7 @@ from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.memory import memory_sizes
 from servetwin.sim.step_times.roofline.server import base_policies, memory_settings
-from servetwin.sim.step_times.roofline.server_memory import ServerMemory
-from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepBuffers
+from servetwin.sim.step_times.roofline.step_memory import LargestStep, ServerMemory, StepBuffers
 from tests.support.evidence import rows
 
 

@@ -35,8 +35,7 @@ from servetwin.sim.step_times.roofline.matrix_products import (
     with_ffn_matrices,
 )
 from servetwin.sim.step_times.roofline.memory import MemorySizes, memory_sizes
-from servetwin.sim.step_times.roofline.server_memory import RUNTIME_BYTES
-from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepBuffers
+from servetwin.sim.step_times.roofline.step_memory import RUNTIME_BYTES, LargestStep, StepBuffers
 from servetwin.workloads.errors import PolicyError, did_you_mean
 
 KEYS = (128, 512, 4096, 32_000)

@@ -18,8 +18,13 @@ from servetwin.sim.step_times.roofline.formats import (
     stored_weight_bytes,
 )
 from servetwin.sim.step_times.roofline.parallel import ONE_DEVICE, Parallel, refuse_bad_split
-from servetwin.sim.step_times.roofline.server_memory import ALL_MEMORY, ServerMemory
-from servetwin.sim.step_times.roofline.step_memory import LargestStep, StepBuffers, StepMemory
+from servetwin.sim.step_times.roofline.step_memory import (
+    ALL_MEMORY,
+    LargestStep,
+    ServerMemory,
+    StepBuffers,
+    StepMemory,
+)
 from servetwin.workloads.errors import PolicyError
 
 _COUNTS = tuple(1 << n for n in range(1, 11))

@@ -4,11 +4,14 @@ Buffers live for a few operators of one layer, and the next layer takes the same
 the largest stage of a layer, its attention, or the logits behind the last layer. Attention without
 FlashAttention (Dao 2022) keeps the scores of every head for all pairs of a row and a key; with it,
 nothing that grows with the pairs. A test measures the peak of the bundled engine.
+
+``ServerMemory`` says what a server takes of a device for all of that.
 """
 
 from dataclasses import dataclass, replace
 from math import ceil
 
+from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.layers import Attention, Dense, FeedForward, LatentAttention, Mixer
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 
@@ -166,3 +169,39 @@ def _segment_bytes(size_bytes: float) -> float:
     if size_bytes < 10 * _MIB:
         return 2.0 * _MIB if size_bytes <= _MIB else 20.0 * _MIB
     return 2.0 * _MIB * ceil(size_bytes / (2 * _MIB))
+
+
+RUNTIME_BYTES = 0.5e9
+"""On each device, the driver's context and the workspace of libraries."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMemory:
+    """The ``share`` of a device's memory that weights, the largest step and keys may take.
+
+    ``runtime_bytes`` on each device are the driver's context and workspaces. ``free_share``: keys
+    and values take so much of what weights and step leave (TensorRT-LLM). ``is_reported``: a share
+    of what the driver reports, not of the data sheet. ``is_profiled``: the largest step is the one
+    that vLLM runs as it starts, which keeps two more rows of the model's width and draws no token.
+    ``holds_steps``: the share contains the largest step; SGLang's does not.
+    """
+
+    share: float = 1.0
+    runtime_bytes: float = RUNTIME_BYTES
+    free_share: float = 1.0
+    is_reported: bool = False
+    is_profiled: bool = False
+    holds_steps: bool = True
+
+    @property
+    def kept_rows(self) -> int:
+        """Rows of the model's width that live through a layer beside the residual."""
+        return 2 if self.is_profiled else 0
+
+    def device_bytes(self, hardware: Hardware) -> float:
+        """Return the memory of a device of which the server has a share."""
+        reported = hardware.reported_bytes if self.is_reported else None
+        return reported or hardware.memory_bytes
+
+
+ALL_MEMORY = ServerMemory()

@@ -11,7 +11,7 @@ from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.roofline.memory import largest_step
 from servetwin.sim.step_times.roofline.server import memory_settings
-from servetwin.sim.step_times.roofline.server_memory import RUNTIME_BYTES, ServerMemory
+from servetwin.sim.step_times.roofline.step_memory import RUNTIME_BYTES, ServerMemory
 from servetwin.sim.techniques.attention import (
     CrossLayer,
     Dilated,

@@ -20,7 +20,7 @@ from servetwin.sim.step_times.roofline.formats import (
     Format,
 )
 from servetwin.sim.step_times.roofline.server import check_bounds, memory_settings
-from servetwin.sim.step_times.roofline.server_memory import ServerMemory
+from servetwin.sim.step_times.roofline.step_memory import ServerMemory
 from servetwin.sim.techniques.compression import (
     SemiStructuredSparsity,
     UnstructuredPruning,

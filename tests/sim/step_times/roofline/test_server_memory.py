@@ -7,7 +7,7 @@ import pytest
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.server import base_policies, memory_settings
-from servetwin.sim.step_times.roofline.server_memory import ServerMemory
+from servetwin.sim.step_times.roofline.step_memory import ServerMemory
 
 V0, V1 = 0.376e9, 1.01e9
 """Bytes outside PyTorch: 0.35 GiB as printed by version 0.6, and with the workspaces of 0.19."""
