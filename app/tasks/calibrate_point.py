@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from servetwin.app.command import print_result
-from servetwin.app.scenario.options.measured import CalibrationOptions
-from servetwin.app.scenario.scenarios import recorded_server
-from servetwin.sim.experiments.point_fit import (
+from servetwin.app.calibration.point import (
     MeasuredPoint,
     ServerUnderLoad,
     fit_point,
     means_s,
     users_trace,
 )
+from servetwin.app.command import print_result
+from servetwin.app.scenario.options.measured import CalibrationOptions
+from servetwin.app.scenario.scenarios import recorded_server
 from servetwin.sim.step_times.tables import KernelTable, LayerTable, LoadedTable, TableProfile
 from servetwin.sim.step_times.tables.server_overheads import ServerOverheads, fitted_overheads
 from servetwin.workloads.errors import PolicyError, ProfileError

@@ -29,15 +29,15 @@ import numpy as np
 import pandas as pd
 import typer
 
-from servetwin.policies.config import PolicyConfig
-from servetwin.policies.presets import find_preset
-from servetwin.sim.experiments.point_fit import (
+from servetwin.app.calibration.point import (
     MeasuredPoint,
     ServerUnderLoad,
     fit_overheads,
     fit_point,
     means_s,
 )
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.presets import find_preset
 from servetwin.sim.experiments.scenario import RANK_ROUTER, ClusterConfig
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.sim.step_times.tables import KernelTable

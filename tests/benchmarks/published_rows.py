@@ -24,9 +24,9 @@ from typing import Any
 
 import pandas as pd
 
+from servetwin.app.calibration.point import users_trace
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.quantisation import Quantisation
-from servetwin.sim.experiments.point_fit import users_trace
 from servetwin.sim.step_times.tables.kernel_library import SYSTEMS
 from servetwin.workloads.trace import Trace
 

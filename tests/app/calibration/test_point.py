@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from servetwin.policies.config import PolicyConfig
-from servetwin.sim.experiments.point_fit import (
+from servetwin.app.calibration.point import (
     MeasuredPoint,
     ServerUnderLoad,
     fit_overheads,
     fit_point,
     means_s,
 )
+from servetwin.policies.config import PolicyConfig
 from servetwin.sim.step_times.tables import KernelTable
 from servetwin.sim.step_times.tables.server_overheads import ServerOverheads
 from servetwin.workloads.request import Request
