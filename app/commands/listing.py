@@ -3,54 +3,58 @@
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument
 
 from servetwin.app.command import print_result
 from servetwin.app.scenario.options.common import Json
+from servetwin.app.scenario.options.groups import FieldSubset, takes_options
+from servetwin.app.scenario.options.server import ServerOptions
 
-Names = Annotated[
+Words = Annotated[
     list[str] | None,
     Argument(metavar="[NAME...]", help="Only these, or those that have it inside."),
 ]
 
 
+@takes_options("--gpu")
 def list_models(
-    names: Names = None,
-    gpu: Annotated[str | None, Option(help="Say what evidence there is on this device.")] = None,
+    servers: Annotated[ServerOptions, FieldSubset("hardware")],
+    words: Words = None,
     as_json: Json = False,
 ) -> None:
-    """List the models that --model knows: weights, formats, context, evidence.
+    """List the models that --model knows: weights, formats, evidence on a --gpu.
 
     Every model has its data sheet on every device; kernel tables come with servetwin[kernels].
     """
     from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
     from servetwin.sim.catalogue.hub_names import hub_models
 
-    device = find_hardware(gpu).name if gpu else None
-    known = _chosen([*shipped_models(), *hub_models()], names)
+    device = find_hardware(servers.hardware).name if servers.hardware else None
+    known = _chosen([*shipped_models(), *hub_models()], words)
     rows = [_model_row(name, find_model(name), device) for name in known]
     print_result(as_json, {"models": rows}, (_model_line(row) for row in rows))
 
 
+@takes_options("--model")
 def list_devices(
-    names: Names = None,
-    model: Annotated[str | None, Option(help="Say what evidence there is for this model.")] = None,
+    servers: Annotated[ServerOptions, FieldSubset("model")],
+    words: Words = None,
     as_json: Json = False,
 ) -> None:
-    """List the devices that --gpu knows: memory, bandwidth, peaks, other names, evidence."""
+    """List the devices that --gpu knows: memory, bandwidth, peaks, evidence for a --model."""
     from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_hardware
 
-    shape = find_model(model).name if model else None
-    known = _chosen(shipped_hardware(), [find_hardware(name).name for name in names or ()])
+    shape = find_model(servers.model).name if servers.model else None
+    known = _chosen(shipped_hardware(), [find_hardware(word).name for word in words or ()])
     rows = [_device_row(find_hardware(name), shape) for name in known]
     print_result(as_json, {"devices": rows}, (_device_line(row) for row in rows))
 
 
-def _chosen(known: list[str], names: Iterable[str] | None) -> list[str]:
-    """Return the known names that have one of ``names`` inside; raises where none has."""
+def _chosen(known: list[str], wanted: Iterable[str] | None) -> list[str]:
+    """Return the known names that have one of ``wanted`` inside; raises where none has."""
     from servetwin.workloads.errors import ShapeError, did_you_mean
 
-    words = list(names or ())
+    words = list(wanted or ())
     for word in words:
         if not any(word.lower() in name.lower() for name in known):
             raise ShapeError(f"no name has {word!r} inside; {did_you_mean(word, known, 'none is')}")
