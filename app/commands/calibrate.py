@@ -26,8 +26,11 @@ def calibrate(options: CalibrationOptions) -> None:
 
     With --point: from TTFT and TPOT at one load, what kernel or layer times need to meet them.
     """
-    from servetwin.app.tasks.calibrate import calibrate_live, calibrate_recorded
-    from servetwin.app.tasks.calibrate_point import calibrate_point
+    from servetwin.app.tasks.calibrate import (
+        calibrate_live,
+        calibrate_point,
+        calibrate_recorded,
+    )
 
     if options.point is not None:
         return calibrate_point(options)
