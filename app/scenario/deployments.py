@@ -7,6 +7,8 @@ from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.catalogue.servers import ServerSettings, read_server
+from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.efficiency import DEFAULT, Efficiency, served_efficiency
 from servetwin.sim.step_times.roofline.step_memory import RUNTIME_BYTES, ServerMemory
 from servetwin.sim.step_times.tables.server_overheads import version_numbers
 from servetwin.sim.techniques.registry import Toggles
@@ -75,11 +77,23 @@ def _served(setup: Setup, settings: ServerSettings) -> Setup:
         model = model.model_copy(update=update)
     served = replace(
         setup,
-        deployment=replace(deployment, model=model, memory=_memory(settings)),
+        deployment=replace(
+            deployment,
+            model=model,
+            memory=_memory(settings),
+            efficiency=_efficiency(deployment, settings),
+        ),
         policies=with_settings(setup.policies, policies),
         kv_tokens=kv_tokens,
     )
     return served.with_cluster(replicas=settings.replicas) if settings.replicas > 1 else served
+
+
+def _efficiency(deployment: Deployment, settings: ServerSettings) -> Efficiency:
+    """Return what the server reaches on the device by published runs, unless it is given."""
+    if deployment.efficiency != DEFAULT:
+        return deployment.efficiency
+    return served_efficiency(settings.backend, deployment.hardware.name, settings.version)
 
 
 def forgets(model: ModelShape) -> bool:

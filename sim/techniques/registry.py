@@ -199,7 +199,7 @@ def parse_efficiency(text: str) -> dict[str, str]:
 
 
 def _require(name: str, value: Any) -> None:
-    at_most_1 = name in ("compute", "memory")
+    at_most_1 = name in ("compute", "memory", "attention", "experts")
     least = 1.0 if name == "knee" else 0.0
     right = "above 0 and at most 1" if at_most_1 else f"from {least:g} to {_MOST:g}"
     try:

@@ -1,11 +1,14 @@
 """The share of a data sheet's peaks that real kernels achieve, and its uncertainty."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf
+from typing import Any
 
 import numpy as np
 
+from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.step_times.protocol import FloatArray
 
 _INSIDE = 1e-6
@@ -58,6 +61,12 @@ class Efficiency:
             chunk_s=self.chunk_s * overhead,
         )
 
+    def __str__(self) -> str:
+        """Return the shares of all operators, and the seconds of the host."""
+        host = {"step": self.overhead_s, "sequence": self.sequence_s, "chunk": self.chunk_s}
+        times = (f"{1e3 * s:.3g} ms a {of}" for of, s in host.items() if s or of == "step")
+        return f"{self.compute:.0%} of FLOP/s, {self.memory:.0%} of bandwidth, {', '.join(times)}"
+
     def is_certain(self) -> bool:
         """Return whether every draw is the same."""
         return not (self.compute_spread or self.memory_spread or self.overhead_spread)
@@ -66,6 +75,27 @@ class Efficiency:
 DEFAULT = Efficiency()
 IDEAL = Efficiency(1.0, 1.0, 0.0, inf, 0.0, 0.0, 0.0)
 """The data sheet itself: no overhead, a sharp knee."""
+
+
+_SERVED = shipped_json("catalogue/efficiencies.json")
+
+
+def served_efficiency(backend: str, device: str, version: str | None = None) -> Efficiency:
+    """Return what a version of a server reaches on a device (``sim/catalogue/efficiencies.json``).
+
+    Fitted on published runs; a device that is not there gets the shares of all, a server that is
+    not there the default, one without a version what the newest reaches.
+    """
+    versions: list[dict[str, Any]] = _SERVED["servers"].get(backend, [{}])
+    mine = [int(part) for part in re.findall(r"\d+", version or "99")[:2]]
+    terms = next(v for v in versions if mine < v.get("until", [100]))
+    shares = _SERVED["devices"].get(device, {}) if terms else {}
+    achieved = replace(DEFAULT, **{name: v for name, v in terms.items() if name != "until"})
+    return replace(
+        achieved,
+        compute=min(1.0, achieved.compute * shares.get("compute", 1.0)),
+        memory=min(1.0, achieved.memory * shares.get("memory", 1.0)),
+    )
 
 
 def p_norm(a: float, b: float, p: float) -> float:

@@ -56,11 +56,9 @@ class RooflineServer(UnmeasuredServer):
 
     def describe(self) -> list[str]:
         """Return lines with model, devices and assumed efficiencies."""
-        achieved = self.deployment.efficiency
         return [
             f"roofline {self.name} ({self.origin})",
-            f"  assumed: {achieved.compute:.0%} of FLOP/s, {achieved.memory:.0%} of bandwidth, "
-            f"{achieved.overhead_s * 1e3:g} ms a step",
+            f"  assumed: {self.deployment.efficiency}",
             *self._link_lines(),
         ]
 

@@ -1,0 +1,223 @@
+"""A scoreboard of published points: how near data sheets and kernel tables come, by what.
+
+Every run of ``../shared/points`` that can be expressed is simulated by each kind of evidence::
+
+    python -m tests.benchmarks.published_table
+
+- *raw*: a data sheet at the default efficiency;
+- *sheet*: at the efficiency of its server that is shipped (``sim/catalogue/efficiencies.json``),
+  which ``--fit`` fits anew on half of the models;
+- *kernels*: kernel tables with fitted overheads, where there are any (``--kernels``).
+
+Printed are median and p90 of the absolute error, bias and count, in per cent, of the models that
+were held out, and by source, GPU, engine, family and load of all; then what is left out, and why.
+"""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import typer
+
+from servetwin.sim.catalogue.catalogue import find_hardware
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.step_times.roofline.efficiency import Efficiency, served_efficiency
+from servetwin.sim.step_times.tables import KernelTable, LoadedTable, TableProfile
+from servetwin.sim.step_times.tables.kernel_library import open_kernels
+from servetwin.sim.step_times.tables.server_overheads import fitted_overheads, version_numbers
+from servetwin.workloads.errors import ProfileError, ServetwinError
+from tests.benchmarks.black_box import say
+from tests.benchmarks.published_fit import START, changed, fitted, is_fitted
+from tests.benchmarks.published_points import (
+    BACKENDS,
+    METRICS,
+    NotExpressed,
+    Point,
+    read_points,
+)
+from tests.support.paths import ROOT
+
+POINTS = ROOT.parent / "shared" / "points" / "points.csv"
+FILE = ROOT / "sim" / "catalogue" / "efficiencies.json"
+LEAST = 3
+"""Runs of a GPU that its shares are fitted on."""
+MOST_REQUESTS = 3000
+"""Runs of more take too long for a fit."""
+ODD = ("Ascend 910B", "RTX 4090")
+"""GPUs with a server or a link of another kind: they have shares, and change no server."""
+OF_SERVERS = ("compute", "experts", "overhead_s", "sequence_s", "chunk_s")
+OF_DEVICES = ("compute", "memory")
+FIXED = ("memory", "attention")
+NEW_VLLM = (0, 9)
+"""The first version of vLLM that is fitted apart from those before."""
+
+Kind = Callable[[Point], Scenario]
+
+
+def raw(point: Point) -> Scenario:
+    """Return the data sheet at the default efficiency."""
+    return point.scenario(Efficiency())
+
+
+def sheet(point: Point) -> Scenario:
+    """Return the data sheet at the shipped efficiency of its server."""
+    return point.scenario(shipped(point))
+
+
+def kernels(point: Point) -> Scenario:
+    """Return kernel tables, with the memory and the limits that follow from the data sheet."""
+    scenario, settings = point.scenario(Efficiency()), point.settings()
+    table = _opened(point.model, point.gpu, point.precision, point.layout, point.engine, point)
+    try:
+        overheads = fitted_overheads(BACKENDS[point.engine], point.version)
+        loaded = LoadedTable(table, overheads)
+    except ProfileError:
+        loaded = table  # type: ignore[assignment]
+    profile = TableProfile("kernels", loaded, scenario.policies, None)
+    return replace(
+        scenario, profile=profile, cluster=replace(scenario.cluster, replicas=settings.replicas)
+    )
+
+
+_TABLES: dict[tuple[object, ...], KernelTable] = {}
+
+
+def _opened(*key: object) -> KernelTable:
+    point = key[-1]
+    assert isinstance(point, Point)
+    if key[:-1] not in _TABLES:
+        settings, shape = point.settings(), point.shape()
+        _TABLES[key[:-1]] = open_kernels(
+            shape.name, find_hardware(point.gpu).name, settings.backend, settings.layout,
+            shape.quantisation, point.version or None,
+        )  # fmt: skip
+    return _TABLES[key[:-1]]
+
+
+@cache
+def _shipped(engine: str, gpu: str, version: str) -> Efficiency:
+    return served_efficiency(BACKENDS[engine], find_hardware(gpu).name, version or None)
+
+
+def shipped(point: Point) -> Efficiency:
+    """Return the efficiency that the product takes for a point."""
+    return _shipped(point.engine, point.gpu, point.version)
+
+
+def scored(points: Sequence[Point], kinds: dict[str, Kind]) -> tuple[pd.DataFrame, Counter[str]]:
+    """Return the relative errors of every point, and the reasons of those without."""
+    lines, reasons = [], Counter[str]()
+    for point in points:
+        line: dict[str, object] = {
+            "publisher": point.publisher, "gpu": point.gpu, "engine": point.engine,
+            "version": point.version, "model": point.model, "family": point.family,
+            "precision": point.precision, "load": point.load.rstrip("0123456789./s "),
+            "half": "fitted on" if is_fitted(point) else "held out", "copied": point.copied,
+        }  # fmt: skip
+        for kind, scenario in kinds.items():
+            try:
+                predicted = point.simulated(scenario(point))
+            except (NotExpressed, ServetwinError) as error:
+                reasons[f"{point.engine}, {kind}: {str(error)[:90]}"] += 1
+                continue
+            line |= {f"{kind} {m}": 100 * (predicted[m] / v - 1) for m, v in point.measured}
+        lines.append(line)
+    return pd.DataFrame(lines), reasons
+
+
+def printed(errors: pd.DataFrame, name: str, kinds: Sequence[str]) -> None:
+    """Print a line per kind: median and p90 of the absolute error, bias, count, by metric."""
+    for kind in kinds:
+        cells = []
+        for metric in METRICS:
+            column = errors.get(f"{kind} {metric}", pd.Series(dtype=float)).dropna()
+            if len(column):
+                off = column.abs()
+                cells.append(
+                    f"{metric} {off.median():.0f}, {off.quantile(0.9):.0f}, "
+                    f"{column.median():+.0f} ({len(column)})"
+                )
+        if cells:
+            say(f"  {name}, {kind}: {'; '.join(cells)}")
+
+
+def refitted(points: Sequence[Point], most: int, seed: int = 1) -> dict[str, Any]:
+    """Fit an efficiency for each engine on half of the models, then shares by GPU."""
+    half = [point for point in points if is_fitted(point) and point.prompts <= MOST_REQUESTS]
+    servers: dict[tuple[str, bool], Efficiency] = {}
+    devices: dict[str, dict[str, float]] = {}
+    for server in sorted({_server(point) for point in half}):
+        mine = _some([p for p in half if _server(p) == server and p.gpu not in ODD], most, seed)
+        say(f"{server}: {len(mine)} runs")
+        servers[server] = changed(START, OF_SERVERS, fitted(mine, lambda _: START, OF_SERVERS))
+    for gpu in sorted({point.gpu for point in half}):
+        mine = _some([point for point in half if point.gpu == gpu], most, seed)
+        if len(mine) >= LEAST:
+            say(f"{gpu}: {len(mine)} runs")
+            x = fitted(mine, lambda point: servers[_server(point)], OF_DEVICES)
+            factors = {n: float(f"{np.exp(v - 1):.3g}") for n, v in zip(OF_DEVICES, x, strict=True)}
+            devices[find_hardware(gpu).name] = factors
+    shown: dict[str, list[dict[str, Any]]] = {}
+    for (engine, is_old), efficiency in sorted(servers.items(), key=lambda item: not item[0][1]):
+        terms = {n: float(f"{getattr(efficiency, n):.3g}") for n in (*OF_SERVERS, *FIXED)}
+        old: dict[str, Any] = {"until": list(NEW_VLLM)} if is_old else {}
+        shown.setdefault(BACKENDS[engine], []).append(old | terms)
+    return {"servers": shown, "devices": devices}
+
+
+def _server(point: Point) -> tuple[str, bool]:
+    """Return the engine, and whether it is a vLLM before ``NEW_VLLM``."""
+    is_old = bool(point.version) and version_numbers(point.version) < NEW_VLLM
+    return point.engine, point.engine == "vLLM" and is_old
+
+
+def _some(points: Sequence[Point], most: int, seed: int) -> list[Point]:
+    order = np.random.default_rng(seed).permutation(len(points))[:most]
+    return [points[place] for place in order]
+
+
+def main(
+    with_kernels: Annotated[bool, typer.Option("--kernels", help="Kernel tables, too.")] = False,
+    fit: Annotated[bool, typer.Option(help="Fit the shipped efficiencies anew.")] = False,
+    most: Annotated[int, typer.Option(help="Runs to fit each engine and GPU on.")] = 24,
+    out: Annotated[Path | None, typer.Option(help="A CSV of the errors of every point.")] = None,
+) -> None:
+    """Simulate the points and print the errors."""
+    if not POINTS.exists():
+        raise SystemExit(f"{POINTS} is missing: published points are no part of the repository")
+    logging.disable(logging.WARNING)
+    points = read_points(POINTS)
+    originals = [point for point in points if not point.copied]
+    if fit:
+        shipped_file = json.loads(FILE.read_text())
+        FILE.write_text(json.dumps(shipped_file | refitted(originals, most), indent=2) + "\n")
+        return
+    kinds: dict[str, Kind] = {"raw": raw, "sheet": sheet}
+    if with_kernels:
+        kinds["kernels"] = kernels
+    errors, reasons = scored(originals, kinds)
+    if out is not None:
+        errors.to_csv(out)
+    say("median and p90 of the absolute error, bias, count, in per cent:")
+    for half, part in errors.groupby("half"):
+        printed(part, str(half), list(kinds))
+    for column in ("publisher", "engine", "gpu", "family", "load", "precision"):
+        for value, part in errors.groupby(column):
+            printed(part, f"{column} {value}", list(kinds))
+    expressed = errors["raw duration"].notna()
+    for engine, share in expressed.groupby(errors["engine"]).mean().items():
+        say(f"{engine}: {share:.0%} of the runs expressed")
+    say(f"left out, {len(points) - len(originals)} copies of figures; and:")
+    for reason, count in reasons.most_common():
+        say(f"  {count}: {reason}")
+
+
+if __name__ == "__main__":
+    typer.run(main)
