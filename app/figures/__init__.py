@@ -1,7 +1,6 @@
 """Figures: pure functions from frames to plotly figures, for the dashboard and the reports."""
 
 from servetwin.app.figures.agreement import error_per_band as error_per_band
-from servetwin.app.figures.agreement import error_waterfall as error_waterfall
 from servetwin.app.figures.agreement import errors_with_intervals as errors_with_intervals
 from servetwin.app.figures.agreement import predicted_against_measured as predicted_against_measured
 from servetwin.app.figures.agreement import predicted_by_evidence as predicted_by_evidence

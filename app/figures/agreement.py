@@ -1,6 +1,6 @@
 """Predictions beside what was measured: percentiles of runs, real GPUs, and how far each is off."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -274,41 +274,3 @@ def _band_alt(bands: pd.DataFrame, label: str) -> str:
         for least, most, error in known[["least", "most", "error"]].values
     ]
     return f"Error of mean {label} by requests in flight: {'; '.join(errors) or 'not known'}."
-
-
-def error_waterfall(
-    metric: str, predicted: float, effects: Sequence[tuple[str, float | None, str]], left: float
-) -> Figure:
-    """Draw the relative error of a mean latency as a waterfall.
-
-    ``effects`` are (part, its share of the error, what was measured), in the order in which the
-    parts were replaced; None for a part that was not measured, which is drawn as a gap.
-    """
-    label = METRICS[metric].label
-    parts = ", ".join(f"{name} {_share(effect)}" for name, effect, _ in effects)
-    alt = f"{label} is {100 * predicted:+.1f} % off: {parts}; {100 * left:+.1f} is left."
-    title = f"Where the error of the mean {label} comes from"
-    figure = canvas(f"error of mean {label}, % of measured", "", alt, title)
-    inner = [f"{name} {_share(effect)}" for name, effect, _ in effects]
-    names = [f"predicted {100 * predicted:+.1f} %", *inner, f"left {100 * left:+.1f} %"]
-    values = [predicted, *(-effect if effect else 0.0 for _, effect, _ in effects), left]
-    down, up, total = ({"marker": {"color": colour}} for colour in COLOURS[:3])
-    figure.add_waterfall(
-        orientation="h", y=names, x=[100 * value for value in values],
-        measure=["absolute", *("relative" for _ in effects), "total"],
-        customdata=["", *(note for _, _, note in effects), ""],
-        hovertemplate="to %{final:+.3g} %<br>%{customdata}<extra>%{y}</extra>",
-        connector={"line": LIMIT_LINE}, increasing=up, decreasing=down, totals=total,
-    )  # fmt: skip
-    figure.add_vline(x=0, line=LIMIT_LINE)
-    figure.update_layout(height=130 + 32 * len(names), showlegend=False)
-    figure.update_xaxes(ticksuffix=" %", zeroline=False, rangemode="normal")
-    figure.update_yaxes(type="category", autorange="reversed")
-    return figure
-
-
-def _share(effect: float | None) -> str:
-    """Return what stands beside the name of a part: its share of the error, in points."""
-    if effect is None:
-        return "(not measured)"
-    return f"{100 * effect:+.1f}" if effect else "0"

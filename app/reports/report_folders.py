@@ -12,7 +12,7 @@ from servetwin.app.reports.run_words import measured_noun, trial_words
 from servetwin.app.verdict.claims import Comparison, MetricComparison, compare
 from servetwin.app.verdict.forecast import level_folder
 from servetwin.app.verdict.same_load import same_requests
-from servetwin.app.verdict.why import Waterfall, read_waterfall
+from servetwin.app.verdict.why import Explanation, read_explanation
 from servetwin.loadtest.report.server_metrics import load_server_metrics
 from servetwin.loadtest.sweep.sweep import Sweep, is_sweep, load_sweep
 from servetwin.sim.experiments.predict import Interval
@@ -40,7 +40,7 @@ class Trial:
     predicted: NamedRun
     measured: tuple[NamedRun, ...]
     comparison: Comparison
-    why: Waterfall | None = None
+    why: Explanation | None = None
     """Why the prediction differs, where the verification was asked."""
 
     @property
@@ -185,7 +185,7 @@ def _trials(runs: dict[Path, NamedRun]) -> Iterator[Trial]:
         measured = [named for named in inside if named.run.kind == "loadtest"]
         for predicted in _simulations(inside):
             if measured:
-                yield Trial(predicted, tuple(measured), comparison, read_waterfall(folder))
+                yield Trial(predicted, tuple(measured), comparison, read_explanation(folder))
     others = [named for at, named in runs.items() if at.parent not in verdicts]
     for predicted in _simulations(others):
         measured = [

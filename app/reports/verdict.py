@@ -27,7 +27,7 @@ from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.verdict.recorded import POINTS, RecordedVerification
 from servetwin.app.verdict.two_claims import STEPS, TwoClaims
 from servetwin.app.verdict.verification import Level, Verification
-from servetwin.app.verdict.why import Hypothesis, Waterfall, tied
+from servetwin.app.verdict.why import Explanation, Hypothesis, tied
 from servetwin.app.words import METRICS
 from servetwin.sim.experiments.stamp_fit import REQUEST_S
 from servetwin.sim.records.metrics import LATENCIES
@@ -108,7 +108,7 @@ def _level_lines(level: Level) -> list[str]:
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
         provenance_line(level.provenance),
         _power_line(level),
-        *(waterfall_lines(level.why) if level.why else []),
+        *(explanation_lines(level.why) if level.why else []),
     ]
 
 
@@ -222,7 +222,7 @@ def recorded_lines(verification: RecordedVerification) -> list[str]:
     measured, policies = verification.measured.scenario, verification.scenario.policies
     sentences = " ".join(verdict_in_words(verification.comparison, measured_noun(measured)))
     rows = [
-        [METRICS[name].label, *_percents({point: row["error"] for point, row in points.items()})]
+        [METRICS[name].label, *(f"{100 * (row['error'] or 0.0):+.2f}" for row in points.values())]
         for name, points in verification.metrics.items()
     ]
     return [
@@ -239,35 +239,20 @@ def recorded_lines(verification: RecordedVerification) -> list[str]:
         provenance_line(verification.predicted.extra["provenance"]),
         "",
         *wrapped([f"VERDICT: {outcome_word(verification.outcome)}. {sentences}"]),
-        *(waterfall_lines(verification.why) if verification.why else []),
+        *(explanation_lines(verification.why) if verification.why else []),
         "",
         LEGEND,
     ]
 
 
-WHY_TITLE = (
-    "Where the error comes from: each part is replaced by its measurement, one after the other"
-)
-_NAMED = 0.005
-"""An effect of this much of the measured figure is named in words."""
+WHY_TITLE = "Settings that may be stated wrongly, each fitted alone to what was measured"
 _SHORT = {name: METRICS[name].label.partition(" ")[0] for name in LATENCIES}
 
 
-def waterfall_lines(waterfall: Waterfall) -> list[str]:
-    """Return a line per cause with its effect on the error of the means, then what that says."""
-    labels = [_SHORT[name] for name in waterfall.predicted]
-    rows = [["predicted", *_percents(waterfall.predicted), ""]]
-    for cause, effect in waterfall.effects():
-        errors = effect or dict.fromkeys(waterfall.predicted)
-        rows.append([f"  {cause.name}", *_percents(errors), cause.note])
-    rows.append(["left", *_percents(waterfall.left), ""])
-    heads = ["error of the mean, per cent", *labels, ""]
-    table = table_lines(heads, rows, "<" + ">" * len(labels) + "<")
-    ranking = _ranking_lines(waterfall.hypotheses) if waterfall.hypotheses else []
-    return ["", WHY_TITLE, *table, *ranking, "", *wrapped(waterfall_sentences(waterfall))]
-
-
-RANKING_TITLE = "Settings that may be stated wrongly, each fitted alone to what was measured"
+def explanation_lines(why: Explanation) -> list[str]:
+    """Return a line per hypothesis, then what they and the notes say."""
+    ranking = _ranking_lines(why.hypotheses) if why.hypotheses else []
+    return ["", *ranking, "", *wrapped(explanation_sentences(why))]
 
 
 def _ranking_lines(ranking: Sequence[Hypothesis]) -> list[str]:
@@ -285,31 +270,13 @@ def _ranking_lines(ranking: Sequence[Hypothesis]) -> list[str]:
     left = [f"{_SHORT[name]} left" for name in ranking[0].misses]
     heads = ["setting", "stated", "estimate", "90 %", "share", *left]
     note = "left: median error of single requests, per cent"
-    return ["", RANKING_TITLE, *table_lines(heads, rows, "<>>>>" + ">" * len(left)), note]
+    return [WHY_TITLE, *table_lines(heads, rows, "<>>>>" + ">" * len(left)), note]
 
 
-def _percents(errors: Mapping[str, float] | Mapping[str, float | None]) -> list[str]:
-    return ["-" if error is None else f"{100 * error:+.2f}" for error in errors.values()]
-
-
-def waterfall_sentences(waterfall: Waterfall) -> list[str]:
-    """Return a sentence per latency, and one on what was not measured."""
-    sentences = []
-    effects = [(cause.name, effect) for cause, effect in waterfall.effects() if effect]
-    for name, error in waterfall.predicted.items():
-        parts = [(effect[name], cause) for cause, effect in effects if abs(effect[name]) >= _NAMED]
-        parts.sort(key=lambda part: -abs(part[0]))
-        named = ", ".join(f"{cause} {100 * effect:+.1f}" for effect, cause in parts)
-        sentences.append(
-            f"{_SHORT[name]} is {100 * error:+.1f} % off: {named or 'no part matters'}; "
-            f"{100 * waterfall.left[name]:+.1f} is left."
-        )
-    if waterfall.hypotheses:
-        sentences.append(ranking_sentence(waterfall.hypotheses))
-    unknown = [f"{one.name} ({one.note})" for one in waterfall.causes if one.errors is None]
-    if unknown:
-        sentences.append(f"Not measured, so part of what is left: {'; '.join(unknown)}.")
-    return sentences
+def explanation_sentences(why: Explanation) -> list[str]:
+    """Return which setting is named, if hypotheses were fitted, and a sentence on what was sent."""
+    named = [ranking_sentence(why.hypotheses)] if why.hypotheses else []
+    return [*named, f"As measured in all simulations: {'; '.join(why.notes)}."]
 
 
 def ranking_sentence(ranking: Sequence[Hypothesis]) -> str:

@@ -1,12 +1,12 @@
 """What a measured run tells of the causes of its latencies, beside the latencies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from servetwin.app.calibration.calibrator import ServerLog
-from servetwin.policies.step_record import StepRecord, gaps_s
+from servetwin.policies.step_record import StepRecord
 from servetwin.sim.records.run import Run, RunError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
@@ -16,20 +16,14 @@ _MEASURED = ("sent_s", "prompt_tokens", "output_tokens")
 
 @dataclass(frozen=True, slots=True)
 class MeasuredFacts:
-    """The parts of ``run`` that were measured, by the request ids of ``requests``; None if unknown.
+    """What was measured in ``run``: the ``requests`` that were answered, and the ``steps``.
 
-    ``requests`` are those of the trace that were answered, ``received_s`` the moments at which the
-    scheduler had them, ``emitted_s`` those at which the steps of the first and of the last token
-    ended; moments are on the clock of the run.
+    The steps are on the clock of the run; None where no log has them.
     """
 
     run: Run
     requests: tuple[Request, ...]
-    cached_tokens: Mapping[str, int] | None = None
-    admission: Sequence[str] | None = None
-    received_s: Mapping[str, float] | None = None
     steps: Sequence[StepRecord] | None = None
-    emitted_s: Mapping[str, tuple[float, float]] | None = None
 
     @property
     def answered(self) -> pd.DataFrame:
@@ -82,15 +76,7 @@ def measured_facts(run: Run, trace: Trace, log: ServerLog | None = None) -> Meas
     requests = tuple(request for request in trace if request.request_id in ids)
     if log is not None:
         return _with_log(MeasuredFacts(run, requests), log)
-    hits = dict(zip(answered["request_id"], answered["cached_tokens"].astype(int), strict=True))
-    known = answered[answered["queue_s"].notna()]
-    admitted = (known["sent_s"] + known["queue_s"]).sort_values(kind="stable").index
-    return MeasuredFacts(
-        run,
-        requests,
-        hits if any(hits.values()) else None,
-        known.loc[admitted, "request_id"].tolist() if len(known) == len(answered) else None,
-    )
+    return MeasuredFacts(run, requests)
 
 
 def _with_log(facts: MeasuredFacts, log: ServerLog) -> MeasuredFacts:
@@ -98,43 +84,8 @@ def _with_log(facts: MeasuredFacts, log: ServerLog) -> MeasuredFacts:
     run = facts.run
     zero_s = float(run.meta["clock_zero_perf_counter_s"]) - log.clock_zero_s
     ids = dict(zip(run.requests["response_id"], run.requests["request_id"], strict=True))
-    received_s = {
-        ids[seq.request_id]: seq.arrival_s - zero_s for seq in log.arrivals if seq.request_id in ids
-    }
     ours = [place for place, one in enumerate(log.steps) if any(e[0] in ids for e in one.entries)]
     if not ours:
         raise RunError("the step log has no step of this load test")
     steps = [replace(step, now_s=step.now_s - zero_s) for step in log.steps[ours[0] : ours[-1] + 1]]
-    admitted = dict.fromkeys(ids[e[0]] for step in steps for e in step.entries if e[0] in ids)
-    hits = {ids[name]: cached for step in steps for name, cached in step.hits if name in ids}
-    return replace(
-        facts,
-        cached_tokens=hits,
-        admission=list(admitted),
-        received_s=received_s,
-        steps=steps,
-        emitted_s=_emitted_s(facts.answered, steps),
-    )
-
-
-def _emitted_s(
-    answered: pd.DataFrame, steps: Sequence[StepRecord]
-) -> dict[str, tuple[float, float]]:
-    """Return when the steps of the first and of the last token of each request ended.
-
-    A static batch goes on with sequences that have all their tokens; those steps do not count.
-    """
-    lengths = answered.set_index("response_id")[["prompt_tokens", "output_tokens"]]
-    wanted = dict(zip(lengths.index, lengths.itertuples(index=False), strict=True))
-    first_s: dict[str, float] = {}
-    last_s: dict[str, float] = {}
-    for step, took_s in zip(steps, gaps_s(steps), strict=True):
-        ended_s = step.now_s + took_s
-        for name, start, tokens, _ in step.entries:
-            if name not in wanted or start >= sum(wanted[name]) - 1:
-                continue
-            last_s[name] = ended_s
-            if start + tokens >= wanted[name].prompt_tokens:
-                first_s.setdefault(name, ended_s)
-    ids = zip(answered["response_id"], answered.index, strict=True)
-    return {mine: (first_s[name], last_s[name]) for name, mine in ids if name in first_s}
+    return replace(facts, steps=steps)

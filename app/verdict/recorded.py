@@ -10,11 +10,11 @@ from servetwin.app.verdict.claims import DEFAULT_LIMITS, METRICS, Comparison, Ou
 from servetwin.app.verdict.intervals import MIN_REQUESTS
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.verification import VERDICT
-from servetwin.app.verdict.why import WHY, Waterfall, explain_error
+from servetwin.app.verdict.why import WHY, Explanation, explain_error
 from servetwin.loadtest.recorded.recorded_run import RecordedRun
 from servetwin.sim.experiments.predict import Interval, interval, run_once, summaries_over_seeds
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.metrics import LATENCIES, figure, mean_latencies
+from servetwin.sim.records.metrics import LATENCIES, figure
 from servetwin.sim.records.run import Files, Run, save_files, within
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.trace import Trace
@@ -38,7 +38,7 @@ class RecordedVerification:
     intervals: Mapping[str, Interval]
     measured: Run
     comparison: Comparison
-    why: Waterfall | None = None
+    why: Explanation | None = None
     """Why the prediction differs, where that was asked."""
 
     @property
@@ -62,10 +62,9 @@ class RecordedVerification:
     def explained(
         self, recorded: RecordedRun, seed: int, on_simulation: Callable[[int], None]
     ) -> "RecordedVerification":
-        """Return the verification with the causes of its errors (``explain_error``)."""
-        means = mean_latencies(self.predicted.requests)
+        """Return the verification with competing hypotheses on its errors (``explain_error``)."""
         facts = measured_facts(recorded.run, recorded.trace)
-        why = explain_error(means, self.scenario, facts, seed=seed, on_simulation=on_simulation)
+        why = explain_error(self.scenario, facts, seed=seed, on_simulation=on_simulation)
         return replace(self, why=why)
 
     def as_dict(self) -> dict[str, Any]:

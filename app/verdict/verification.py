@@ -9,7 +9,7 @@ from typing import Any
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, Comparison, Outcome, worst
 from servetwin.app.verdict.forecast import Forecast, LevelForecast
 from servetwin.app.verdict.two_claims import STEPS, TwoClaims
-from servetwin.app.verdict.why import WHY, Waterfall
+from servetwin.app.verdict.why import WHY, Explanation
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.decision_check import DecisionCheck
 from servetwin.sim.experiments.predict import REPLICATIONS, Interval
@@ -63,7 +63,7 @@ class Level:
     trace: Trace
     measured: list[Run]
     claims: TwoClaims
-    why: Waterfall | None = None
+    why: Explanation | None = None
 
     @property
     def comparison(self) -> Comparison:

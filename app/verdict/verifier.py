@@ -24,10 +24,8 @@ from servetwin.app.verdict.load_tests import LoadSender, keep, kept_runs
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.two_claims import TwoClaims
 from servetwin.app.verdict.verification import Level, Plan, Verification
-from servetwin.app.verdict.why import Waterfall, explain_error
-from servetwin.sim.experiments.predict import run_once
+from servetwin.app.verdict.why import Explanation, explain_error
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.metrics import mean_latencies
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.errors import EndedEarly, LoadTestError
@@ -123,15 +121,16 @@ class Verifier:
         why = self._explain(level, measured, forecast) if plan.why else None
         return Level(level, sent, measured, claims, why)
 
-    def _explain(self, level: LevelForecast, measured: list[Run], forecast: Forecast) -> Waterfall:
-        """Return the causes of the errors of mean latencies in the first load test."""
+    def _explain(
+        self, level: LevelForecast, measured: list[Run], forecast: Forecast
+    ) -> Explanation:
+        """Return competing hypotheses on the errors of the first load test."""
         self.report_progress(f"explaining the error at {100 * level.utilisation:.0f} %")
         run, seed = judgeable(measured)[0], self.plan.seed
         sent = at_rate(self.trace, float(run.scenario["rate_per_s"]))
         scenario = Scenario(forecast.config, forecast.profile)
-        means = mean_latencies(run_once(sent, scenario, seed=seed).requests)
         facts = measured_facts(run, sent, self.calibrator.server_log())
-        return explain_error(means, scenario, facts, seed=seed)
+        return explain_error(scenario, facts, seed=seed)
 
     def _measured(self, forecast: Forecast, name: str) -> tuple[Path | None, list[Run]]:
         """Return the folder of load tests, and those that are there if the verification goes on."""

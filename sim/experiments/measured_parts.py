@@ -1,23 +1,19 @@
 """Simulate a server with measured parts in place of predicted ones.
 
-What a run of a server measured (its prefix hits, the order in which it admitted requests, the
-duration of its steps) replaces what the policies or the step times would give. The rest is
-simulated as ever, so the change of a figure is the effect of that part.
+The duration of the steps that a server measured replaces what the step times would give. The rest
+is simulated as ever, so the change of a figure is the effect of that part.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import cast
 
 import numpy as np
 
 from servetwin.policies.batch import Batch, BatchShape
 from servetwin.policies.build import build_scheduler
-from servetwin.policies.protocols import KVMemory, Scheduler, SchedulerProxy
-from servetwin.policies.registry import MEMORIES, SCHEDULERS
-from servetwin.policies.sequence import Sequence as ServerSequence
+from servetwin.policies.protocols import Scheduler, SchedulerProxy
 from servetwin.policies.step_record import StepRecord, gaps_s
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
@@ -25,7 +21,6 @@ from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
 from servetwin.sim.step_times.step_time import FloatArray, StepNoise, StepTime
-from servetwin.workloads.request import with_columns
 from servetwin.workloads.trace import Trace
 
 
@@ -33,37 +28,22 @@ from servetwin.workloads.trace import Trace
 class MeasuredParts:
     """The measured parts; None leaves a part to the simulation.
 
-    ``cached_tokens`` are prompt tokens by request id; ``admission`` has request ids in the order in
-    which they were admitted. ``steps`` are on the clock of the trace; ``pace`` stands for them
-    where no log has them. Without both, ``scale`` has factors on the steps without prompts and on
-    those with them. ``request_s`` replaces the time of the API before the scheduler. With
-    ``at_scheduler`` the arrivals of the trace are those at the scheduler, so no request spends time
-    on its way there; with ``at_step_end`` tokens are stamped when their step ends, so no chunk
-    spends time on its way to the client.
+    ``steps`` are on the clock of the trace; ``pace`` stands for them where no log has them. Without
+    both, ``scale`` has factors on the steps without prompts and on those with them. ``request_s``
+    replaces the time of the API before the scheduler.
     """
 
-    cached_tokens: Mapping[str, int] | None = None
-    admission: Sequence[str] | None = None
     steps: Sequence[StepRecord] | None = None
     pace: "Pace | None" = None
     scale: tuple[float, float] = (1.0, 1.0)
     request_s: float | None = None
-    at_scheduler: bool = False
-    at_step_end: bool = False
 
 
 def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts, seed: int) -> Run:
     """Simulate one server of ``scenario`` with the measured parts, on the noise of ``run_once``."""
     config, profile = scenario.policies, scenario.profile
     require_acceptance(config, profile.acceptance)
-    if measured.admission is not None:
-        config = replace(config, queue_order="priority")
-        trace = _ranked(trace, measured.admission)
-    if measured.cached_tokens is None:
-        scheduler = build_scheduler(config)
-    else:
-        memory = MeasuredHits(MEMORIES.build(config.kv, config), measured.cached_tokens)
-        scheduler = SCHEDULERS.build(config.batching, cast(KVMemory, memory), config)
+    scheduler = build_scheduler(config)
     streams = np.random.SeedSequence(seed).spawn(1)[0].spawn(4)
     source = profile.step_time(scheduler.memory.layout)
     step_time, noise = source.model(), None
@@ -79,10 +59,6 @@ def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts,
     api = profile.api.model()
     if measured.request_s is not None:
         api = replace(api, request_s=measured.request_s)
-    if measured.at_scheduler:
-        api = replace(api, request_s=0.0, request_per_token_s=0.0)
-    if measured.at_step_end:
-        api = replace(api, chunk_s=0.0, chunk_per_sequence_s=0.0)
     acceptance = profile.acceptance
     return simulate(
         trace,
@@ -106,35 +82,6 @@ class ScaledStepTime:
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the seconds of the model, scaled for that kind of step."""
         return self._model.seconds(shape, steps) * self._scale[bool(shape.prefill_chunks)]
-
-
-def _ranked(trace: Trace, admission: Sequence[str]) -> Trace:
-    """Return the trace with priorities that fall in the order of admission."""
-    rank = {request_id: -place for place, request_id in enumerate(admission)}
-    priorities = [rank.get(request.request_id, -len(rank)) for request in trace]
-    return replace(trace, requests=tuple(with_columns(trace.requests, priority=priorities)))
-
-
-class MeasuredHits:
-    """A KV memory that finds as much of each prompt as the server found; the rest is as inside.
-
-    Its sequences hold the memory that the simulated cache leaves them.
-    """
-
-    shares_prefixes = True
-
-    def __init__(self, inner: KVMemory, cached_tokens: Mapping[str, int]) -> None:
-        self._inner = inner
-        self._cached_tokens = cached_tokens
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._inner, name)
-
-    def cached_prefix(self, seq: ServerSequence) -> int:
-        """Return the measured hits at the first admission; of a preempted one, those simulated."""
-        if seq.preemptions:
-            return self._inner.cached_prefix(seq)
-        return min(self._cached_tokens.get(seq.request_id, 0), seq.prompt_tokens - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,6 @@ GAINS = pd.DataFrame(
     {"request_id": ["r1", "r2"], "scheduled_s": [0.0, 1.0], "difference": [-0.1, 0.2]}
 )
 
-EFFECTS = [("the load", 0.1, "as sent"), ("the steps", 0.07, "as measured"), ("rest", None, "")]
 
 QUALITY = pd.DataFrame(
     {"technique": ["paging", "int4"], "metric": ["kept", "perplexity"],
@@ -101,7 +100,6 @@ DRAWN: dict[str, Callable[[], figures.Figure]] = {
         0.5,
     ),
     "gains": lambda: figures.gains_over_time(GAINS, "A", "B"),
-    "waterfall": lambda: figures.error_waterfall("ttft_s", 0.2, EFFECTS, 0.03),
     "device memory": lambda: figures.device_memory({"A": {"weights": 3e9, "KV": 1e9}}, 8e9),
     "quality": lambda: figures.quality_against_throughput(QUALITY),
     "roofline": lambda: figures.roofline(OPERATORS, {"bf16": 1e15}, 3e12),

@@ -20,10 +20,9 @@ from servetwin.app.reports.html.tables import comparison_table, latency_table, t
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.run_words import run_without_paths, what_ran_short, without_paths
 from servetwin.app.reports.table import Table
-from servetwin.app.reports.verdict import WHY_TITLE, waterfall_sentences
+from servetwin.app.reports.verdict import WHY_TITLE, explanation_sentences
 from servetwin.app.verdict.claims import RequestDifferences, compare, compare_requests
 from servetwin.app.verdict.resimulate import resimulate_as_sent
-from servetwin.app.verdict.why import Waterfall
 from servetwin.app.words import METRICS, asset
 from servetwin.loadtest.sweep.sweep import Sweep
 from servetwin.sim.records.metrics import LATENCIES, SLO
@@ -115,8 +114,7 @@ def _trial_section(
         "load": trial.load,
         "tables": tables,
         "requests": [f"{name}, {render_requests(of)}" for name, of in differences.items()],
-        "causes": waterfall_sentences(trial.why) if trial.why else [],
-        "cause_charts": list(_cause_charts(trial.why, charts)) if trial.why else [],
+        "causes": explanation_sentences(trial.why) if trial.why else [],
         "charts": list(_agreement_charts(trial, differences, looks, charts)),
         "as_sent": [_as_sent(trial.predicted, named) for named in trial.measured],
     }
@@ -137,15 +135,6 @@ def _agreement_charts(
         yield charts.place(f"{label}, percentile by percentile", percentiles)
         over_time = figures.differences_over_time(off, name, looks)
         yield charts.place(f"{label}, request by request", over_time)
-
-
-def _cause_charts(why: Waterfall, charts: Charts) -> Iterator[Chart]:
-    """Yield a chart per latency of what causes its error."""
-    effects = list(why.effects())
-    for name, error in why.predicted.items():
-        parts = [(cause.name, of[name] if of else None, cause.note) for cause, of in effects]
-        chart = figures.error_waterfall(name, error, parts, why.left[name])
-        yield charts.place(f"{METRICS[name].label}, part by part", chart)
 
 
 def _as_sent(predicted: NamedRun, measured: NamedRun) -> dict[str, object]:

@@ -129,6 +129,6 @@ class VerifyOptions:
     resume: Annotated[bool, Option("--resume")] = False
     """Go on with the forecast and load tests in --out."""
     why: Annotated[bool, Option("--why")] = False
-    """Replace part after part of the prediction by what was measured."""
+    """Say which setting of the server, stated wrongly, explains the measurements best."""
     out: RunFolder = None
     overwriting: Overwriting = KEEP

@@ -1,29 +1,26 @@
-"""Each wrong part of a prediction is named, and nothing is left."""
+"""An explanation in words and in its file; the facts of a measured run."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from servetwin.app.calibration.calibrator import ServerLog
-from servetwin.app.reports.verdict import waterfall_lines, waterfall_sentences
+from servetwin.app.reports.verdict import explanation_lines, explanation_sentences
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.why import (
     WHY,
-    Cause,
+    Explanation,
     Hypothesis,
-    Waterfall,
     explain_error,
-    read_waterfall,
+    read_explanation,
 )
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.metrics import LATENCIES, derive
+from servetwin.sim.records.metrics import derive
 from servetwin.sim.records.run import Run, RunError, save_files
 from servetwin.sim.step_times.profile import load_profile
 from servetwin.workloads.request import Request
@@ -91,79 +88,21 @@ def build_arrival(name: str, at_s: float) -> Sequence:
     return Sequence(name, at_s, 160, 1)
 
 
-def explained(scenario: Scenario, trace: Trace, run: Run, log: ServerLog | None) -> Waterfall:
-    predicted = run_once(trace, scenario).requests
-    means = {name: float(predicted[name].mean()) for name in LATENCIES}
-    return explain_error(means, scenario, measured_facts(run, trace, log))
-
-
-SLOW_API = PROFILE.model_copy(update={"api": PROFILE.api.model_copy(update={"request_s": 0.5})})
-SLOW_CHUNKS = PROFILE.model_copy(update={"api": PROFILE.api.model_copy(update={"chunk_s": 0.2})})
-SHORTER = replace(
-    TRACE, requests=tuple(replace(one, output_tokens=1 + one.output_tokens // 2) for one in TRACE)
-)
-CACHED = replace(POLICIES, prefix_cache=True)
-SHORTEST_FIRST = replace(POLICIES, queue_order="sjf")
-
-
-@pytest.mark.parametrize(
-    ("predicted", "truth", "cause"),
-    [
-        ({}, {}, None),
-        ({"scenario": Scenario(POLICIES, PROFILE.scaled(1.2))}, {}, "step times"),
-        ({}, {"late_s": 0.4}, "send times"),
-        ({}, {"trace": SHORTER}, "lengths"),
-        ({"scenario": Scenario(POLICIES, SLOW_API)}, {}, "way to the scheduler"),
-        ({"scenario": Scenario(POLICIES, SLOW_CHUNKS)}, {}, "way to the client"),
-        ({}, {"scenario": Scenario(CACHED, PROFILE)}, "prefix hits"),
-        ({"scenario": Scenario(CACHED, PROFILE)}, {}, "prefix hits"),
-        ({}, {"scenario": Scenario(SHORTEST_FIRST, PROFILE)}, "admission order"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
-def test_the_part_that_is_wrong_is_named_and_nothing_is_left(
-    predicted: dict[str, Scenario], truth: dict[str, object], cause: str | None
-) -> None:
-    run, log = served(**truth)  # type: ignore[arg-type]
-    found = explained(predicted.get("scenario", SCENARIO), TRACE, run, log)
-    effects = {one.name: effect["e2e_s"] for one, effect in found.effects() if effect}
-    way_in_ms = 1e3 * PROFILE.api.model().request_in_s(prompt_tokens=160)
-    assert f"mean {way_in_ms:.3g} ms" in [one.note for one in found.causes]
-    assert all(abs(error) < 1e-6 for error in found.left.values())
-    assert found.predicted["e2e_s"] == pytest.approx(sum(effects.values()) + found.left["e2e_s"])
-    if cause is None:
-        assert all(abs(effect) < 1e-3 for effect in effects.values())
-    else:
-        assert abs(found.predicted["e2e_s"]) > 0.02
-        assert effects[cause] == pytest.approx(found.predicted["e2e_s"], rel=0.1)
-
-
-def test_what_was_not_measured_is_named() -> None:
-    run, _ = served(TRACE, Scenario(CACHED, PROFILE))
-    run.requests["cached_tokens"] = 0
-    run.requests["queue_s"] = float("nan")
-    found = explained(Scenario(CACHED, PROFILE.scaled(1.2)), TRACE, run, None)
-    unknown = {one.name: one.note for one in found.causes if one.errors is None}
-    assert unknown == {
-        "way to the scheduler": "the server's log is not known",
-        "prefix hits": "no hits were recorded",
-        "admission order": "not recorded",
-        "settings": "49 answered requests are too few to tell; at least 50 are needed",
-    }
-    assert found.left == found.predicted
-    assert waterfall_sentences(found)[-1].startswith(
-        "Not measured, so part of what is left: way to the scheduler (the server's log is not"
+def test_too_few_requests_rank_nothing_and_say_what_was_sent() -> None:
+    run, log = served(late_s=0.4)
+    why = explain_error(SCENARIO, measured_facts(run, TRACE, log))
+    assert why.hypotheses == ()
+    assert why.notes == (
+        "requests were sent late by 400 ms (p99)",
+        "0 of 49 requests had other lengths than in the trace",
+        "49 answered requests are too few to tell which setting is wrong; at least 50 are needed",
     )
-
-
-def test_a_server_whose_victims_have_priorities_keeps_its_order() -> None:
-    policies = replace(POLICIES, victim="lowest-priority", queue_order="priority")
-    run, log = served(scenario=Scenario(policies, PROFILE))
-    found = explained(Scenario(policies, PROFILE), TRACE, run, log)
-    (order,) = (one for one in found.causes if one.name == "admission order")
-    assert (order.errors, order.note) == (
-        None, "cannot be imposed where victims are chosen by priority",
-    )  # fmt: skip
+    shorter = replace(
+        TRACE,
+        requests=tuple(replace(one, output_tokens=1 + one.output_tokens // 2) for one in TRACE),
+    )
+    run, log = served(shorter)
+    assert "49 of 49" in explain_error(SCENARIO, measured_facts(run, TRACE, log)).notes[1]
 
 
 def test_a_log_of_another_run_is_refused() -> None:
@@ -175,45 +114,20 @@ def test_a_log_of_another_run_is_refused() -> None:
         measured_facts(run, TRACE)
 
 
-MADE = Waterfall(
-    {"ttft_s": -0.27, "e2e_s": 0.004},
+RANKED = Explanation(
     (
-        Cause("send times", {"ttft_s": -0.26, "e2e_s": 0.004}, "p99 3 ms late"),
-        Cause("prefix hits", None, "no hits were recorded"),
-        Cause("step times", {"ttft_s": 0.01, "e2e_s": 0.004}, "12 logged steps"),
-    ),
-)
-
-
-def test_the_table_and_the_words() -> None:
-    assert waterfall_lines(MADE)[2:] == [
-        "error of the mean, per cent    TTFT    E2E",
-        "predicted                    -27.00  +0.40",
-        "  send times                  -1.00  +0.00  p99 3 ms late",
-        "  prefix hits                     -      -  no hits were recorded",
-        "  step times                 -27.00  +0.00  12 logged steps",
-        "left                          +1.00  +0.40",
-        "",
-        "TTFT is -27.0 % off: step times -27.0, send times -1.0; +1.0 is left.",
-        "E2E is +0.4 % off: no part matters; +0.4 is left.",
-        "Not measured, so part of what is left: prefix hits (no hits were recorded).",
-    ]
-
-
-RANKED = replace(
-    MADE,
-    hypotheses=(
         Hypothesis("token budget", 0.7, {"ttft_s": 0.01, "tpot_s": 0.02}, 256, 48, 44, 56),
         Hypothesis(
             "prefix cache", 0.28, {"ttft_s": 0.02, "tpot_s": 0.03}, True, False, False, False
         ),
         Hypothesis("as stated", 0.02, {"ttft_s": 0.4, "tpot_s": 0.3}),
     ),
+    ("requests were sent late by 3 ms (p99)",),
 )
 
 
 def test_settings_that_explain_alike_are_both_named() -> None:
-    assert waterfall_lines(RANKED)[8:14] == [
+    assert explanation_lines(RANKED)[:6] == [
         "",
         "Settings that may be stated wrongly, each fitted alone to what was measured",
         "setting       stated  estimate         90 %  share  TTFT left  TPOT left",
@@ -224,22 +138,21 @@ def test_settings_that_explain_alike_are_both_named() -> None:
     assert (
         "These explain the measurements alike, one of them is enough: token budget 48 (44 to 56), "
         "not 256; prefix cache off, not on."
-    ) in waterfall_sentences(RANKED)
+    ) in explanation_sentences(RANKED)
     alone = replace(RANKED, hypotheses=RANKED.hypotheses[:1])
     assert "One setting explains the measurements best: token budget 48 (44 to 56), not 256." in (
-        waterfall_sentences(alone)
+        explanation_sentences(alone)
     )
     likely = replace(RANKED.hypotheses[2], share=0.05)
     assert "No setting explains the measurements clearly better than as stated." in (
-        waterfall_sentences(replace(RANKED, hypotheses=(*RANKED.hypotheses[:2], likely)))
+        explanation_sentences(replace(RANKED, hypotheses=(*RANKED.hypotheses[:2], likely)))
     )
 
 
-def test_a_waterfall_is_kept(tmp_path: Path) -> None:
-    assert read_waterfall(tmp_path) is None
+def test_an_explanation_is_kept(tmp_path: Path) -> None:
+    assert read_explanation(tmp_path) is None
     save_files(tmp_path, RANKED.files)
-    assert read_waterfall(tmp_path) == RANKED
-    assert json.loads((tmp_path / WHY).read_text())["left"] == {"ttft_s": 0.01, "e2e_s": 0.004}
-    (tmp_path / WHY).write_text('{"causes": [{}]}')
-    with pytest.raises(RunError, match=r"why\.json: not a readable waterfall"):
-        read_waterfall(tmp_path)
+    assert read_explanation(tmp_path) == RANKED
+    (tmp_path / WHY).write_text('{"hypotheses": [{}]}')
+    with pytest.raises(RunError, match=r"why\.json: not a readable explanation"):
+        read_explanation(tmp_path)

@@ -71,53 +71,8 @@ def test_where_batches_differ_steps_keep_the_pace_of_their_moment_and_kind() -> 
     assert late[1] > 1.7 * late[0]
 
 
-def test_measured_hits_are_computed_no_more() -> None:
-    hits = {request.request_id: request.prompt_tokens // 2 for request in TRACE}
-    plain = simulate_measured(TRACE, SCENARIO, MeasuredParts(), 0)
-    found = simulate_measured(TRACE, SCENARIO, MeasuredParts(cached_tokens=hits), 0)
-    assert found.requests["cached_tokens"].tolist() == list(hits.values())
-    rows = [int((run.steps["rows"] * run.steps["steps"]).sum()) for run in (plain, found)]
-    assert rows[0] - rows[1] == sum(hits.values())
-
-
-def test_hits_replace_those_of_the_simulated_cache() -> None:
-    shared = Trace(
-        tuple(
-            replace(r, prompt_tokens=160, prefix_block_ids=tuple(range(10)), block_tokens=16)
-            for r in TRACE
-        ),
-        "shared",
-    )
-    scenario = Scenario(replace(POLICIES, prefix_cache=True), PROFILE)
-    cached = simulate_measured(shared, scenario, MeasuredParts(), 0).requests["cached_tokens"]
-    assert cached.sum() > 100 * len(shared)
-    none = simulate_measured(shared, scenario, MeasuredParts(cached_tokens={"r0": 0}), 0)
-    assert none.requests["cached_tokens"].sum() == 0
-
-
-def test_requests_are_admitted_in_the_measured_order() -> None:
-    at_once = Trace(tuple(replace(request, arrival_s=0.0) for request in TRACE), "at once")
-    backwards = [request.request_id for request in reversed(at_once.requests)]
-    run = simulate_measured(at_once, SCENARIO, MeasuredParts(admission=backwards), 0)
-    queued_s = run.requests.set_index("request_id")["queue_s"].loc[backwards[:-1]]
-    assert queued_s.is_monotonic_increasing, "all but the first, which the server had at once"
-    assert queued_s.iloc[-1] > 1
-
-
 def test_nothing_imposed_is_the_simulation_itself() -> None:
     from servetwin.sim.experiments.predict import run_once
 
     expected = run_once(TRACE, SCENARIO, seed=7).requests
     assert simulate_measured(TRACE, SCENARIO, MeasuredParts(), 7).requests.equals(expected)
-
-
-def test_a_request_at_the_scheduler_has_no_way_to_go() -> None:
-    slow = PROFILE.model_copy(update={"api": PROFILE.api.model_copy(update={"request_s": 0.25})})
-    scenario = Scenario(POLICIES, slow)
-    ttft_s = [
-        simulate_measured(TRACE, scenario, MeasuredParts(at_scheduler=at), 0)
-        .requests["ttft_s"]
-        .min()
-        for at in (False, True)
-    ]
-    assert ttft_s[0] - ttft_s[1] == pytest.approx(0.25, abs=0.01)
