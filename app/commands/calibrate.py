@@ -1,15 +1,7 @@
-"""``servetwin calibrate`` and ``servetwin profile convert``: make a profile of an engine."""
+"""``servetwin calibrate``: make a profile of an engine."""
 
-from pathlib import Path
-from typing import Annotated
-
-from typer import Option
-
-from servetwin.app.scenario.options.common import Json, Overwriting
-from servetwin.app.scenario.options.groups import FieldSubset, takes_options
+from servetwin.app.scenario.options.groups import takes_options
 from servetwin.app.scenario.options.measured import CalibrationOptions
-from servetwin.app.scenario.options.policy import ClusterOptions
-from servetwin.app.scenario.options.server import ServerOptions
 
 
 @takes_options(
@@ -36,23 +28,3 @@ def calibrate(options: CalibrationOptions) -> None:
         return calibrate_point(options)
     run = calibrate_live if options.server.recorded is None else calibrate_recorded
     run(options)
-
-
-CONVERTED = FieldSubset("model", "hardware", "techniques", "without", "layout", "server", "tables")
-
-
-@takes_options("--model", "--gpu", "--times", "--layout", "--server", "--out")
-def profile_convert(
-    servers: Annotated[ServerOptions, CONVERTED],
-    link: Annotated[ClusterOptions, FieldSubset("link", "link_us", "link_gb_per_s")],
-    overwriting: Overwriting,
-    out: Annotated[Path, Option(help="Profile to write.")] = Path("profile.json"),
-    as_json: Json = False,
-) -> None:
-    """Turn kernel tables, layer times, operators or a data sheet into a profile.
-
-    The error of the conversion is printed: on batches that the fit has not seen.
-    """
-    from servetwin.app.tasks.calibrate import convert
-
-    convert(servers, link, overwriting, out, as_json)

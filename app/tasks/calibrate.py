@@ -18,19 +18,16 @@ from servetwin.app.calibration.recorded import calibrate_recorded as fit_recorde
 from servetwin.app.command import print_result
 from servetwin.app.reports.progress import progress, report_progress
 from servetwin.app.reports.verdict import calibration_lines, profile_lines
-from servetwin.app.scenario.options.common import Overwriting
 from servetwin.app.scenario.options.engine import require_engine
 from servetwin.app.scenario.options.measured import (
     CalibrationOptions,
     MeasuredServer,
 )
-from servetwin.app.scenario.options.policy import ClusterOptions
-from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.scenarios import recorded_prior, recorded_server
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.recorded.recorded_run import RecordedRun, load_recorded_run
-from servetwin.sim.experiments.conversion import converted_profile, linearised
+from servetwin.sim.experiments.linearised import linearised
 from servetwin.sim.experiments.stamp_fit import FITTED
 from servetwin.sim.step_times.tables import KernelTable, LayerTable, LoadedTable, TableProfile
 from servetwin.sim.step_times.tables.server_overheads import ServerOverheads, fitted_overheads
@@ -167,22 +164,6 @@ def _above_0(name: str, text: str, kind: type[float] | type[int]) -> float:
         what = "a whole number" if kind is int else "seconds"
         raise PolicyError(f"{POINT}: {name}={text}: {what} above 0; write {POINT_FORM}")
     return value
-
-
-def convert(
-    servers: ServerOptions, link: ClusterOptions, overwriting: Overwriting, out: Path, as_json: bool
-) -> None:
-    """Fit a profile to the step times of tables, write it and print the error of the fit."""
-    if servers.model is None:
-        raise PolicyError("--model: say what to convert, with --hardware and a table")
-    scenario = servers.base(link.device_link())
-    hardware = servers.hardware or scenario.profile.name
-    with overwriting.claimed_output(out, "profile"):
-        profile, error = converted_profile(out.stem, scenario, servers.model, hardware)
-        profile.save(out)
-    figures = {"profile": str(out), "median_error": error.median, "p90": error.p90}
-    lines = [*scenario.profile.describe(), f"error: {error}", f"profile: {out}"]
-    print_result(as_json, figures, lines)
 
 
 def _share(text: str) -> float:

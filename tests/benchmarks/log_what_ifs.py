@@ -24,7 +24,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.experiments.conversion import linearised
+from servetwin.sim.experiments.linearised import linearised
 from servetwin.sim.experiments.predict import predict
 from servetwin.sim.experiments.stamp_fit import FITTED
 from servetwin.sim.records.metrics import LATENCIES

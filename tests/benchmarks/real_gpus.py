@@ -29,7 +29,7 @@ from servetwin.app.scenario.scenarios import recorded_prior, recorded_server
 from servetwin.app.words import number
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
-from servetwin.sim.experiments.conversion import linearised
+from servetwin.sim.experiments.linearised import linearised
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.stamp_fit import FITTED
 from servetwin.sim.records.metrics import LATENCIES

@@ -37,12 +37,12 @@ from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate
-from tests.support.paths import TRACES
+from tests.support.paths import OF_KERNELS, TRACES
 
 CONVERSATION = TRACES / "azure" / "AzureLLMInferenceTrace_conv.csv.gz"
 MOONCAKE = TRACES / "mooncake" / "conversation_trace.jsonl.gz"
 PROFILE = load_profile("llama-3-8b-h100")
-NOISY_PROFILES = ("llama-3.1-8b-h100-vllm", "base-cpu")
+NOISY_PROFILES = (OF_KERNELS, "base-cpu")
 """A device whose profile holds the whole load, and one that is far outside what was measured."""
 LONGEST = 1 << 17
 BARE_EVENTS = 200_000

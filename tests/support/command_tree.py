@@ -28,7 +28,6 @@ USUAL: dict[str, tuple[object, ...]] = {
     "calibrate": ("--url", NOWHERE),
     "serve": ("--mock", "--host", NO_ADDRESS),
     "explain": ("run", "--slowest", 1),
-    "profile convert": ("--model", "llama-3-8b", "--hardware", "h100", "--overwrite"),
     "compare": ("run", "run"),
     "report": ("run",),
 }

@@ -26,7 +26,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
-from tests.support.paths import ROOT
+from tests.support.paths import KERNEL_PROFILES, ROOT
 
 FILE = ROOT / "tests" / "digests.json"
 SERVERS, CLUSTERS = 110, 40
@@ -115,8 +115,10 @@ def _choices(random: Random) -> dict[str, Any]:
 
 def _profile(random: Random, config: PolicyConfig) -> Profile:
     """Return a shipped profile that has step times for the layout of these policies."""
-    names = shipped_profiles() if config.kv == "paged" else ["base-cpu"]
-    return load_profile(random.choice(names))
+    kernels = {path.stem: str(path) for path in KERNEL_PROFILES.glob("*.json")}
+    names = sorted([*shipped_profiles(), *kernels]) if config.kv == "paged" else ["base-cpu"]
+    name = random.choice(names)
+    return load_profile(kernels.get(name, name))
 
 
 def _server_digest(index: int) -> str:

@@ -1,11 +1,10 @@
-"""``--overheads`` on kernel tables: the same in ``replay`` and ``profile convert``."""
+"""``--overheads`` on kernel tables."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from servetwin.sim.step_times.profile import load_profile
 from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
@@ -57,15 +56,6 @@ def test_the_screen_says_that_overheads_are_fitted(trace: Path) -> None:
     assert "overheads: step_s " in done.out
     assert "no physics" in done.out
     assert "overheads" not in servetwin("replay", trace, *KERNELS).out
-
-
-def test_a_converted_profile_keeps_them(tmp_path: Path) -> None:
-    out = tmp_path / "mine.json"
-    options = ("--overheads", "step_s=0.01,request_s=0.05", "--out", out)
-    assert servetwin("profile", "convert", *KERNELS, *options).code == 0
-    profile = load_profile(str(out))
-    assert profile.api.request_s == 0.05
-    assert "overheads: step_s 10 ms" in profile.engine["source"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ def test_a_word_stands_behind_its_colour() -> None:
     ("profile", "origin"),
     [
         ("llama-3-8b-h100", SHEETS),
-        ("llama-3.1-8b-h100-vllm", "kernel tables"),
         ("base-cpu", "measured here"),
     ],
 )

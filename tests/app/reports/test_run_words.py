@@ -12,7 +12,7 @@ from servetwin.sim.step_times.provenance import (
     MeasuredRange,
 )
 from tests.support.command import servetwin
-from tests.support.paths import SAMPLE
+from tests.support.paths import OF_KERNELS, SAMPLE
 
 FAR: dict[str, Any] = {
     "origins": {"measured here": 1.0},
@@ -99,7 +99,7 @@ def test_replay_reports_and_warns(tmp_path: Path) -> None:
             "rests on   computed from data sheets 100.0 % of simulated time",
         ),
         (
-            ("--profile", "llama-3.1-8b-h100-vllm"),
+            ("--profile", OF_KERNELS),
             "rests on   kernel tables 100.0 % of simulated time",
         ),
     ],

@@ -6,15 +6,16 @@ from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.sim.experiments.fleet import devices, devices_of, times
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.profile import load_profile
+from tests.support.paths import KERNEL_PROFILES
 
 
 @pytest.mark.parametrize(
     ("name", "device"),
     [
         ("llama-3-8b-h100", "h100"),
-        ("llama-3.1-8b-a100-80gb-vllm", "a100-80gb"),
-        ("llama-3.1-8b-rtx-pro-6000-vllm", "rtx-pro-6000"),
-        ("llama-3.1-8b-l40s-vllm", "l40s"),
+        (str(KERNEL_PROFILES / "llama-3.1-8b-a100-80gb-vllm.json"), "a100-80gb"),
+        (str(KERNEL_PROFILES / "llama-3.1-8b-rtx-pro-6000-vllm.json"), "rtx-pro-6000"),
+        (str(KERNEL_PROFILES / "llama-3.1-8b-l40s-vllm.json"), "l40s"),
         ("base-cpu", "AMD EPYC"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.sim.experiments.conversion import linearised
+from servetwin.sim.experiments.linearised import linearised
 from servetwin.sim.experiments.stamp_fit import FITTED
 from servetwin.sim.step_times.step_time import LinearStepTime
 

@@ -19,7 +19,7 @@ from servetwin.sim.step_times.tables import (
 )
 from servetwin.sim.techniques.registry import build_setup
 from tests.support.made_kernels import MadeKernels
-from tests.support.paths import DOCS
+from tests.support.paths import DOCS, KERNEL_PROFILES, OF_KERNELS
 
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
@@ -40,7 +40,7 @@ def test_the_documentation_has_every_word_with_its_sentence() -> None:
     [
         ("base-cpu", "measured here"),
         ("llama-3-8b-h100", "computed from data sheets"),
-        ("llama-3.1-8b-h100-vllm", "kernel tables"),
+        (OF_KERNELS, "kernel tables"),
     ],
 )
 def test_a_shipped_profile_says_truly_what_it_is(profile: str, origin: Origin) -> None:
@@ -48,8 +48,8 @@ def test_a_shipped_profile_says_truly_what_it_is(profile: str, origin: Origin) -
     assert origin in load_profile(profile).describe()[0]
 
 
-def test_every_shipped_profile_of_kernel_tables_says_so() -> None:
-    for name in shipped_profiles():
+def test_every_profile_of_kernel_tables_says_so() -> None:
+    for name in (*shipped_profiles(), *map(str, KERNEL_PROFILES.glob("*.json"))):
         profile = load_profile(name)
         has_tables = "kernel tables" in profile.engine.get("source", "")
         assert (profile.origin == "kernel tables") is has_tables, name
@@ -82,7 +82,7 @@ def test_what_older_profiles_said_is_put_in_words(said: str, source: str, origin
 
 
 def test_an_older_profile_is_read(tmp_path: Path) -> None:
-    profile = json.loads(load_profile("llama-3.1-8b-h100-vllm").as_json())
+    profile = json.loads(load_profile(OF_KERNELS).as_json())
     path = tmp_path / "older.json"
     path.write_text(json.dumps({**profile, "origin": "computed"}))
     assert load_profile(str(path)).origin == "kernel tables"

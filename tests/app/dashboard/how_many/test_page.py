@@ -54,16 +54,18 @@ def test_candidates_and_prices_decide_which_is_best() -> None:
     at = to_the_end(
         opened(
             how_many_rate=100.0,
-            how_many_servers=["llama-3.1-8b-h100-vllm", "llama-3.1-8b-l40s-vllm"],
+            server="data sheet",
+            model="llama-3.1-8b",
+            how_many_servers=["llama-3.1-8b on h100", "llama-3.1-8b on l40s"],
             how_many_price="h100=100, l40s=0.01",
         )
     )
-    assert at.subheader[0].value.startswith("llama-3.1-8b-l40s-vllm\\: 8 L40S hold p99")
+    assert re.match(r"llama-3.1-8b on l40s\\: \d+ L40S hold p99", at.subheader[0].value)
     costs = {
         row["candidate"]: float(row["cost per hour"])
         for row in at.dataframe[0].value.to_dict("records")
     }
-    assert costs["llama-3.1-8b-l40s-vllm"] < 1 < costs["llama-3.1-8b-h100-vllm"]
+    assert costs["llama-3.1-8b on l40s"] < 1 < costs["llama-3.1-8b on h100"]
 
 
 @pytest.mark.parametrize(
