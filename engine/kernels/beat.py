@@ -35,12 +35,13 @@ class Beat:
         if self._device.type != "cuda":
             self._compute()
             return None
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        began = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        ended = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         began.record()
         self._compute()
         ended.record()
         ended.synchronize()
-        return 1e-3 * began.elapsed_time(ended)
+        return 1e-3 * float(began.elapsed_time(ended))
 
     def _compute(self) -> None:
         self._weights @ self._vector

@@ -58,7 +58,7 @@ def cluster(router: str, replicas: int) -> Case:
     """Return requests in sessions of five, for replicas that are loaded as the one server is."""
     case = poisson(REQUESTS, RATE_PER_S * replicas)
     requests = [replace(r, session_id=f"s{i % SESSIONS}") for i, r in enumerate(case.trace)]
-    scenario = replace(case.scenario, cluster=ClusterConfig(replicas, router))
+    scenario = replace(case.scenario, cluster=ClusterConfig(replicas, router=router))
     return Case(replace(case.trace, requests=tuple(requests)), scenario)
 
 

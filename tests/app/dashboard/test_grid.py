@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
 from servetwin.app.dashboard.grid import rates_up_to
-from servetwin.app.dashboard.jobs.simulated_items import parse_numbers
+from servetwin.app.dashboard.jobs.simulated_items import parse_rates
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,6 @@ from servetwin.app.dashboard.jobs.simulated_items import parse_numbers
 def test_rates_end_at_saturation_and_are_ones_that_a_grid_takes(
     saturation_per_s: float, first: float, last: float, count: int
 ) -> None:
-    rates = parse_numbers(rates_up_to(saturation_per_s), "rate")
+    rates = parse_rates(rates_up_to(saturation_per_s))
     assert (rates[0], rates[-1], len(rates)) == (first, last, count)
     assert rates == sorted(rates)

@@ -47,7 +47,7 @@ def test_a_technique_replaces_the_formats_of_the_checkpoint() -> None:
     before = deployment("llama-3.3-70b-fp8", "h200")
     int4 = FORMATS["int4"]
     after = replace(before, prefill=int4, decode=int4)
-    assert {after.form(False, part) for part in ("gemm", "experts", "head")} == {int4}  # type: ignore[arg-type]
+    assert {after.form(False, part) for part in ("gemm", "experts", "head")} == {int4}
 
 
 def test_keys_and_values_have_the_format_of_the_checkpoint() -> None:
