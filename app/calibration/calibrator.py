@@ -8,7 +8,6 @@ import numpy as np
 
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.run.client import LoadOptions
-from servetwin.policies.sequence import Sequence as ServerSequence
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.experiments.capacity import saturation_rate_per_s
 from servetwin.sim.experiments.decision_check import DecisionCheck
@@ -64,10 +63,9 @@ ReportProgress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ServerLog:
-    """The step log of a server: arrivals at its scheduler and steps, on its own clock."""
+    """The step log of a server, on its own clock."""
 
     clock_zero_s: float
-    arrivals: Sequence[ServerSequence]
     steps: Sequence[StepRecord]
 
 

@@ -1,15 +1,9 @@
-"""Overheads of a server, and a factor on its kernels, from mean TTFT and TPOT that were measured.
-
-One simulation gives the slopes: between the arrival of a request and its first token lie so many
-steps, chunks and rows, and each second that a term adds to one of them it adds to the request. That
-is exact as long as the order of steps stays; so fits simulate again where they end.
-"""
+"""Overheads of a server, and a factor on its kernels, from measured means of TTFT and TPOT."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pandas as pd
 from scipy.optimize import least_squares
 
 from servetwin.policies.config import PolicyConfig
@@ -26,8 +20,9 @@ TERMS = {"factor": 0.3, "step_s": 1e-3, "prefill_chunk_s": 8e-3, "prefill_row_s"
 """What is fitted, each with how far one server may lie from the fit of its backend."""
 REQUESTS_PER_USER = 10
 _MEASURED_SD = 0.05
-_ROUNDS = 2
 _LEAST_S = 1e-6
+_MIDDLE, _STEP = 10.0, 1e-3
+"""The search varies each term by 1 % of its width: less is within a tick of the simulator."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +87,7 @@ def fit_overheads(servers: Sequence[ServerUnderLoad], start: ServerOverheads) ->
 
     The factor stays that of ``start``: what is fitted on many servers is the same for each.
     """
-    for _ in range(_ROUNDS):
-        start = _solved([_Line.at(server, start) for server in servers], start)
-    return start
+    return _solved(servers, start)
 
 
 def fit_point(server: ServerUnderLoad, prior: ServerOverheads) -> ServerOverheads:
@@ -103,84 +96,32 @@ def fit_point(server: ServerUnderLoad, prior: ServerOverheads) -> ServerOverhead
     The point says two things, and four are unknown: of those that agree with it (to 5 %) they are
     the nearest to ``prior``.
     """
-    found = prior
-    for _ in range(_ROUNDS):
-        found = _solved([_Line.at(server, found)], prior, is_prior=True)
+    found = _solved([server], prior, is_prior=True)
     return replace(found, source="fitted to one measured point")
 
 
-@dataclass(frozen=True)
-class _Line:
-    """Mean TTFT and TPOT of a server as a linear function of ``TERMS``."""
-
-    measured_s: FloatArray
-    at_s: FloatArray
-    x: FloatArray
-    slopes: FloatArray
-
-    @classmethod
-    def at(cls, server: ServerUnderLoad, overheads: ServerOverheads) -> "_Line":
-        run = server.run(overheads)
-        return cls(server.measured_s(), means_s(run), _values(overheads), _slopes(run, overheads))
-
-    def log_errors(self, x: FloatArray) -> FloatArray:
-        """Return the logarithms of predicted over measured."""
-        predicted_s = self.at_s + (x - self.x) @ self.slopes
-        errors: FloatArray = np.log(np.maximum(predicted_s, _LEAST_S) / self.measured_s)
-        return errors
-
-
-def _slopes(run: Run, overheads: ServerOverheads) -> FloatArray:
-    """Return what one of each of ``TERMS`` adds to TTFT and TPOT, the mean over all requests."""
-    slopes = np.zeros((len(TERMS), 2))
-    for replica, requests in run.requests.groupby("replica"):
-        steps = run.steps[run.steps["replica"] == replica]
-        slopes += len(requests) * _replica_slopes(steps, requests, overheads)
-    return slopes / len(run.requests)
-
-
-def _replica_slopes(
-    steps: pd.DataFrame, requests: pd.DataFrame, overheads: ServerOverheads
-) -> FloatArray:
-    times = steps["steps"].to_numpy(float)
-    chunks = steps["prefill_chunks"].to_numpy(float)
-    rows = (steps["rows"] - steps["decode_sequences"]).to_numpy(float) * (chunks > 0)
-    lasted_s = (steps["end_s"] - steps["start_s"]).to_numpy(float)
-    kernels_s = (lasted_s - overheads.seconds_of_rows(steps)) / overheads.factor
-    counted = np.minimum(chunks, overheads.most_chunks)
-    ends_s = np.concatenate([steps["start_s"].to_numpy(float)[:1], steps["end_s"].to_numpy(float)])
-    sent_s, first_s, last_s = (
-        requests[name].to_numpy(float) for name in ("sent_s", "first_token_s", "last_token_s")
-    )
-    gaps = np.maximum(1, requests["output_tokens"].to_numpy(float) - 1)
-    slopes = []
-    for each in (kernels_s, times, times * counted, times * rows):
-        total = np.concatenate([[0.0], np.cumsum(each)])
-        sent, first, last = (np.interp(at, ends_s, total) for at in (sent_s, first_s, last_s))
-        slopes.append([np.mean(first - sent), np.mean((last - first) / gaps)])
-    return np.array(slopes)
-
-
 def _solved(
-    lines: Sequence[_Line], middle: ServerOverheads, is_prior: bool = False
+    servers: Sequence[ServerUnderLoad], middle: ServerOverheads, is_prior: bool = False
 ) -> ServerOverheads:
-    """Return the terms that agree best; without a prior the factor stays, odd lines pull less."""
-    widths = np.array(list(TERMS.values()))
-    free = np.array([is_prior or name != "factor" for name in TERMS])
+    """Return the terms that agree best; without a prior the factor stays, odd points pull less."""
+    terms = {name: sd for name, sd in TERMS.items() if is_prior or name != "factor"}
+    widths = np.array([*terms.values()])
+    values = np.array([getattr(middle, name) for name in terms])
+    least, most = (np.array([RANGES[name][end] for name in terms]) for end in (0, 1))
 
-    def residuals(y: FloatArray) -> FloatArray:
-        x = _values(middle) + widths * np.where(free, y, 0.0)
-        errors = np.concatenate([line.log_errors(x) for line in lines])
-        return np.concatenate([errors / _MEASURED_SD, float(is_prior) * y])
+    def overheads(x: FloatArray) -> ServerOverheads:
+        found = np.clip(values + widths * (x - _MIDDLE), least, most)
+        return replace(middle, **dict(zip(terms, found.tolist(), strict=True)))
 
-    least, most = (np.array([RANGES[name][end] for name in TERMS]) for end in (0, 1))
-    bounds = [(edge - _values(middle)) / widths for edge in (least, most)]
-    start = np.clip(np.zeros(len(TERMS)), bounds[0] + 1e-9, bounds[1] - 1e-9)
+    def residuals(x: FloatArray) -> FloatArray:
+        runs = [(means_s(server.run(overheads(x))), server.measured_s()) for server in servers]
+        errors = [np.log(np.maximum(ours, _LEAST_S) / theirs) for ours, theirs in runs]
+        return np.concatenate(
+            [*(error / _MEASURED_SD for error in errors), float(is_prior) * (x - _MIDDLE)]
+        )
+
+    bounds = [_MIDDLE + (edge - values) / widths for edge in (least, most)]
+    start = np.clip(np.full(len(terms), _MIDDLE), bounds[0] + 1e-9, bounds[1] - 1e-9)
     loss = "linear" if is_prior else "soft_l1"
-    found = least_squares(residuals, start, bounds=bounds, loss=loss, f_scale=2.0)
-    solved = np.clip(_values(middle) + widths * np.where(free, found.x, 0.0), least, most)
-    return replace(middle, **dict(zip(TERMS, solved.tolist(), strict=True)))
-
-
-def _values(overheads: ServerOverheads) -> FloatArray:
-    return np.array([getattr(overheads, name) for name in TERMS])
+    found = least_squares(residuals, start, bounds=bounds, loss=loss, f_scale=2.0, diff_step=_STEP)
+    return overheads(found.x)

@@ -185,9 +185,8 @@ class StepLogCalibrator:
         return trace
 
     def server_log(self) -> ServerLog:
-        """Return the arrivals and steps of the engine's whole life."""
-        steps = read_step_log(self._step_log)[1]
-        return ServerLog(self.header["clock_zero_s"], read_arrivals(self._step_log), steps)
+        """Return the steps of the engine's whole life."""
+        return ServerLog(self.header["clock_zero_s"], read_step_log(self._step_log)[1])
 
     def check_decisions(self) -> DecisionCheck:
         """Replay the step log of the engine's whole life, calibration included."""

@@ -1,9 +1,5 @@
 """``servetwin techniques``: what each technique does to a server, and the tables behind it."""
 
-from typing import Annotated
-
-from typer import Argument
-
 from servetwin.app.command import print_result
 from servetwin.app.reports.progress import progress
 from servetwin.app.scenario.options.common import Json, Seed
@@ -49,21 +45,6 @@ def techniques(options: EffectOptions, seed: Seed = 0, as_json: Json = False) ->
         raise PolicyError(f"no technique to compare: {'; '.join(map(refusal, effects))}")
     verdicts = judge(effects, tried, qualities)
     print_result(as_json, effects_as_dict(verdicts, tried), effect_lines(verdicts, tried))
-
-
-def table(
-    name: Annotated[str, Argument(help="The table; without it, all are listed.")] = "",
-    as_json: Json = False,
-) -> None:
-    """Print a published table beside our figures."""
-    from servetwin.app.reports.techniques.published import find_table, published_lines, titles
-
-    if name:
-        published = find_table(name)
-        print_result(as_json, published, published_lines(published))
-    else:
-        lines = (f"{key:<22}{title}" for key, title in titles().items())
-        print_result(as_json, {"tables": titles()}, lines)
 
 
 def list_techniques(as_json: Json = False) -> None:

@@ -31,30 +31,29 @@ class MeasuredFacts:
         ids = [request.request_id for request in self.requests]
         return self.run.requests.set_index("request_id").loc[ids]
 
-    def trace(self, *, sent: bool, lengths: bool) -> Trace:
-        """Return the requests with measured send times, and with measured lengths, or as traced."""
+    def trace(self) -> Trace:
+        """Return the requests with measured send times and lengths."""
         columns = (self.answered[name].tolist() for name in _MEASURED)
         requests = [
-            as_measured(request, sent_s if sent else None, measured if lengths else None)
-            for request, sent_s, *measured in zip(self.requests, *columns, strict=True)
+            as_measured(request, sent_s, lengths)
+            for request, sent_s, *lengths in zip(self.requests, *columns, strict=True)
         ]
         requests.sort(key=lambda one: one.arrival_s)
         return Trace(tuple(requests), str(self.run.scenario.get("trace", "measured run")))
 
 
-def as_measured(request: Request, sent_s: float | None, lengths: Sequence[int] | None) -> Request:
-    """Return a request with its measured send time and its prompt and output lengths, if given.
+def as_measured(request: Request, sent_s: float, lengths: Sequence[int]) -> Request:
+    """Return a request with its measured send time and its prompt and output lengths.
 
     A prompt of shared blocks keeps its length.
     """
-    if sent_s is not None:
-        request = replace(request, arrival_s=sent_s, parent_id=None, delay_s=None)
-    if lengths is None:
-        return request
     prompt_tokens, output_tokens = lengths
     if request.prefix_block_ids:
         prompt_tokens = request.prompt_tokens
-    return replace(request, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+    return replace(
+        request, arrival_s=sent_s, parent_id=None, delay_s=None,
+        prompt_tokens=prompt_tokens, output_tokens=output_tokens,
+    )  # fmt: skip
 
 
 def answered_rows(run: Run) -> pd.DataFrame:

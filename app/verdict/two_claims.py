@@ -256,7 +256,7 @@ class ReplayedTest:
         cls, facts: MeasuredFacts, scenario: Scenario, seed: int, pace: Pace | None = None
     ) -> Self:
         """Simulate what was sent, with the measured lengths and the pace of the measured steps."""
-        trace = facts.trace(sent=True, lengths=True)
+        trace = facts.trace()
         parts = MeasuredParts(steps=facts.steps, pace=pace)
         return cls(simulate_measured(trace, scenario, parts, seed), as_sent(facts.run))
 

@@ -49,7 +49,7 @@ class WholeForecast:
         """Return the mean latencies by name; ``steps`` compares the times of all steps."""
         profile, error = scenario.profile, steps.error or 0.0
         assert isinstance(profile, Profile)
-        sent = [one.trace(sent=True, lengths=True) for one in tests]
+        sent = [one.trace() for one in tests]
 
         def forecast(served: Profile, scale: float) -> dict[str, float]:
             scaled = Scenario(scenario.policies, served.scaled(scale))

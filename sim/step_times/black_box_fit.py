@@ -65,7 +65,6 @@ def fit_black_box(
         fit,
         coefficients=_extended(fit.coefficients[:width], ranges),
         draws=draws,
-        covariance=np.cov(draws, rowvar=False),
         noise=noise_quantiles(ratios, fitted_s) if decodes else fit.noise,
         ranges=dict(zip(FEATURES, ranges.tolist(), strict=True)),
         steps=len(steps),
@@ -75,13 +74,9 @@ def fit_black_box(
 
 def _with_mean_noise(fit: Fit) -> Fit:
     """Return a fit whose coefficients hold the mean of its noise."""
-    mean, draws = float(fit.noise.mean()), fit.noise.mean() * fit.draws
+    mean = float(fit.noise.mean())
     return replace(
-        fit,
-        coefficients=mean * fit.coefficients,
-        covariance=np.cov(draws, rowvar=False),
-        draws=draws,
-        noise=fit.noise / mean,
+        fit, coefficients=mean * fit.coefficients, draws=mean * fit.draws, noise=fit.noise / mean
     )
 
 

@@ -65,7 +65,7 @@ class StepSample:
 class Fit:
     """Coefficients (s per unit of ``FEATURES``), their uncertainty, and the remaining noise.
 
-    ``draws`` [bootstraps, features] are fits to resampled bursts, ``covariance`` is theirs.
+    ``draws`` [bootstraps, features] are fits to resampled bursts.
 
     ``noise`` are ``NOISE_QUANTILES`` quantiles of measured / fitted, ``noise_correlation`` is that
     of the normal scores of neighbouring steps of a burst, ``drift`` the relative
@@ -75,7 +75,6 @@ class Fit:
     """
 
     coefficients: FloatArray
-    covariance: FloatArray
     draws: FloatArray
     noise: FloatArray
     noise_correlation: float
@@ -110,7 +109,6 @@ def _of_features(fit: Fit) -> Fit:
         fit,
         coefficients=fit.coefficients[: len(FEATURES)],
         draws=draws,
-        covariance=np.cov(draws, rowvar=False),
     )
 
 
@@ -154,7 +152,6 @@ def _with_totals(fit: Fit, samples: Sequence[StepSample], matrix: FloatArray) ->
     return replace(
         fit,
         coefficients=change * fit.coefficients,
-        covariance=np.cov(draws, rowvar=False),
         draws=draws,
         noise=fit.noise / fit.noise.mean(),
     )
@@ -188,7 +185,6 @@ def fit_rows(
     ratios = seconds / (matrix @ coefficients)
     return Fit(
         coefficients=coefficients,
-        covariance=np.cov(draws, rowvar=False),
         draws=draws,
         noise=noise_quantiles(ratios, matrix @ coefficients),
         noise_correlation=_lag_correlation(ratios, groups),

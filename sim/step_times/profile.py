@@ -44,7 +44,7 @@ Work = Annotated[float, Field(le=1e18)]
 
 
 _ROUNDED = (
-    "coefficients", "covariance", "draws", "noise", "noise_correlation", "drift", "held_out_error",
+    "coefficients", "draws", "noise", "noise_correlation", "drift", "held_out_error",
 )  # fmt: skip
 _rounded = np.vectorize(lambda value: float(f"{value:.6g}"), otypes=[float])
 
@@ -57,7 +57,8 @@ class StepTimeFit(_StrictModel):
     """A fitted step-time model (``sim.step_times.fit.Fit``), by feature name."""
 
     coefficients: dict[str, Seconds]
-    covariance: list[list[float]] = Field(default_factory=list)
+    covariance: Any = Field(default=None, exclude=True)
+    """Of older profiles, and not used: the draws say the same."""
     draws: list[list[Seconds]] = Field(default_factory=list)
     noise: list[Factor] = Field(default_factory=lambda: [1.0])
     noise_correlation: float = Field(default=0.0, ge=0, lt=1)
@@ -91,23 +92,7 @@ class StepTimeFit(_StrictModel):
             raise ValueError("draws: a negative value; a step never gets shorter by more work")
         if not self.noise or min(self.noise) < 0 or self.drift < 0:
             raise ValueError("noise and drift: at least one factor, and none negative")
-        self._check_covariance()
         return self
-
-    def _check_covariance(self) -> None:
-        if not self.covariance:
-            return
-        sizes = {len(self.covariance), *map(len, self.covariance)}
-        if len(sizes) > 1:
-            raise ValueError("covariance: not a square matrix")
-        matrix = np.array(self.covariance)
-        spread = np.sqrt(np.abs(np.diag(matrix)))
-        scale = np.outer(spread, spread)
-        scale[scale == 0] = 1.0
-        if not np.allclose(matrix / scale, matrix.T / scale, atol=1e-4):
-            raise ValueError("covariance: not symmetric")
-        if np.linalg.eigvalsh(matrix / scale).min() < -1e-3 or (np.diag(matrix) < 0).any():
-            raise ValueError("covariance: not positive semi-definite")
 
     @field_validator("ranges")
     @classmethod
@@ -132,7 +117,6 @@ class StepTimeFit(_StrictModel):
         """Return the fit of an engine that computes ``factor`` times as slowly."""
         update = {
             "coefficients": {name: factor * value for name, value in self.coefficients.items()},
-            "covariance": [[factor**2 * value for value in row] for row in self.covariance],
             "draws": [[factor * value for value in row] for row in self.draws],
         }
         return self.model_copy(update=update)

@@ -60,8 +60,8 @@ def test_an_option_of_another_command_says_which() -> None:
     assert refused("replay", "--rates", "1") == (
         "servetwin: --rates: servetwin replay has no such option; servetwin sweep has it"
     )
-    assert refused("techniques", "--table") == (
-        "servetwin: --table: no option; write servetwin techniques table [NAME]"
+    assert refused("techniques", "--formats") == (
+        "servetwin: --formats: no option; write servetwin techniques formats"
     )
     assert "Possible options: --profile" in refused("replay", "--profil", "x")
 

@@ -103,6 +103,5 @@ def _is_measured(shape: BatchShape, ranges: Mapping[str, float]) -> bool:
 
 
 def _standard_errors_s(fit: StepTimeFit) -> list[float]:
-    """Return standard errors by coefficient; none where the calibration kept no covariance."""
-    variances = np.diagonal(fit.covariance) if fit.covariance else ()
-    return [float(np.sqrt(variance)) for variance in variances]
+    """Return standard errors by coefficient; none where the calibration kept no draws."""
+    return np.std(fit.draws, axis=0, ddof=1).tolist() if fit.draws else []

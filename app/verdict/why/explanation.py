@@ -102,7 +102,7 @@ def _evidence(
     scenario: Scenario, facts: MeasuredFacts, seed: int, on_simulation: Callable[[int], None]
 ) -> Evidence:
     """Return what was measured, with simulations of what was sent."""
-    sent, simulations = facts.trace(sent=True, lengths=True), count(1)
+    sent, simulations = facts.trace(), count(1)
     scheduled_s = facts.answered["scheduled_s"]
 
     def simulate(server: Server, draw: int) -> pd.DataFrame:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.reports.techniques.published import published_tables
 from servetwin.sim.catalogue.catalogue import shipped_models
 from tests.support.command import refused, servetwin
 
@@ -266,49 +265,3 @@ def test_a_table_without_a_technique_is_refused(
 ) -> None:
     only = [part for name in names for part in ("--only", name)]
     assert refused("techniques", *only, *form).startswith(f"servetwin: {reason}")
-
-
-def test_a_table_of_the_notes_stands_beside_ours_with_the_reasons() -> None:
-    printed = lines("table", "affine-quantisation")
-    assert printed[1].split() == ["notes", "here"]
-    assert printed[-1].startswith("[1] E8: Z = Qmax - Rmin / S")
-    found = [words(line) for line in printed]
-    assert words("code of the smallest number 127 -128 [1]") in found
-
-
-def test_a_table_as_numbers_is_not_rounded() -> None:
-    table = numbers("table", "distillation")
-    first, second = table["rows"]
-    assert first["why"] == ""
-    assert first["here"] == pytest.approx(0.7879858589, abs=5e-11)
-    assert second["why"].startswith("E14: ")
-
-
-@pytest.mark.parametrize("name", published_tables())
-def test_every_table_fits(name: str) -> None:
-    assert len(lines("table", name)) > 2
-
-
-def test_without_a_name_all_tables_are_listed() -> None:
-    names = list(published_tables())
-    assert [line.split()[0] for line in lines("table")] == names
-    assert list(numbers("table")["tables"]) == names
-
-
-def test_a_table_that_is_not_there_names_the_nearest() -> None:
-    message = "unknown table '175b-phase'; did you mean '175b-phases'?"
-    assert message in refused("techniques", "table", "175b-phase")
-    for option, value in (("--only", "awq"), ("--replications", 3)):
-        assert f"{option}: servetwin" in refused("techniques", "table", "queues", option, value)
-
-
-def test_the_effect_table_has_the_signs_of_the_notes_and_ours_and_the_reasons() -> None:
-    printed = lines("table", "effects")
-    (first_token,) = [
-        words(line)
-        for line in printed
-        if line.startswith("continuous batching: first token, under")
-    ]
-    assert first_token[6:8] == ["-", "+"]
-    assert first_token[-1] == "[6]"
-    assert printed[-2].startswith("[6] E11: true from admission")

@@ -67,7 +67,7 @@ def server(**settings: object) -> Scenario:
         (False, server(prefix_cache=True), {"prefix cache"}),
         (False, STATED, set()),
     ],
-    ids=lambda value: "" if isinstance(value, Scenario) else str(value),
+    ids=lambda value: "+".join(sorted(value)) if isinstance(value, set) else "",
 )
 def test_the_setting_that_was_stated_wrongly_is_named(
     logs: bool, truth: Scenario, names: set[str]

@@ -17,7 +17,6 @@ from servetwin.app.verdict.why import (
 )
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import derive
@@ -59,12 +58,8 @@ def served(
     scheduler = build_scheduler(scenario.policies)
     run = simulate(sent, scheduler, layout.model(), api=api, keep_records=True)
     rows = run.requests
-    columns = zip(rows["sent_s"].tolist(), rows["prompt_tokens"].tolist(), strict=True)
-    received_s = [at_s + api.request_in_s(prompt) + CLOCK_ZERO_S for at_s, prompt in columns]
     rows["scheduled_s"] -= rows["request_id"].map(lag_s)
     rows["response_id"] = "engine-" + rows["request_id"]
-    names = zip(rows["response_id"], received_s, strict=True)
-    arrivals = [build_arrival(name, at_s) for name, at_s in names]
     steps = [
         replace(
             step,
@@ -81,11 +76,7 @@ def served(
         "loadtest", derive(rows), run.steps, {"trace": "made"},
         meta={"clock_zero_perf_counter_s": 100.0},
     )  # fmt: skip
-    return measured, ServerLog(100.0 - CLOCK_ZERO_S, arrivals, steps)
-
-
-def build_arrival(name: str, at_s: float) -> Sequence:
-    return Sequence(name, at_s, 160, 1)
+    return measured, ServerLog(100.0 - CLOCK_ZERO_S, steps)
 
 
 def test_too_few_requests_rank_nothing_and_say_what_was_sent() -> None:

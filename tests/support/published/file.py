@@ -1,19 +1,16 @@
-"""The tables of ``app/reports/techniques/published.json``; as a module, it writes that file."""
+"""The tables of ``published.json``; as a module, it writes that file."""
 
 import json
 from collections.abc import Iterator
 
-from servetwin.app.reports.techniques.published import PublishedRow, PublishedTable
 from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
 from servetwin.sim.techniques.effects import REPLICATIONS, Change, Effect
 from servetwin.sim.techniques.quality import quality_of
-from tests.support.paths import ROOT
 from tests.support.published.claim import Claim
 from tests.support.published.effects import EFFECTS, MEASURED, PublishedEffect, measured_effects
 from tests.support.published.errors import ERRORS
+from tests.support.published.kept_tables import PATH, PublishedRow, PublishedTable
 from tests.support.published.tables import TABLES
-
-PATH = ROOT / "app" / "reports" / "techniques" / "published.json"
 
 
 def computed_table(name: str) -> PublishedTable:

@@ -30,7 +30,7 @@ def test_curves_are_the_fit_and_end_where_measuring_ended() -> None:
     assert prompts["seconds"].iloc[7] == pytest.approx(expected)
 
 
-def test_coefficients_have_standard_errors_of_their_covariance() -> None:
+def test_coefficients_have_the_standard_errors_of_their_draws() -> None:
     table = coefficient_table(CPU).set_index("feature")
     expected_us = 1e6 * np.std(CPU.draws, axis=0, ddof=1)
     assert table["standard error, µs"].to_numpy() == pytest.approx(expected_us, rel=1e-3)
