@@ -1,6 +1,6 @@
 """Overheads of a server, and a factor on its kernels, from measured means of TTFT and TPOT."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,19 +26,15 @@ _MIDDLE, _STEP = 10.0, 1e-3
 
 
 @dataclass(frozen=True)
-class MeasuredPoint:
-    """A load, and the mean TTFT and TPOT that a server had under it, in seconds."""
+class ServerUnderLoad:
+    """A load, the mean TTFT and TPOT that a server had under it (s), and what is known of it.
+
+    That is a table, how it schedules, and its ranks.
+    """
 
     trace: Trace
     ttft_s: float
     tpot_s: float
-
-
-@dataclass(frozen=True)
-class ServerUnderLoad:
-    """A measured point, and what is known of its server: a table, how it schedules, its ranks."""
-
-    point: MeasuredPoint
     table: KernelTable | LayerTable
     policies: PolicyConfig
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
@@ -47,11 +43,11 @@ class ServerUnderLoad:
         """Return the simulated run."""
         table = LoadedTable(self.table, overheads)
         profile = TableProfile("fit", table, self.policies, api=overheads.api())
-        return run_once(self.point.trace, Scenario(self.policies, profile, self.cluster))
+        return run_once(self.trace, Scenario(self.policies, profile, self.cluster))
 
     def measured_s(self) -> FloatArray:
         """Return the measured mean TTFT and TPOT."""
-        return np.array([self.point.ttft_s, self.point.tpot_s])
+        return np.array([self.ttft_s, self.tpot_s])
 
 
 def users_trace(users: int, prompt_tokens: int, output_tokens: int, shortest: float = 1.0) -> Trace:
@@ -82,31 +78,27 @@ def means_s(run: Run) -> FloatArray:
     return run.requests[["ttft_s", "tpot_s"]].mean().to_numpy(float)
 
 
-def fit_overheads(servers: Sequence[ServerUnderLoad], start: ServerOverheads) -> ServerOverheads:
-    """Return the overheads that are nearest to all points: logarithms under a soft L1 loss.
-
-    The factor stays that of ``start``: what is fitted on many servers is the same for each.
-    """
-    return _solved(servers, start)
-
-
 def fit_point(server: ServerUnderLoad, prior: ServerOverheads) -> ServerOverheads:
     """Return the overheads of a server, with a factor on its kernels, from one measured point.
 
     The point says two things, and four are unknown: of those that agree with it (to 5 %) they are
     the nearest to ``prior``.
     """
-    found = _solved([server], prior, is_prior=True)
-    return replace(found, source="fitted to one measured point")
+    fitted = fit_terms([server], prior, TERMS, prior_weight=1.0)
+    return replace(fitted, source="fitted to one measured point")
 
 
-def _solved(
-    servers: Sequence[ServerUnderLoad], middle: ServerOverheads, is_prior: bool = False
+def fit_terms(
+    servers: Sequence[ServerUnderLoad],
+    middle: ServerOverheads,
+    terms: Mapping[str, float],
+    prior_weight: float = 0.0,
 ) -> ServerOverheads:
-    """Return the terms that agree best; without a prior the factor stays, odd points pull less."""
-    terms = {name: sd for name, sd in TERMS.items() if is_prior or name != "factor"}
-    widths = np.array([*terms.values()])
-    values = np.array([getattr(middle, name) for name in terms])
+    """Return ``middle`` with the terms that agree best with the measured points.
+
+    ``terms`` have the widths of their priors. Of many servers, odd ones pull less (soft L1).
+    """
+    widths, values = np.array([*terms.values()]), np.array([getattr(middle, n) for n in terms])
     least, most = (np.array([RANGES[name][end] for name in terms]) for end in (0, 1))
 
     def overheads(x: FloatArray) -> ServerOverheads:
@@ -117,11 +109,11 @@ def _solved(
         runs = [(means_s(server.run(overheads(x))), server.measured_s()) for server in servers]
         errors = [np.log(np.maximum(ours, _LEAST_S) / theirs) for ours, theirs in runs]
         return np.concatenate(
-            [*(error / _MEASURED_SD for error in errors), float(is_prior) * (x - _MIDDLE)]
+            [*(one / _MEASURED_SD for one in errors), prior_weight * (x - _MIDDLE)]
         )
 
     bounds = [_MIDDLE + (edge - values) / widths for edge in (least, most)]
     start = np.clip(np.full(len(terms), _MIDDLE), bounds[0] + 1e-9, bounds[1] - 1e-9)
-    loss = "linear" if is_prior else "soft_l1"
-    found = least_squares(residuals, start, bounds=bounds, loss=loss, f_scale=2.0, diff_step=_STEP)
-    return overheads(found.x)
+    loss = "soft_l1" if len(servers) > 1 else "linear"
+    solved = least_squares(residuals, start, bounds=bounds, loss=loss, f_scale=2.0, diff_step=_STEP)
+    return overheads(solved.x)

@@ -8,7 +8,6 @@ import typer
 from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
 from servetwin.app.calibration.black_box.sender import Allowance
 from servetwin.app.calibration.point import (
-    MeasuredPoint,
     ServerUnderLoad,
     fit_point,
     means_s,
@@ -34,6 +33,7 @@ from servetwin.sim.step_times.tables.server_overheads import ServerOverheads, fi
 from servetwin.workloads.errors import LoadTestError, PolicyError, ProfileError
 from servetwin.workloads.key_values import key_values
 from servetwin.workloads.tables.mapping import parse_mapping
+from servetwin.workloads.trace import Trace
 
 MOST_SIMULATIONS = 200
 """About as many as a fit to a recorded run takes at most."""
@@ -107,8 +107,8 @@ def calibrate_live(options: CalibrationOptions) -> None:
         raise typer.Exit(1)
 
 
-def parse_point(text: str) -> MeasuredPoint:
-    """Return the point that ``POINT_FORM`` stands for, under the load of users without pauses.
+def parse_point(text: str) -> tuple[Trace, float, float]:
+    """Return the load of users without pauses of ``POINT_FORM``, and its TTFT and TPOT (s).
 
     Raises ``PolicyError`` that names what is missing, unknown or no number above 0.
     """
@@ -117,24 +117,24 @@ def parse_point(text: str) -> MeasuredPoint:
         raise PolicyError(f"{POINT}: {missing[0]} is missing; write {POINT_FORM}")
     if unknown := given.keys() - set(_POINT_NAMES):
         raise PolicyError(f"{POINT}: no part {min(unknown)!r}; write {POINT_FORM}")
-    seconds = [_above_0(name, given[name], float) for name in _POINT_NAMES[:2]]
+    ttft_s, tpot_s = (_above_0(name, given[name], float) for name in _POINT_NAMES[:2])
     counts = [int(_above_0(name, given[name], int)) for name in _POINT_NAMES[2:]]
-    return MeasuredPoint(users_trace(*counts), *seconds)
+    return users_trace(*counts), ttft_s, tpot_s
 
 
 def calibrate_point(options: CalibrationOptions) -> None:
     """Fit a factor and overheads to ``--point``, and print them as ``--overheads`` takes them."""
     assert options.point is not None
-    point = parse_point(options.point)
+    trace, ttft_s, tpot_s = parse_point(options.point)
     servers = options.server.recorded_servers()
-    scenario = recorded_server(point.trace, servers, options.policy, options.server.link)
+    scenario = recorded_server(trace, servers, options.policy, options.server.link)
     table = scenario.profile.table if isinstance(scenario.profile, TableProfile) else None
     prior = _prior(servers.tables.backend or "vllm")
     if isinstance(table, LoadedTable):
         prior, table = table.overheads, table.table
     if not isinstance(table, KernelTable | LayerTable):
         raise PolicyError(f"{POINT}: goes with --model and --times kernels or layers:DIR")
-    server = ServerUnderLoad(point, table, scenario.policies, scenario.cluster)
+    server = ServerUnderLoad(trace, ttft_s, tpot_s, table, scenario.policies, scenario.cluster)
     found = fit_point(server, prior)
     measured_s, predicted_s = server.measured_s(), means_s(server.run(found))
     pairs = zip(("TTFT", "TPOT"), measured_s, predicted_s, strict=True)

@@ -73,9 +73,8 @@ def measured_facts(run: Run, trace: Trace, log: ServerLog | None = None) -> Meas
     answered = answered_rows(run)
     ids = set(answered["request_id"])
     requests = tuple(request for request in trace if request.request_id in ids)
-    if log is not None:
-        return _with_log(MeasuredFacts(run, requests), log)
-    return MeasuredFacts(run, requests)
+    facts = MeasuredFacts(run, requests)
+    return facts if log is None else _with_log(facts, log)
 
 
 def _with_log(facts: MeasuredFacts, log: ServerLog) -> MeasuredFacts:

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.kv.block_pool import BlockPool
 from servetwin.policies.kv.host_tier import HostMoves, HostTier
-from servetwin.policies.prefix.prefix_index import PrefixIndex, build_index
-from servetwin.policies.prefix.prefix_run import HeldRun
+from servetwin.policies.prefix.prefix_index import HeldRun, PrefixIndex, build_index
 from servetwin.policies.prefix.prefix_tree import Cause, PrefixTree, PrefixWatch
 from servetwin.policies.protocols import KVUsage
 from servetwin.policies.sequence import Sequence

@@ -25,7 +25,7 @@ from servetwin.policies.sequence import Sequence
 
 
 @dataclass(slots=True, eq=False)
-class _Run:
+class BlockRun:
     """Blocks at successive places of a block table.
 
     ``keys`` name them as they name a prompt, ``key_blocks`` blocks each; ``key`` is that of the
@@ -46,7 +46,7 @@ class _Run:
     """Place in the order of eviction."""
     ticket: int = 0
     """Number of its entry in the heap of idle runs; 0 while a sequence holds the run."""
-    tail: "_Run | None" = None
+    tail: "BlockRun | None" = None
     """What was cut off last."""
 
     @property
@@ -87,17 +87,17 @@ class BlockRuns:
         self._rank = EvictionRank(eviction)
         self._spans_keys = eviction == "lru"
         """Whether blocks of several keys are one run: released together, they go together."""
-        self._runs: dict[int, list[_Run]] = {}
+        self._runs: dict[int, list[BlockRun]] = {}
         """Runs by the key of their first block, in the order of places; the oldest copy first."""
         self._first_keys = self._runs.keys()
-        self._held: dict[Sequence, list[_Run]] = {}
+        self._held: dict[Sequence, list[BlockRun]] = {}
         """Runs by holder, in the order of places; what was cut off since is behind ``tail``."""
-        self._idle: list[tuple[tuple[float, int], int, int, _Run]] = []
+        self._idle: list[tuple[tuple[float, int], int, int, BlockRun]] = []
         """Heap of (rank, -start, ticket, run), with stale entries."""
         self._tickets = 0
         self._matched: tuple[Sequence, int] | None = None
         """The sequence and the most blocks for which ``_path`` is known."""
-        self._path: list[tuple[_Run, int]] = []
+        self._path: list[tuple[BlockRun, int]] = []
 
     def find(self, seq: Sequence, limit: int) -> tuple[int, int]:
         """Return (blocks found, idle ones among them) of the first ``limit`` blocks."""
@@ -189,7 +189,7 @@ class BlockRuns:
             heappop(self._idle)
         return numbers
 
-    def runs(self, seq: Sequence) -> Iterator[_Run]:
+    def runs(self, seq: Sequence) -> Iterator[BlockRun]:
         """Yield the runs that the sequence holds, the last first."""
         return reversed(self._parts(seq))
 
@@ -206,7 +206,7 @@ class BlockRuns:
         named, full = len(seq.block_keys) * seq.key_blocks, tokens // self._block_tokens
         return named if named < full else full
 
-    def _match(self, seq: Sequence, limit: int) -> list[tuple[_Run, int]]:
+    def _match(self, seq: Sequence, limit: int) -> list[tuple[BlockRun, int]]:
         """Return the runs with the first ``limit`` blocks of a sequence, and where each is left.
 
         Admission asks several times in a row: the answer holds until a run changes.
@@ -229,26 +229,26 @@ class BlockRuns:
             path.append((run, place))
         return path
 
-    def _at(self, key: int, place: int) -> _Run | None:
+    def _at(self, key: int, place: int) -> BlockRun | None:
         """Return the run of a key with the block of ``place``; of several, the oldest."""
         for run in self._runs.get(key, ()):
             if run.start <= place < run.end:
                 return run
         return None
 
-    def _parts(self, seq: Sequence) -> list[_Run]:
+    def _parts(self, seq: Sequence) -> list[BlockRun]:
         """Return the runs that a sequence holds, with what was cut off them since."""
         held = self._held.get(seq, [])
-        parts: list[_Run] = []
+        parts: list[BlockRun] = []
         for number, first in enumerate(held, 1):
             end = held[number].start if number < len(held) else seq.keyed_blocks
-            run: _Run | None = first
+            run: BlockRun | None = first
             while run is not None and run.start < end:
                 parts.append(run)
                 run = run.tail
         return parts
 
-    def _copied(self, seq: Sequence, start: int, end: int, is_named: bool) -> list[_Run]:
+    def _copied(self, seq: Sequence, start: int, end: int, is_named: bool) -> list[BlockRun]:
         """Return the runs with blocks of the same names as those of a sequence, by place."""
         if not is_named:
             return [r for r in self._runs.get(seq.own_key, ()) if start <= r.start < end]
@@ -272,16 +272,16 @@ class BlockRuns:
             last.tail = None  # no sequence holds it
             return
         born = self._rank.tick()
-        self._add(seq, _Run(key, keys, seq.key_blocks, start, end, numbers, born))
+        self._add(seq, BlockRun(key, keys, seq.key_blocks, start, end, numbers, born))
 
-    def _may_grow(self, run: _Run, key: int, is_named: bool) -> bool:
+    def _may_grow(self, run: BlockRun, key: int, is_named: bool) -> bool:
         """Return whether blocks may follow in a run: it has one holder, and no copies."""
         if run.holders > 1 or (run.key != key and not (self._spans_keys and run.keys and is_named)):
             return False
         runs = self._runs[run.key]
         return runs[-1] is run and (runs[0] is run or runs[-2].end <= run.start)
 
-    def _keep_beside(self, seq: Sequence, start: int, end: int, copied: list[_Run]) -> None:
+    def _keep_beside(self, seq: Sequence, start: int, end: int, copied: list[BlockRun]) -> None:
         """Keep blocks of which some are there already: from now on each of them is a run."""
         place, is_named = start, bool(copied[0].keys)
         for run in copied:
@@ -303,14 +303,14 @@ class BlockRuns:
         keys, size = (seq.block_keys if is_named else ()), seq.key_blocks
         key = keys[place // size] if is_named else seq.own_key
         numbers = seq.blocks[place : place + 1]
-        self._add(seq, _Run(key, keys, size, place, place + 1, numbers, self._rank.tick()))
+        self._add(seq, BlockRun(key, keys, size, place, place + 1, numbers, self._rank.tick()))
 
-    def _add(self, seq: Sequence, run: _Run) -> None:
+    def _add(self, seq: Sequence, run: BlockRun) -> None:
         """Let a sequence hold a new run after its others."""
         self._list(run)
         self._held.setdefault(seq, []).append(run)
 
-    def _list(self, run: _Run) -> None:
+    def _list(self, run: BlockRun) -> None:
         """Let a run be found."""
         runs = self._runs.get(run.key)
         if runs is None:
@@ -318,12 +318,14 @@ class BlockRuns:
         else:
             insort(runs, run, key=attrgetter("start"))
 
-    def _cut(self, run: _Run, place: int) -> None:
+    def _cut(self, run: BlockRun, place: int) -> None:
         """Cut the blocks from ``place`` on off a run; its holders hold both parts."""
         numbers = run.blocks[place - run.start :]
         del run.blocks[place - run.start :]
         key, size = run.key_at(place), run.key_blocks
-        rest = _Run(key, run.keys, size, place, run.end, numbers, run.born, run.holders, run.uses)
+        rest = BlockRun(
+            key, run.keys, size, place, run.end, numbers, run.born, run.holders, run.uses
+        )
         rest.tail = run.tail
         run.end = place
         run.tail = rest
@@ -331,13 +333,13 @@ class BlockRuns:
         if run.ticket:
             self._offer(rest, run.rank)
 
-    def _offer(self, run: _Run, rank: tuple[float, int]) -> None:
+    def _offer(self, run: BlockRun, rank: tuple[float, int]) -> None:
         """Let a run without holders be evicted; of parts of one run, the last goes first."""
         run.rank = rank
         self._tickets = run.ticket = self._tickets + 1
         heappush(self._idle, (rank, -run.start, run.ticket, run))
 
-    def _forget(self, run: _Run) -> None:
+    def _forget(self, run: BlockRun) -> None:
         run.ticket = 0
         runs = self._runs[run.key]
         runs.remove(run)

@@ -1,23 +1,8 @@
 """A run of blocks that prompts share: a node of a prefix tree."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from servetwin.policies.block_keys import Keys
-
-
-class HeldRun(Protocol):
-    """Blocks at places ``start`` to ``end`` - 1 of a block table, held as a whole."""
-
-    start: int
-    end: int
-    blocks: list[int]
-    """Numbers of the blocks from the first on, as far as a table needed them."""
-    holders: int
-
-    @property
-    def size(self) -> int:
-        """The number of blocks."""
 
 
 @dataclass(slots=True, eq=False)

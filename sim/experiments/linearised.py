@@ -16,13 +16,6 @@ def _seconds(model: StepTime, shapes: list[BatchShape]) -> FloatArray:
     return np.array([float(model.seconds(shape)[0]) for shape in shapes])
 
 
-def _shape(decodes: int, context: int, chunks: Chunks) -> BatchShape:
-    """Return a batch of decodes of equal contexts, and of chunks."""
-    return BatchShape(
-        decodes, decodes * context, decodes, chunks, longest_context=context if decodes else 0
-    )
-
-
 _DECODES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 192, 256)
 _CONTEXTS = (64, 256, 1024, 4096)
 _CHUNKS: tuple[Chunks, ...] = (
@@ -37,7 +30,14 @@ def linearised(model: StepTime, features: Sequence[str]) -> dict[str, float]:
     negative.
     """
     shapes = [
-        _shape(decodes, context, chunks)._replace(decode_contexts=(context,) * decodes)
+        BatchShape(
+            decodes,
+            decodes * context,
+            decodes,
+            chunks,
+            decode_contexts=(context,) * decodes,
+            longest_context=context if decodes else 0,
+        )
         for chunks, decodes, context in product(_CHUNKS, _DECODES, _CONTEXTS)
         if decodes or chunks
     ]

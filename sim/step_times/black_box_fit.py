@@ -61,23 +61,17 @@ def fit_black_box(
     fitted_s = np.array([one.row() for one in decodes]).reshape(-1, width + 2) @ fit.coefficients
     ratios = np.array([one.seconds for one in decodes]) / fitted_s
     draws = np.array([_extended(draw[:width], ranges) for draw in fit.draws])
+    noise = noise_quantiles(ratios, fitted_s) if decodes else fit.noise
+    mean = float(noise.mean())  # which the coefficients hold
     stripped = replace(
         fit,
-        coefficients=_extended(fit.coefficients[:width], ranges),
-        draws=draws,
-        noise=noise_quantiles(ratios, fitted_s) if decodes else fit.noise,
+        coefficients=mean * _extended(fit.coefficients[:width], ranges),
+        draws=mean * draws,
+        noise=noise / mean,
         ranges=dict(zip(FEATURES, ranges.tolist(), strict=True)),
         steps=len(steps),
     )
-    return BlackBoxFit(_with_mean_noise(stripped), first_token_s, wait_s, chunk_per_sequence_s)
-
-
-def _with_mean_noise(fit: Fit) -> Fit:
-    """Return a fit whose coefficients hold the mean of its noise."""
-    mean = float(fit.noise.mean())
-    return replace(
-        fit, coefficients=mean * fit.coefficients, draws=mean * fit.draws, noise=fit.noise / mean
-    )
+    return BlackBoxFit(stripped, first_token_s, wait_s, chunk_per_sequence_s)
 
 
 def chunk_spread_s(bursts: Sequence[Sequence[ObservedRequest]]) -> float:

@@ -30,10 +30,10 @@ import pandas as pd
 import typer
 
 from servetwin.app.calibration.point import (
-    MeasuredPoint,
+    TERMS,
     ServerUnderLoad,
-    fit_overheads,
     fit_point,
+    fit_terms,
     means_s,
 )
 from servetwin.policies.config import PolicyConfig
@@ -61,6 +61,8 @@ PRESETS = {"vllm": "vllm-v1", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 MEMORY = {"vllm": ("of_total", 0.9), "sglang": ("of_total", 0.88), "trtllm": ("of_free", 0.9)}
 """The share of the memory that each backend gives to keys and values by default."""
 START = ServerOverheads(prefill_chunk_s=0.01, prefill_row_s=5e-6, most_chunks=3)
+COMMON = {name: width for name, width in TERMS.items() if name != "factor"}
+"""Terms that are the same for every server of a backend."""
 _BUDGET, _SEQS, _UNLIMITED, _LONGEST = 8192, 1024, 1 << 40, 1 << 17
 _METRICS = ("TTFT", "TPOT")
 
@@ -102,10 +104,10 @@ def cases_of(rows: Iterable[Row], package: str, left_out: Counter[str]) -> Itera
             left_out["KV memory full"] += 1
         else:
             ttft_s, tpot_s = (1e-3 * row.measured[name] for name in ("ttft_ms", "tpot_ms"))
-            point = MeasuredPoint(row.load.trace(), ttft_s, tpot_s)
             settings = policies(deployment.backend, row.load.prompt_tokens)
+            trace = row.load.trace()
             cluster = ClusterConfig(ranks=deployment.layout.dp, router=RANK_ROUTER)
-            yield Case(row, ServerUnderLoad(point, table, settings, cluster))
+            yield Case(row, ServerUnderLoad(trace, ttft_s, tpot_s, table, settings, cluster))
 
 
 def halves(cases: Sequence[Case], seed: int) -> tuple[list[Case], list[Case]]:
@@ -221,7 +223,7 @@ def main(
     cases = list(cases_of((few[place] for place in sorted(drawn)), package, left_out))
     fitting, held_out = halves(cases, seed)
     if fit:
-        overheads = fit_overheads([case.server for case in fitting], START)
+        overheads = fit_terms([case.server for case in fitting], START, COMMON)
     else:
         overheads = fitted_overheads(backend)
     errors = errors_of(held_out, overheads)

@@ -7,17 +7,12 @@ from math import ceil
 import pandas as pd
 
 from servetwin.app.dashboard.formatting import page_text, three_digits
-from servetwin.app.words import METRICS
 from servetwin.sim.experiments import sweep
 from servetwin.sim.records.metrics import duration_unit
 
 Y_TITLES = {
     sweep.GOODPUT: "goodput per replica, requests/s",
     sweep.THROUGHPUT: "output throughput per replica, tokens/s",
-}
-Y_DEFINITIONS = {
-    sweep.GOODPUT: METRICS["goodput_per_s"].definition,
-    sweep.THROUGHPUT: METRICS["output_throughput_tokens_per_s"].definition,
 }
 MOST_TOGETHER = 6
 """Series in one panel: the first six looks differ for every eye."""

@@ -22,6 +22,7 @@ from servetwin.sim.experiments import sweep
 _JOB = "policies"
 _CHART = "policies_frontier"
 _Y = {"goodput": sweep.GOODPUT, "output throughput": sweep.THROUGHPUT}
+_DEFINED = ("goodput_per_s", "output_throughput_tokens_per_s")
 _EDITOR, _SHOWN, _KEPT = "policies_editor", "policies_shown", "policies_kept"
 
 
@@ -38,7 +39,8 @@ def page() -> None:
     share = share_input("policies_share", base, definition, middle)
     pressed = right.button("Run the grid", type="primary", key="policies_run")
     if grid_job(_JOB, base, lambda: policy_grid.policy_points(base, rows, rates), pressed=pressed):
-        help_ = "; ".join(f"{name}: {frontier.Y_DEFINITIONS[y]}" for name, y in _Y.items())
+        defined = zip(_Y, _DEFINED, strict=True)
+        help_ = "; ".join(f"{name}: {METRICS[metric].definition}" for name, metric in defined)
         y = _Y[control("policies_y", width=280, help=help_)]
         watch_job(_JOB, lambda job: _draw(job, share, y))
 

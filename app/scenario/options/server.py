@@ -9,7 +9,6 @@ from servetwin.app.scenario.options.tables import TableOptions
 from servetwin.workloads.errors import PolicyError
 
 if TYPE_CHECKING:
-    from servetwin.app.scenario.deployments import ServerChoice
     from servetwin.app.scenario.servers import Servers
     from servetwin.sim.catalogue.hardware import Link
     from servetwin.sim.experiments.scenario import Scenario
@@ -62,7 +61,7 @@ class ServerOptions:
 
         Raises ``PolicyError`` for options that do not go together.
         """
-        from servetwin.app.scenario.deployments import require_expressed
+        from servetwin.app.scenario.deployments import ServerChoice, require_expressed
         from servetwin.app.scenario.servers import Servers, ToggledServer
         from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
         from servetwin.sim.step_times.profile import DEFAULT_PROFILE
@@ -70,7 +69,7 @@ class ServerOptions:
         from servetwin.sim.techniques.registry import build_setup, parse_efficiency
 
         self._check()
-        choice = self._choice()
+        choice = ServerChoice.of(self.server, self.layout)
         name = self.model or (choice.settings.model if choice.settings else None)
         if name is None:
             profiles = [load_server(name) for name in self.profiles or (DEFAULT_PROFILE,)]
@@ -93,12 +92,6 @@ class ServerOptions:
             return table_server(tables, setup, link, choice.settings)
 
         return Servers(ToggledServer(setup, toggles, finish, choice.notes(setup)))
-
-    def _choice(self) -> "ServerChoice":
-        """Return what ``server`` and ``layout`` say."""
-        from servetwin.app.scenario.deployments import ServerChoice
-
-        return ServerChoice.of(self.server, self.layout)
 
     def toggles(self) -> "Toggles":
         """Return the techniques on and off."""

@@ -37,10 +37,7 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return hypotheses and notes, for JSON."""
-        return {
-            "hypotheses": [asdict(one) for one in self.hypotheses],
-            "notes": list(self.notes),
-        }
+        return asdict(self)
 
     def files(self) -> Files:
         """Yield the file of a run folder."""

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from servetwin.app.calibration.point import (
-    MeasuredPoint,
+    TERMS,
     ServerUnderLoad,
-    fit_overheads,
     fit_point,
+    fit_terms,
     means_s,
 )
 from servetwin.policies.config import PolicyConfig
@@ -23,6 +23,7 @@ POLICIES = PolicyConfig(
     batching="unified", kv="paged", kv_tokens=1 << 30, max_seqs=256, max_model_len=1 << 17,
     token_budget=2048,
 )  # fmt: skip
+COMMON = {name: width for name, width in TERMS.items() if name != "factor"}
 TRUTH = ServerOverheads(step_s=1e-3, prefill_chunk_s=12e-3, prefill_row_s=5e-6, most_chunks=3)
 
 
@@ -41,15 +42,15 @@ def users(count: int, prompt: int, output: int) -> Trace:
 
 def measured(trace: Trace, overheads: ServerOverheads) -> ServerUnderLoad:
     """Return a server whose measured point is what the truth shows under a load."""
-    unknown = ServerUnderLoad(MeasuredPoint(trace, 1.0, 1.0), TABLE, POLICIES)
-    point = MeasuredPoint(trace, *means_s(unknown.run(overheads)).tolist())
-    return ServerUnderLoad(point, TABLE, POLICIES)
+    unknown = ServerUnderLoad(trace, 1.0, 1.0, TABLE, POLICIES)
+    ttft_s, tpot_s = means_s(unknown.run(overheads)).tolist()
+    return ServerUnderLoad(trace, ttft_s, tpot_s, TABLE, POLICIES)
 
 
 def test_overheads_are_found_from_means_of_several_loads() -> None:
     loads = (users(2, 500, 60), users(8, 3000, 40), users(16, 200, 100), users(4, 6000, 50))
     servers = [measured(load, TRUTH) for load in loads]
-    found = fit_overheads(servers, ServerOverheads(most_chunks=3))
+    found = fit_terms(servers, ServerOverheads(most_chunks=3), COMMON)
     for name in ("step_s", "prefill_chunk_s", "prefill_row_s"):
         assert getattr(found, name) == pytest.approx(getattr(TRUTH, name), rel=0.1), name
 
