@@ -15,10 +15,7 @@ from tests.support.paths import SAMPLE
 REPLAY = ("replay", SAMPLE, "--limit", 5, "--replications", 0)
 COMPARE = ("replay", "compare", "static", "vllm-v1", *REPLAY[1:])
 FOLDERS: list[Sequence[object]] = [REPLAY, COMPARE, ("verify",), ("demo",)]
-PROFILES: list[Sequence[object]] = [
-    ("calibrate",),
-    ("profile", "convert", "--model", "llama-3-8b", "--hardware", "h100"),
-]
+PROFILES: list[Sequence[object]] = [("calibrate",)]
 WITHOUT = {"report"}
 """Writes a page, which is made again in a moment."""
 

@@ -18,6 +18,7 @@ from servetwin.app.scenario.options.policy import parse_kv_tokens
 from servetwin.app.scenario.prices import parse_prices
 from servetwin.app.scenario.settings import parse_policies, parse_settings
 from servetwin.app.scenario.sweep_axes import parse_axis, parse_rates
+from servetwin.app.tasks.calibrate import parse_point
 from servetwin.app.verdict.gate import parse_limits
 from servetwin.loadtest.body.extra_body import parse_extra_body, parse_sampling
 from servetwin.loadtest.body.images import parse_images
@@ -71,6 +72,7 @@ TEXTS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "fault": (parse_fault, ("cut:every=2,after=8", "freeze:at_s=.5,for_s=1e-1", "status:code=429")),
     "mapping": (parse_mapping, ("arrival_s=ts,prompt_tokens=in,output_tokens=out",)),
     "header_columns": (parse_header_columns, ("tenant=X-Tenant,user=X-User",)),
+    "point": (parse_point, ("ttft=0.21,tpot=0.019,users=2,prompt=64,output=8",)),
     "overheads": (lambda text: parse_overheads(text, None), ("step_s=0.001,chunk_s=1e-5",)),
     "efficiency": (parse_efficiency, ("compute=0.5,memory=0.8",)),
     "own_qualities": (_own_quality, ("awq=perplexity:+2%@AWQ table 4", "fp8=accuracy:-.5%@own")),

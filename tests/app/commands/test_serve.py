@@ -138,9 +138,9 @@ async def _leave_early(url: str) -> None:
     [
         (["--simulated", "base-cpuu"], "no profile 'base-cpuu'; did you mean 'base-cpu'?"),
         (["--simulated", "gone.json"], "gone.json: the profile cannot be read"),
-        (["--simulated", "base-cpu", "--model", "tiny"], "--hardware: --model and --hardware go"),
+        (["--simulated", "base-cpu", "--model", "tiny"], "--gpu: --model and --gpu go"),
         (["--model", "base", "--hardware", "h1000"], "no device 'h1000'; did you mean 'h100'?"),
-        (["--hardware", "h100"], "--model: --model and --hardware go together"),
+        (["--hardware", "h100"], "--model: --model and --gpu go together"),
         (["--technique", "int4"], "technique: unknown technique 'int4'"),
         (
             ["--technique", "cascade:small=tiny"],
@@ -148,7 +148,7 @@ async def _leave_early(url: str) -> None:
         ),
         (
             ["--simulated", "base-cpu", "--technique", "prefix-cache"],
-            "--technique: needs --model and --hardware",
+            "--technique: needs --model and --gpu",
         ),
         (["--simulated", "base-cpu", "--threads", "2"], "--threads: says how torch computes"),
         (["--simulated", "base-cpu", "--batching", "speculative"], "batching 'speculative' cannot"),
@@ -170,7 +170,7 @@ async def _leave_early(url: str) -> None:
             [*SHEET, "--technique", "fp8", "--technique", "awq"],
             "techniques fp8 and awq exclude each other",
         ),
-        (["--efficiency", "memory=0.7"], "--efficiency: needs --model and --hardware"),
+        (["--efficiency", "memory=0.7"], "--efficiency: needs --model and --gpu"),
         ([*SHEET, "--without", "kv-cahce"], "technique: unknown technique 'kv-cahce'; did you"),
     ],
 )

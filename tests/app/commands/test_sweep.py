@@ -203,7 +203,7 @@ def test_servers_and_clusters_can_vary_and_an_impossible_point_is_one_row() -> N
     h100, a100 = points["points"][0], points["points"][2]
     assert h100["tpot_s_p50"] < a100["tpot_s_p50"]
     text = run("--vary", "technique=none,weight-int4", "--rates", "1")
-    assert "1 x could not be: --technique: needs --model and --hardware" in text
+    assert "1 x could not be: --technique: needs --model and --gpu" in text
 
 
 def test_techniques_are_varied_on_and_off_as_in_replay(tmp_path: Path) -> None:

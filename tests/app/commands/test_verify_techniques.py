@@ -15,7 +15,7 @@ pytest.importorskip("torch")
         (["--technique", "prefix-cache", "--url", "http://x"], "--url: not with --technique"),
         (["--technique", "prefix-cache", "--why"], "--why: not with --technique"),
         (["--technique", "prefix-cache", "--utilisation", "0.5"], "--utilisation: not with"),
-        (["--technique", "prefix-cache", "--hardware", "h100"], "--hardware: goes with --recorded"),
+        (["--technique", "prefix-cache", "--hardware", "h100"], "--gpu: goes with --recorded"),
         (
             [
                 "--technique",

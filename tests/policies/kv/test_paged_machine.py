@@ -186,38 +186,6 @@ class Answers:
         return hit, True
 
 
-@given(data=st.data())
-def test_hashes_and_tree_find_and_evict_the_same_under_lru(data: st.DataObject) -> None:
-    """Two independent ways to keep prefixes; prompts are computed whole, one after the other."""
-    memories = [
-        PagedKV(PolicyConfig(kv_tokens=80, block_tokens=4, prefix_cache=True, prefix_index=index))
-        for index in ("radix", "blocks")
-    ]
-    held: list[list[Sequence]] = [[], []]
-    for made in range(data.draw(st.integers(1, 30))):
-        releases: bool = data.draw(st.booleans())
-        if held[0] and releases:
-            gone = data.draw(st.integers(0, len(held[0]) - 1))
-            for memory, seqs in zip(memories, held, strict=True):
-                memory.release(seqs.pop(gone))
-            continue
-        prompt, family = data.draw(st.integers(1, 30)), data.draw(st.integers(0, 1))
-        shared = data.draw(st.integers(0, 7))
-        keys = [j + 100 * (family if j < shared else 2 + made) for j in range(prompt // 4)]
-        seqs = [Sequence(str(made), 0.0, prompt, 1, keys) for _ in memories]
-        hits = [m.cached_prefix(s) for m, s in zip(memories, seqs, strict=True)]
-        taken = [m.reserve(s, prompt) for m, s in zip(memories, seqs, strict=True)]
-        assert hits[0] == hits[1]
-        assert taken[0] == taken[1]
-        for memory, seq, seqs_held in zip(memories, seqs, held, strict=True):
-            if taken[0]:
-                seq.computed_tokens = hits[0]
-                memory.commit(seq, prompt)
-                seq.computed_tokens = prompt
-                seqs_held.append(seq)
-        assert memories[0].free_tokens() == memories[1].free_tokens()
-
-
 @pytest.mark.parametrize(
     ("eviction", "kept"),
     [("lru", "b"), ("lfu", "a"), ("fifo", "b")],

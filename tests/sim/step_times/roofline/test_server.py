@@ -77,9 +77,9 @@ def test_replay_on_a_roofline_says_what_it_rests_on(small_trace: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--model", "llama-2-7b"), "--hardware: --model and --hardware go together"),
-        (("--hardware", "h100"), "--model: --model and --hardware go together"),
-        (("--technique", "tensor-parallel"), "--technique: needs --model and --hardware"),
+        (("--model", "llama-2-7b"), "--gpu: --model and --gpu go together"),
+        (("--hardware", "h100"), "--model: --model and --gpu go together"),
+        (("--technique", "tensor-parallel"), "--technique: needs --model and --gpu"),
         (("--model", "llama-2-7c", "--hardware", "h100"), "did you mean 'llama-2-7b'"),
         (("--model", "llama-2-7b", "--hardware", "h1000"), "did you mean 'h100'"),
         (
@@ -92,7 +92,7 @@ def test_replay_on_a_roofline_says_what_it_rests_on(small_trace: Path) -> None:
         ),
         (
             ("--model", "llama-2-7b", "--hardware", "h100", "--profile", "base-cpu"),
-            "--profile: either a profile, or --model and --hardware",
+            "--profile: either a profile, or --model and --gpu",
         ),
         (
             (

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
+from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.step_times.roofline.decode_latency import RooflineEstimate, ideal_deployment
 from servetwin.sim.step_times.roofline.matrix_products import (
     Work,
@@ -61,7 +62,8 @@ def test_every_position_adds_the_same(position: int, further: int) -> None:
 @pytest.mark.parametrize("name", shipped_models())
 def test_they_are_the_simulator_s_own(name: str) -> None:
     """Less the head and the KV that is written; at two bytes an element."""
-    model, position = find_model(name), 3000
+    plain = {"quantisation": Quantisation()}
+    model, position = find_model(name).model_copy(update=plain), 3000
     shape = BatchShape(1, position, 1, decode_contexts=(position,))
     step = RooflineEstimate.of(ideal_deployment(model, find_hardware("h100")), shape)
     counted = [o for o in step.operators if o.name not in ("head", "KV write")]
