@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.predict import run_once
@@ -98,6 +97,8 @@ def fit_terms(
 
     ``terms`` have the widths of their priors. Of many servers, odd ones pull less (soft L1).
     """
+    from scipy.optimize import least_squares
+
     widths, values = np.array([*terms.values()]), np.array([getattr(middle, n) for n in terms])
     least, most = (np.array([RANGES[name][end] for name in terms]) for end in (0, 1))
 
