@@ -7,10 +7,10 @@ from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.catalogue.servers import ServerSettings, read_server
+from servetwin.sim.catalogue.versions import version_numbers
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import DEFAULT, Efficiency, served_efficiency
 from servetwin.sim.step_times.roofline.step_memory import RUNTIME_BYTES, ServerMemory
-from servetwin.sim.step_times.tables.server_overheads import version_numbers
 from servetwin.sim.techniques.registry import Toggles
 from servetwin.sim.techniques.setup import Setup, changed_fields
 from servetwin.workloads.errors import PolicyError
@@ -104,7 +104,7 @@ def forgets(model: ModelShape) -> bool:
 
 def _memory(settings: ServerSettings) -> ServerMemory:
     share, free_share = settings.memory()
-    is_v1 = settings.version is None or version_numbers(settings.version) >= V1
+    is_v1 = version_numbers(settings.version) >= V1
     runtime = {"vllm": _VLLM_BYTES[is_v1], "sglang": 0.0}
     return ServerMemory(
         share or 1.0, runtime.get(settings.backend, RUNTIME_BYTES), free_share or 1.0,

@@ -46,8 +46,9 @@ def quantisation_of(config: Mapping[str, Any], where: str, layers: int) -> Quant
     """Return the formats that a config names; bf16 where it names none.
 
     A part that at least half of the layers leave out is in bf16; without experts most weights are
-    those of the FFNs. Raises ``ShapeError`` for a
-    quantisation that has no format here.
+    those of the FFNs.
+
+    Raises ``ShapeError`` for a quantisation that has no format here.
     """
     stated = config.get("quantization_config") or config.get("quantization")
     if stated is None:

@@ -38,6 +38,7 @@ from servetwin.app.calibration.point import (
 )
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
+from servetwin.sim.catalogue.versions import version_numbers
 from servetwin.sim.experiments.scenario import RANK_ROUTER, ClusterConfig
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.sim.step_times.tables import KernelTable
@@ -50,7 +51,6 @@ from servetwin.sim.step_times.tables.kernel_library import (
 from servetwin.sim.step_times.tables.server_overheads import (
     ServerOverheads,
     fitted_overheads,
-    version_numbers,
 )
 from servetwin.workloads.errors import ProfileError
 from tests.benchmarks.black_box import say

@@ -27,11 +27,12 @@ import pandas as pd
 import typer
 
 from servetwin.sim.catalogue.catalogue import find_hardware
+from servetwin.sim.catalogue.versions import version_numbers
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.roofline.efficiency import Efficiency, served_efficiency
 from servetwin.sim.step_times.tables import KernelTable, LoadedTable, TableProfile
 from servetwin.sim.step_times.tables.kernel_library import open_kernels
-from servetwin.sim.step_times.tables.server_overheads import fitted_overheads, version_numbers
+from servetwin.sim.step_times.tables.server_overheads import fitted_overheads
 from servetwin.workloads.errors import ProfileError, ServetwinError
 from tests.benchmarks.black_box import say
 from tests.benchmarks.published_fit import START, changed, fitted, is_fitted

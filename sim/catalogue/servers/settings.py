@@ -10,6 +10,7 @@ from servetwin.policies.presets import find_preset
 from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.servers.flags import Flags, Pairs, is_off
+from servetwin.sim.catalogue.versions import of_version
 from servetwin.workloads.errors import PolicyError, did_you_mean
 
 Backend = Literal["vllm", "sglang", "trtllm"]
@@ -97,11 +98,7 @@ class ServerSettings:
 
     def _defaults(self) -> dict[str, Any]:
         """Return the defaults of its version; without one, of the newest."""
-        versions: list[dict[str, Any]] = _DEFAULTS[self.backend]["versions"]
-        if self.version is None:
-            return versions[-1]
-        mine = [int(part) for part in re.findall(r"\d+", self.version)[:3]]
-        return next(v for v in versions if "until" not in v or mine < v["until"])
+        return of_version(_DEFAULTS[self.backend]["versions"], self.version)
 
 
 Given = Mapping[str, tuple[str, str]]

@@ -1,14 +1,13 @@
 """The share of a data sheet's peaks that real kernels achieve, and its uncertainty."""
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf
-from typing import Any
 
 import numpy as np
 
 from servetwin.sim.catalogue.entry import shipped_json
+from servetwin.sim.catalogue.versions import of_version
 from servetwin.sim.step_times.protocol import FloatArray
 
 _INSIDE = 1e-6
@@ -86,9 +85,7 @@ def served_efficiency(backend: str, device: str, version: str | None = None) -> 
     Fitted on published runs; a device that is not there gets the shares of all, a server that is
     not there the default, one without a version what the newest reaches.
     """
-    versions: list[dict[str, Any]] = _SERVED["servers"].get(backend, [{}])
-    mine = [int(part) for part in re.findall(r"\d+", version or "99")[:2]]
-    terms = next(v for v in versions if mine < v.get("until", [100]))
+    terms = of_version(_SERVED["servers"].get(backend, [{}]), version)
     shares = _SERVED["devices"].get(device, {}) if terms else {}
     achieved = replace(DEFAULT, **{name: v for name, v in terms.items() if name != "until"})
     return replace(

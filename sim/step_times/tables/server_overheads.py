@@ -19,7 +19,6 @@ scheduler hides behind the kernels is in no term: a fit finds what is left of it
 """
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +28,7 @@ import pandas as pd
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.entry import shipped_json
+from servetwin.sim.catalogue.versions import version_numbers
 from servetwin.sim.step_times.piecewise import Piece, PiecewiseStepTime
 from servetwin.sim.step_times.profile import ApiLatencyFit
 from servetwin.sim.step_times.provenance import Origin
@@ -54,7 +54,6 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 """The least and the largest value of each term."""
 _NOTHING_S = 1e-12
-_NEWEST = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +179,7 @@ def fitted_overheads(backend: str | None, version: str | None = None) -> ServerO
             f"{', '.join(MOST_S)}"
         )
     fits.sort(key=lambda fit: version_numbers(fit["versions"][0]))
-    wanted = version_numbers(version) if version else (_NEWEST,)
+    wanted = version_numbers(version)
     below = [fit for fit in fits if version_numbers(fit["versions"][0]) <= wanted]
     fit = below[-1] if below else fits[0]
     first, last = fit["versions"]
@@ -188,13 +187,6 @@ def fitted_overheads(backend: str | None, version: str | None = None) -> ServerO
     if version and not version_numbers(first) <= wanted[:2] <= version_numbers(last):
         source += f"; the server is {version}"
     return overheads_of(fit["terms"], source)
-
-
-def version_numbers(version: str) -> tuple[int, ...]:
-    """Return the first three numbers of a version, to compare; a build without is the newest."""
-    if not version.removeprefix("v")[:1].isdigit():
-        return (_NEWEST,)
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 class LoadedTable(PiecewiseStepTime, Table):
