@@ -123,7 +123,8 @@ class StepsInBeats:
             return replace(timed, clock="log", spread=spread, set_aside=aside)
         frames = [observed_frame(run, profile.policy_config(), fit) for run in runs]
         steps = cls._of_frames(frames, 1.0, 0.0)
-        told = float(steps.frame["took_s"].sum()) / sum(map(busy_s, runs))
+        decoding_s = sum(map(busy_s, runs))  # 0 where every answer is one token
+        told = float(steps.frame["took_s"].sum()) / decoding_s if decoding_s else 0.0
         return replace(steps, clock="stamps", spread=spread, told=told)
 
     @classmethod
@@ -156,7 +157,8 @@ class StepsInBeats:
         if self.told < LEAST_TOLD:
             return [
                 f"the stamps of tokens tell the steps of {100 * self.told:.0f} % of the time: in "
-                "the rest nobody outside knows which prompts a step computed; offer less load"
+                "the rest nobody outside knows which prompts a step computed; offer less load, or "
+                "ask for longer answers"
             ]
         if self.lost > MOST_LOST:
             return [

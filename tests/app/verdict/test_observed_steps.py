@@ -98,6 +98,14 @@ def test_stamps_that_tell_too_little_decide_nothing() -> None:
     assert doubt.startswith("the stamps of tokens tell the steps of 4 % of the time")
 
 
+def test_answers_of_one_token_tell_no_step() -> None:
+    short = replace(TRACE, requests=tuple(replace(one, output_tokens=1) for one in TRACE))
+    runs = [outside(stamped(at_rate(short, RATE_PER_S + 0.1 * n), PROFILE)) for n in range(2)]
+    claims = TwoClaims.of(runs, short, PROFILE, BLACK_BOX_LIMITS, 0)
+    assert (claims.steps.told, claims.comparison.outcome) == (0.0, "cannot tell")
+    assert "ask for longer answers" in claims.comparison.doubts[0]
+
+
 def test_a_server_is_busy_while_any_answer_goes_on() -> None:
     run = load_test(3, first_token_s=[0.0, 1.0, 10.0], last_token_s=[2.0, 3.5, 11.0])
     assert busy_s(run) == pytest.approx(3.5 + 1.0)
