@@ -18,11 +18,7 @@ def calibrate(options: CalibrationOptions) -> None:
 
     With --point: from TTFT and TPOT at one load, what kernel or layer times need to meet them.
     """
-    from servetwin.app.tasks.calibrate import (
-        calibrate_live,
-        calibrate_point,
-        calibrate_recorded,
-    )
+    from servetwin.app.tasks.calibrate import calibrate_live, calibrate_point, calibrate_recorded
 
     if options.point is not None:
         return calibrate_point(options)

@@ -7,21 +7,13 @@ import typer
 
 from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
 from servetwin.app.calibration.black_box.sender import Allowance
-from servetwin.app.calibration.point import (
-    ServerUnderLoad,
-    fit_point,
-    means_s,
-    users_trace,
-)
+from servetwin.app.calibration.point import ServerUnderLoad, fit_point, means_s, users_trace
 from servetwin.app.calibration.recorded import calibrate_recorded as fit_recorded
 from servetwin.app.command import print_result
 from servetwin.app.reports.progress import progress, report_progress
 from servetwin.app.reports.verdict import calibration_lines, profile_lines
 from servetwin.app.scenario.options.engine import require_engine
-from servetwin.app.scenario.options.measured import (
-    CalibrationOptions,
-    MeasuredServer,
-)
+from servetwin.app.scenario.options.measured import CalibrationOptions, MeasuredServer
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.scenarios import recorded_prior, recorded_server
 from servetwin.loadtest.endpoint import Endpoint

@@ -7,12 +7,7 @@ import typer
 
 from servetwin.app.reports.progress import progress
 from servetwin.app.reports.run_words import outside_warning, provenance_line
-from servetwin.app.reports.tables import (
-    error_lines,
-    latency_table,
-    steady_lines,
-    totals_lines,
-)
+from servetwin.app.reports.tables import error_lines, latency_table, steady_lines, totals_lines
 from servetwin.app.scenario.options.simulations import StreamOptions
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.app.tasks.replay import Replay, head_lines, print_run

@@ -21,12 +21,7 @@ import numpy.typing as npt
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.machine_speed import BoolArray, slowdown
-from servetwin.sim.step_times.step_time import (
-    BATCH_PAIRS,
-    FEATURES,
-    FloatArray,
-    features,
-)
+from servetwin.sim.step_times.step_time import BATCH_PAIRS, FEATURES, FloatArray, features
 from servetwin.workloads.errors import ProfileError
 
 IntArray = npt.NDArray[np.int64]

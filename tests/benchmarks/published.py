@@ -29,13 +29,7 @@ import numpy as np
 import pandas as pd
 import typer
 
-from servetwin.app.calibration.point import (
-    TERMS,
-    ServerUnderLoad,
-    fit_point,
-    fit_terms,
-    means_s,
-)
+from servetwin.app.calibration.point import TERMS, ServerUnderLoad, fit_point, fit_terms, means_s
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
 from servetwin.sim.catalogue.versions import version_numbers
@@ -48,10 +42,7 @@ from servetwin.sim.step_times.tables.kernel_library import (
     installed_package,
     open_kernels,
 )
-from servetwin.sim.step_times.tables.server_overheads import (
-    ServerOverheads,
-    fitted_overheads,
-)
+from servetwin.sim.step_times.tables.server_overheads import ServerOverheads, fitted_overheads
 from servetwin.workloads.errors import ProfileError
 from tests.benchmarks.black_box import say
 from tests.benchmarks.published_rows import Deployment, Load, Row, sample_rows

@@ -36,13 +36,7 @@ from servetwin.sim.step_times.tables.server_overheads import fitted_overheads
 from servetwin.workloads.errors import ProfileError, ServetwinError
 from tests.benchmarks.black_box import say
 from tests.benchmarks.published_fit import START, changed, fitted, is_fitted
-from tests.benchmarks.published_points import (
-    BACKENDS,
-    METRICS,
-    NotExpressed,
-    Point,
-    read_points,
-)
+from tests.benchmarks.published_points import BACKENDS, METRICS, NotExpressed, Point, read_points
 from tests.support.paths import ROOT
 
 POINTS = ROOT.parent / "shared" / "points" / "points.csv"

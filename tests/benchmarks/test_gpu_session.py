@@ -10,13 +10,7 @@ from typer.main import get_command
 
 from servetwin.app.cli import app
 from tests.benchmarks import gpu_session
-from tests.benchmarks.gpu_session import (
-    POLICIES,
-    SessionPart,
-    run_session,
-    session_parts,
-    table,
-)
+from tests.benchmarks.gpu_session import POLICIES, SessionPart, run_session, session_parts, table
 
 SHAPES = ["tiny", "llama-8b"]
 METRIC = {

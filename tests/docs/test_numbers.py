@@ -9,22 +9,11 @@ from servetwin.sim.step_times.roofline.formats import (
     most_sqnr_db,
     sqnr_db,
 )
-from servetwin.sim.techniques.compression import (
-    SemiStructuredSparsity,
-)
-from servetwin.sim.techniques.quantisation import (
-    KVQuantisation,
-    PhaseFormats,
-)
+from servetwin.sim.techniques.compression import SemiStructuredSparsity
+from servetwin.sim.techniques.quantisation import KVQuantisation, PhaseFormats
 from servetwin.sim.techniques.setup import Setup
 from tests.support.evidence import rows
-from tests.support.number_techniques import (
-    LLAMA_ON_A100,
-    QUANTISATIONS,
-    decodes,
-    prompt,
-    seconds,
-)
+from tests.support.number_techniques import LLAMA_ON_A100, QUANTISATIONS, decodes, prompt, seconds
 
 
 def test_there_is_every_format() -> None:

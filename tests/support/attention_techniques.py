@@ -9,9 +9,7 @@ from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL, Efficiency
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
-from servetwin.sim.techniques.attention import (
-    MultiHeadLatent,
-)
+from servetwin.sim.techniques.attention import MultiHeadLatent
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 

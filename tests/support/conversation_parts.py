@@ -3,10 +3,7 @@
 from collections import defaultdict
 
 from servetwin.workloads.generators.generate import ClosedLoopSpec
-from servetwin.workloads.generators.lengths import (
-    IndependentLengths,
-    UniformTokens,
-)
+from servetwin.workloads.generators.lengths import IndependentLengths, UniformTokens
 from servetwin.workloads.generators.pauses import LognormalPause
 from servetwin.workloads.generators.prefixes import PrefixGroups
 from servetwin.workloads.request import Request

@@ -7,10 +7,7 @@ from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.acceptance import Acceptance
-from servetwin.sim.step_times.roofline.deployment import (
-    IDEAL_KERNELS,
-    Deployment,
-)
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
 from servetwin.sim.techniques.decoding import (
     BlockwiseDecoding,

@@ -6,10 +6,7 @@ from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
-from servetwin.sim.step_times.roofline.formats import (
-    FORMATS,
-    Format,
-)
+from servetwin.sim.step_times.roofline.formats import FORMATS, Format
 from servetwin.sim.step_times.roofline.step_cost import StepCost
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.techniques.compression import (

@@ -8,9 +8,7 @@ from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.layers import Attention, Dense, LatentAttention, Mixer, Recurrence
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
-from servetwin.sim.step_times.roofline.deployment import (
-    Deployment,
-)
+from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 
 A100 = Hardware(

@@ -7,12 +7,7 @@ from typing import Any
 import pandas as pd
 
 from servetwin.app.dashboard.compare.policy_comparison import scenario_under
-from servetwin.app.dashboard.jobs.simulated_items import (
-    RATES,
-    parse_rates,
-    require_few,
-    with_rate,
-)
+from servetwin.app.dashboard.jobs.simulated_items import RATES, parse_rates, require_few, with_rate
 from servetwin.app.scenario.files.scenario_file import ScenarioError, ScenarioFile
 from servetwin.workloads.errors import ServetwinError
 

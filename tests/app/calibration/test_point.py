@@ -4,13 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from servetwin.app.calibration.point import (
-    TERMS,
-    ServerUnderLoad,
-    fit_point,
-    fit_terms,
-    means_s,
-)
+from servetwin.app.calibration.point import TERMS, ServerUnderLoad, fit_point, fit_terms, means_s
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.step_times.tables import KernelTable
 from servetwin.sim.step_times.tables.server_overheads import ServerOverheads

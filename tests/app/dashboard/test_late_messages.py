@@ -10,12 +10,7 @@ testing = pytest.importorskip("streamlit.testing.v1")
 def script() -> None:
     import streamlit as st
 
-    from servetwin.app.dashboard.widgets import (
-        control,
-        draw_every,
-        set_controls,
-        show_set_controls,
-    )
+    from servetwin.app.dashboard.widgets import control, draw_every, set_controls, show_set_controls
 
     if st.session_state.get("alone"):  # as when only the fragment of a job is drawn
         draw_every(1.0, lambda: None)

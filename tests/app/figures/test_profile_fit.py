@@ -5,9 +5,7 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app import figures
-from servetwin.app.dashboard.trust.profile_fit import (
-    decode_curve,
-)
+from servetwin.app.dashboard.trust.profile_fit import decode_curve
 from servetwin.sim.step_times.profile import load_profile
 
 CPU = load_profile("base-cpu").layouts["paged"]

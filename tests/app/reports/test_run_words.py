@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from servetwin.app.reports.run_words import outside_warning, provenance_line, shares_in_words
-from servetwin.sim.step_times.provenance import (
-    MeasuredRange,
-)
+from servetwin.sim.step_times.provenance import MeasuredRange
 from tests.support.command import servetwin
 from tests.support.paths import OF_KERNELS, SAMPLE
 

@@ -28,12 +28,7 @@ from servetwin.workloads.reading import sample_path
 from tests.support.command import servetwin
 from tests.support.figure_frames import load_test
 from tests.support.full_disk import files_at_most
-from tests.support.verifications import (
-    CONFIG,
-    REQUESTS,
-    a_black_box_verification,
-    a_verification,
-)
+from tests.support.verifications import CONFIG, REQUESTS, a_black_box_verification, a_verification
 
 NAMES = ("predicted", "measured-1", "measured-2")
 WHOLE = " has the whole run"

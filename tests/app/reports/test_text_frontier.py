@@ -5,10 +5,7 @@ from typing import Any
 import pandas as pd
 
 from servetwin.app.reports.sweep import BEST, PLOT_HEIGHT, PLOT_WIDTH, scatter_lines
-from servetwin.sim.experiments.sweep import (
-    GOODPUT,
-    INTERACTIVITY,
-)
+from servetwin.sim.experiments.sweep import GOODPUT, INTERACTIVITY
 
 
 def points_frame(**columns: Any) -> pd.DataFrame:

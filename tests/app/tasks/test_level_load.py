@@ -4,16 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.scenario.options.load import (
-    GENERATED_REQUESTS,
-    LevelSweepOptions,
-    LoadChoice,
-)
-from servetwin.app.tasks.load_sweep import (
-    LEAST_PREDICTED,
-    SYNCHRONOUS_REQUESTS,
-    LevelLoad,
-)
+from servetwin.app.scenario.options.load import GENERATED_REQUESTS, LevelSweepOptions, LoadChoice
+from servetwin.app.tasks.load_sweep import LEAST_PREDICTED, SYNCHRONOUS_REQUESTS, LevelLoad
 from servetwin.loadtest.sweep.attainment import least_requests
 from servetwin.loadtest.sweep.level import LevelPlan
 from servetwin.workloads.readers.native import write_trace

@@ -5,11 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from servetwin.app.reports.claims import (
-    comparison_table,
-    render_comparison,
-    render_requests,
-)
+from servetwin.app.reports.claims import comparison_table, render_comparison, render_requests
 from servetwin.app.verdict.claims import (
     DEFAULT_LIMITS,
     Comparison,

@@ -5,13 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from servetwin.app.verdict import (
-    claims,
-    gate,
-    intervals,
-    recorded,
-    verification,
-)
+from servetwin.app.verdict import claims, gate, intervals, recorded, verification
 from servetwin.app.verdict.claims import (
     Comparison,
     MetricComparison,

@@ -9,13 +9,7 @@ from servetwin.loadtest.endpoint import Endpoint
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import EndedEarly
 from servetwin.workloads.trace import Trace
-from tests.support.fake_calibrator import (
-    PLAN,
-    PROFILE,
-    FakeCalibrator,
-    FakeMachine,
-    verified,
-)
+from tests.support.fake_calibrator import PLAN, PROFILE, FakeCalibrator, FakeMachine, verified
 from tests.support.stamped_runs import stamped
 
 

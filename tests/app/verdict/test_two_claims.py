@@ -12,19 +12,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from servetwin.app.verdict.claims import (
-    DEFAULT_LIMITS,
-    Comparison,
-    MetricComparison,
-    Outcome,
-)
-from servetwin.app.verdict.two_claims import (
-    AGAIN,
-    STEPS,
-    StepsInBeats,
-    TwoClaims,
-    compare_steps,
-)
+from servetwin.app.verdict.claims import DEFAULT_LIMITS, Comparison, MetricComparison, Outcome
+from servetwin.app.verdict.two_claims import AGAIN, STEPS, StepsInBeats, TwoClaims, compare_steps
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig

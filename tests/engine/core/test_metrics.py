@@ -4,11 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from servetwin.engine.core.messages import CoreStats
 from servetwin.engine.core.metrics import Metrics
-from tests.support.live_server import (
-    COMPLETIONS,
-    LiveServer,
-    wait_until,
-)
+from tests.support.live_server import COMPLETIONS, LiveServer, wait_until
 
 
 def test_metrics_count_what_was_done(fresh_server: LiveServer) -> None:

@@ -4,13 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.live_server import (
-    CHAT,
-    COMPLETIONS,
-    LiveServer,
-    with_messages,
-    with_prompt,
-)
+from tests.support.live_server import CHAT, COMPLETIONS, LiveServer, with_messages, with_prompt
 
 PROMPT = "prompt: must be a string, a list of token ids, or a list of either"
 STOP = "stop: must be a non-empty string or a list of at most 4 of them"

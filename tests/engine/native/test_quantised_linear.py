@@ -8,10 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight, QuantisedProduct
-from servetwin.engine.formats.weight_formats import (
-    IntegerProduct,
-    RestoredProduct,
-)
+from servetwin.engine.formats.weight_formats import IntegerProduct, RestoredProduct
 from servetwin.engine.native.quantised_linear import (
     NativeInt4Product,
     NativeInt8Product,

@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from servetwin.loadtest.http.exchange import Exchange, Failure
 from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
-from tests.support.dialect_servers import (
-    sse,
-    tgi,
-)
+from tests.support.dialect_servers import sse, tgi
 from tests.support.loadtest_server import cut_at
 
 

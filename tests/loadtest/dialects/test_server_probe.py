@@ -10,13 +10,7 @@ from servetwin.loadtest.dialects.server_probe import ServerProbe
 from servetwin.loadtest.dialects.servers import dialect_of
 from servetwin.loadtest.endpoint import probe
 from servetwin.workloads.errors import LoadTestError, Unreachable
-from tests.support.dialect_servers import (
-    Kind,
-    kinds,
-    models,
-    running,
-    server_with,
-)
+from tests.support.dialect_servers import Kind, kinds, models, running, server_with
 
 TRY = "give the URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
 

@@ -6,11 +6,7 @@ from pathlib import Path
 import pytest
 
 from servetwin.loadtest.recorded.reading import read_recording
-from servetwin.loadtest.recorded.recorded_run import (
-    TRACE,
-    as_recorded_run,
-    load_recorded_run,
-)
+from servetwin.loadtest.recorded.recorded_run import TRACE, as_recorded_run, load_recorded_run
 from servetwin.sim.records.run import Run, RunError, load_run
 from tests.support import recorded_files as files
 from tests.support.command import refused, servetwin

@@ -18,10 +18,7 @@ from servetwin.sim.experiments.scenario import ClusterConfig, Scenario, replicat
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.extrapolation import ExtrapolatedStepTime, draw_extrapolation_factor
 from servetwin.sim.step_times.profile import Profile, StepTimeFit, load_profile
-from servetwin.sim.step_times.provenance import (
-    Calibration,
-    MeasuredRange,
-)
+from servetwin.sim.step_times.provenance import Calibration, MeasuredRange
 from servetwin.sim.step_times.step_time import (
     FEATURES,
     ROW_KNOTS,

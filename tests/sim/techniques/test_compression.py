@@ -6,9 +6,7 @@ import pytest
 
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
-from servetwin.sim.step_times.roofline.formats import (
-    FORMATS,
-)
+from servetwin.sim.step_times.roofline.formats import FORMATS
 from servetwin.sim.step_times.roofline.operators import linear_operators
 from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.techniques.compression import (

@@ -11,10 +11,7 @@ from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.step_times.acceptance import Blockwise, Chain, Diffusion, Tree
-from servetwin.sim.step_times.roofline.deployment import (
-    Drafting,
-    EarlyExit,
-)
+from servetwin.sim.step_times.roofline.deployment import Drafting, EarlyExit
 from servetwin.sim.techniques.decoding import (
     BlockwiseDecoding,
     DiffusionDecoding,

@@ -15,16 +15,10 @@ from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
-from servetwin.sim.step_times.roofline.formats import (
-    BF16,
-    Format,
-)
+from servetwin.sim.step_times.roofline.formats import BF16, Format
 from servetwin.sim.step_times.roofline.server import check_bounds, memory_settings
 from servetwin.sim.step_times.roofline.step_memory import ServerMemory
-from servetwin.sim.techniques.compression import (
-    SemiStructuredSparsity,
-    UnstructuredPruning,
-)
+from servetwin.sim.techniques.compression import SemiStructuredSparsity, UnstructuredPruning
 from servetwin.sim.techniques.effects import Laboratory
 from servetwin.sim.techniques.quantisation import (
     BlockFormat,

@@ -16,19 +16,11 @@ from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import ClusterConfig
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.roofline.deployment import Deployment
-from servetwin.sim.step_times.roofline.operators import (
-    Operator,
-    head_operator,
-    linear_operators,
-)
+from servetwin.sim.step_times.roofline.operators import Operator, head_operator, linear_operators
 from servetwin.sim.step_times.roofline.step_cost import StepCost
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.step_times.step_time import UNIT_S
-from servetwin.sim.techniques.parallel import (
-    Parallelism,
-    PipelineParallel,
-    TensorParallel,
-)
+from servetwin.sim.techniques.parallel import Parallelism, PipelineParallel, TensorParallel
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.trace import Trace

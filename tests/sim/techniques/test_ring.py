@@ -4,13 +4,9 @@ import pytest
 
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.hardware import Link
-from servetwin.sim.step_times.roofline.operators import (
-    prefill_attention,
-)
+from servetwin.sim.step_times.roofline.operators import prefill_attention
 from servetwin.sim.step_times.roofline.step_cost import StepCost
-from servetwin.sim.techniques.parallel import (
-    SequenceParallel,
-)
+from servetwin.sim.techniques.parallel import SequenceParallel
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError
 from tests.support.formulas.techniques import overlap_block_tokens

@@ -11,11 +11,7 @@ from servetwin.policies.config import PrefixIndex as PrefixIndexName
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.techniques.effects import Laboratory
 from servetwin.sim.techniques.memory import KVCache
-from servetwin.sim.techniques.serving import (
-    CopyOnWrite,
-    PagedAttention,
-    PrefixCache,
-)
+from servetwin.sim.techniques.serving import CopyOnWrite, PagedAttention, PrefixCache
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Experiment
 from servetwin.workloads.request import Request

@@ -2,12 +2,7 @@
 
 import pytest
 
-from servetwin.sim.techniques.registry import (
-    TECHNIQUES,
-    Toggles,
-    build_setup,
-    find_technique,
-)
+from servetwin.sim.techniques.registry import TECHNIQUES, Toggles, build_setup, find_technique
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError
 

@@ -21,12 +21,7 @@ from servetwin.workloads.generators.arrivals import (
     weibull_cv,
     weibull_shape,
 )
-from servetwin.workloads.generators.modulated import (
-    DiurnalArrivals,
-    OnOffArrivals,
-    Sinusoid,
-    Steps,
-)
+from servetwin.workloads.generators.modulated import DiurnalArrivals, OnOffArrivals, Sinusoid, Steps
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause, MixedPause
 from servetwin.workloads.statistics.statistics import coefficient_of_variation, index_of_dispersion
 

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from servetwin.workloads.generators.generate import generate_closed_loop
-from servetwin.workloads.generators.lengths import (
-    FixedTokens,
-)
+from servetwin.workloads.generators.lengths import FixedTokens
 from servetwin.workloads.generators.pauses import ExponentialPause
 from servetwin.workloads.statistics.statistics import prefix_statistics
 from tests.support.conversation_parts import LENGTHS, LOOP, by_id, sessions_of

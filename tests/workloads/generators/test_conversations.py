@@ -19,11 +19,7 @@ from servetwin.workloads.generators.conversations import (
     multi_turn,
 )
 from servetwin.workloads.generators.generate import FOLLOWERS_NOTE, generate_closed_loop
-from servetwin.workloads.generators.lengths import (
-    FixedTokens,
-    LognormalTokens,
-    UniformTokens,
-)
+from servetwin.workloads.generators.lengths import FixedTokens, LognormalTokens, UniformTokens
 from servetwin.workloads.generators.pauses import ExponentialPause
 from servetwin.workloads.request import Request
 from servetwin.workloads.statistics.statistics import session_samples, statistics

@@ -5,10 +5,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from servetwin.workloads.generators.arrivals import (
-    GammaArrivals,
-    PoissonArrivals,
-)
+from servetwin.workloads.generators.arrivals import GammaArrivals, PoissonArrivals
 from servetwin.workloads.generators.modulated import (
     DiurnalArrivals,
     OnOffArrivals,

@@ -9,10 +9,7 @@ import pytest
 from playwright.sync_api import TimeoutError as NotLoaded
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from servetwin.app.dashboard.policies.policy_grid import (
-    NAME,
-    POLICIES,
-)
+from servetwin.app.dashboard.policies.policy_grid import NAME, POLICIES
 from tests.support.dashboard_app import Browser, Chromium, ServedDashboard, page_test, user_of
 
 

@@ -5,9 +5,7 @@ import pytest
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
-from servetwin.app.dashboard.techniques.effects import (
-    texts,
-)
+from servetwin.app.dashboard.techniques.effects import texts
 from servetwin.app.scenario.files.scenario_file import ScenarioFile, parse_scenario
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads.errors import PolicyError

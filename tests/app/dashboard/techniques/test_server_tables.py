@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from servetwin.app.dashboard.techniques.server_panels import (
-    breakdowns,
-    step_sentence,
-)
+from servetwin.app.dashboard.techniques.server_panels import breakdowns, step_sentence
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.roofline.breakdown import decode_breakdown, prefill_breakdown
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment

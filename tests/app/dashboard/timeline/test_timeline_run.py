@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from servetwin.app.dashboard.timeline.timeline_run import (
-    busiest_window,
-    from_folder,
-)
+from servetwin.app.dashboard.timeline.timeline_run import busiest_window, from_folder
 from tests.support.dashboard_runs import busy_run
 
 

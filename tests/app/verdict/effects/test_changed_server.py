@@ -5,10 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from servetwin.app.verdict.effects.prediction import (
-    ChangedServer,
-    ChangedStepTime,
-)
+from servetwin.app.verdict.effects.prediction import ChangedServer, ChangedStepTime
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.profile import StepTimeFit
 from servetwin.sim.step_times.roofline.efficiency import IDEAL, Efficiency

@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 from servetwin.sim.catalogue.layers import Attention
-from servetwin.sim.step_times.roofline.operators import (
-    full_pairs,
-    seen_keys,
-    seen_pairs,
-    visible,
-)
+from servetwin.sim.step_times.roofline.operators import full_pairs, seen_keys, seen_pairs, visible
 from tests.support.small_models import attention
 
 

@@ -6,16 +6,9 @@ import pytest
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.layers import Experts, Recurrence
-from servetwin.sim.step_times.roofline.deployment import (
-    IDEAL_KERNELS,
-    Cascade,
-    Deployment,
-    Offload,
-)
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Cascade, Deployment, Offload
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
-from servetwin.sim.step_times.roofline.operators import (
-    prefill_attention,
-)
+from servetwin.sim.step_times.roofline.operators import prefill_attention
 from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from tests.support.small_models import A100, FULL, STATE, attention, model_of, step_s

@@ -16,12 +16,7 @@ from servetwin.policies.registry import SCHEDULERS
 from servetwin.sim.catalogue.layers import Dense
 from servetwin.sim.catalogue.model import LayerGroup
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.step_times.roofline.deployment import (
-    IDEAL_KERNELS,
-    Deployment,
-    Kernels,
-    Offload,
-)
+from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment, Kernels, Offload
 from servetwin.sim.step_times.roofline.efficiency import DEFAULT, IDEAL
 from servetwin.sim.step_times.roofline.parallel import Parallel
 from servetwin.sim.step_times.roofline.step_time import (

@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.sim.step_times.tables.attention_grid import AttentionGrid
-from tests.support.layer_bundles import (
-    CHUNKS,
-    CONTEXTS,
-    DECODES,
-    STARTS,
-    attention_us,
-)
+from tests.support.layer_bundles import CHUNKS, CONTEXTS, DECODES, STARTS, attention_us
 
 PLACES = [
     (rows, start, decodes, context)

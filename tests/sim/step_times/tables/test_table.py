@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.step_times.tables import (
-    Table,
-)
+from servetwin.sim.step_times.tables import Table
 
 
 @given(

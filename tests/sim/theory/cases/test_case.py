@@ -8,9 +8,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.metrics import summarize
 from servetwin.sim.step_times.step_time import LinearStepTime
-from tests.support.queue_cases.case import (
-    trace,
-)
+from tests.support.queue_cases.case import trace
 from tests.support.theory.queues import littles_law_gap, number_integral_s
 
 

@@ -5,14 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.effort import examples
-from tests.support.queue_cases.case import (
-    replay,
-    server,
-    trace,
-)
-from tests.support.queue_cases.judge import (
-    cases_named,
-)
+from tests.support.queue_cases.case import replay, server, trace
+from tests.support.queue_cases.judge import cases_named
 
 
 @settings(max_examples=examples(20))

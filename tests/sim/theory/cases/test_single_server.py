@@ -14,9 +14,7 @@ from tests.support.queue_cases.case import (
     replay,
     trace,
 )
-from tests.support.queue_cases.judge import (
-    judge,
-)
+from tests.support.queue_cases.judge import judge
 from tests.support.theory.queues import md1_wait_s
 
 pytestmark = pytest.mark.slow
