@@ -71,7 +71,7 @@ def _elements(lines: TextIOBase, line: int) -> Iterator[NumberedRow]:
             yield line, text[at:end]
             line += text.count("\n", at, end)
             at, size = end, CHUNK_CHARACTERS
-        elif len(text) - at < LONGEST_ELEMENT and (more := lines.read(size)):
+        elif more := lines.read(min(size, LONGEST_ELEMENT - (len(text) - at))):
             text, at, size = text[at:] + more, 0, 2 * size
         else:
             break

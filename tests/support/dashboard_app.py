@@ -262,6 +262,16 @@ class Browser:
         field.fill(text)
         self.act(lambda: field.press("Enter"))
 
+    def upload(self, file: Any, place: int = 0) -> None:
+        """Give a file to an uploader of the sidebar (0: trace, 1: YAML), as often as ``visit``."""
+        sidebar = self.page.get_by_test_id("stSidebar")
+        name = file["name"] if isinstance(file, dict) else file.name
+        for _ in range(_CLICKS):
+            inputs = sidebar.locator("input[type=file]")
+            self.act(lambda inputs=inputs: inputs.nth(place).set_input_files(file))
+            if sidebar.get_by_text(name).count():
+                break
+
     def visit(self, name: str) -> None:
         """Go to another page by its link along the top.
 

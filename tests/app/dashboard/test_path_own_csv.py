@@ -55,8 +55,7 @@ def test_a_csv_of_a_service_becomes_a_number_of_gpus_in_four_clicks(
 ) -> None:
     path = own_csv(tmp_path / "service.csv", per_s=90.0)
     user.open("", "What if")
-    chooser = user.page.get_by_test_id("stSidebar").locator("input[type=file]").first
-    user.act(lambda: chooser.set_input_files(path))
+    user.upload(path)
     dialog = user.page.get_by_role("dialog")
     expect(dialog.get_by_text("--map arrival=Received,")).to_be_visible()
     user.press("Use these columns")

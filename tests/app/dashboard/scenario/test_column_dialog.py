@@ -16,17 +16,12 @@ CLEAR = (
 DOUBTFUL = "time,prompt,x\n0,412,35\n1500,58,21\n"
 
 
-def upload(user: Browser, path: Path) -> None:
-    chooser = user.page.get_by_test_id("stSidebar").locator("input[type=file]").first
-    user.act(lambda: chooser.set_input_files(path))
-
-
 @pytest.mark.slow
 def test_a_table_is_confirmed_once_and_its_link_asks_nothing(user: Browser, tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(CLEAR)
     user.open("?requests=100", "What if?")
-    upload(user, path)
+    user.upload(path)
     dialog = user.page.get_by_role("dialog")
     expect(dialog.get_by_text("Columns of mine.csv")).to_be_visible()
     expect(
@@ -41,7 +36,7 @@ def test_a_table_is_confirmed_once_and_its_link_asks_nothing(user: Browser, tmp_
     assert "columns=arrival%3Dcreated_at" in link
     user.page.goto("about:blank")
     user.open(link, "What if?")
-    upload(user, path)
+    user.upload(path)
     expect(sidebar.get_by_text("mine.csv: 2 requests; failed: 429 (1)")).to_be_visible()
     assert dialog.count() == 0
     user.assert_sound()
@@ -52,7 +47,7 @@ def test_a_doubt_is_asked_and_a_wrong_answer_is_said(user: Browser, tmp_path: Pa
     path = tmp_path / "doubt.csv"
     path.write_text(DOUBTFUL + "x,1,1\n")
     user.open("?requests=100", "What if?")
-    upload(user, path)
+    user.upload(path)
     dialog = user.page.get_by_role("dialog")
     expect(dialog.get_by_text("time: an arrival or a duration, in s or ms?")).to_be_visible()
     expect(dialog.get_by_text("no column is clearly the answer")).to_be_visible()
@@ -61,7 +56,7 @@ def test_a_doubt_is_asked_and_a_wrong_answer_is_said(user: Browser, tmp_path: Pa
     user.act(dialog.get_by_role("button", name="Close").click)
     expect(dialog).to_have_count(0)
     path.write_text(DOUBTFUL)
-    upload(user, path)
+    user.upload(path)
     user.act(dialog.get_by_label("Arrival in").click)
     user.act(user.page.get_by_role("option", name="milliseconds").click)
     expect(dialog.get_by_text("--map arrival_ms=time,prompt_tokens=prompt")).to_be_visible()

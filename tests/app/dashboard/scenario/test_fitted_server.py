@@ -50,8 +50,7 @@ def test_measured_times_offer_a_fit(user: Browser, tmp_path: Path) -> None:
     path.write_text(measured_csv(20))
     user.open("policies?requests=100", "Policies")
     sidebar = user.page.get_by_test_id("stSidebar")
-    chooser = sidebar.locator("input[type=file]").first
-    user.act(lambda: chooser.set_input_files(path))
+    user.upload(path)
     user.press("Use these columns")
     user.start("Fit a server to its measured times")
     expect(sidebar.get_by_text("a calibration needs at least 50")).to_be_visible()

@@ -129,12 +129,6 @@ def test_reset_shows_the_default() -> None:
     assert at.session_state["max_seqs"] is None
 
 
-def choose_file(user: Browser, place: int, path: Path) -> None:
-    """Give a file to the uploader at a place in the sidebar (0: trace, 1: YAML)."""
-    inputs = user.page.get_by_test_id("stSidebar").locator("input[type=file]")
-    user.act(lambda: inputs.nth(place).set_input_files(path))
-
-
 @pytest.mark.slow
 @pytest.mark.browser
 def test_yaml_goes_down_and_up_again_twice(user: Browser, tmp_path: Path) -> None:
@@ -153,7 +147,7 @@ def test_yaml_goes_down_and_up_again_twice(user: Browser, tmp_path: Path) -> Non
         requests = page.get_by_label("Requests", exact=True)
         expect(requests).to_have_value("")
         expect(requests).to_have_attribute("placeholder", "2,000")
-        choose_file(user, 1, path)
+        user.upload(path, 1)
         expect(page.get_by_label("Requests", exact=True)).to_have_value("100")
         page.wait_for_url("**max_seqs=64**")
     user.assert_sound()
@@ -169,13 +163,13 @@ def test_bad_files_say_why_beside_their_widget_and_good_ones_are_taken_after(
     trace, scenario = tmp_path / "mine_[x].csv", tmp_path / "s.yaml"
     trace.write_text("no trace\n")
     scenario.write_text("policies: {batching: '/srv/mine.py:Mine'}")
-    choose_file(user, 0, trace)
+    user.upload(trace, 0)
     expect(sidebar.get_by_text("mine_[x].csv:1: field 'row': no known trace")).to_be_visible()
     sidebar.get_by_text("Scenario file", exact=True).click()
-    choose_file(user, 1, scenario)
+    user.upload(scenario, 1)
     expect(sidebar.get_by_text("'/srv/mine.py:Mine' is not offered here")).to_be_visible()
     trace.write_bytes(sample())
-    choose_file(user, 0, trace)
+    user.upload(trace, 0)
     expect(sidebar.get_by_text("240 requests")).to_be_visible()
     page.wait_for_url("**workload=mine_**")
     expect(sidebar.get_by_text("no known trace")).to_have_count(0)

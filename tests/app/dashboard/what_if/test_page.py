@@ -209,9 +209,7 @@ def own_trace(requests: int) -> bytes:
 
 
 def upload(user: Browser, trace: bytes) -> None:
-    chooser = user.page.get_by_test_id("stSidebar").locator("input[type=file]").first
-    own = {"name": "own.csv", "mimeType": "text/csv", "buffer": trace}
-    user.act(lambda: chooser.set_input_files(own))
+    user.upload({"name": "own.csv", "mimeType": "text/csv", "buffer": trace})
 
 
 @pytest.mark.slow
