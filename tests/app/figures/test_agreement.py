@@ -1,22 +1,73 @@
-"""A prediction beside what was measured."""
+"""A prediction beside what was measured, and those of real GPUs by their evidence."""
 
+import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app import figures
-from tests.support.figure_frames import requests_frame
-
-A, B = requests_frame(seed=1), requests_frame(seed=2)
-
-
-TWO = {"A": A, "B": B}
-
-
-LOOKS = figures.looks(TWO)
+from servetwin.app.words import LOOKS, asset_table
+from tests.support.drawn_figures import LOOKS as LOOKS_OF_RUNS
+from tests.support.drawn_figures import A
 
 
 def test_a_run_agrees_with_itself_on_the_diagonal() -> None:
-    points = figures.predicted_against_measured(A, {"A": A}, "ttft_s", LOOKS).data[0]
+    points = figures.predicted_against_measured(A, {"A": A}, "ttft_s", LOOKS_OF_RUNS).data[0]
     assert list(points.x) == list(points.y)
     middle = points.text.index("p50")
     assert points.x[middle] == pytest.approx(A["ttft_s"].median() * 1e3, rel=1e-6)
+
+
+EVIDENCE = asset_table("words.yaml")["evidence"]
+METRICS = ("ttft_s", "tpot_s")
+ROWS = pd.DataFrame(
+    {
+        "gpu": gpu, "evidence": kind, "metric": metric, "point": point,
+        "predicted": 1.1 * (1 + place), "measured": 1.0 * (1 + place), "error": 0.1,
+    }
+    for gpu in ("A", "B")
+    for kind in EVIDENCE
+    for metric in METRICS
+    for place, point in enumerate(("mean", "p90"))
+)  # fmt: skip
+
+
+@pytest.fixture
+def drawn() -> figures.Figure:
+    return figures.predicted_by_evidence(ROWS)
+
+
+def points(figure: figures.Figure) -> list[figures.Figure]:
+    return [trace for trace in figure.data if trace.mode == "markers" and trace.x[0] is not None]
+
+
+def test_every_figure_is_a_point_in_the_panel_of_its_metric(drawn: figures.Figure) -> None:
+    found = points(drawn)
+    assert [trace.xaxis for trace in found] == ["x"] * len(EVIDENCE) + ["x2"] * len(EVIDENCE)
+    assert all(list(trace.x) == [1000, 2000] * 2 for trace in found)
+    assert found[0].text[0] == "A, mean: predicted 1,100 ms, measured 1,000 ms, +10.0 %"
+    titles = [axis.title.text for axis in drawn.select_xaxes()]
+    assert titles == ["measured TTFT, ms", "measured TPOT, ms"]
+
+
+def test_both_axes_are_logarithmic_with_equal_ends_and_ticks(drawn: figures.Figure) -> None:
+    for x, y in zip(drawn.select_xaxes(), drawn.select_yaxes(), strict=True):
+        assert (x.type, y.type) == ("log", "log")
+        assert (x.range, x.tickvals) == (y.range, y.tickvals)
+        assert np.log10([1000, 2200]) == pytest.approx(x.range, abs=0.1)
+        assert x.ticktext == ("1,000", "1,500", "2,000")
+
+
+def test_evidence_is_a_colour_and_a_style_and_a_gpu_a_symbol(drawn: figures.Figure) -> None:
+    first = points(drawn)[: len(EVIDENCE)]
+    assert [trace.name for trace in first] == [words["label"] for words in EVIDENCE.values()]
+    colours = [LOOKS[words["origin"]][0] for words in EVIDENCE.values()]
+    assert [trace.marker.color for trace in first] == colours
+    symbols = [symbol for trace in first for symbol in trace.marker.symbol[::2]]
+    assert len(set(symbols)) == 2 * len(EVIDENCE)
+    legend = [trace.name for trace in drawn.data if trace.showlegend is not False]
+    assert legend == ["within 10 %", "equal", *(trace.name for trace in first), "A", "B"]
+
+
+def test_the_largest_errors_are_said_in_words(drawn: figures.Figure) -> None:
+    assert "A, layer times: 10.0 %" in figures.alt_text(drawn)

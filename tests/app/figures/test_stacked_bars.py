@@ -6,7 +6,7 @@ pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
 from servetwin.app import figures
-from tests.support.figure_frames import requests_frame, steps_frame
+from tests.support.figure_frames import steps_frame
 
 
 def test_what_a_scenario_rests_on_is_said_in_words_too() -> None:
@@ -27,9 +27,6 @@ def test_what_a_scenario_rests_on_is_said_in_words_too() -> None:
     assert figures.alt_text(figures.provenance_bar({"origins": {}, "extrapolated": {}})).endswith(
         "no step was run."
     )
-
-
-A, B = requests_frame(seed=1), requests_frame(seed=2)
 
 
 def test_memory_parts_add_up_and_have_known_names() -> None:
