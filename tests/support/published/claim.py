@@ -1,6 +1,5 @@
 """One figure as the notes print it, beside what is computed here."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
@@ -38,15 +37,6 @@ class Claim:
             case [figure]:
                 return _rounds_to(self.here, figure)
         return False
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
-    """A table of the notes: the items of the checklist that it is from, and its rows."""
-
-    title: str
-    items: str
-    rows: Callable[[], Iterator[Claim]]
 
 
 def _rounds_to(number: float, printed: str) -> bool:
