@@ -132,6 +132,9 @@ def servetwin(
             help="Print the version, and whether its core is compiled.",
         ),
     ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error of servetwin itself.")
+    ] = False,
 ) -> None:
     """Hold the options of the program itself."""
 
@@ -149,10 +152,15 @@ def main() -> None:
         from servetwin.workloads.plugins import plugin_error
 
         problem = plugin_error(error)
-        if problem is None:
+        if problem is not None:
+            _print_error(f"servetwin: {problem}")
+            sys.exit(problem.exit_code)
+        if not isinstance(error, Exception) or sys.argv[1:2] == ["--debug"]:
             raise
-        _print_error(f"servetwin: {problem}")
-        sys.exit(problem.exit_code)
+        from servetwin.app.last_net import last_words
+
+        line, code = last_words(error, sys.argv[1:], version_line())
+        _print_error(f"servetwin: {line}")
     sys.exit(code)
 
 

@@ -123,9 +123,9 @@ class InvariantChecked:
             raise self._unreadable("complete", error) from error
 
     def repeatable_steps(self, batch: Batch) -> int:
-        """As the scheduler, at least 1."""
+        """As the scheduler, from 1 to the tokens that a request may have."""
         steps = self._repeatable_steps(batch)
-        if steps < 1:
+        if not 1 <= steps <= self._config.max_model_len:
             self._fail(WORK, None, f"repeatable_steps is {steps}")
         return steps
 

@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import json
 import os
 import stat
 import zlib
@@ -9,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.yaml_text import load_yaml
 
 MOST_LINE_CHARACTERS = 2**25
 MOST_TEXT_CHARACTERS = 2**28
@@ -134,6 +136,21 @@ def document(path: Path) -> bytes:
     if len(data) > MOST_DOCUMENT_BYTES:
         raise OSError(errno.EFBIG, f"more than {MOST_DOCUMENT_BYTES:,} bytes")
     return data
+
+
+def mapping_in(path: Path) -> dict[str, Any]:
+    """Return the mapping that a file of ours holds, in YAML or JSON by its ending.
+
+    Raises OSError where it cannot be read, and ValueError where it holds anything else.
+    """
+    data = document(path)
+    try:
+        value = load_yaml(data) if path.suffix == ".yaml" else json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path.name}: not a mapping")
+    return value
 
 
 def require_file(path: Path) -> None:

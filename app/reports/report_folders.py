@@ -1,6 +1,5 @@
 """From folders to the runs of a report, and which of them predict and which measured the same."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from servetwin.loadtest.sweep.sweep import Sweep, is_sweep, load_sweep
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.metrics import REQUEST_COLUMNS
 from servetwin.sim.records.run import JOURNAL, SUMMARY, Run, RunError, load_run
+from servetwin.workloads.files import mapping_in
 
 RUN_FILES = ("meta.json", "summary.json", "requests.parquet", JOURNAL)
 VERDICT = "verdict.json"
@@ -209,7 +209,7 @@ def _read_verdicts(folder: Path) -> dict[Path, Comparison]:
     """
     path = folder / VERDICT
     try:
-        record = json.loads(path.read_text())
+        record = mapping_in(path)
         if "levels" not in record:
             return {folder: _comparison(record["comparison"])}
         return {

@@ -37,7 +37,7 @@ from servetwin.sim.experiments.predict import Redraw, interval, run_once, summar
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import Run, machine_facts
-from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.errors import PolicyError, ServetwinError
 from servetwin.workloads.files import require_there
 from servetwin.workloads.trace import Trace
 
@@ -160,6 +160,9 @@ class Replay:
                 )  # fmt: skip
             run.scenario = scenario_record(trace, scenario, self.servers().record(), self.seed)
             run.meta, run.as_csv = machine_facts(), single.csv
+            if run.steps.empty:
+                reason = error_lines(run.requests["error"], 1)[0]
+                raise PolicyError(f"no step was run: {reason.strip()}")
             with saved_if_asked(run, claim.begin() if claim else None) as folder:
                 intervals = self._intervals(trace, scenario, run, single.replications)
                 if folder and intervals:  # the run itself was kept before the replications

@@ -20,6 +20,7 @@ from servetwin.sim.experiments.predict import Interval, predict
 from servetwin.sim.records.run import Files, Run, RunError, load_run, machine_facts, within
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.files import mapping_in
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate
 
@@ -145,7 +146,7 @@ def read_forecast(folder: Path, trace: Trace) -> Forecast:
     """
     path = folder / FORECAST
     try:
-        record = json.loads(path.read_text())
+        record = mapping_in(path)
         _check_digest(path, record)
         for name, sha256 in record["files"].items():
             if _sha256((folder / name).read_bytes()) != sha256:

@@ -39,6 +39,9 @@ TokenIds = Annotated[list[int], Field(fail_fast=True)]
 MAX_BIASES = 1024
 """Tokens in ``logit_bias``, ``allowed_token_ids`` or ``stop_token_ids``."""
 
+MOST_DIGITS = 9
+"""Of a token id."""
+
 MAX_LOGPROBS = 20
 """Likeliest tokens that have logprobs (vLLM's default, OpenAI's limit for chats)."""
 
@@ -138,8 +141,8 @@ class SamplingFields(JsonObject, ABC):
     def _biases(self, vocab_size: int) -> tuple[tuple[int, float], ...]:
         biases: dict[int, float] = {}
         for name, bias in self.logit_bias.items():
-            if not (name.isascii() and name.isdecimal()):
-                raise wrong_field("logit_bias", f"{name!r} is not a token id")
+            if not (name.isascii() and name.isdecimal() and len(name) <= MOST_DIGITS):
+                raise wrong_field("logit_bias", f"{name[:40]!r} is not a token id")
             biases[int(name)] = bias
         check_tokens("logit_bias", biases, vocab_size)
         return tuple(biases.items())

@@ -20,15 +20,15 @@ import yaml
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.records.metrics import MEANINGS, SLO, summarize
 from servetwin.workloads.errors import ServetwinError
-from servetwin.workloads.files import document
+from servetwin.workloads.files import mapping_in
 from servetwin.workloads.program.version import own_version
-from servetwin.workloads.yaml_text import load_yaml
 
 SUMMARY = "summary.json"
 """Written last, and only if all other files of its folder are: it marks a complete run."""
 JOURNAL = "journal.jsonl"
 """The file of a load test until its run is saved (``loadtest.run.journal``)."""
 
+MAPPINGS = ("meta.json", SUMMARY, "scenario.yaml")
 RECORDS = "engine-steps.jsonl"
 """The steps of the engine in a load test."""
 
@@ -275,9 +275,7 @@ def load_run(folder: Path) -> Run:
     """
     require_saved(folder)
     try:
-        meta = json.loads(document(folder / "meta.json"))
-        summary = json.loads(document(folder / "summary.json"))
-        scenario = load_yaml(document(folder / "scenario.yaml"))
+        meta, summary, scenario = (mapping_in(folder / name) for name in MAPPINGS)
         requests = pd.read_parquet(folder / "requests.parquet")
         steps = pd.read_parquet(folder / "steps.parquet")
         pauses = _load_if_any(folder / "pauses.parquet", PAUSE_COLUMNS)

@@ -15,6 +15,9 @@ MOST_S, MOST_BYTES = 1.9, 300e6
 SAYS: list[tuple[Sequence[object], str]] = [
     (("replay", SAMPLE, "--seed", -1), "--seed"),
     (("workload", "generate", "--out", "x.jsonl", "--seed", -1), "--seed"),
+    (("workload", "generate", "--out", "x.jsonl", "--rate", "1e-320"), "a trace lasts at most"),
+    (("replay", SAMPLE, "--start", 500), "--start, --end: no request; the trace is 53.06"),
+    (("replay", SAMPLE, "--max-model-len", 5), "no step was run: 5 x too_long"),
     (("replay", SAMPLE, "--prompt-scale", "1e18"), "--prompt-scale: 1e+18 is impossible"),
     (("replay", SAMPLE, "--prompt-scale", "1e9"), "use a smaller scale"),
     (

@@ -242,8 +242,9 @@ def test_a_method_that_does_not_return_is_stopped(
     [
         ("router", "2", "chose replica 2"),
         ("profile", "np.full(steps + 1, 0.01)", "an array of shape"),
-        ("profile", "np.full(steps, -0.01)", "a duration that is no number from 0 up"),
-        ("profile", "np.full(steps, np.nan)", "a duration that is no number from 0 up"),
+        ("profile", "np.full(steps, -0.01)", "a duration that is not from 0 to"),
+        ("profile", "np.full(steps, np.nan)", "a duration that is not from 0 to"),
+        ("profile", "np.full(steps, 1e300)", "a duration that is not from 0 to"),
         ("--arrivals", "np.full(count - 1, 1.0)", "an array of shape (18,), not 19 gaps"),
         ("--arrivals", "np.full(count, -1.0)", "a gap that is no number from 0 up"),
         ("--arrivals", "np.zeros(count)", "gaps that are all 0"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.fields import MAX_SECONDS
 from servetwin.workloads.generators.arrivals import (
     ArrivalProcess,
     FloatArray,
@@ -158,8 +159,15 @@ def prefix_ids(
 
 
 def arrival_times_s(process: ArrivalProcess, count: int, rng: np.random.Generator) -> FloatArray:
-    """Return ``count`` arrivals in seconds, to the microsecond, the first at 0."""
-    return np.concatenate([[0.0], np.cumsum(process.gaps_s(count - 1, rng))]).round(6)
+    """Return ``count`` arrivals in seconds, to the microsecond, the first at 0.
+
+    Raises ``TraceError`` where they take longer than a trace may.
+    """
+    times_s = np.concatenate([[0.0], np.cumsum(process.gaps_s(count - 1, rng))]).round(6)
+    if not times_s[-1] <= MAX_SECONDS:
+        last_s = f"{count:,} arrivals would take {times_s[-1]:.3g} s"
+        raise TraceError(f"--rate: {last_s}; a trace lasts at most {MAX_SECONDS:.3g} s")
+    return times_s
 
 
 def with_arrivals(trace: Trace, rate_per_s: float, seed: int) -> Trace:

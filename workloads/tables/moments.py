@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from math import isinf
 from typing import TypeVar
 
 from servetwin.workloads.fields import MAX_COUNT, MAX_SECONDS
@@ -51,6 +52,8 @@ def plain_number(name: str, cell: str, comma: bool) -> str:
         raise RowError(name, "a point where other rows have decimal commas", cell)
     if not _NUMBER.fullmatch(cell):
         raise RowError(name, "not a number", cell)
+    if isinf(float(cell)):
+        raise RowError(name, "beyond the largest number", cell)
     return cell
 
 

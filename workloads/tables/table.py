@@ -24,6 +24,7 @@ from servetwin.workloads.tables.moments import (
 
 DELIMITERS = (",", ";", "\t", "|")
 SAMPLED_ROWS = 1_000
+MOST_COLUMNS = 1_000
 """Rows by which columns are recognised."""
 _LONGEST_CELL = 1 << 26
 
@@ -67,6 +68,9 @@ class Table:
 
     def _header(self, header: str) -> list[str]:
         names = split_cells(header, self.delimiter)
+        if len(names) > MOST_COLUMNS:
+            reason = f"{len(names):,} columns; a table of requests has at most {MOST_COLUMNS:,}"
+            raise self._rows.failure(self.line, RowError("row", reason, header))
         named = [name for name in names if name]
         for name in named:
             if named.count(name) > 1:

@@ -20,9 +20,8 @@ from servetwin.app.reports.report_folders import find_runs
 from servetwin.app.reports.run_words import without_paths
 from servetwin.sim.records.run import RunError
 from servetwin.workloads.errors import ServetwinError
-from servetwin.workloads.files import document
+from servetwin.workloads.files import mapping_in
 from servetwin.workloads.plugins import names_a_file
-from servetwin.workloads.yaml_text import load_yaml
 
 MOST_FILES = 2_000
 _KEPT = {".json", ".jsonl", ".yaml", ".parquet", ".csv"}
@@ -99,10 +98,8 @@ def _check(folder: Path, file_name: str) -> None:
         if not folder.is_dir():
             raise RunError("no file of a run folder in it")
         for path in folder.rglob(_SCENARIO):
-            record = load_yaml(document(path))
-            if isinstance(record, dict):
-                shown = _without_files(record)
-                path.write_text(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
+            shown = _without_files(mapping_in(path))
+            path.write_text(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
         find_runs([_top(folder)])
     except (ServetwinError, OSError, ValueError) as error:
         reason = re.sub(rf"{re.escape(str(folder))}/?", "", str(error)).removeprefix(": ")

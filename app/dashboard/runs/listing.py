@@ -1,6 +1,5 @@
 """The list of the folder of runs; a folder that is no run is listed with the reason."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +9,12 @@ import pandas as pd
 
 from servetwin.app.dashboard.kept_runs.folder import child, files_in
 from servetwin.app.reports.claims import metric_name
-from servetwin.app.reports.report_folders import RUN_FILES, VERDICT, is_run
+from servetwin.app.reports.report_folders import VERDICT, is_run
 from servetwin.app.reports.run_words import what_ran_short
 from servetwin.app.words import METRICS
 from servetwin.sim.records.metrics import figure
-from servetwin.sim.records.run import RunError, RunKind, require_saved
-from servetwin.workloads.files import document
-from servetwin.workloads.yaml_text import load_yaml
+from servetwin.sim.records.run import MAPPINGS, RunError, RunKind, require_saved
+from servetwin.workloads.files import mapping_in
 
 _FIGURES = ("ttft_s.p90", "tpot_s.p90", "output_throughput_tokens_per_s")
 
@@ -62,8 +60,7 @@ def _listed(root: Path, name: str) -> ListedFolder:
 def _run_row(folder: Path) -> dict[str, Any]:
     require_saved(folder)
     try:
-        meta, summary = (json.loads((folder / name).read_text()) for name in RUN_FILES[:2])
-        scenario = load_yaml(document(folder / "scenario.yaml"))
+        meta, summary, scenario = (mapping_in(folder / name) for name in MAPPINGS)
         kind = meta["kind"]
         if kind not in get_args(RunKind):
             raise RunError(f"{folder.name}: a run of kind {kind!r}; a newer servetwin wrote it")

@@ -119,7 +119,10 @@ class TraceOptions(TraceShape):
         self.check_rates()
         if self.start_s is not None or self.end_s is not None:
             end_s = float("inf") if self.end_s is None else self.end_s
-            trace = transform.window(trace, self.start_s or 0.0, end_s)
+            whole, trace = trace, transform.window(trace, self.start_s or 0.0, end_s)
+            if len(whole) and not len(trace):
+                span_s = whole.requests[-1].arrival_s
+                raise TraceError(f"--start, --end: no request; the trace is {span_s:.6g} s long")
         if self.limit is not None:
             trace = transform.limit(trace, self.limit)
         if self.tokenizer is not None:

@@ -18,6 +18,7 @@ from servetwin.sim.experiments.measured_parts import MeasuredParts, simulate_mea
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import derive
 from servetwin.sim.records.run import Files, RunError
+from servetwin.workloads.files import mapping_in
 
 WHY = "why.json"
 """The file of a run folder that holds an explanation."""
@@ -53,7 +54,7 @@ def read_explanation(folder: Path) -> Explanation | None:
     if not path.exists():
         return None
     try:
-        record = json.loads(path.read_text())
+        record = mapping_in(path)
         hypotheses = tuple(Hypothesis(**one) for one in record["hypotheses"])
         return Explanation(hypotheses, tuple(record["notes"]))
     except (OSError, ValueError, KeyError, TypeError) as error:

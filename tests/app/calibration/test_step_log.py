@@ -115,6 +115,24 @@ def test_what_was_found_is_kept(found: Verification, tmp_path: Path) -> None:
     assert profile.api.request_s < 0.05, "a static server's wait is not the API's latency"
 
 
+@pytest.mark.parametrize(("drifts", "rounds"), [([0.01], 2), ([0.07, 0.01], 3), ([0.07] * 9, 4)])
+def test_rounds_that_disagree_are_repeated(drifts: list[float], rounds: int) -> None:
+    class Drifting(StepLogCalibrator):
+        def __init__(self) -> None:
+            self.ran: list[str] = []
+
+        def run_round(self, label: str) -> None:
+            self.ran.append(label)
+
+        def _drift(self) -> float:
+            return drifts[len(self.ran) - 2]
+
+    calibrator = Drifting()
+    calibrator.identify(2)
+    assert len(calibrator.ran) == rounds
+    assert calibrator.ran[-1] == f"round {rounds} of {rounds}: bursts of all shapes"
+
+
 def test_an_engine_with_drafts_is_not_calibrated() -> None:
     choice = EngineChoice("tiny", n_gram_drafts=2)
     with (

@@ -76,6 +76,7 @@ BAD_COMPLETIONS: list[tuple[dict[str, Any], str]] = [
     ({"logit_bias": {"5": "1"}}, BIAS),
     ({"logit_bias": {str(i): 1 for i in range(1025)}}, BIAS),
     ({"logit_bias": {"five": 1}}, "logit_bias: 'five' is not a token id"),
+    ({"logit_bias": {"5" * 5000: 1}}, f"logit_bias: '{'5' * 40}' is not a token id"),
     ({"logit_bias": {"-5": 1}}, "logit_bias: '-5' is not a token id"),
     ({"logit_bias": {"1000": 1}}, "logit_bias: token id 1000 is not in the vocabulary"),
     ({"stop_token_ids": [-1]}, "stop_token_ids: token id -1 is not in the vocabulary"),

@@ -38,6 +38,15 @@ def test_an_incomplete_run_folder_is_named(tmp_path: Path, missing: str) -> None
         load_run(folder)
 
 
+@pytest.mark.parametrize("name", ["meta.json", "summary.json", "scenario.yaml"])
+@pytest.mark.parametrize("text", ["[" * 100_000, "[1, 2]", "hello", "null", "", "\0"])
+def test_a_file_that_holds_something_else_is_named(tmp_path: Path, name: str, text: str) -> None:
+    folder = Run("simulation", four_requests(), pd.DataFrame(), {}).save(tmp_path / "run")
+    (folder / name).write_text(text)
+    with pytest.raises(RunError, match=f"not a readable run folder .{name}: "):
+        load_run(folder)
+
+
 def test_stamps_that_had_not_happened_at_the_end_are_undefined() -> None:
     found = stamps_frame([[3, 1.5], [0, 1.0, 2.0]], PAUSE_COLUMNS)
     assert found["row"].tolist() == [3, 0]

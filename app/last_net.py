@@ -1,0 +1,35 @@
+"""The last net under a command: an error that nobody foresaw is one line and a report file."""
+
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+
+OUR_FAULT = 70
+"""Exit code of an error that nobody foresaw (EX_SOFTWARE of sysexits.h)."""
+
+
+def last_words(error: Exception, arguments: Sequence[str], version: str) -> tuple[str, int]:
+    """Return the line and the exit code for an error that is not the user's.
+
+    What the system refuses (a full disk, no memory) has exit code 1. For anything else the line
+    names a file with the traceback, the versions and the arguments without secrets.
+    """
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or error}", 1
+    if isinstance(error, MemoryError):
+        return "out of memory; take a part of the input, or more memory", 1
+    from servetwin.loadtest.redaction import hide_secrets
+
+    trace = "".join(traceback.format_exception(error))
+    text = f"{version}, Python {sys.version}\nservetwin {' '.join(arguments)}\n\n{trace}"
+    line = f"an error of servetwin itself ({type(error).__name__})"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="servetwin-error-", suffix=".txt", delete=False, errors="backslashreplace"
+        ) as file:
+            file.write(hide_secrets(text))
+    except OSError:
+        return line, OUR_FAULT
+    return f"{line}; {file.name} has what to report", OUR_FAULT
