@@ -15,7 +15,6 @@ from servetwin.app.verdict.why import Explanation, read_explanation
 from servetwin.loadtest.report.server_metrics import load_server_metrics
 from servetwin.loadtest.sweep.sweep import Sweep, is_sweep, load_sweep
 from servetwin.sim.experiments.predict import Interval
-from servetwin.sim.records.metrics import REQUEST_COLUMNS
 from servetwin.sim.records.run import JOURNAL, SUMMARY, Run, RunError, load_run
 from servetwin.workloads.files import mapping_in
 
@@ -74,7 +73,7 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
             names_by_folder.setdefault(folder.resolve(), _name(root, folder))
     names = _unique(list(names_by_folder.values()), list(names_by_folder))
     runs = {
-        folder: NamedRun(name, _load(folder), load_server_metrics(folder))
+        folder: NamedRun(name, load_run(folder), load_server_metrics(folder))
         for folder, name in zip(names_by_folder, names, strict=True)
     }
     return list(runs.values()), list(_trials(runs))
@@ -100,7 +99,7 @@ def is_run(folder: Path) -> bool:
 
 def runs_by_folder(folders: Sequence[Path]) -> dict[Path, Run]:
     """Return the runs in ``folders``, which ``find_runs`` describes; raises ``RunError``."""
-    return {folder: _load(folder) for root in folders for folder in _runs_in(root)}
+    return {folder: load_run(folder) for root in folders for folder in _runs_in(root)}
 
 
 def named_runs(runs: Mapping[str, Run]) -> list[NamedRun]:
@@ -112,16 +111,6 @@ def named_runs(runs: Mapping[str, Run]) -> list[NamedRun]:
         NamedRun(name, run, load_server_metrics(folder))
         for name, (folder, run) in zip(names, zip(folders, runs.values(), strict=True), strict=True)
     ]
-
-
-def _load(folder: Path) -> Run:
-    run = load_run(folder)
-    if missing := [name for name in REQUEST_COLUMNS if name not in run.requests]:
-        raise RunError(
-            f"{folder}: requests.parquet has no column {missing[0]!r}; "
-            "another version of servetwin wrote it"
-        )
-    return run
 
 
 def _runs_in(folder: Path) -> Iterator[Path]:

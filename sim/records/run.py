@@ -16,9 +16,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import yaml
+from pandas.api.types import is_numeric_dtype
 
 from servetwin.policies.step_record import StepRecord
-from servetwin.sim.records.metrics import MEANINGS, SLO, summarize
+from servetwin.sim.records.metrics import MEANINGS, REQUEST_COLUMNS, SLO, summarize
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import mapping_in
 from servetwin.workloads.program.version import own_version
@@ -29,6 +30,7 @@ JOURNAL = "journal.jsonl"
 """The file of a load test until its run is saved (``loadtest.run.journal``)."""
 
 MAPPINGS = ("meta.json", SUMMARY, "scenario.yaml")
+_TEXTS = {"request_id", "status", "error"}
 RECORDS = "engine-steps.jsonl"
 """The steps of the engine in a load test."""
 
@@ -276,17 +278,31 @@ def load_run(folder: Path) -> Run:
     require_saved(folder)
     try:
         meta, summary, scenario = (mapping_in(folder / name) for name in MAPPINGS)
-        requests = pd.read_parquet(folder / "requests.parquet")
-        steps = pd.read_parquet(folder / "steps.parquet")
+        requests = _checked_frame(folder / "requests.parquet", REQUEST_COLUMNS)
+        steps = _checked_frame(folder / "steps.parquet", MEANINGS["steps"], may_be_empty=True)
         pauses = _load_if_any(folder / "pauses.parquet", PAUSE_COLUMNS)
         handovers = _load_if_any(folder / "handovers.parquet", HANDOVER_COLUMNS)
         kind = meta.pop("kind")
         records = _load_records(folder / RECORDS)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{folder}: not a readable run folder ({error})") from error
+        reason = " ".join(str(error).split())
+        raise RunError(f"{folder}: not a readable run folder ({reason})") from error
     extra = {name: summary[name] for name in _EXTRAS if name in summary}
     parts = (requests, steps, scenario, meta, extra, records)
     return Run(kind, *parts, pauses=pauses, handovers=handovers)
+
+
+def _checked_frame(path: Path, columns: Iterable[str], may_be_empty: bool = False) -> pd.DataFrame:
+    """Read a frame. Raises ValueError where a column lacks, or has text in the place of numbers."""
+    frame = pd.read_parquet(path)
+    if may_be_empty and frame.empty:
+        return frame
+    for name in columns:
+        if name not in frame:
+            raise ValueError(f"{path.name}: no column {name!r}; another version wrote it")
+        if name not in _TEXTS and not is_numeric_dtype(frame[name]):
+            raise ValueError(f"{path.name}: column {name!r} has {frame[name].dtype} values")
+    return frame
 
 
 def _load_records(path: Path) -> list[StepRecord]:

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servetwin.sim.core.recorder import STEP_COLUMNS
+from servetwin.sim.records.metrics import REQUEST_COLUMNS
 from servetwin.sim.records.run import SUMMARY, NotSaved, Run, RunError, load_run
 from tests.support.full_disk import files_at_most
 
@@ -16,20 +18,10 @@ from tests.support.full_disk import files_at_most
 def a_run(requests: int = 300) -> Run:
     """Random stamps do not compress: 8 bytes each stay 8 bytes."""
     rng = np.random.default_rng(0)
-    stamps = pd.DataFrame(
-        {
-            "request_id": [f"r{index}" for index in range(requests)],
-            "status": "finished",
-            **{
-                name: rng.random(requests)
-                for name in ("scheduled_s", "first_token_s", "last_token_s")
-            },
-            **dict.fromkeys(("prompt_tokens", "output_tokens", "cached_tokens"), 3),
-            "preemptions": 0,
-            **{name: rng.random(requests) for name in ("ttft_s", "tpot_s", "e2e_s")},
-        }
-    )
-    steps = pd.DataFrame({"start_s": rng.random(2 * requests)})
+    numbers = {name: rng.random(requests) if name.endswith("_s") else 3 for name in REQUEST_COLUMNS}
+    names = {"request_id": [f"r{index}" for index in range(requests)], "status": "finished"}
+    stamps = pd.DataFrame({**numbers, **names, "error": ""})
+    steps = pd.DataFrame({**dict.fromkeys(STEP_COLUMNS, 1), "start_s": rng.random(2 * requests)})
     return Run("simulation", stamps, steps, {"seed": 3}, {"cores": 2})
 
 

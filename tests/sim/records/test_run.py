@@ -23,7 +23,7 @@ from tests.support.request_frames import four_requests
 
 
 def test_a_run_folder_reads_back_as_it_was(tmp_path: Path) -> None:
-    run = Run("simulation", four_requests(), pd.DataFrame({"x": [1]}), {"seed": 3}, {"cores": 2})
+    run = Run("simulation", four_requests(), pd.DataFrame(), {"seed": 3}, {"cores": 2})
     back = load_run(run.save(tmp_path / "run"))
     pd.testing.assert_frame_equal(back.requests, run.requests)
     assert (back.kind, back.scenario, back.meta) == (run.kind, run.scenario, run.meta)
