@@ -20,7 +20,13 @@ def build_scheduler(config: "PolicyConfig", check: bool = False) -> "Scheduler":
 
     Raises ``PolicyError`` for an unknown name, ``PluginError`` for a class that cannot be used.
     """
-    scheduler = SCHEDULERS.build(config.batching, MEMORIES.build(config.kv, config), config)
+    memory = MEMORIES.build(config.kv, config)
+    if config.decide_ahead:
+        from servetwin.policies.schedulers.ahead import DecidedAhead
+
+        scheduler: Scheduler = DecidedAhead(memory, config)
+    else:
+        scheduler = SCHEDULERS.build(config.batching, memory, config)
     if not check and config.batching in SCHEDULERS and config.kv in MEMORIES:
         return scheduler
     from servetwin.policies.invariants import InvariantChecked

@@ -104,6 +104,8 @@ class PolicyConfig:
     """Sequence that is preempted when memory runs out."""
     admit_after_preemption: bool = False
     """Admit waiting sequences even in a step that has preempted one."""
+    decide_ahead: bool = False
+    """Decide each step before the tokens of the one before it are known (``unified``)."""
     decode_needs_free_block: bool = False
     """Preempt where a decode finds no free block, even if it needs none (paged)."""
     host_kv_tokens: int = 0
@@ -148,6 +150,11 @@ class PolicyConfig:
         if self.prefix_cache and self.kv == "windowed":
             raise PolicyError(
                 "prefix_cache: windowed KV memory forgets what others would share; use kv: paged"
+            )
+        if self.decide_ahead and self.batching != "unified":
+            raise PolicyError(
+                f"decide_ahead: batching {self.batching!r} waits for the tokens of each step; use "
+                "batching: unified, or decide_ahead: false"
             )
         if self.recompute == "computed":
             self._require_recomputable()

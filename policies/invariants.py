@@ -278,7 +278,7 @@ class InvariantChecked:
         least = min(usage.live_tokens, usage.reserved_tokens, usage.free_tokens)
         if used + usage.free_tokens != usage.capacity_tokens or least < 0:
             self._fail(CONSERVED, touched, f"{usage}")
-        if not self._present and usage.live_tokens + usage.reserved_tokens:
+        if not holders and usage.live_tokens + usage.reserved_tokens:
             self._fail(CONSERVED, touched, f"no sequence is left, but {usage}")
 
     def _unreadable(self, call: str, error: Exception) -> PluginError:

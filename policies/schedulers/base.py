@@ -52,12 +52,16 @@ class SchedulerBase:
             return Refusal("too_long", reason)
         if not self._holds_any and (reason_ := self.memory.refusal(seq)):
             return Refusal("too_long", reason_)
+        self._queue(seq)
+        return None
+
+    def _queue(self, seq: Sequence) -> None:
+        """Let a sequence wait, after all that came before it."""
         seq.arrival_number = self._last_arrival_number + 1
         self._last_arrival_number += seq.samples
         self._waiting.push(seq)
         if self._newcomers is not None and not has_run(seq):
             self._newcomers[seq] = None
-        return None
 
     def load(self) -> Load:
         """Return (running sequences, waiting sequences, free KV tokens)."""

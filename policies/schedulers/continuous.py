@@ -94,10 +94,14 @@ class ContinuousBatching(SchedulerBase):
             return finished
         if len(finished) > 1:
             finished = self._in_order_of_release(finished)
+        self._end(finished)
+        return finished_requests(finished) if self._forked else finished
+
+    def _end(self, finished: list[Sequence]) -> None:
+        """Give back what sequences held whose last token is out."""
         for seq in finished:
             self.memory.release(seq)
             self._waiting.served(seq)
-        return finished_requests(finished) if self._forked else finished
 
     def repeatable_steps(self, batch: Batch) -> int:
         """Return the steps until a decode ends or a block is missing; 1 with a prompt."""

@@ -43,6 +43,8 @@ class UnifiedBatching(ContinuousBatching):
         chunks, decodes = self._chunks, self._decodes
         runs = False
         while not runs:
+            if batch.preempted:
+                self._settle()
             preempted = len(batch.preempted)
             self._set_most_rows()
             grows = decodes.size > 0 and self._grows
@@ -74,10 +76,25 @@ class UnifiedBatching(ContinuousBatching):
             return True  # each of them begins a block
         ends: list[tuple[Sequence, int]] = []
         for seq in prefilling:
-            tokens = min(seq.missing_tokens, left, self._most_rows)
+            tokens = self._rows(seq, left)
             left -= tokens
             ends.append((seq, seq.base_computed_tokens + tokens))
         return memory.has_room(decodes, ends)
+
+    def _settle(self) -> None:
+        """Learn what came of the steps that have run: here, ``complete`` has done so."""
+
+    def _rows(self, seq: Sequence, left: int) -> int:
+        """Return the rows of a running sequence outside the lockstep, at most ``left``."""
+        return min(seq.missing_tokens, left, self._most_rows)
+
+    def _compute(self, batch: Batch, seq: Sequence, tokens: int) -> None:
+        """Let a step compute the next positions of a sequence outside the lockstep."""
+        batch.add_chunk(seq, tokens)
+
+    def _commit(self, seq: Sequence, end: int) -> None:
+        if self._shares:
+            self.memory.commit(seq, end)
 
     def _run_in_turn(self, batch: Batch, memory: GatedMemory) -> int:
         """Let each sequence take its blocks in turn; where there are none, a victim loses its own.
@@ -96,7 +113,7 @@ class UnifiedBatching(ContinuousBatching):
         while len(rows) < len(running) and left > 0:
             seq = running[len(rows)]
             computed = seq.base_computed_tokens
-            tokens = min(seq.missing_tokens, left, self._most_rows)
+            tokens = self._rows(seq, left)
             victim: Sequence | None = None
             while victim is not seq and not memory.extend(seq, computed + tokens):
                 victim = self._choose_victim()
@@ -104,8 +121,7 @@ class UnifiedBatching(ContinuousBatching):
                 left += rows.pop(victim, 0)
             if victim is seq:
                 break
-            if self._shares:
-                self.memory.commit(seq, computed + tokens)
+            self._commit(seq, computed + tokens)
             rows[seq] = tokens
             left -= tokens
         self._add_rows(batch, rows)
@@ -119,7 +135,7 @@ class UnifiedBatching(ContinuousBatching):
                 self._prefilling.remove(seq)
                 decodes.join(seq)
             else:
-                batch.add_chunk(seq, tokens)
+                self._compute(batch, seq, tokens)
         if decodes.size:
             decodes.granted_step = decodes.steps + 1
 
@@ -150,13 +166,13 @@ class UnifiedBatching(ContinuousBatching):
     def _add_chunk(self, batch: Batch, seq: Sequence, limit: int) -> int:
         if limit <= 0:
             return 0
-        tokens = batch.add_chunk(seq, limit if limit < self._most_rows else self._most_rows)
+        tokens = self._rows(seq, limit)
         end = seq.base_computed_tokens + tokens
         if self._chunks is not None:
             room = self._chunks.extend(seq, end)
             assert room, "there was room for every running sequence"
-        if self._shares:
-            self.memory.commit(seq, end)
+        self._commit(seq, end)
+        self._compute(batch, seq, tokens)
         return tokens
 
     def _in_order_of_release(self, finished: list[Sequence]) -> list[Sequence]:

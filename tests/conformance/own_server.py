@@ -25,6 +25,7 @@ def policies_of(workload: Workload) -> PolicyConfig:
         full_prompt_gate=workload.full_prompt_gate,
         long_prefill_tokens=workload.long_prefill_tokens,
         watermark=workload.watermark,
+        decide_ahead=workload.decide_ahead,
     )
 
 
@@ -40,6 +41,7 @@ class OwnServer:
         seq.block_keys = token_keys(asked.prompt + asked.answer, BLOCK_TOKENS)
         seq.names_answer = True
         seq.priority = -asked.priority
+        seq.estimated_tokens += asked.stops
         refused = self._scheduler.add(seq)
         assert refused is None, refused
 
@@ -57,7 +59,7 @@ class OwnServer:
         batch = self._scheduler.schedule(0.0)
         if batch is None:
             return None
-        scheduled = {e.seq.request_id: [e.start, e.tokens] for e in batch.entries}
+        scheduled = {e.seq.request_id: [e.start, e.rows] for e in batch.entries}
         preempted = sorted(seq.request_id for seq in batch.preempted)
         finished = sorted(seq.request_id for seq in self._scheduler.complete(batch))
         free_blocks = self._scheduler.memory.free_tokens() // BLOCK_TOKENS

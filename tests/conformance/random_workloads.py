@@ -24,6 +24,7 @@ def random_workload(seed: int) -> Workload:
         full_prompt_gate=rng.random() < 0.7,
         long_prefill_tokens=rng.choice([0, 0, 7, 32, 100]),
         watermark=watermark,
+        decide_ahead=rng.random() < 0.5,
         requests=requests,
     )
 
@@ -46,6 +47,7 @@ class _Clients:
         self._prefixes = [self._fresh(rng.randint(1, longest)) for _ in range(rng.choice([1, 3]))]
         self._sharing = rng.choice([0.0, 0.5, 0.9])
         self._aborting = rng.choice([0.0, 0.0, 0.1])
+        self._stopping = rng.choice([0.0, 0.5, 1.0])
         self._turns = rng.choice([1, 1, 2, 3])
         self._priorities = rng.choice([1, 2, 5])
 
@@ -70,6 +72,7 @@ class _Clients:
             one = Asked(
                 f"{client}.{turn}", context, answer, step, self._rng.randrange(self._priorities),
                 parent, self._rng.randint(0, 20) if hangs_up else None,
+                self._rng.random() < self._stopping,
             )  # fmt: skip
             turns.append(one)
             context, parent = context + answer, one.name

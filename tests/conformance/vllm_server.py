@@ -7,7 +7,9 @@ then the steps of each workload on a line.
 import json
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
@@ -42,12 +45,17 @@ class VllmServer:
         self._scheduler = _scheduler(workload, model)
         self._hasher = get_request_block_hasher(BLOCK_TOKENS, _HASH)
         self._answers: dict[str, list[int]] = {}
+        self._batches: deque[_Batch] = deque()
+        """Decided, not completed yet: the one that runs and, where it decides ahead, the next."""
+        self._most_batches = 1 + workload.decide_ahead
 
     def add(self, asked: Asked) -> None:
         """Queue a request."""
         arrival_s = float(len(self._answers))
         self._answers[asked.name] = asked.answer
-        params = SamplingParams(max_tokens=len(asked.answer), ignore_eos=True)
+        most = len(asked.answer) + asked.stops
+        stop = [asked.answer[-1]] if asked.stops else None
+        params = SamplingParams(max_tokens=most, ignore_eos=True, stop_token_ids=stop)
         self._scheduler.add_request(
             Request(
                 asked.name,
@@ -65,43 +73,69 @@ class VllmServer:
         self._scheduler.finish_requests([name], RequestStatus.FINISHED_ABORTED)
 
     def busy(self) -> bool:
-        """Return whether a request waits or runs."""
-        return bool(self._scheduler.get_num_unfinished_requests())
+        """Return whether a request waits or runs, or a step does."""
+        return bool(self._scheduler.get_num_unfinished_requests() or self._batches)
 
     def step(self) -> Step | None:
-        """Run one step; one in which nothing but preemption happens belongs to the next."""
+        """Run until a step with rows has ended, as the loop of vLLM's engine does.
+
+        A step without rows takes no time; what it preempts belongs to the next.
+        """
         preempted: list[str] = []
         while self.busy():
-            decided = self._scheduler.schedule()
-            preempted += decided.preempted_req_ids or ()
-            scheduled = dict(decided.num_scheduled_tokens)
-            starts = {name: self._computed(name) - rows for name, rows in scheduled.items()}
-            ended = self._complete(decided, list(scheduled))
-            if scheduled:
-                pool = self._scheduler.kv_cache_manager.block_pool
-                entries = {name: [starts[name], rows] for name, rows in scheduled.items()}
-                return Step(entries, sorted(preempted), sorted(ended), pool.get_num_free_blocks())
-            if not decided.preempted_req_ids:
+            if self._batches:
+                self._batches[-1].free_blocks = self._free_blocks()
+            if self._scheduler.has_requests():
+                self._batches.append(self._decide())
+                if len(self._batches) < self._most_batches:
+                    continue
+            batch = self._batches.popleft()
+            ended = self._complete(batch)
+            if self._most_batches == 1:
+                batch.free_blocks = self._free_blocks()
+            preempted += batch.decided.preempted_req_ids or ()
+            if batch.entries:
+                return Step(batch.entries, sorted(preempted), sorted(ended), batch.free_blocks)
+            if not (preempted or self._batches or self._most_batches > 1):
                 return None
         return None
+
+    def _decide(self) -> "_Batch":
+        decided = self._scheduler.schedule()
+        rows = dict(decided.num_scheduled_tokens)
+        entries = {name: [self._computed(name) - n, n] for name, n in rows.items()}
+        return _Batch(decided, entries)
+
+    def _free_blocks(self) -> int:
+        return int(self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
     def _computed(self, name: str) -> int:
         return int(self._scheduler.requests[name].num_computed_tokens)
 
-    def _complete(self, decided: Any, names: list[str]) -> list[str]:
+    def _complete(self, batch: "_Batch") -> list[str]:
         """Answer every request whose tokens are all computed; return the ended ones."""
-        tokens = [self._next_tokens(name) for name in names]
+        names = list(batch.entries)
+        tokens = [self._next_tokens(name, *batch.entries[name]) for name in names]
         indices = {name: index for index, name in enumerate(names)}
         output = ModelRunnerOutput(req_ids=names, req_id_to_index=indices, sampled_token_ids=tokens)
-        answers = self._scheduler.update_from_output(decided, output)
+        answers = self._scheduler.update_from_output(batch.decided, output)
         clients = answers.values()
         return [one.request_id for client in clients for one in client.outputs if one.finished]
 
-    def _next_tokens(self, name: str) -> list[int]:
-        request = self._scheduler.requests[name]
-        if request.num_computed_tokens < request.num_tokens:
+    def _next_tokens(self, name: str, start: int, rows: int) -> list[int]:
+        request = self._scheduler.requests.get(name)
+        if request is None or start + rows < request.num_tokens:
             return []
-        return [self._answers[name][request.num_output_tokens]]
+        return self._answers[name][request.num_output_tokens :][:1]
+
+
+@dataclass
+class _Batch:
+    """A step as decided: its rows as (first position, positions), and what is free behind it."""
+
+    decided: Any
+    entries: dict[str, list[int]]
+    free_blocks: int = 0
 
 
 def _scheduler(workload: Workload, model: ModelConfig) -> Scheduler:
@@ -115,7 +149,7 @@ def _scheduler(workload: Workload, model: ModelConfig) -> Scheduler:
         policy="priority" if workload.priorities else "fcfs",
         scheduler_reserve_full_isl=workload.full_prompt_gate,
         watermark=workload.watermark,
-        async_scheduling=False,
+        async_scheduling=workload.decide_ahead,
     )
     caching = CacheConfig(block_size=BLOCK_TOKENS, enable_prefix_caching=workload.prefix_cache)
     model.max_model_len = workload.max_model_len
@@ -129,7 +163,8 @@ def _scheduler(workload: Workload, model: ModelConfig) -> Scheduler:
         kv_cache_tensors=[],
         kv_cache_groups=[KVCacheGroupSpec(["layer"], layer)],
     )
-    return Scheduler(
+    kind = AsyncScheduler if workload.decide_ahead else Scheduler
+    return kind(
         vllm_config=config,
         kv_cache_config=memory,
         structured_output_manager=StructuredOutputManager(config),

@@ -26,6 +26,8 @@ class Asked:
     """The smallest goes first, as in vLLM."""
     parent: str | None = None
     abort_after: int | None = None
+    stops: bool = False
+    """Whether the last token says that the answer ends, before ``max_tokens`` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Workload:
     long_prefill_tokens: int
     """Rows that a prompt gets in a step while other requests are there; 0: any number."""
     watermark: float
+    decide_ahead: bool
+    """Each step is decided before the tokens of the one before are known."""
     requests: list[Asked] = field(default_factory=list)
 
     def to_json(self) -> str:
@@ -68,7 +72,7 @@ class Step(NamedTuple):
     preempted: list[str]
     finished: list[str]
     free_blocks: int
-    """Blocks that no running request holds at the end of the step."""
+    """Blocks that no request holds when the next step is to be decided, or none is any more."""
 
 
 class Server(Protocol):

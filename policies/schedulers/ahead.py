@@ -1,0 +1,141 @@
+"""Decide a step before the tokens of the one before it are known (vLLM's asynchronous scheduling).
+
+The device never waits for a decision: that for a step is made when the step before it begins. It
+knows neither what arrives during that step nor what comes of it. So an ended sequence holds its
+slot and its blocks for one step more. It has no row there if its length told the end; one that
+stops earlier has one, which is computed in vain.
+"""
+
+from operator import attrgetter
+
+from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import GatedMemory, KVMemory, Load
+from servetwin.policies.schedulers.unified import UnifiedBatching
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
+
+_ADMISSION = attrgetter("admission_number")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DecidedAhead(UnifiedBatching):
+    """Unified batching that is asked for a step when it begins, and does not look at what came since.
+
+    Ended sequences run on among ``_prefilling`` until the step that did not know of their end has
+    run. An empty step takes no time: the next one is decided at once, and knows all.
+    """
+
+    def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
+        super().__init__(memory, config)
+        self._ended: list[Sequence] = []
+        self._arrived: list[Sequence] = []
+        self._aborted: list[str] = []
+        self._known = 0
+        """Of those that arrived, how many the next decision knows of."""
+        self._unknown: set[Sequence] = set()
+        """Sequences whose last token is not known yet, where each takes its blocks in turn."""
+
+    def schedule(self, now_s: float) -> Batch | None:
+        """Return the next step, decided without what came since the one before began."""
+        batch = super().schedule(now_s)
+        if batch is None and (self._ended or self._arrived or self._aborted):
+            self._settle()
+            batch = super().schedule(now_s)
+        self._known = len(self._arrived)
+        return batch
+
+    def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
+        """Advance every sequence of a batch that ran ``steps`` times; return the finished."""
+        self._learn(self._known)
+        finished = super().complete(batch, steps)
+        aborted = self._abort_late()
+        return [seq for seq in finished if seq.request_id not in aborted]
+
+    def repeatable_steps(self, batch: Batch) -> int:
+        """Return 1 where the step after the next knows more than the next one."""
+        return 1 if self._ended or self._known else super().repeatable_steps(batch)
+
+    def changes_batch(self, seq: Sequence) -> bool:
+        """Return whether ``seq``, just added, may change the batch of the step after the next."""
+        return bool(self._ended or self._newcomers is not None or self._has_slot())
+
+    def load(self) -> Load:
+        """Return (running sequences, waiting sequences, free KV tokens)."""
+        running, waiting, free_tokens = super().load()
+        return running, waiting + len(self._arrived), free_tokens
+
+    def abort(self, request_id: str) -> Sequence | None:
+        """Forget a request after the next step, which has been decided; None when it is not here."""
+        self._aborted.append(request_id)
+        here = [*self.holders(), *self._waiting, *self._arrived]
+        return next((seq for seq in here if seq.request_id == request_id), None)
+
+    def _queue(self, seq: Sequence) -> None:
+        self._arrived.append(seq)
+
+    def _end(self, finished: list[Sequence]) -> None:
+        self._ended += finished
+        self._prefilling += finished
+        self._prefilling.sort(key=_ADMISSION)
+
+    def _settle(self) -> None:
+        self._learn(len(self._arrived))
+        self._abort_late()
+
+    def _abort_late(self) -> list[str]:
+        aborted, self._aborted = self._aborted, []
+        for request_id in aborted:
+            self._ended = [seq for seq in self._ended if seq.request_id != request_id]
+            super().abort(request_id)
+        return aborted
+
+    def _learn(self, arrived: int) -> None:
+        """Release the sequences that have ended, and queue the first so many that have arrived."""
+        ended, self._ended = self._ended, []
+        for seq in ended:
+            self._prefilling.remove(seq)
+        super()._end(ended)
+        for seq in self._arrived[:arrived]:
+            super()._queue(seq)
+        del self._arrived[:arrived]
+
+    def _run_in_turn(self, batch: Batch, memory: GatedMemory) -> int:
+        self._unknown = set(self._decodes)
+        left = super()._run_in_turn(batch, memory)
+        self._unknown = set()
+        return left
+
+    def _rows(self, seq: Sequence, left: int) -> int:
+        if self._ended and seq.finished:
+            return min(_stopped(seq), left)
+        return super()._rows(seq, left)
+
+    def _compute(self, batch: Batch, seq: Sequence, tokens: int) -> None:
+        if not seq.finished:
+            super()._compute(batch, seq, tokens)
+        elif tokens:
+            dead_row = ScheduledSequence(seq, seq.base_computed_tokens, 0, False, tokens)
+            batch.chunks = (*batch.chunks, dead_row)
+
+    def _commit(self, seq: Sequence, end: int) -> None:
+        if not seq.finished:
+            super()._commit(seq, end - (seq in self._unknown))
+
+    def _preempt(self, seq: Sequence, batch: Batch) -> None:
+        if seq not in self._ended:
+            super()._preempt(seq, batch)
+            return
+        self._ended.remove(seq)
+        self._take_out(seq)
+        self._waiting.served(seq)
+        seq.preemptions += 1
+        batch.preempted = [*batch.preempted, seq]
+
+    def _is_decode(self, seq: Sequence) -> bool:
+        return not seq.finished and super()._is_decode(seq)
+
+
+def _stopped(seq: Sequence) -> bool:
+    """Return whether the last token alone told that a sequence has ended, not its length."""
+    return seq.stopped or seq.estimated_tokens > seq.max_tokens
