@@ -104,6 +104,10 @@ class PolicyConfig:
     """Sequence that is preempted when memory runs out."""
     admit_after_preemption: bool = False
     """Admit waiting sequences even in a step that has preempted one."""
+    chunk_prompts: bool = True
+    """Split a prompt where it does not fit what is left of the budget (``unified``)."""
+    queue_samples: bool = False
+    """Queue each answer to a prompt as a request of its own; else the computed prompt forks."""
     decide_ahead: bool = False
     """Decide each step before the tokens of the one before it are known (``unified``)."""
     decode_needs_free_block: bool = False
@@ -151,6 +155,14 @@ class PolicyConfig:
             raise PolicyError(
                 "prefix_cache: windowed KV memory forgets what others would share; use kv: paged"
             )
+        if self.queue_samples and self.batching == "beam":
+            raise PolicyError(
+                "queue_samples: beams are answers that fork in every step; use queue_samples: false"
+            )
+        if not self.chunk_prompts:
+            right = f"at least max_model_len ({self.max_model_len}): no prompt is split"
+            holds = self.token_budget >= self.max_model_len
+            require(holds, "token_budget", self.token_budget, right)
         if self.decide_ahead and self.batching != "unified":
             raise PolicyError(
                 f"decide_ahead: batching {self.batching!r} waits for the tokens of each step; use "

@@ -221,7 +221,7 @@ class Sequence:
             return [self.output_id]
         return [output_id(self.request_id, sample) for sample in range(self.samples)]
 
-    def fork(self, sample: int = 1) -> "Sequence":
+    def fork(self, sample: int, arrival_number: int) -> "Sequence":
         """Return one more sample of the same prompt, by number; it holds no memory yet."""
         child = Sequence(
             self.request_id,
@@ -237,7 +237,7 @@ class Sequence:
             estimated_tokens=self.estimated_tokens,
             deadline_s=self.deadline_s,
         )
-        child.group = self.group
+        child.group, child.arrival_number = self.group, arrival_number
         child.output_id = output_id(self.request_id, sample)
         child.stopped = sample in self.ended_samples
         child.base_generated_tokens = self.base_generated_tokens

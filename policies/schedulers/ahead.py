@@ -33,8 +33,8 @@ class DecidedAhead(UnifiedBatching):
         self._aborted: list[str] = []
         self._known = 0
         """Of those that arrived, how many the next decision knows of."""
-        self._unknown: set[Sequence] = set()
-        """Sequences whose last token is not known yet, where each takes its blocks in turn."""
+        self._kept: dict[Sequence, int] = {}
+        """Positions in the prefix cache of sequences whose last token is not known yet."""
 
     def schedule(self, now_s: float) -> Batch | None:
         """Return the next step, decided without what came since the one before began."""
@@ -101,9 +101,10 @@ class DecidedAhead(UnifiedBatching):
         del self._arrived[:arrived]
 
     def _run_in_turn(self, batch: Batch, memory: GatedMemory) -> int:
-        self._unknown = set(self._decodes)
+        decodes = self._decodes
+        self._kept = {s: s.computed_tokens - (decodes.advanced(s) > 0) for s in decodes}
         left = super()._run_in_turn(batch, memory)
-        self._unknown = set()
+        self._kept.clear()
         return left
 
     def _rows(self, seq: Sequence, left: int) -> int:
@@ -120,10 +121,19 @@ class DecidedAhead(UnifiedBatching):
 
     def _commit(self, seq: Sequence, end: int) -> None:
         if not seq.finished:
-            super()._commit(seq, end - (seq in self._unknown))
+            super()._commit(seq, end - (seq.lockstep is not None or seq in self._kept))
+
+    def _commit_answers(self) -> None:
+        super()._commit_answers()
+        for seq in self._ended:
+            if seq.names_answer:
+                super()._commit(seq, seq.base_computed_tokens - 1)
 
     def _preempt(self, seq: Sequence, batch: Batch) -> None:
         if seq not in self._ended:
+            if self._chunks is not None and self._host is None and seq in self._kept:
+                self._chunks.extend(seq, seq.base_computed_tokens)  # it holds what it held
+                seq.base_computed_tokens = self._kept[seq]
             super()._preempt(seq, batch)
             return
         self._ended.remove(seq)

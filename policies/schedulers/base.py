@@ -7,7 +7,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.protocols import DiscardingQueue, KVMemory, Load, Refusal
 from servetwin.policies.schedulers.queueing import WaitingQueue, queue_in_order
-from servetwin.policies.sequence import Sequence
+from servetwin.policies.sequence import SampleGroup, Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
 
@@ -62,6 +62,10 @@ class SchedulerBase:
         self._waiting.push(seq)
         if self._newcomers is not None and not has_run(seq):
             self._newcomers[seq] = None
+        if self._config.queue_samples and seq.samples > 1:
+            seq.group = SampleGroup(seq)
+            for sample in range(1, seq.samples):
+                self._waiting.push(seq.fork(sample, seq.arrival_number + sample))
 
     def load(self) -> Load:
         """Return (running sequences, waiting sequences, free KV tokens)."""

@@ -55,9 +55,8 @@ class BeamSearch(ContinuousBatching):
         worst = next(beam for beam in beams if beam is not best)
         self._decodes.leave(worst)
         self.memory.release(worst)
-        child = best.fork()
+        child = best.fork(1, worst.arrival_number)
         child.generated_tokens = best.generated_tokens
-        child.arrival_number = worst.arrival_number
         if self._share(best, child):
             self._decodes.join(child)
         else:

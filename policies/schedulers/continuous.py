@@ -50,7 +50,7 @@ class ContinuousBatching(SchedulerBase):
         self._decodes_only = Batch((), self._decodes)
         self._decode_repeats = 0
         """How often ``_decodes_only`` repeats."""
-        self._forked = False
+        self._forked = config.queue_samples
 
     def schedule(self, now_s: float) -> Batch | None:
         """Return the decodes, and the prompts that may join them."""
@@ -321,8 +321,7 @@ class ContinuousBatching(SchedulerBase):
         seq.group = SampleGroup(seq)
         ended = []
         for sample in range(1, seq.samples):
-            child = seq.fork(sample)
-            child.arrival_number = seq.arrival_number + sample
+            child = seq.fork(sample, seq.arrival_number + sample)
             running = self._decodes.size + len(self._prefilling) + 1  # with ``seq`` itself
             if child.finished:
                 ended.append(child)

@@ -16,6 +16,12 @@ from servetwin.workloads.native_class import mypyc_attr
 _ADMISSION = attrgetter("admission_number")
 
 
+def _rank(seq: Sequence) -> tuple[int, int]:
+    """Return the rank of a victim; the answers to one prompt arrived together."""
+    first = seq if seq.group is None else seq.group.first
+    return seq.priority, -first.arrival_number
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class UnifiedBatching(ContinuousBatching):
     """Every step has at most ``token_budget`` rows; none is admitted in a step that preempts.
@@ -142,7 +148,7 @@ class UnifiedBatching(ContinuousBatching):
     def _choose_victim(self) -> Sequence:
         """Return the sequence to preempt: of equal priorities the one that arrived last."""
         if self._config.victim == "lowest-priority":
-            return min(self._prefilling, key=lambda seq: (seq.priority, -seq.arrival_number))
+            return min(self._prefilling, key=_rank)
         return super()._choose_victim()
 
     def _is_decode(self, seq: Sequence) -> bool:
@@ -152,8 +158,22 @@ class UnifiedBatching(ContinuousBatching):
         return seq.base_generated_tokens > 0 and seq.missing_tokens == 1
 
     def _may_join(self, head: Sequence, left: int, batch: Batch) -> bool:
-        """Return True: a piece of a prompt fits any rest of the budget."""
-        return True
+        """Return whether a prompt may be split at what is left of the budget, or need not be."""
+        if self._config.chunk_prompts:
+            return True
+        return min(head.total_tokens - self.memory.cached_prefix(head), self._most_rows) <= left
+
+    def _admit_waiting(self, batch: Batch, left: int, now_s: float) -> None:
+        """Admit what waits; it finds the blocks that the answers of others have filled by now."""
+        if self._shares and self._waiting.size:
+            self._commit_answers()
+        super()._admit_waiting(batch, left, now_s)
+
+    def _commit_answers(self) -> None:
+        block = self.memory.block_tokens
+        for seq in self._decodes:
+            if seq.names_answer and (seq.computed_tokens + 1) // block > seq.keyed_blocks:
+                self._commit(seq, seq.computed_tokens + 1)
 
     def _reserve(self, seq: Sequence, cached_tokens: int, left: int) -> bool:
         if self._chunks is None:

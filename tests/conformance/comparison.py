@@ -28,6 +28,7 @@ class Comparison:
             f"{workload.blocks} blocks",
             f"{workload.max_seqs} sequences",
             f"budget {workload.token_budget}",
+            *([] if workload.chunk_prompts else ["whole prompts"]),
             *(["ahead"] if workload.decide_ahead else []),
             *(["prefix cache"] if workload.prefix_cache else []),
             *([] if workload.full_prompt_gate else ["no gate"]),

@@ -25,6 +25,7 @@ def policies_of(workload: Workload) -> PolicyConfig:
         full_prompt_gate=workload.full_prompt_gate,
         long_prefill_tokens=workload.long_prefill_tokens,
         watermark=workload.watermark,
+        chunk_prompts=workload.chunk_prompts,
         decide_ahead=workload.decide_ahead,
     )
 
@@ -37,7 +38,7 @@ class OwnServer:
 
     def add(self, asked: Asked) -> None:
         """Queue a request."""
-        seq = Sequence(asked.name, 0.0, len(asked.prompt), len(asked.answer))
+        seq = Sequence(asked.name, 0.0, len(asked.prompt), len(asked.answer), samples=asked.n)
         seq.block_keys = token_keys(asked.prompt + asked.answer, BLOCK_TOKENS)
         seq.names_answer = True
         seq.priority = -asked.priority
@@ -59,8 +60,8 @@ class OwnServer:
         batch = self._scheduler.schedule(0.0)
         if batch is None:
             return None
-        scheduled = {e.seq.request_id: [e.start, e.rows] for e in batch.entries}
-        preempted = sorted(seq.request_id for seq in batch.preempted)
+        scheduled = {e.seq.output_id: [e.start, e.rows] for e in batch.entries}
+        preempted = sorted(seq.output_id for seq in batch.preempted)
         finished = sorted(seq.request_id for seq in self._scheduler.complete(batch))
         free_blocks = self._scheduler.memory.free_tokens() // BLOCK_TOKENS
         return Step(scheduled, preempted, finished, free_blocks)

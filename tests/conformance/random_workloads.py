@@ -12,18 +12,21 @@ def random_workload(seed: int) -> Workload:
     longest = max(len(asked.prompt) + len(asked.answer) for asked in requests)
     max_seqs = rng.choice([1, 4, 8, 16, 32, 32])
     watermark = rng.choice([0.0, 0.0, 0.01, 0.05, 0.2])
+    max_model_len, chunk_prompts = max(longest + 1, 128), rng.random() < 0.8
+    token_budget = max(max_seqs, rng.choice([16, 64, 64, 128, 512, 2048]))
     memory_tokens = rng.choice([1.0, 1.2, 1.5, 2, 4, 10]) * longest
     return Workload(
         name=str(seed),
         blocks=_fitting_blocks(int(memory_tokens / BLOCK_TOKENS) + 1, watermark),
         max_seqs=max_seqs,
-        token_budget=max(max_seqs, rng.choice([16, 64, 64, 128, 512, 2048])),
-        max_model_len=max(longest + 1, 128),
+        token_budget=token_budget if chunk_prompts else max(token_budget, max_model_len),
+        max_model_len=max_model_len,
         prefix_cache=rng.random() < 0.6,
         priorities=rng.random() < 0.4,
         full_prompt_gate=rng.random() < 0.7,
         long_prefill_tokens=rng.choice([0, 0, 7, 32, 100]),
         watermark=watermark,
+        chunk_prompts=chunk_prompts,
         decide_ahead=rng.random() < 0.5,
         requests=requests,
     )
@@ -47,6 +50,9 @@ class _Clients:
         self._prefixes = [self._fresh(rng.randint(1, longest)) for _ in range(rng.choice([1, 3]))]
         self._sharing = rng.choice([0.0, 0.5, 0.9])
         self._aborting = rng.choice([0.0, 0.0, 0.1])
+        self._repeating = rng.choice([0.0, 0.0, 0.4])
+        self._most_answers = rng.choice([1, 1, 1, 2, 4])
+        self._past: list[Asked] = []
         self._stopping = rng.choice([0.0, 0.5, 1.0])
         self._turns = rng.choice([1, 1, 2, 3])
         self._priorities = rng.choice([1, 2, 5])
@@ -72,14 +78,19 @@ class _Clients:
             one = Asked(
                 f"{client}.{turn}", context, answer, step, self._rng.randrange(self._priorities),
                 parent, self._rng.randint(0, 20) if hangs_up else None,
-                self._rng.random() < self._stopping,
+                self._rng.randint(1, self._most_answers), self._rng.random() < self._stopping,
             )  # fmt: skip
             turns.append(one)
+            self._past.append(one)
             context, parent = context + answer, one.name
         return turns
 
     def _opening(self) -> list[int]:
         tokens = self._rng.randint(1, self._longest)
+        if self._past and self._rng.random() < self._repeating:
+            other = self._rng.choice(self._past[-5:])
+            repeated = other.answer[: self._rng.randint(0, len(other.answer))]
+            return other.prompt + repeated + self._fresh(self._rng.randint(1, 30))
         if self._rng.random() >= self._sharing:
             return self._fresh(tokens)
         prefix = self._rng.choice(self._prefixes)[:tokens]

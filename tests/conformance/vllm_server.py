@@ -45,32 +45,31 @@ class VllmServer:
         self._scheduler = _scheduler(workload, model)
         self._hasher = get_request_block_hasher(BLOCK_TOKENS, _HASH)
         self._answers: dict[str, list[int]] = {}
+        self._left: dict[str, int] = {}
+        """Answers that have not ended, by request."""
         self._batches: deque[_Batch] = deque()
         """Decided, not completed yet: the one that runs and, where it decides ahead, the next."""
         self._most_batches = 1 + workload.decide_ahead
 
     def add(self, asked: Asked) -> None:
         """Queue a request."""
-        arrival_s = float(len(self._answers))
-        self._answers[asked.name] = asked.answer
+        arrival_s = float(len(self._left))
+        self._left[asked.name] = asked.n
         most = len(asked.answer) + asked.stops
         stop = [asked.answer[-1]] if asked.stops else None
         params = SamplingParams(max_tokens=most, ignore_eos=True, stop_token_ids=stop)
-        self._scheduler.add_request(
-            Request(
-                asked.name,
-                asked.prompt,
-                params,
-                None,
-                arrival_time=arrival_s,
-                priority=asked.priority,
+        for name in _answer_names(asked.name, asked.n):
+            self._answers[name] = asked.answer
+            request = Request(
+                name, asked.prompt, params, None, arrival_time=arrival_s, priority=asked.priority,
                 block_hasher=self._hasher,
-            )
-        )
+            )  # fmt: skip
+            self._scheduler.add_request(request)
 
     def abort(self, name: str) -> None:
         """Forget a request, if it is there."""
-        self._scheduler.finish_requests([name], RequestStatus.FINISHED_ABORTED)
+        names = [each for each in self._answers if each.partition("#")[0] == name]
+        self._scheduler.finish_requests(names, RequestStatus.FINISHED_ABORTED)
 
     def busy(self) -> bool:
         """Return whether a request waits or runs, or a step does."""
@@ -120,13 +119,21 @@ class VllmServer:
         output = ModelRunnerOutput(req_ids=names, req_id_to_index=indices, sampled_token_ids=tokens)
         answers = self._scheduler.update_from_output(batch.decided, output)
         clients = answers.values()
-        return [one.request_id for client in clients for one in client.outputs if one.finished]
+        ended = [one.request_id for client in clients for one in client.outputs if one.finished]
+        requests = [name.partition("#")[0] for name in ended]
+        for name in requests:
+            self._left[name] -= 1
+        return [name for name in set(requests) if not self._left[name]]
 
     def _next_tokens(self, name: str, start: int, rows: int) -> list[int]:
         request = self._scheduler.requests.get(name)
         if request is None or start + rows < request.num_tokens:
             return []
         return self._answers[name][request.num_output_tokens :][:1]
+
+
+def _answer_names(request: str, n: int) -> list[str]:
+    return [request, *(f"{request}#{number}" for number in range(1, n))]
 
 
 @dataclass
@@ -149,6 +156,7 @@ def _scheduler(workload: Workload, model: ModelConfig) -> Scheduler:
         policy="priority" if workload.priorities else "fcfs",
         scheduler_reserve_full_isl=workload.full_prompt_gate,
         watermark=workload.watermark,
+        enable_chunked_prefill=workload.chunk_prompts,
         async_scheduling=workload.decide_ahead,
     )
     caching = CacheConfig(block_size=BLOCK_TOKENS, enable_prefix_caching=workload.prefix_cache)

@@ -26,6 +26,8 @@ class Asked:
     """The smallest goes first, as in vLLM."""
     parent: str | None = None
     abort_after: int | None = None
+    n: int = 1
+    """Answers, all alike."""
     stops: bool = False
     """Whether the last token says that the answer ends, before ``max_tokens`` does."""
 
@@ -48,6 +50,7 @@ class Workload:
     long_prefill_tokens: int
     """Rows that a prompt gets in a step while other requests are there; 0: any number."""
     watermark: float
+    chunk_prompts: bool
     decide_ahead: bool
     """Each step is decided before the tokens of the one before are known."""
     requests: list[Asked] = field(default_factory=list)
