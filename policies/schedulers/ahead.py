@@ -20,7 +20,7 @@ _ADMISSION = attrgetter("admission_number")
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DecidedAhead(UnifiedBatching):
-    """Unified batching that is asked for a step when it begins, and does not look at what came since.
+    """Unified batching, asked for a step when it begins, that does not look at what came since.
 
     Ended sequences run on among ``_prefilling`` until the step that did not know of their end has
     run. An empty step takes no time: the next one is decided at once, and knows all.
@@ -66,7 +66,7 @@ class DecidedAhead(UnifiedBatching):
         return running, waiting + len(self._arrived), free_tokens
 
     def abort(self, request_id: str) -> Sequence | None:
-        """Forget a request after the next step, which has been decided; None when it is not here."""
+        """Forget a request after the next step, which is decided; None when it is not here."""
         self._aborted.append(request_id)
         here = [*self.holders(), *self._waiting, *self._arrived]
         return next((seq for seq in here if seq.request_id == request_id), None)

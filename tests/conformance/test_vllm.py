@@ -37,7 +37,8 @@ def test_decisions_are_those_that_vllm_made() -> None:
 
 def test_another_policy_is_seen_with_its_first_difference() -> None:
     workload = random_workload(BUSY)
-    found = compare(workload, own_steps(BUSY), own_steps(BUSY, batching="chunked"))
+    ahead = own_steps(BUSY, decide_ahead=True)
+    found = compare(workload, ahead, own_steps(BUSY, decide_ahead=False))
     assert found.difference is not None
     assert 0 < found.equal < found.steps
     assert f"{found.equal} of {found.steps} steps" in found.line()
