@@ -11,6 +11,7 @@ from operator import attrgetter
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import GatedMemory, KVMemory, Load
+from servetwin.policies.schedulers.continuous import ContinuousBatching
 from servetwin.policies.schedulers.unified import UnifiedBatching
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
@@ -95,7 +96,9 @@ class DecidedAhead(UnifiedBatching):
         ended, self._ended = self._ended, []
         for seq in ended:
             self._prefilling.remove(seq)
-        super()._end(ended)
+        if self._names_answers:
+            super()._commit_answers(0)
+        ContinuousBatching._end(self, ended)
         for seq in self._arrived[:arrived]:
             super()._queue(seq)
         del self._arrived[:arrived]
@@ -121,13 +124,13 @@ class DecidedAhead(UnifiedBatching):
 
     def _commit(self, seq: Sequence, end: int) -> None:
         if not seq.finished:
-            super()._commit(seq, end - (seq.lockstep is not None or seq in self._kept))
+            super()._commit(seq, end - (seq in self._kept))
 
-    def _commit_answers(self) -> None:
-        super()._commit_answers()
+    def _commit_answers(self, coming: int) -> None:
+        super()._commit_answers(coming - 1)
         for seq in self._ended:
             if seq.names_answer:
-                super()._commit(seq, seq.base_computed_tokens - 1)
+                self.memory.commit(seq, seq.base_computed_tokens - 1)
 
     def _preempt(self, seq: Sequence, batch: Batch) -> None:
         if seq not in self._ended:

@@ -37,6 +37,8 @@ class UnifiedBatching(ContinuousBatching):
         """Rows of one sequence in this step at most."""
         self._chunk_memory = None
         self._chunks: GatedMemory | None = None
+        self._names_answers = False
+        """Whether a prompt may repeat an answer that a prefix cache keeps."""
         if self._grows and isinstance(memory, GatedMemory):
             self._chunks = memory
 
@@ -110,6 +112,8 @@ class UnifiedBatching(ContinuousBatching):
         """
         batch.one_row_prefills = self._one_row_prefills
         running, decodes = self._prefilling, self._decodes
+        if self._names_answers:
+            self._commit_answers(0)
         for seq in list(decodes):
             decodes.leave(seq)
             running.append(seq)
@@ -165,15 +169,31 @@ class UnifiedBatching(ContinuousBatching):
 
     def _admit_waiting(self, batch: Batch, left: int, now_s: float) -> None:
         """Admit what waits; it finds the blocks that the answers of others have filled by now."""
-        if self._shares and self._waiting.size:
-            self._commit_answers()
+        if self._names_answers and self._waiting.size:
+            self._commit_answers(1)
         super()._admit_waiting(batch, left, now_s)
 
-    def _commit_answers(self) -> None:
-        block = self.memory.block_tokens
+    def _queue(self, seq: Sequence) -> None:
+        self._names_answers |= self._shares and seq.names_answer
+        super()._queue(seq)
+
+    def _end(self, finished: list[Sequence]) -> None:
+        if self._names_answers:
+            self._commit_answers(0)
+        super()._end(finished)
+
+    def _commit_answers(self, coming: int) -> None:
+        """Let others find the blocks that decodes have filled, and will with ``coming`` tokens.
+
+        Of equal blocks the one that was filled first is found, so the longest come first.
+        """
+        block, filled = self.memory.block_tokens, list[tuple[int, Sequence]]()
         for seq in self._decodes:
-            if seq.names_answer and (seq.computed_tokens + 1) // block > seq.keyed_blocks:
-                self._commit(seq, seq.computed_tokens + 1)
+            tokens = seq.computed_tokens + coming
+            if seq.names_answer and tokens // block > seq.keyed_blocks:
+                filled.append((tokens, seq))
+        for tokens, seq in sorted(filled, key=lambda each: -each[0]):
+            self.memory.commit(seq, tokens)
 
     def _reserve(self, seq: Sequence, cached_tokens: int, left: int) -> bool:
         if self._chunks is None:
