@@ -167,11 +167,11 @@ class UnifiedBatching(ContinuousBatching):
             return True
         return min(head.total_tokens - self.memory.cached_prefix(head), self._most_rows) <= left
 
-    def _admit_waiting(self, batch: Batch, left: int, now_s: float) -> None:
-        """Admit what waits; it finds the blocks that the answers of others have filled by now."""
-        if self._names_answers and self._waiting.size:
+    def _continue_prompts(self, batch: Batch) -> int:
+        """Compute the next parts of prompts; the decodes, which are before them, fill blocks first."""
+        if self._names_answers:
             self._commit_answers(1)
-        super()._admit_waiting(batch, left, now_s)
+        return super()._continue_prompts(batch)
 
     def _queue(self, seq: Sequence) -> None:
         self._names_answers |= self._shares and seq.names_answer
