@@ -194,7 +194,9 @@ def scenario_record(
 
 _READERS = {
     **dict.fromkeys(("draft_rows", "prompt_token"), ("batching", "speculative")),
-    **dict.fromkeys(("full_prompt_gate", "long_prefill_tokens"), ("batching", "unified")),
+    **dict.fromkeys(
+        ("full_prompt_gate", "long_prefill_tokens", "chunk_prompts"), ("batching", "unified")
+    ),
     "decodes_between_prefills": ("batching", "prefill-first"),
     "pad_newcomers": ("batching", "insertion"),
     "padding": ("batching", "static"),

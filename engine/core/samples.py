@@ -12,11 +12,12 @@ from servetwin.policies.sequence import SampleGroup, Sequence
 def forks_samples(scheduler: Scheduler) -> bool:
     """Return whether a scheduler makes one sequence into several once its prompt is computed.
 
-    With any other, each sample is a request of its own: static batching has one row for each, a
-    beam is no sample, and drafts are made for single sequences.
+    With any other, and with ``queue_samples``, each sample is a request of its own: static batching
+    has one row for each, a beam is no sample, and drafts are made for single sequences.
     """
-    alone = isinstance(scheduler, BeamSearch | SpeculativeBatching)
-    return isinstance(scheduler, ContinuousBatching) and not alone
+    if isinstance(scheduler, BeamSearch | SpeculativeBatching):
+        return False
+    return isinstance(scheduler, ContinuousBatching) and not scheduler.queues_samples
 
 
 class Forks:

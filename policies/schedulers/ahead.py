@@ -31,7 +31,6 @@ class DecidedAhead(UnifiedBatching):
         super().__init__(memory, config)
         self._ended: list[Sequence] = []
         self._arrived: list[Sequence] = []
-        self._aborted: list[str] = []
         self._known = 0
         """Of those that arrived, how many the next decision knows of."""
         self._kept: dict[Sequence, int] = {}
@@ -40,7 +39,7 @@ class DecidedAhead(UnifiedBatching):
     def schedule(self, now_s: float) -> Batch | None:
         """Return the next step, decided without what came since the one before began."""
         batch = super().schedule(now_s)
-        if batch is None and (self._ended or self._arrived or self._aborted):
+        if batch is None and (self._ended or self._arrived):
             self._settle()
             batch = super().schedule(now_s)
         self._known = len(self._arrived)
@@ -49,9 +48,7 @@ class DecidedAhead(UnifiedBatching):
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence of a batch that ran ``steps`` times; return the finished."""
         self._learn(self._known)
-        finished = super().complete(batch, steps)
-        aborted = self._abort_late()
-        return [seq for seq in finished if seq.request_id not in aborted]
+        return super().complete(batch, steps)
 
     def repeatable_steps(self, batch: Batch) -> int:
         """Return 1 where the step after the next knows more than the next one."""
@@ -67,10 +64,13 @@ class DecidedAhead(UnifiedBatching):
         return running, waiting + len(self._arrived), free_tokens
 
     def abort(self, request_id: str) -> Sequence | None:
-        """Forget a request after the next step, which is decided; None when it is not here."""
-        self._aborted.append(request_id)
-        here = [*self.holders(), *self._waiting, *self._arrived]
-        return next((seq for seq in here if seq.request_id == request_id), None)
+        """Forget a request and free what it holds; None when it is not here."""
+        for seq in [seq for seq in self._arrived if seq.request_id == request_id]:
+            self._arrived.remove(seq)
+            self._known = min(self._known, len(self._arrived))
+            return seq
+        self._ended = [seq for seq in self._ended if seq.request_id != request_id]
+        return super().abort(request_id)
 
     def _queue(self, seq: Sequence) -> None:
         self._arrived.append(seq)
@@ -82,14 +82,6 @@ class DecidedAhead(UnifiedBatching):
 
     def _settle(self) -> None:
         self._learn(len(self._arrived))
-        self._abort_late()
-
-    def _abort_late(self) -> list[str]:
-        aborted, self._aborted = self._aborted, []
-        for request_id in aborted:
-            self._ended = [seq for seq in self._ended if seq.request_id != request_id]
-            super().abort(request_id)
-        return aborted
 
     def _learn(self, arrived: int) -> None:
         """Release the sequences that have ended, and queue the first so many that have arrived."""
@@ -112,7 +104,7 @@ class DecidedAhead(UnifiedBatching):
 
     def _rows(self, seq: Sequence, left: int) -> int:
         if self._ended and seq.finished:
-            return min(_stopped(seq), left)
+            return min(int(_stopped(seq)), left)
         return super()._rows(seq, left)
 
     def _compute(self, batch: Batch, seq: Sequence, tokens: int) -> None:

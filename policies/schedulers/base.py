@@ -33,6 +33,7 @@ class SchedulerBase:
         self._prefilling: list[Sequence] = []
         self._decodes = Lockstep(memory.block_tokens)
         self._max_seqs = config.max_seqs
+        self.queues_samples = config.queue_samples
         self._one_row_prefills = config.one_row_chunk == "prefill"
         longest = Sequence("", 0.0, max(1, config.max_model_len - 1), 2)  # which decodes
         self._holds_any = memory.refusal(longest) is None
@@ -62,7 +63,7 @@ class SchedulerBase:
         self._waiting.push(seq)
         if self._newcomers is not None and not has_run(seq):
             self._newcomers[seq] = None
-        if self._config.queue_samples and seq.samples > 1:
+        if self.queues_samples and seq.begins_samples and not seq.base_computed_tokens:
             seq.group = SampleGroup(seq)
             for sample in range(1, seq.samples):
                 self._waiting.push(seq.fork(sample, seq.arrival_number + sample))

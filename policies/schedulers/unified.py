@@ -168,7 +168,7 @@ class UnifiedBatching(ContinuousBatching):
         return min(head.total_tokens - self.memory.cached_prefix(head), self._most_rows) <= left
 
     def _continue_prompts(self, batch: Batch) -> int:
-        """Compute the next parts of prompts; the decodes, which are before them, fill blocks first."""
+        """Compute the next parts of prompts; the decodes before them fill blocks first."""
         if self._names_answers:
             self._commit_answers(1)
         return super()._continue_prompts(batch)

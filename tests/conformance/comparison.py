@@ -1,9 +1,10 @@
 """Two schedulers' steps side by side: how many are equal, and where they part."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from tests.conformance.workload import Step, Workload
+from tests.conformance.workload import BLOCK_TOKENS, Step, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,40 @@ class Comparison:
         line = f"{workload.name}: {self.equal} of {self.steps} steps"
         line += f" ({', '.join(rules)}; {counted})"
         return line if self.difference is None else f"{line}\n    {self.difference}"
+
+
+def by_mode(found: list[Comparison]) -> Iterator[str]:
+    """Yield a row of a table for each mode of the servers: how many workloads and steps agree."""
+    modes = dict.fromkeys(mode for one in found for mode in _modes(one.workload))
+    yield "| mode | workloads | steps | preemptions | cached tokens |\n|---|---|---|---|---|"
+    for mode in ["all", *sorted(modes)]:
+        chosen = [one for one in found if mode == "all" or mode in _modes(one.workload)]
+        equal = sum(one.difference is None for one in chosen)
+        steps = f"{sum(o.equal for o in chosen):,} of {sum(o.steps for o in chosen):,}"
+        counts = (
+            f"{sum(o.preemptions for o in chosen):,} | {sum(o.cached_tokens for o in chosen):,}"
+        )
+        yield f"| {mode} | {equal} of {len(chosen)} | {steps} | {counts} |"
+
+
+def _modes(workload: Workload) -> list[str]:
+    longest = max(len(one.prompt) + len(one.answer) for one in workload.requests)
+    modes = {
+        "decided step by step": not workload.decide_ahead,
+        "decided a step ahead": workload.decide_ahead,
+        "priorities": workload.priorities,
+        "prefix cache": workload.prefix_cache,
+        "first chunk opens the gate": not workload.full_prompt_gate,
+        "whole prompts": not workload.chunk_prompts,
+        "long prompts slowed": workload.long_prefill_tokens > 0,
+        "watermark": workload.watermark > 0,
+        "memory below two requests": workload.blocks * BLOCK_TOKENS < 2 * longest,
+        "several answers": any(one.n > 1 for one in workload.requests),
+        "answers that stop": any(one.stops for one in workload.requests),
+        "aborts": any(one.abort_after is not None for one in workload.requests),
+        "answers repeated while they run": workload.repeats,
+    }
+    return [mode for mode, is_on in modes.items() if is_on]
 
 
 def compare(workload: Workload, theirs: list[Step], ours: list[Step]) -> Comparison:

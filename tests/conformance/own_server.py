@@ -35,6 +35,8 @@ class OwnServer:
 
     def __init__(self, config: PolicyConfig) -> None:
         self._scheduler = build_scheduler(config)
+        self._late_aborts: list[str] | None = [] if config.decide_ahead else None
+        """Clients that hung up after the next step had been decided; None where it was not."""
 
     def add(self, asked: Asked) -> None:
         """Queue a request."""
@@ -48,7 +50,10 @@ class OwnServer:
 
     def abort(self, name: str) -> None:
         """Forget a request, if it is there."""
-        self._scheduler.abort(name)
+        if self._late_aborts is None:
+            self._scheduler.abort(name)
+        else:
+            self._late_aborts.append(name)
 
     def busy(self) -> bool:
         """Return whether a request waits or runs."""
@@ -59,9 +64,19 @@ class OwnServer:
         """Run one step."""
         batch = self._scheduler.schedule(0.0)
         if batch is None:
+            self._abort_late()
             return None
         scheduled = {e.seq.output_id: [e.start, e.rows] for e in batch.entries}
         preempted = sorted(seq.output_id for seq in batch.preempted)
-        finished = sorted(seq.request_id for seq in self._scheduler.complete(batch))
+        ended = {seq.request_id for seq in self._scheduler.complete(batch)}
+        finished = sorted(ended - self._abort_late())
         free_blocks = self._scheduler.memory.free_tokens() // BLOCK_TOKENS
         return Step(scheduled, preempted, finished, free_blocks)
+
+    def _abort_late(self) -> set[str]:
+        aborted = set(self._late_aborts or ())
+        for name in aborted:
+            self._scheduler.abort(name)
+        if self._late_aborts:
+            self._late_aborts.clear()
+        return aborted

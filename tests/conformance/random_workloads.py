@@ -8,7 +8,8 @@ from tests.conformance.workload import BLOCK_TOKENS, Asked, Workload
 def random_workload(seed: int) -> Workload:
     """Return the workload of a seed; server and requests are drawn independently."""
     rng = Random(f"conformance {seed}")
-    requests = _Clients(rng).requests()
+    clients = _Clients(rng)
+    requests = clients.requests()
     longest = max(len(asked.prompt) + len(asked.answer) for asked in requests)
     max_seqs = rng.choice([1, 4, 8, 16, 32, 32])
     watermark = rng.choice([0.0, 0.0, 0.01, 0.05, 0.2])
@@ -27,6 +28,7 @@ def random_workload(seed: int) -> Workload:
         long_prefill_tokens=rng.choice([0, 0, 7, 32, 100]),
         watermark=watermark,
         chunk_prompts=chunk_prompts,
+        repeats=clients.repeating > 0,
         decide_ahead=rng.random() < 0.5,
         requests=requests,
     )
@@ -50,7 +52,7 @@ class _Clients:
         self._prefixes = [self._fresh(rng.randint(1, longest)) for _ in range(rng.choice([1, 3]))]
         self._sharing = rng.choice([0.0, 0.5, 0.9])
         self._aborting = rng.choice([0.0, 0.0, 0.1])
-        self._repeating = rng.choice([0.0, 0.0, 0.4])
+        self.repeating = rng.choice([0.0, 0.0, 0.4])
         self._most_answers = rng.choice([1, 1, 1, 2, 4])
         self._past: list[Asked] = []
         self._stopping = rng.choice([0.0, 0.5, 1.0])
@@ -87,7 +89,7 @@ class _Clients:
 
     def _opening(self) -> list[int]:
         tokens = self._rng.randint(1, self._longest)
-        if self._past and self._rng.random() < self._repeating:
+        if self._past and self._rng.random() < self.repeating:
             other = self._rng.choice(self._past[-5:])
             repeated = other.answer[: self._rng.randint(0, len(other.answer))]
             return other.prompt + repeated + self._fresh(self._rng.randint(1, 30))

@@ -18,7 +18,7 @@ from typing import IO, Annotated
 
 import typer
 
-from tests.conformance.comparison import Comparison, compare
+from tests.conformance.comparison import Comparison, by_mode, compare
 from tests.conformance.drive import drive
 from tests.conformance.own_server import OwnServer, policies_of
 from tests.conformance.random_workloads import random_workload
@@ -93,11 +93,9 @@ def main(
     if record:
         recorded = {"vllm": vllm.version, "decisions": digests}
         record.write_text(json.dumps(recorded, indent=1) + "\n")
-    equal = sum(one.difference is None for one in found)
-    steps = f"{sum(one.equal for one in found)} of {sum(one.steps for one in found)} steps"
-    preemptions = f"{sum(one.preemptions for one in found)} preemptions"
-    typer.echo(f"vLLM {vllm.version}: {equal} of {len(found)} workloads, {steps}, {preemptions}")
-    raise typer.Exit(equal < len(found))
+    typer.echo(f"vLLM {vllm.version}")
+    typer.echo("\n".join(by_mode(found)))
+    raise typer.Exit(any(one.difference is not None for one in found))
 
 
 if __name__ == "__main__":

@@ -51,6 +51,8 @@ class Workload:
     """Rows that a prompt gets in a step while other requests are there; 0: any number."""
     watermark: float
     chunk_prompts: bool
+    repeats: bool
+    """Prompts may go on from answers that are not finished."""
     decide_ahead: bool
     """Each step is decided before the tokens of the one before are known."""
     requests: list[Asked] = field(default_factory=list)
