@@ -30,6 +30,8 @@ JOURNAL = "journal.jsonl"
 """The file of a load test until its run is saved (``loadtest.run.journal``)."""
 
 MAPPINGS = ("meta.json", SUMMARY, "scenario.yaml")
+MOST = 1e18
+"""The largest figure of a request or a step, such as pairs of positions."""
 _TEXTS = {"request_id", "status", "error"}
 RECORDS = "engine-steps.jsonl"
 """The steps of the engine in a load test."""
@@ -278,6 +280,8 @@ def load_run(folder: Path) -> Run:
     require_saved(folder)
     try:
         meta, summary, scenario = (mapping_in(folder / name) for name in MAPPINGS)
+        if not isinstance(scenario.get("policies", {}), dict):
+            raise ValueError("scenario.yaml: policies: not a mapping")
         requests = _checked_frame(folder / "requests.parquet", REQUEST_COLUMNS)
         steps = _checked_frame(folder / "steps.parquet", MEANINGS["steps"], may_be_empty=True)
         pauses = _load_if_any(folder / "pauses.parquet", PAUSE_COLUMNS)
@@ -302,6 +306,10 @@ def _checked_frame(path: Path, columns: Iterable[str], may_be_empty: bool = Fals
             raise ValueError(f"{path.name}: no column {name!r}; another version wrote it")
         if name not in _TEXTS and not is_numeric_dtype(frame[name]):
             raise ValueError(f"{path.name}: column {name!r} has {frame[name].dtype} values")
+        if name not in _TEXTS and (frame[name].abs() > MOST).any():
+            raise ValueError(f"{path.name}: column {name!r} has a value beyond {MOST:g}")
+        if not name.endswith("_s") and frame[name].isna().any():
+            raise ValueError(f"{path.name}: column {name!r} has rows without a value")
     return frame
 
 

@@ -39,7 +39,7 @@ DEFAULT_PROFILE = "base-cpu"
 Seconds = Annotated[float, Field(le=1e6)]
 """The seconds of a feature; times far beyond a million could not be counted in units."""
 Factor = Annotated[float, Field(le=1e6)]
-Work = Annotated[float, Field(le=1e18)]
+Work = Annotated[float, Field(ge=-1e18, le=1e18)]
 """The largest value of a feature, such as pairs of positions."""
 
 
@@ -56,7 +56,7 @@ class _StrictModel(BaseModel):
 class StepTimeFit(_StrictModel):
     """A fitted step-time model (``sim.step_times.fit.Fit``), by feature name."""
 
-    coefficients: dict[str, Seconds]
+    coefficients: dict[str, Annotated[Seconds, Field(ge=-1e6)]]
     covariance: Any = Field(default=None, exclude=True)
     """Of older profiles, and not used: the draws say the same."""
     draws: list[list[Seconds]] = Field(default_factory=list)
