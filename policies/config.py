@@ -155,19 +155,7 @@ class PolicyConfig:
             raise PolicyError(
                 "prefix_cache: windowed KV memory forgets what others would share; use kv: paged"
             )
-        if self.queue_samples and self.batching == "beam":
-            raise PolicyError(
-                "queue_samples: beams are answers that fork in every step; use queue_samples: false"
-            )
-        if not self.chunk_prompts:
-            right = f"at least max_model_len ({self.max_model_len}): no prompt is split"
-            holds = self.token_budget >= self.max_model_len
-            require(holds, "token_budget", self.token_budget, right)
-        if self.decide_ahead and self.batching != "unified":
-            raise PolicyError(
-                f"decide_ahead: batching {self.batching!r} waits for the tokens of each step; use "
-                "batching: unified, or decide_ahead: false"
-            )
+        self._require_vllm_rules()
         if self.recompute == "computed":
             self._require_recomputable()
         if self.host_cache_tokens and not self.prefix_cache:
@@ -177,6 +165,17 @@ class PolicyConfig:
         """Return how many of the memory's ``units`` the watermark keeps free."""
         free = self.watermark * units
         return ceil(free) if self.watermark_rounding == "up" else int(free)
+
+    def _require_vllm_rules(self) -> None:
+        """Raise where a rule of vLLM meets a scheduler that cannot have it, or too small a step."""
+        batching, budget = self.batching, self.token_budget
+        ahead = not self.decide_ahead or batching == "unified"
+        require(ahead, "decide_ahead", True, f"false with batching: {batching}; unified has it")
+        queued = not self.queue_samples or batching != "beam"
+        require(queued, "queue_samples", True, "false with batching: beam")
+        longest = f"at least max_model_len ({self.max_model_len}), as no prompt is split"
+        whole = self.chunk_prompts or budget >= self.max_model_len
+        require(whole, "token_budget", budget, longest)
 
     def _require_recomputable(self) -> None:
         """Raise where a shortened prompt has another meaning: its tokens come out as an answer."""

@@ -17,6 +17,7 @@ from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
 _ADMISSION = attrgetter("admission_number")
+_NAMES_ANSWER = attrgetter("names_answer")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -47,7 +48,7 @@ class DecidedAhead(UnifiedBatching):
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence of a batch that ran ``steps`` times; return the finished."""
-        self._learn(self._known)
+        self._settle(self._known)
         return super().complete(batch, steps)
 
     def repeatable_steps(self, batch: Batch) -> int:
@@ -80,10 +81,7 @@ class DecidedAhead(UnifiedBatching):
         self._prefilling += finished
         self._prefilling.sort(key=_ADMISSION)
 
-    def _settle(self) -> None:
-        self._learn(len(self._arrived))
-
-    def _learn(self, arrived: int) -> None:
+    def _settle(self, arrived: int | None = None) -> None:
         """Release the sequences that have ended, and queue the first so many that have arrived."""
         ended, self._ended = self._ended, []
         for seq in ended:
@@ -120,9 +118,8 @@ class DecidedAhead(UnifiedBatching):
 
     def _commit_answers(self, coming: int) -> None:
         super()._commit_answers(coming - 1)
-        for seq in self._ended:
-            if seq.names_answer:
-                self.memory.commit(seq, seq.base_computed_tokens - 1)
+        for seq in filter(_NAMES_ANSWER, self._ended):
+            self.memory.commit(seq, seq.base_computed_tokens - 1)
 
     def _preempt(self, seq: Sequence, batch: Batch) -> None:
         if seq not in self._ended:

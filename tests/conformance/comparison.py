@@ -1,10 +1,11 @@
 """Two schedulers' steps side by side: how many are equal, and where they part."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from tests.conformance.workload import BLOCK_TOKENS, Step, Workload
+from tests.conformance.workload import Step, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,57 +24,47 @@ class Comparison:
 
     def line(self) -> str:
         """Return the outcome in one line."""
-        workload = self.workload
-        rules = [
-            "priority" if workload.priorities else "fcfs",
-            f"{workload.blocks} blocks",
-            f"{workload.max_seqs} sequences",
-            f"budget {workload.token_budget}",
-            *([] if workload.chunk_prompts else ["whole prompts"]),
-            *(["ahead"] if workload.decide_ahead else []),
-            *(["prefix cache"] if workload.prefix_cache else []),
-            *([] if workload.full_prompt_gate else ["no gate"]),
-            *([f"long prefill {n}"] if (n := workload.long_prefill_tokens) else []),
-            *([f"watermark {workload.watermark:g}"] if workload.watermark else []),
-        ]
         counted = f"{self.preemptions} preemptions, {self.cached_tokens} cached tokens"
-        line = f"{workload.name}: {self.equal} of {self.steps} steps"
-        line += f" ({', '.join(rules)}; {counted})"
+        line = f"{self.workload.name}: {self.equal} of {self.steps} steps"
+        line += f" ({', '.join(_rules(self.workload))}; {counted})"
         return line if self.difference is None else f"{line}\n    {self.difference}"
 
 
 def by_mode(found: list[Comparison]) -> Iterator[str]:
-    """Yield a row of a table for each mode of the servers: how many workloads and steps agree."""
-    modes = dict.fromkeys(mode for one in found for mode in _modes(one.workload))
-    yield "| mode | workloads | steps | preemptions | cached tokens |\n|---|---|---|---|---|"
-    for mode in ["all", *sorted(modes)]:
-        chosen = [one for one in found if mode == "all" or mode in _modes(one.workload)]
+    """Yield a row of a table for each rule of the servers: how many workloads and steps agree."""
+    by_rule: defaultdict[str, list[Comparison]] = defaultdict(list)
+    for one in found:
+        for rule in ["all", *_rules(one.workload)]:
+            by_rule[rule.rstrip(" .0123456789")].append(one)
+    yield "| rule | workloads | steps | preemptions | cached tokens |\n|---|---|---|---|---|"
+    for rule, chosen in sorted(by_rule.items()):
         equal = sum(one.difference is None for one in chosen)
         steps = f"{sum(o.equal for o in chosen):,} of {sum(o.steps for o in chosen):,}"
-        counts = (
-            f"{sum(o.preemptions for o in chosen):,} | {sum(o.cached_tokens for o in chosen):,}"
-        )
-        yield f"| {mode} | {equal} of {len(chosen)} | {steps} | {counts} |"
+        counts = [(one.preemptions, one.cached_tokens) for one in chosen]
+        preempted, cached = map(sum, zip(*counts, strict=True))
+        yield f"| {rule} | {equal} of {len(chosen)} | {steps} | {preempted:,} | {cached:,} |"
 
 
-def _modes(workload: Workload) -> list[str]:
-    longest = max(len(one.prompt) + len(one.answer) for one in workload.requests)
-    modes = {
-        "decided step by step": not workload.decide_ahead,
-        "decided a step ahead": workload.decide_ahead,
+def _rules(workload: Workload) -> list[str]:
+    """Return the settings of a server and the habits of its clients, each in a few words."""
+    rules = {
+        f"blocks {workload.blocks}": True,
+        f"sequences {workload.max_seqs}": True,
+        f"budget {workload.token_budget}": True,
+        "ahead": workload.decide_ahead,
+        "in step": not workload.decide_ahead,
         "priorities": workload.priorities,
         "prefix cache": workload.prefix_cache,
-        "first chunk opens the gate": not workload.full_prompt_gate,
+        "no gate": not workload.full_prompt_gate,
         "whole prompts": not workload.chunk_prompts,
-        "long prompts slowed": workload.long_prefill_tokens > 0,
-        "watermark": workload.watermark > 0,
-        "memory below two requests": workload.blocks * BLOCK_TOKENS < 2 * longest,
+        f"long prefill {workload.long_prefill_tokens}": workload.long_prefill_tokens > 0,
+        f"watermark {workload.watermark:g}": workload.watermark > 0,
+        "repeated answers": workload.repeats,
         "several answers": any(one.n > 1 for one in workload.requests),
-        "answers that stop": any(one.stops for one in workload.requests),
+        "stops": any(one.stops for one in workload.requests),
         "aborts": any(one.abort_after is not None for one in workload.requests),
-        "answers repeated while they run": workload.repeats,
     }
-    return [mode for mode, is_on in modes.items() if is_on]
+    return [rule for rule, holds in rules.items() if holds]
 
 
 def compare(workload: Workload, theirs: list[Step], ours: list[Step]) -> Comparison:

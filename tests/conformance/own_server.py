@@ -35,8 +35,9 @@ class OwnServer:
 
     def __init__(self, config: PolicyConfig) -> None:
         self._scheduler = build_scheduler(config)
-        self._late_aborts: list[str] | None = [] if config.decide_ahead else None
-        """Clients that hung up after the next step had been decided; None where it was not."""
+        self._decides_ahead = config.decide_ahead
+        self._aborted = set[str]()
+        """Requests whose clients have hung up, after the next step had been decided."""
 
     def add(self, asked: Asked) -> None:
         """Queue a request."""
@@ -50,10 +51,9 @@ class OwnServer:
 
     def abort(self, name: str) -> None:
         """Forget a request, if it is there."""
-        if self._late_aborts is None:
-            self._scheduler.abort(name)
-        else:
-            self._late_aborts.append(name)
+        self._aborted.add(name)
+        if not self._decides_ahead:
+            self._abort()
 
     def busy(self) -> bool:
         """Return whether a request waits or runs."""
@@ -64,19 +64,17 @@ class OwnServer:
         """Run one step."""
         batch = self._scheduler.schedule(0.0)
         if batch is None:
-            self._abort_late()
+            self._abort()
             return None
         scheduled = {e.seq.output_id: [e.start, e.rows] for e in batch.entries}
         preempted = sorted(seq.output_id for seq in batch.preempted)
         ended = {seq.request_id for seq in self._scheduler.complete(batch)}
-        finished = sorted(ended - self._abort_late())
+        finished = sorted(ended - self._abort())
         free_blocks = self._scheduler.memory.free_tokens() // BLOCK_TOKENS
         return Step(scheduled, preempted, finished, free_blocks)
 
-    def _abort_late(self) -> set[str]:
-        aborted = set(self._late_aborts or ())
+    def _abort(self) -> set[str]:
+        aborted, self._aborted = self._aborted, set()
         for name in aborted:
             self._scheduler.abort(name)
-        if self._late_aborts:
-            self._late_aborts.clear()
         return aborted

@@ -45,20 +45,18 @@ class VllmServer:
         self._scheduler = _scheduler(workload, model)
         self._hasher = get_request_block_hasher(BLOCK_TOKENS, _HASH)
         self._answers: dict[str, list[int]] = {}
-        self._left: dict[str, int] = {}
-        """Answers that have not ended, by request."""
         self._batches: deque[_Batch] = deque()
         """Decided, not completed yet: the one that runs and, where it decides ahead, the next."""
         self._most_batches = 1 + workload.decide_ahead
 
     def add(self, asked: Asked) -> None:
         """Queue a request."""
-        arrival_s = float(len(self._left))
-        self._left[asked.name] = asked.n
+        arrival_s = float(len(self._answers))
         most = len(asked.answer) + asked.stops
         stop = [asked.answer[-1]] if asked.stops else None
         params = SamplingParams(max_tokens=most, ignore_eos=True, stop_token_ids=stop)
-        for name in _answer_names(asked.name, asked.n):
+        for number in range(asked.n):
+            name = f"{asked.name}#{number}" if number else asked.name
             self._answers[name] = asked.answer
             request = Request(
                 name, asked.prompt, params, None, arrival_time=arrival_s, priority=asked.priority,
@@ -102,14 +100,12 @@ class VllmServer:
     def _decide(self) -> "_Batch":
         decided = self._scheduler.schedule()
         rows = dict(decided.num_scheduled_tokens)
-        entries = {name: [self._computed(name) - n, n] for name, n in rows.items()}
+        requests = self._scheduler.requests
+        entries = {name: [requests[name].num_computed_tokens - n, n] for name, n in rows.items()}
         return _Batch(decided, entries)
 
     def _free_blocks(self) -> int:
         return int(self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
-
-    def _computed(self, name: str) -> int:
-        return int(self._scheduler.requests[name].num_computed_tokens)
 
     def _complete(self, batch: "_Batch") -> list[str]:
         """Answer every request whose tokens are all computed; return the ended ones."""
@@ -120,20 +116,14 @@ class VllmServer:
         answers = self._scheduler.update_from_output(batch.decided, output)
         clients = answers.values()
         ended = [one.request_id for client in clients for one in client.outputs if one.finished]
-        requests = [name.partition("#")[0] for name in ended]
-        for name in requests:
-            self._left[name] -= 1
-        return [name for name in set(requests) if not self._left[name]]
+        left = {name.partition("#")[0] for name in self._scheduler.requests}
+        return list({name.partition("#")[0] for name in ended} - left)
 
     def _next_tokens(self, name: str, start: int, rows: int) -> list[int]:
         request = self._scheduler.requests.get(name)
         if request is None or start + rows < request.num_tokens:
             return []
         return self._answers[name][request.num_output_tokens :][:1]
-
-
-def _answer_names(request: str, n: int) -> list[str]:
-    return [request, *(f"{request}#{number}" for number in range(1, n))]
 
 
 @dataclass
