@@ -7,13 +7,18 @@ from tests.conformance.workload import Asked, Server, Step, Workload
 MOST_IDLE_STEPS = 1_000
 """Steps without anything to run after which a scheduler is taken to be stuck."""
 
+MOST_STEPS = 10_000
+"""What is compared of a workload; in some, answers to one prompt preempt each other for ever."""
+
 
 def drive(workload: Workload, server: Server) -> list[Step]:
     """Return what the scheduler decided in each step in which something ran."""
     calendar = _Calendar(workload)
     steps: list[Step] = []
     number = idle = 0
-    while (calendar.arrivals or server.busy()) and idle < MOST_IDLE_STEPS:
+    while (
+        (calendar.arrivals or server.busy()) and idle < MOST_IDLE_STEPS and not steps[MOST_STEPS:]
+    ):
         for asked in calendar.arrivals.pop(number, ()):
             server.add(asked)
         for name in calendar.aborts.pop(number, ()):

@@ -93,7 +93,7 @@ class VllmServer:
             preempted += batch.decided.preempted_req_ids or ()
             if batch.entries:
                 return Step(batch.entries, sorted(preempted), sorted(ended), batch.free_blocks)
-            if not (preempted or self._batches or self._most_batches > 1):
+            if not (preempted or any(one.entries for one in self._batches)):
                 return None
         return None
 

@@ -133,8 +133,9 @@ def _policies(given: Given) -> dict[str, Any]:
             settings[name] = _count(*given[name])
     if "kv_blocks" in given and "kv_tokens" not in settings:
         settings["kv_tokens"] = _count(*given["kv_blocks"]) * settings.get("block_tokens", 16)
-    if "prefix_cache" in given:
-        settings["prefix_cache"] = not is_off(given["prefix_cache"][1])
+    for name in ("prefix_cache", "decide_ahead"):
+        if name in given:
+            settings[name] = not is_off(given[name][1])
     if "no_prefix_cache" in given:
         settings["prefix_cache"] = is_off(given["no_prefix_cache"][1])
     if "queue_order" in given:

@@ -38,7 +38,7 @@ def test_a_command_line_in_full() -> None:
         "  --max-num-seqs 512 --max-num-batched-tokens 16K --max-model-len 32k --block-size=32 "
         "--no-enable-prefix-caching --gpu-memory-utilization 0.95 --kv-cache-dtype fp8_e4m3 "
         "--quantization fp8 --served-model-name a b --api-key k -O3 --enforce-eager "
-        "--hf-overrides '{\"a\": 1}' --scheduling-policy priority  # a comment"
+        "--hf-overrides '{\"a\": 1}' --scheduling-policy priority --no-async-scheduling  # two"
     )
     assert settings.backend == "vllm"
     assert settings.model == "RedHatAI/X-FP8"
@@ -46,7 +46,7 @@ def test_a_command_line_in_full() -> None:
     assert settings.formats == {"gemm": "fp8", "experts": "fp8", "kv": "fp8"}
     assert dict(settings.policies) == {
         "max_seqs": 512, "token_budget": 16384, "max_model_len": 32000, "block_tokens": 32,
-        "prefix_cache": False, "queue_order": "priority",
+        "prefix_cache": False, "queue_order": "priority", "decide_ahead": False,
     }  # fmt: skip
     assert settings.notes == (
         "--optimization-level: compilation other than by default; not simulated",
