@@ -16,9 +16,9 @@ def drive(workload: Workload, server: Server) -> list[Step]:
     calendar = _Calendar(workload)
     steps: list[Step] = []
     number = idle = 0
-    while (
-        (calendar.arrivals or server.busy()) and idle < MOST_IDLE_STEPS and not steps[MOST_STEPS:]
-    ):
+    while idle < MOST_IDLE_STEPS and len(steps) < MOST_STEPS:
+        if not (calendar.arrivals or server.busy()):
+            break
         for asked in calendar.arrivals.pop(number, ()):
             server.add(asked)
         for name in calendar.aborts.pop(number, ()):
