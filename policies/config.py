@@ -169,8 +169,9 @@ class PolicyConfig:
     def _require_vllm_rules(self) -> None:
         """Raise where a rule of vLLM meets a scheduler that cannot have it, or too small a step."""
         batching, budget = self.batching, self.token_budget
-        ahead = not self.decide_ahead or batching == "unified"
-        require(ahead, "decide_ahead", True, f"false with batching: {batching}; unified has it")
+        ahead = not self.decide_ahead or (batching == "unified" and self.queue_samples)
+        right = "false, but for batching: unified with queue_samples: true"
+        require(ahead, "decide_ahead", True, right)
         queued = not self.queue_samples or batching != "beam"
         require(queued, "queue_samples", True, "false with batching: beam")
         longest = f"at least max_model_len ({self.max_model_len}), as no prompt is split"

@@ -4,22 +4,27 @@ from typing import Any
 
 import pytest
 
+from servetwin.policies.protocols import Scheduler
 from servetwin.workloads.errors import PolicyError
 from tests.support.scheduler_steps import added, scheduler_of, sequence, step, steps
+
+
+def ahead(**settings: Any) -> Scheduler:
+    return scheduler_of(batching="unified", queue_samples=True, decide_ahead=True, **settings)
 
 
 def test_an_ended_sequence_holds_its_slot_for_one_step_more() -> None:
     """An empty step takes no time; an end that its length does not tell costs ``stop`` a row."""
     stops = sequence("stop", 4, 2, estimated_tokens=9)
     requests = sequence("a", 4, 2), sequence("b", 4, 4), sequence("c", 4, 2), stops
-    scheduler = scheduler_of(batching="unified", decide_ahead=True, max_seqs=2)
+    scheduler = ahead(max_seqs=2)
     lines = "a@0+4 b@0+4, a@4+1 b@4+1, b@5+1, b@6+1 c@0+4, c@4+1, stop@0+4, stop@4+1, stop@5+0~1"
     assert steps(added(scheduler, *requests), 9) == [*lines.split(", "), "idle"]
     assert scheduler.load() == (0, 0, 64)
 
 
 def test_a_request_is_seen_by_the_decision_after_the_next() -> None:
-    scheduler = scheduler_of(batching="unified", decide_ahead=True)
+    scheduler = ahead()
     added(scheduler, sequence("a", 4, 9))
     assert step(scheduler) == "a@0+4"
     added(scheduler, sequence("b", 4, 9))
@@ -36,7 +41,7 @@ def test_queued_samples_take_slots_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"batching": "static", "decide_ahead": True}, "unified has it"),
+        ({"batching": "static", "decide_ahead": True}, "batching: unified with"),
         ({"batching": "beam", "queue_samples": True}, "false with batching: beam"),
         ({"batching": "unified", "chunk_prompts": False}, "at least max_model_len"),
     ],
