@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from servetwin.app.scenario.files.scenario_file import Workload as Workload
+    from servetwin.app.scenario.options.deployment import Deployment as Deployment
     from servetwin.engine.llm import LLM as LLM
     from servetwin.loadtest.endpoint import probe as probe
     from servetwin.loadtest.run.client import run_load_test as run_load_test
@@ -42,6 +43,7 @@ if not (_HERE / "sim").is_dir():
     __path__.append(str(_HERE.parent))
 
 _PLACES = {
+    "Deployment": "app.scenario.options.deployment:Deployment",
     "LLM": "engine.llm:LLM",
     "SLO": "sim.records.metrics:SLO",
     "Explainer": "sim.explain.explain:Explainer",

@@ -40,13 +40,13 @@ def test_importing_servetwin_is_light() -> None:
 
 
 def test_a_sweep_has_a_row_for_every_scenario_and_rate() -> None:
-    from servetwin import SLO, PolicyConfig, Scenario, load_profile, sample_trace, sweep
+    from servetwin import SLO, Deployment, sample_trace, sweep
     from servetwin.workloads.transform import limit
 
-    profile = load_profile("llama-3-8b-h100")
+    layouts = {str(n): Deployment(model="phi-4", gpu="l40s", layout=f"tp={n}") for n in (1, 8)}
     found = sweep(
         limit(sample_trace(), 20),
-        {str(seqs): Scenario(PolicyConfig(max_seqs=seqs), profile) for seqs in (1, 8)},
+        {name: deployment.scenario() for name, deployment in layouts.items()},
         (1.0, 4.0),
         slo=SLO(ttft_s=0.5),
     )

@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Annotated
 
 from servetwin.app.scenario.options.common import SLO, TracePath
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.groups import FieldSubset, takes_options
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
-from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.simulations import CapacityOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 
@@ -20,7 +20,7 @@ _OTHERS = tuple(name for name in ClusterOptions.__dataclass_fields__ if name != 
 def capacity(
     trace: TracePath,
     slo: Annotated[str, SLO],
-    servers: ServerOptions,
+    servers: Deployment,
     policy: PolicyOptions,
     cluster: Annotated[ClusterOptions, FieldSubset(*_OTHERS)],
     part: TraceOptions,

@@ -7,8 +7,8 @@ from typer import Argument
 
 from servetwin.app.command import print_result
 from servetwin.app.scenario.options.common import Json
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.groups import FieldSubset, takes_options
-from servetwin.app.scenario.options.server import ServerOptions
 
 Words = Annotated[
     list[str] | None,
@@ -18,7 +18,7 @@ Words = Annotated[
 
 @takes_options("--gpu")
 def list_models(
-    servers: Annotated[ServerOptions, FieldSubset("hardware")],
+    servers: Annotated[Deployment, FieldSubset("gpu")],
     words: Words = None,
     as_json: Json = False,
 ) -> None:
@@ -29,7 +29,7 @@ def list_models(
     from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
     from servetwin.sim.catalogue.hub_names import hub_models
 
-    device = find_hardware(servers.hardware).name if servers.hardware else None
+    device = find_hardware(servers.gpu).name if servers.gpu else None
     known = _chosen([*shipped_models(), *hub_models()], words)
     rows = [_model_row(name, find_model(name), device) for name in known]
     print_result(as_json, {"models": rows}, (_model_line(row) for row in rows))
@@ -37,7 +37,7 @@ def list_models(
 
 @takes_options("--model")
 def list_devices(
-    servers: Annotated[ServerOptions, FieldSubset("model")],
+    servers: Annotated[Deployment, FieldSubset("model")],
     words: Words = None,
     as_json: Json = False,
 ) -> None:

@@ -7,9 +7,9 @@ from typer import Argument
 
 from servetwin.app.command import lasting_imports
 from servetwin.app.scenario.options.common import TRACE, PictureOptions
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.groups import FieldSubset, takes_options
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
-from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.simulations import (
     KEPT,
     STREAMED,
@@ -65,7 +65,7 @@ def replay_compare(
     "--out",
 )  # fmt: skip
 def replay_stream(
-    servers: ServerOptions,
+    servers: Deployment,
     policy: PolicyOptions,
     cluster: ClusterOptions,
     part: Annotated[TraceOptions, FieldSubset(*STREAMED)],

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.engine import (
     EngineChoice,
     HttpOptions,
@@ -15,7 +16,6 @@ from servetwin.app.scenario.options.engine import (
 )
 from servetwin.app.scenario.options.groups import FieldSubset, given, require_absent, takes_options
 from servetwin.app.scenario.options.policy import PolicyOptions
-from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Served(NamedTuple):
     tokenizer: "Tokenizer"
 
 
-SERVED = FieldSubset("hardware", "techniques", "without", "efficiency")
+SERVED = FieldSubset("gpu", "techniques", "without", "efficiency")
 
 
 @takes_options(
@@ -41,7 +41,7 @@ SERVED = FieldSubset("hardware", "techniques", "without", "efficiency")
 )  # fmt: skip
 def serve(
     mock: MockOptions,
-    servers: Annotated[ServerOptions, SERVED],
+    servers: Annotated[Deployment, SERVED],
     policy: PolicyOptions,
     engine: EngineChoice,
     http: HttpOptions,
@@ -62,7 +62,7 @@ def serve(
     engine = replace(engine, model=model.name or "base", seed=model.seed)
     if model.simulated or not servers.names_no_server():
         profiles = (model.simulated,) if model.simulated else ()
-        servers = replace(servers, profiles=profiles, model=model.name)
+        servers = replace(servers, profile=profiles, model=model.name)
         served = _simulated(servers, policy, engine, model)
     else:
         served = _bundled(policy, engine, servers, model)
@@ -91,7 +91,7 @@ def _serve(served: Served, http: HttpOptions) -> None:
 
 
 def _bundled(
-    policy: PolicyOptions, choice: EngineChoice, servers: ServerOptions, served: ServedModel
+    policy: PolicyOptions, choice: EngineChoice, servers: Deployment, served: ServedModel
 ) -> Served:
     from servetwin.app.scenario.scenarios import unread_settings
     from servetwin.engine.checkpoint.find_model import find_model
@@ -113,7 +113,7 @@ def _bundled(
 
 
 def _simulated(
-    servers: ServerOptions, policy: PolicyOptions, choice: EngineChoice, served: ServedModel
+    servers: Deployment, policy: PolicyOptions, choice: EngineChoice, served: ServedModel
 ) -> Served:
     from servetwin.app.scenario.scenarios import unread_settings
     from servetwin.app.serving.simulated import simulated_engine

@@ -9,7 +9,7 @@ from servetwin.app.dashboard.scenario.sidebar import scenario_at_the_side
 from servetwin.app.dashboard.scenario.url_state import complain_of_link
 from servetwin.app.dashboard.widgets import show_set_controls
 
-st.set_page_config(page_title="Servetwin", page_icon="🎛️", layout="wide")
+st.set_page_config(page_title="Servetwin", page_icon="🎛️", layout="wide", initial_sidebar_state=330)
 chosen = st.navigation(
     [
         st.Page(drawing(name), title=title, url_path=name, default=name == FIRST)

@@ -15,6 +15,7 @@ from servetwin.app.scenario.files.scenario_file import GENERATED_REQUESTS, Scena
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.app.words import origin_words
 from servetwin.policies.config import PolicyConfig
+from servetwin.sim.experiments.fleet import devices_of
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile
 from servetwin.sim.step_times.roofline.server import NEVER_FULL_TOKENS, RooflineServer
@@ -33,24 +34,22 @@ def simulated_line(outcome: SimulatedScenario) -> str:
     return " · ".join([*_servers(outcome), f"step times {origins}", *parts])
 
 
-def model_on_device(server: ServerModel) -> tuple[str, str, int]:
-    """Return the model of a server, its device, and how many of these it has."""
-    if isinstance(server, RooflineServer):
-        deployment = server.deployment
-        return deployment.model.name, deployment.hardware.name, deployment.parallel.devices
-    if isinstance(server, Profile):
-        machine = server.machine
-        device = server.engine.get("device") or machine.get("processor") or machine.get("endpoint")
-        return str(server.engine.get("model", server.name)), str(device or "unknown device"), 1
-    return server.name, "unknown device", 1
-
-
 def _servers(outcome: SimulatedScenario) -> list[str]:
-    counted = Counter(map(model_on_device, outcome.scenario.servers()))
+    servers = outcome.scenario.servers()
+    counted = Counter((model_of(server), *devices_of(server)) for server in servers)
     return [
         f"**{escaped(model)}** on {count * devices} × {escaped(device)}{_replicas(count, devices)}"
         for (model, device, devices), count in counted.items()
     ]
+
+
+def model_of(server: ServerModel) -> str:
+    """Return the name of the model of a server."""
+    if isinstance(server, RooflineServer):
+        return server.deployment.model.name
+    if isinstance(server, Profile):
+        return str(server.engine.get("model", server.name))
+    return server.name.partition(" on ")[0]
 
 
 def _replicas(count: int, devices: int) -> str:
@@ -110,14 +109,14 @@ def simulated_source(outcomes: Iterable[SimulatedScenario]) -> str:
 
 def recorded_run(outcome: SimulatedScenario) -> Run:
     """Return the run of a scenario with the record that a run folder would keep."""
-    servers = outcome.file.server.options().record()
+    servers = outcome.file.deployment.record()
     record = scenario_record(outcome.trace, outcome.scenario, servers, outcome.file.seed)
     return replace(outcome.run, scenario=record)
 
 
 def grid_source(base: ScenarioFile) -> str:
     """Return what the scenarios of a grid around ``base`` have in common."""
-    workload, servers = base.workload, base.server.options().record()
+    workload, servers = base.workload, base.deployment.record()
     requests = workload.requests or (GENERATED_REQUESTS if workload.is_generated else None)
     return grid_line(servers, requests, workload.source, base.seed)
 

@@ -115,7 +115,7 @@ def made_by(*versions: str | None) -> str:
 def server_name(scenario: Mapping[str, Any]) -> str:
     """Return the model with its device and techniques, the profiles, or whose endpoint it was."""
     if model := scenario.get("model"):
-        device = [f"on {scenario['hardware']}"] if scenario.get("hardware") else []
+        device = [f"on {scenario['gpu']}"] if scenario.get("gpu") else []
         toggles = ((word, scenario.get(key)) for word, key in _TOGGLES.items())
         changes = [f"{word} {', '.join(names)}" for word, names in toggles if names]
         return " ".join([_name(model), *device, *changes])

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
-from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import (
     NO_POLICIES,
@@ -75,13 +75,13 @@ def _print_note(note: str | None) -> None:
 
 
 def recorded_server(
-    trace: Trace, servers: ServerOptions, policy: PolicyOptions, cluster: ClusterOptions
+    trace: Trace, servers: Deployment, policy: PolicyOptions, cluster: ClusterOptions
 ) -> Scenario:
     """Return the one server of a recorded run.
 
     Raises ``PolicyError`` where nothing says what served it.
     """
-    if not servers.profiles and servers.model is None:
+    if not servers.profile and servers.model is None:
         raise PolicyError(
             "--recorded: say what served the run: --profile P, or --model M with "
             "--times layers:DIR or --gpu G"
@@ -90,13 +90,13 @@ def recorded_server(
 
 
 def recorded_prior(
-    trace: Trace, servers: ServerOptions, policy: PolicyOptions, cluster: ClusterOptions
+    trace: Trace, servers: Deployment, policy: PolicyOptions, cluster: ClusterOptions
 ) -> tuple[PolicyConfig, StepTime | None]:
     """Return the policies of a recorded server, and the step times that a fit may start from.
 
     These are of ``--model`` by its layer times or on ``--hardware``; None without them.
     """
-    if servers.model is not None and (servers.hardware or servers.tables.given):
+    if servers.model is not None and (servers.gpu or servers.given):
         scenario = recorded_server(trace, servers, policy, cluster)
         layout = build_scheduler(scenario.policies).memory.layout
         return scenario.policies, scenario.profile.step_time(layout).model()

@@ -88,7 +88,7 @@ class Servers:
             return []
         return [
             f"preset {self.imitated} runs eager kernels, which data sheets have (--model and "
-            f"--hardware); step times stay those of {server.profile.name}"
+            f"--gpu); step times stay those of {server.profile.name}"
         ]
 
     def _imitation(self) -> Scenario | ToggledServer:

@@ -27,7 +27,6 @@ _FILE = "app/scenario/files/scenario_file.py"
 _SOURCES = {
     "": f"{_FILE}:ScenarioFile",
     "workload": f"{_FILE}:Workload",
-    "server": f"{_FILE}:Server",
     "policies": "policies/config.py:PolicyConfig",
     "cluster": "sim/experiments/scenario.py:ClusterConfig",
 }
@@ -60,7 +59,7 @@ def filled_help(text: str) -> str:
     """Return a help text in which the help of a setting stands for its key, ``{policies.kv}``, and
     the sentence below a field for its place, ``{app.scenario.mock_options:MockOptions.truth}``."""
     if place := re.fullmatch(r"\{([\w.]+):(\w+)\.(\w+)\}", text):
-        return _group_docs(place[1], place[2])[place[3]]
+        return attribute_docs(getattr(import_module(place[1]), place[2]))[place[3]]
     return re.sub(r"\{([a-z_.]+)\}", lambda match: _help(match[1]), text)
 
 
@@ -87,13 +86,14 @@ def _with_choices(meaning: str, choices: tuple[str, ...]) -> str:
 @cache
 def setting_docs() -> dict[str, SettingDoc]:
     """Return every setting by its key in a scenario file, such as ``policies.kv`` or ``seed``."""
-    from servetwin.app.scenario.files.scenario_file import Limits, ScenarioFile, Server, Workload
+    from servetwin.app.scenario.files.scenario_file import Limits, ScenarioFile, Workload
+    from servetwin.app.scenario.options.deployment import Deployment
     from servetwin.sim.experiments.scenario import ClusterConfig
 
     sections: dict[str, type[Any]] = {
         "": ScenarioFile,
         "workload.": Workload,
-        "server.": Server,
+        "deployment.": Deployment,
         "policies.": PolicyConfig,
         "cluster.": ClusterConfig,
         "slo.": Limits,
@@ -115,11 +115,12 @@ def section_docs(section: str) -> dict[str, SettingDoc]:
     return {name: setting_docs()[key] for key, (where, _, name) in keys.items() if where == section}
 
 
-def attribute_docs(of: type) -> dict[str, str]:
-    """Return the strings below the annotated fields of a class, by field, in their order."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
-    assert isinstance(definition, ast.ClassDef)
-    return _docs_in(definition)
+@cache
+def attribute_docs(of: type) -> Mapping[str, str]:
+    """Return the strings below the annotated fields of a class and of its bases, by field."""
+    own = [base for base in reversed(of.__mro__) if base.__module__.startswith("servetwin")]
+    sources = (ast.parse(textwrap.dedent(inspect.getsource(base))).body[0] for base in own)
+    return ChainMap(*(_docs_in(one) for one in sources if isinstance(one, ast.ClassDef)))
 
 
 def _docs_in(found: ast.ClassDef) -> dict[str, str]:
@@ -131,12 +132,6 @@ def _docs_in(found: ast.ClassDef) -> dict[str, str]:
     return docs
 
 
-@cache
-def _group_docs(module: str, group: str) -> Mapping[str, str]:
-    """Return the sentences below the fields of an option group and of its bases."""
-    return ChainMap(*map(attribute_docs, getattr(import_module(module), group).__mro__[:-1]))
-
-
 def _defaults(section: type[Any]) -> dict[str, Any]:
     if is_dataclass(section):
         return {field.name: field.default for field in fields(section)}
@@ -146,7 +141,7 @@ def _defaults(section: type[Any]) -> dict[str, Any]:
 def _least(section: type[Any], name: str) -> int | None:
     """Return the least value of a count, as the class that has it checks it."""
     if is_dataclass(section):
-        least: int | None = vars(sys.modules[section.__module__])["LEAST"].get(name)
+        least: int | None = vars(sys.modules[section.__module__]).get("LEAST", {}).get(name)
         return least
     bounds = section.model_fields[name].metadata
     return next((bound.ge for bound in bounds if hasattr(bound, "ge")), None)

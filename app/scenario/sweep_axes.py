@@ -5,15 +5,19 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.groups import as_number
 from servetwin.app.scenario.options.policy import ScenarioOptions
-from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.tables import TableOptions
 from servetwin.app.scenario.scenarios import prefix_note, settled_scenario
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import REGISTRIES, NamedPolicies, parse_settings
 from servetwin.policies.config import PolicyConfig, require_known
 from servetwin.policies.presets import find_preset
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.layout import Layout
+from servetwin.sim.catalogue.links import find_link
+from servetwin.sim.catalogue.servers import read_server
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.server_model import load_server
 from servetwin.sim.techniques.registry import find_technique
@@ -22,16 +26,20 @@ from servetwin.workloads.key_values import key_value
 from servetwin.workloads.trace import Trace
 
 _FORM = "KEY=VALUE,VALUE ..."
-_SERVER_KEYS = ("profile", "model", "hardware", "technique", "without")
+_DEPLOYMENT_KEYS = ("profile", "model", "gpu", "layout", "server", "link", "times")
 _CLUSTER_KEYS = get_type_hints(ClusterConfig)
 _KINDS = {**get_type_hints(PolicyConfig), **_CLUSTER_KEYS}
-_KEYS = (*_SERVER_KEYS, "preset", *_KINDS)
 _TOGGLES = ("technique", "without")
+_KEYS = (*_DEPLOYMENT_KEYS, *_TOGGLES, "preset", *_KINDS)
 _REQUIRE_NAMED: dict[str, Callable[[str], object]] = {
     "preset": find_preset,
     "profile": load_server,
     "model": find_model,
-    "hardware": find_hardware,
+    "gpu": find_hardware,
+    "layout": lambda text: Layout.parse(layout_of(text)),
+    "server": read_server,
+    "link": find_link,
+    "times": lambda text: TableOptions(text).check(),
     "technique": find_technique,
     "without": find_technique,
     **{key: registry.require for key, registry in REGISTRIES.items()},
@@ -50,8 +58,8 @@ class Axis:
 
 
 def parse_axis(text: str) -> Axis:
-    """Reads ``max_seqs=16,64``; the key is any setting of policies or cluster, a preset, profile,
-    model, hardware, technique or without.
+    """Reads ``max_seqs=16,64``; the key is any setting of policies, cluster or deployment, or a
+    preset.
 
     Raises ``PolicyError`` with the nearest key, or naming the value that cannot be: a name that is
     unknown would else be a point that is missing from the grid.
@@ -111,12 +119,19 @@ def scenario_at(
 
 
 def _servers(options: ScenarioOptions, values: dict[str, str]) -> Servers:
-    changes: dict[str, Any] = {key: values[key] for key in ("model", "hardware") if key in values}
-    if "profile" in values:
-        changes["profiles"] = (values["profile"],)
+    given: dict[str, Any] = {key: values[key] for key in _DEPLOYMENT_KEYS if key in values}
+    if "profile" in given:
+        given["profile"] = (given["profile"],)
+    if "layout" in given:
+        given["layout"] = layout_of(given["layout"])
     on, off = (() if values.get(key, _NONE) == _NONE else (values[key],) for key in _TOGGLES)
-    servers = replace(options.servers, **changes)
-    return servers.with_toggles(ServerOptions(techniques=on, without=off)).servers()
+    point = Deployment(techniques=on, without=off, **given)
+    return point.over(options.servers).servers(options.cluster.device_link())
+
+
+def layout_of(text: str) -> str:
+    """Return the layout of a value, in which ``+`` joins the widths: ``tp=4+ep=4``."""
+    return text.replace("+", ",")
 
 
 def _check(key: str, value: str) -> None:
@@ -135,4 +150,4 @@ def _check(key: str, value: str) -> None:
 
 def _is_apart(key: str) -> bool:
     """Return whether a key is no plain setting."""
-    return key == "preset" or key in _SERVER_KEYS
+    return key == "preset" or key in (*_DEPLOYMENT_KEYS, *_TOGGLES)

@@ -26,8 +26,8 @@ from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, NoiseSample, St
 from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:
+    from servetwin.app.scenario.options.deployment import Deployment
     from servetwin.app.scenario.options.policy import PolicyOptions
-    from servetwin.app.scenario.options.server import ServerOptions
 
 SPIN_S = 0.0003
 """How late a sleep may end, in seconds: the last part of a wait is spent without sleeping."""
@@ -232,7 +232,7 @@ class SimulatedEngine:
 
 
 def simulated_engine(
-    servers: "ServerOptions",
+    servers: "Deployment",
     policies: "PolicyOptions",
     *,
     seed: int = 0,

@@ -121,7 +121,7 @@ def calibrate_point(options: CalibrationOptions) -> None:
     servers = options.server.recorded_servers()
     scenario = recorded_server(trace, servers, options.policy, options.server.link)
     table = scenario.profile.table if isinstance(scenario.profile, TableProfile) else None
-    prior = _prior(servers.tables.backend or "vllm")
+    prior = _prior(servers.backend or "vllm")
     if isinstance(table, LoadedTable):
         prior, table = table.overheads, table.table
     if not isinstance(table, KernelTable | LayerTable):

@@ -158,7 +158,7 @@ class LevelTests:
 
     def about(self, trace: Trace) -> Mapping[str, Any]:
         """Describe what is swept."""
-        profiles = self.options.servers.profiles
+        profiles = self.options.servers.profile
         return {
             "base_url": self.endpoint.base_url,
             "model": self.endpoint.model,
@@ -181,7 +181,7 @@ def sweep_levels(url: str, options: LoadTestOptions, slo: SLO | None, claim: Run
     check_times(endpoint, options.sending(load), slo, predicted=False)
     typer.echo(endpoint_line(endpoint), err=True)
     scenario = None
-    if options.servers.profiles:
+    if options.servers.profile:
         if load.cancel:
             raise LoadTestError(
                 "--profile and --cancel: no simulated client hangs up; leave one out"

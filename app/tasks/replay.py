@@ -27,8 +27,8 @@ from servetwin.app.scenario.files.scenario_file import (
     read_scenario,
 )
 from servetwin.app.scenario.options.common import RunChart
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import PolicyOptions, ScenarioOptions
-from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.simulations import ReplayOptions, RunOptions
 from servetwin.app.scenario.scenarios import build_scenario, fit_to_trace, scenario_record
 from servetwin.app.scenario.servers import Servers
@@ -86,14 +86,10 @@ class Replay:
         """The limits of the file."""
         return self.file.slo.slo() if self.file else None
 
-    def servers(self) -> ServerOptions:
-        """Return the servers of the options, where these name any; else those of the file.
-
-        Techniques of the options come over those of the file.
-        """
-        if self.file and self.options.servers.names_no_server():
-            return self.file.server.options().with_toggles(self.options.servers)
-        return self.options.servers
+    def servers(self) -> Deployment:
+        """Return the servers of the file under those of the options, which win."""
+        servers = self.options.servers
+        return servers.over(self.file.deployment) if self.file else servers
 
     def base(self) -> Servers:
         """Return the servers with the policies and cluster of the file."""

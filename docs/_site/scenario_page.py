@@ -14,7 +14,7 @@ RUN_KEYS = {
     "trace": "where the requests came from",
     "notes": "what was changed in them on the way",
     "profile": "name or path of the step times, or a list of them",
-    "model, hardware, techniques, without, efficiency, layout, server, times, overheads": (
+    "model, gpu, techniques, without, efficiency, layout, server, link, times, overheads": (
         "not a profile, as options"
     ),
     "eager_preset": "the preset whose eager kernels the servers have, if any",
@@ -49,7 +49,7 @@ def scenario_page() -> str:
         [
             _INTRODUCTION,
             settings_table(),
-            *(f"## {name}\n\n{settings_table(name)}" for name in ("workload", "server", "slo")),
+            *(f"## {name}\n\n{settings_table(name)}" for name in ("workload", "deployment", "slo")),
             "## policies\n",
             _POLICIES,
             settings_table("policies"),

@@ -13,7 +13,7 @@ _INTRODUCTION = """# Techniques
 
 ```bash
 servetwin techniques --only weight-int4
-servetwin replay trace.jsonl --model llama-3-8b --hardware h100 --technique weight-int4:group=64
+servetwin replay trace.jsonl --model llama-3-8b --gpu h100 --technique weight-int4:group=64
 ```
 
 `--technique NAME:KEY=VALUE,...` and its opposite `--without` mean [the same](../techniques.md) in

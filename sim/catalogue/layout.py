@@ -61,7 +61,7 @@ class Layout:
         widths = {
             name: _width(name, value)
             for name, value in key_values(
-                text, OPTION, PolicyError, form="NAME=WIDTH, such as tp=8,ep=8"
+                text.lower(), OPTION, PolicyError, form="NAME=WIDTH, such as tp=8,ep=8"
             ).items()
         }
         moe_tp = widths.pop("moe_tp", None)

@@ -16,11 +16,11 @@ from servetwin.sim.techniques.setup import with_eager_kernels
 def recorded_scenario(record: Mapping[str, Any]) -> Scenario:
     """Return the scenario that ``record``, the content of ``scenario.yaml``, describes.
 
-    Raises ``RunError`` for a run on tables (their rows are not recorded) or of another version,
+    Raises ``RunError`` for a run on tables or of a named server, or one of another version,
     ``ServetwinError`` where a profile, model or policy does not exist any more.
     """
-    if record.get("tables"):
-        raise RunError("the prediction rests on tables: which of their rows is not recorded")
+    if record.get("times", "sheet") != "sheet" or record.get("server") or record.get("link"):
+        raise RunError("the prediction rests on more than a data sheet: run its command again")
     try:
         policies = PolicyConfig(**record["policies"])
         cluster = ClusterConfig(**record.get("cluster", {}))
@@ -37,7 +37,7 @@ def _servers(record: Mapping[str, Any]) -> Scenario:
         first, *more = map(load_server, [names] if isinstance(names, str) else names)
         return Scenario(first.policy_config(), first, more_profiles=tuple(more))
     efficiency = parse_efficiency(record.get("efficiency") or "")
-    setup = build_setup(record["model"], record["hardware"], efficiency=efficiency)
+    setup = build_setup(record["model"], record["gpu"], efficiency=efficiency)
     if layout := record.get("layout"):
         setup = setup.with_layout(Layout.parse(layout))
     eager = record.get("eager_preset")

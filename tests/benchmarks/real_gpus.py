@@ -22,9 +22,8 @@ import typer
 
 from servetwin.app.calibration.recorded import calibrate_recorded
 from servetwin.app.dashboard.trust.real_gpus import EVIDENCE, FILE, shown_metric
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
-from servetwin.app.scenario.options.server import ServerOptions
-from servetwin.app.scenario.options.tables import TableOptions
 from servetwin.app.scenario.scenarios import recorded_prior, recorded_server
 from servetwin.app.words import number
 from servetwin.loadtest.recorded.reading import read_recording
@@ -76,18 +75,14 @@ class Server:
         """Read its run."""
         return as_recorded_run(read_recording(self.path / "measured.jsonl"), "measured.jsonl")
 
-    def by(self, evidence: str) -> ServerOptions:
+    def by(self, evidence: str) -> Deployment:
         """Return the options of ``verify --recorded`` for what its step times are from."""
-        sheet = ServerOptions(model=MODEL, hardware=self.device)
+        sheet = Deployment(model=MODEL, gpu=self.device)
         if evidence == "layers":
-            return ServerOptions(model=MODEL, tables=TableOptions(f"layers:{self.path / 'layers'}"))
+            return Deployment(model=MODEL, times=f"layers:{self.path / 'layers'}")
         if evidence == "stamps":
-            return ServerOptions()
-        return (
-            sheet
-            if evidence == "sheet"
-            else replace(sheet, tables=TableOptions(f"kernels:{BACKEND}"))
-        )
+            return Deployment()
+        return sheet if evidence == "sheet" else replace(sheet, times=f"kernels:{BACKEND}")
 
 
 SERVERS = (

@@ -10,8 +10,8 @@ import pytest
 from typer.main import get_command
 
 from servetwin.app.cli import app
-from servetwin.app.scenario.files.scenario_file import Limits, ScenarioFile, Server, Workload
-from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.files.scenario_file import Limits, ScenarioFile, Workload
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.app.words import METRICS
 from servetwin.loadtest.report.records import EXTRA_COLUMNS
@@ -87,7 +87,10 @@ def test_no_page_asks_for_anything_outside(site: Path) -> None:
         ("scenario", [field.name for field in fields(PolicyConfig)]),
         ("scenario", [field.name for field in fields(ClusterConfig)]),
         ("scenario", list(ScenarioFile.model_fields)),
-        ("scenario", [*Workload.model_fields, *Server.model_fields, *Limits.model_fields]),
+        (
+            "scenario",
+            [*Workload.model_fields, *(f.name for f in fields(Deployment)), *Limits.model_fields],
+        ),
         ("techniques", list(TECHNIQUES)),
         ("presets", list(PRESETS)),
         (
@@ -124,13 +127,11 @@ def test_the_reference_has_every_command_and_option(site: Path) -> None:
                 assert all(options[option] for option in parameter.opts), (name, parameter.name)
 
 
-@pytest.mark.parametrize(
-    "servers", [ServerOptions(), ServerOptions(model="llama-3-8b", hardware="h100")]
-)
-def test_the_reference_has_every_key_of_a_run(site: Path, servers: ServerOptions) -> None:
+@pytest.mark.parametrize("servers", [Deployment(), Deployment(model="llama-3-8b", gpu="h100")])
+def test_the_reference_has_every_key_of_a_run(site: Path, servers: Deployment) -> None:
     rows = read(site / "reference" / "scenario.html").rows
     known = {key for row in rows if len(row) == 2 for key in row[0].split(", ")}
-    assert scenario_record(sample_trace(), servers.base(), servers.record(), 0).keys() <= known
+    assert scenario_record(sample_trace(), servers.scenario(), servers.record(), 0).keys() <= known
 
 
 def test_code_is_highlighted_when_the_site_is_built(site: Path) -> None:

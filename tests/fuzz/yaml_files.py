@@ -26,7 +26,7 @@ from tests.support.layer_bundles import write_bundle
 
 _SCENARIOS = (
     b"workload:\n  requests: 40\n  rate_per_s: 2.5\npolicies:\n  max_seqs: 8\nseed: 3\n",
-    b"server: {model: llama-3-8b, hardware: h100}\ncluster: {replicas: 2}\npreset: vllm-v1\n",
+    b"deployment: {model: llama-3-8b, gpu: h100}\ncluster: {replicas: 2}\npreset: vllm-v1\n",
 )
 _ODD_SCENARIO = b"a: &a [1, 2]\nb: [*a, *a]\nc: {d: 1:30:00, e: .inf, f: 2001-01-01}\n"
 _PHASES = (

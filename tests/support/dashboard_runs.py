@@ -18,7 +18,7 @@ BUSY = ScenarioFile(
 )
 QUANTISED = parse_scenario(
     "workload: {requests: 30, rate_per_s: 20}\n"
-    "server: {model: llama-2-7b, hardware: a100-80gb, techniques: [weight-int4]}\n"
+    "deployment: {model: llama-2-7b, gpu: a100-80gb, techniques: [weight-int4]}\n"
     "policies: {max_seqs: 8}\nseed: 3",
     "test",
 )

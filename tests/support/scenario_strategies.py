@@ -9,9 +9,9 @@ from servetwin.app.scenario.files.scenario_file import (
     SAMPLE,
     Limits,
     ScenarioFile,
-    Server,
     Workload,
 )
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.policies.presets import PRESETS
 
 _CV = st.floats(0.1, 5).map(lambda value: round(value, 3))
@@ -47,11 +47,15 @@ def _workloads() -> st.SearchStrategy[Workload]:
     return generated | traces
 
 
-def _servers() -> st.SearchStrategy[Server]:
-    sheets = st.builds(
-        Server,
-        model=st.sampled_from(["llama-2-7b", "mixtral-8x7b"]),
-        hardware=st.sampled_from(["a100-80gb", "h100"]),
+def _deployments() -> st.SearchStrategy[Deployment]:
+    named = st.builds(
+        Deployment,
+        model=st.sampled_from(["llama-2-7b", "mixtral-8x7b", "Qwen/Qwen3-8B", "gpt-oss-120b"]),
+        gpu=st.sampled_from(["a100-80gb", "h100"]),
+        layout=st.none() | st.sampled_from(["tp=2", "tp=8,ep=8"]),
+        server=st.none() | st.sampled_from(["vllm@0.19", "sglang"]),
+        link=st.none() | st.just("dgx-h100"),
+        times=st.none() | st.sampled_from(["sheet", "kernels"]),
         techniques=st.lists(
             st.sampled_from(["weight-int4", "tensor-parallel:ways=2"]), unique=True
         ).map(tuple),
@@ -60,7 +64,8 @@ def _servers() -> st.SearchStrategy[Server]:
         ).map(tuple),
         efficiency=st.none() | st.just("compute=0.7,memory=0.85"),
     )
-    return sheets | st.builds(Server, profile=st.sampled_from(["base-cpu", "llama-3-8b-h100"]))
+    profiles = st.sampled_from(["base-cpu", "llama-3-8b-h100"])
+    return named | profiles.map(lambda name: Deployment(profile=(name,)))
 
 
 def scenarios() -> st.SearchStrategy[ScenarioFile]:
@@ -83,7 +88,7 @@ def scenarios() -> st.SearchStrategy[ScenarioFile]:
     return st.builds(
         ScenarioFile,
         workload=_workloads(),
-        server=_servers(),
+        deployment=_deployments(),
         preset=st.none() | st.sampled_from(sorted(PRESETS)),
         policies=policies,
         cluster=cluster,

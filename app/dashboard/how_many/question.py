@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from servetwin.app.dashboard.compare.policy_comparison import OWN_LABEL, scenario_under
@@ -12,12 +12,8 @@ from servetwin.app.dashboard.jobs.job import Job
 from servetwin.app.dashboard.jobs.simulated_items import with_rate
 from servetwin.app.dashboard.scenario.allowed_choices import offered, require_all_offered
 from servetwin.app.scenario.answers import Answer, What, of_capacity, of_counts, of_problem
-from servetwin.app.scenario.files.scenario_file import (
-    GENERATED,
-    ScenarioError,
-    ScenarioFile,
-    Server,
-)
+from servetwin.app.scenario.files.scenario_file import GENERATED, ScenarioError, ScenarioFile
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.distributions import think_time_of
 from servetwin.app.scenario.prices import Prices
 from servetwin.app.words import METRICS
@@ -81,8 +77,8 @@ def load_words(file: ScenarioFile) -> str:
 
 def server_names(base: ScenarioFile) -> list[str]:
     """Return the servers to choose from: profiles, and the scenario's model on devices."""
-    devices = offered()["hardware"] if base.server.model else []
-    named = [f"{base.server.model}{_ON}{name}" for name in devices]
+    model = base.deployment.model
+    named = [f"{model}{_ON}{name}" for name in offered()["gpu"]] if model else []
     return [OWN_SERVER, *named, *offered()["profile"]]
 
 
@@ -110,11 +106,11 @@ def candidates(
 def _on(base: ScenarioFile, server: str) -> ScenarioFile:
     if server == OWN_SERVER:
         return base
-    model, on, hardware = server.rpartition(_ON)
-    changed = Server(profile=server)
-    if on and model == base.server.model:
-        changed = base.server.model_copy(update={"hardware": hardware})
-    file = base.model_copy(update={"server": changed})
+    model, on, gpu = server.rpartition(_ON)
+    changed = Deployment(profile=(server,))
+    if on and model == base.deployment.model:
+        changed = replace(base.deployment, gpu=gpu)
+    file = base.model_copy(update={"deployment": changed})
     require_all_offered(file)
     return file
 

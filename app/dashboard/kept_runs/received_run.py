@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import zipfile
 import zlib
+from dataclasses import fields
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,6 +19,7 @@ import yaml
 from servetwin.app.dashboard.kept_runs.folder import MOST_ZIP_BYTES, new_child
 from servetwin.app.reports.report_folders import find_runs
 from servetwin.app.reports.run_words import without_paths
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.sim.records.run import RunError
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import mapping_in
@@ -32,8 +34,7 @@ _UNREADABLE = (
 )  # fmt: skip
 """What zipfile raises for damaged, encrypted or unknown archives, and paths that cannot be."""
 _NAMES_SERVER = (
-    "profile", "model", "hardware", "efficiency", "techniques", "without", "tables", "policies",
-    "cluster", "eager_preset",
+    *(field.name for field in fields(Deployment)), "policies", "cluster", "eager_preset",
 )  # fmt: skip
 """The keys of a scenario from which a server is built again."""
 

@@ -1,19 +1,15 @@
 """Save a simulated scenario as a run folder, and rebuild the scenario of a run folder."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from servetwin.app.dashboard.kept_runs.folder import new_child
 from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
 from servetwin.app.dashboard.simulations import SimulatedScenario
-from servetwin.app.scenario.files.scenario_file import (
-    SAMPLE,
-    ScenarioFile,
-    Server,
-    parse_scenario_dict,
-)
+from servetwin.app.scenario.files.scenario_file import SAMPLE, ScenarioFile, parse_scenario_dict
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.sim.records.run import RunError, machine_facts
 from servetwin.workloads.reading import sample_trace
@@ -27,7 +23,7 @@ def save_run(root: Path, name: str, outcome: SimulatedScenario) -> Path:
     """Write the run folder that ``replay --out`` would; raises ``RunError`` for a bad name, or a
     full disk."""
     folder = new_child(root, name)
-    servers = outcome.file.server.options().record()
+    servers = outcome.file.deployment.record()
     record = scenario_record(outcome.trace, outcome.scenario, servers, outcome.file.seed)
     record[FILE] = outcome.file.model_dump(mode="json", exclude_defaults=True)
     return replace(outcome.run, scenario=record, meta=machine_facts()).save(folder)
@@ -58,17 +54,19 @@ def _from_record(
         if "endpoint" in record:
             raise RunError("a load test does not know the policies of its server")
         raise RunError("another version made it, which did not keep the policies")
-    server = _server(record)
+    deployment = _deployment(record)
     preset = record.get("eager_preset")
-    defaults = ScenarioFile(server=Server(**server), preset=preset).settled()
+    defaults = ScenarioFile(deployment=deployment, preset=preset).settled()
     policies = _different(record["policies"], defaults.policies.as_dict())
-    if server["model"] and _MEMORY in record["policies"]:  # it would follow from the other settings
+    if (
+        deployment.model and _MEMORY in record["policies"]
+    ):  # it would follow from the other settings
         policies[_MEMORY] = record["policies"][_MEMORY]
     workload, note = _workload(record, now, uploaded)
     return {
         **now.model_dump(),
         "workload": workload,
-        "server": server,
+        "deployment": deployment,
         "preset": preset,
         "policies": policies,
         "cluster": _different(record.get("cluster", {}), defaults.cluster.as_dict()),
@@ -76,17 +74,13 @@ def _from_record(
     }, note
 
 
-def _server(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the server, of names that are offered here: no path of a run folder is read."""
-    if record.get("tables"):
-        raise RunError("its step times are tables, which have no controls here")
-    if isinstance(record.get("profile"), list):
-        raise RunError("it has pools of several profiles, which have no controls here")
-    server = {name: record.get(name) for name in Server.model_fields}
-    for name in ("techniques", "without"):
-        server[name] = tuple(server[name] or ())
-    require_all_offered(parse_scenario_dict({"server": server}, "scenario.yaml"))
-    return server
+def _deployment(record: Mapping[str, Any]) -> Deployment:
+    """Return the deployment, of names that are offered here: no path of a run folder is read."""
+    names = {field.name for field in fields(Deployment)}
+    named = {name: value for name, value in record.items() if name in names}
+    file = parse_scenario_dict({"deployment": named}, "scenario.yaml")
+    require_all_offered(file)
+    return file.deployment
 
 
 def _workload(

@@ -88,7 +88,7 @@ def _saving(root: Path, file: ScenarioFile) -> None:
 
 def _free_name(root: Path, file: ScenarioFile) -> str:
     """Return the server's name with the first number that is not taken."""
-    server = Path(file.server.model or file.server.profile or "run").stem
+    server = Path(file.deployment.model or "+".join(file.deployment.profile)).stem
     return next(name for n in count(1) if not (root / (name := f"{server}-{n}")).exists())
 
 

@@ -4,9 +4,13 @@ Links and uploaded files choose among these: no path of a file ever comes from a
 """
 
 import json
+import os
+import re
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -14,12 +18,20 @@ from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.options.common import Additions
 from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
-from servetwin.sim.catalogue.catalogue import shipped_hardware, shipped_models
-from servetwin.sim.step_times.profile import shipped_profiles
+from servetwin.sim.catalogue.catalogue import find_model, shipped_hardware, shipped_models
+from servetwin.sim.catalogue.hub_names import find_name, hub_models
+from servetwin.sim.catalogue.links import known_machines
+from servetwin.sim.experiments.fleet import devices_of
+from servetwin.sim.step_times.profile import load_profile, shipped_profiles
+from servetwin.sim.step_times.tables.kernel_support import backends_with_tables
 from servetwin.sim.techniques.registry import find_technique
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.plugins import names_a_file, split_settings
+
+SERVERS = ("vllm@0.19", "vllm@0.8", "sglang@0.5", "trtllm@1.2")
+_SERVER = re.compile(r"(vllm|sglang|trtllm)(@v?\d[\w.+-]*)?", re.IGNORECASE)
+_MODEL = re.compile(r"([\w-][\w.-]*/)?[\w-][\w.-]*")
 
 
 @cache
@@ -39,9 +51,12 @@ def offered() -> dict[str, list[str]]:
     """Return the choices of the controls that have a closed list."""
     added = additions()
     return {
-        "profile": [*shipped_profiles(), *map(str, added.profiles)],
-        "model": shipped_models(),
-        "hardware": shipped_hardware(),
+        "profile": list(places()),
+        "model": [*shipped_models(), *hub_models()],
+        "gpu": list(dict.fromkeys([*shipped_hardware(), *(gpu for _, gpu in places().values())])),
+        "times": ["kernels", "sheet", *places()],
+        "link": list(known_machines()),
+        "server": ["none", *SERVERS],
         "batching": [*SCHEDULERS, *added.batching],
         "kv": [*MEMORIES, *added.kv],
         "router": list(ROUTERS),
@@ -49,17 +64,59 @@ def offered() -> dict[str, list[str]]:
     }
 
 
+def _profiles() -> list[str]:
+    return [*shipped_profiles(), *map(str, additions().profiles)]
+
+
+@cache
+def places() -> dict[str, tuple[str, str]]:
+    """Return the model and the device of every profile that is offered."""
+    loaded = {name: load_profile(name) for name in _profiles()}
+    return {
+        name: (str(profile.engine.get("model", name)), devices_of(profile)[0])
+        for name, profile in loaded.items()
+    }
+
+
+def evidence_of(deployment: Mapping[str, Any]) -> list[str]:
+    """Return what step times of a deployment may rest on, by the settings that are given.
+
+    A profile is of one server of its model and device, as it was measured.
+    """
+    model, gpu = (deployment.get(name) for name in ("model", "gpu"))
+    others = {name for name, value in deployment.items() if value} - {"model", "gpu", "times"}
+    known = [] if others else [name for name, place in places().items() if place == (model, gpu)]
+    has_tables = bool(backends_with_tables(str(model), str(gpu)))
+    return ["kernels"] * has_tables + ["sheet"] * (gpu in shipped_hardware()) + known
+
+
 def require_all_offered(scenario: ScenarioFile) -> None:
     """Raise ``PolicyError`` where a scenario names what this server does not offer, files above
     all: those that ``path.py:Class``, a profile, a model or a technique's parameter could be."""
-    server = scenario.server
-    for control in ("profile", "model", "hardware"):
-        require_offered(control, getattr(server, control))
+    deployment = scenario.deployment
+    for profile in deployment.profile:
+        require_offered("profile", profile)
+    for control in ("gpu", "times", "link"):
+        require_offered(control, getattr(deployment, control))
+    if deployment.model and not _is_a_name(deployment.model):
+        require_offered("model", deployment.model)
+    if deployment.server and not _SERVER.fullmatch(deployment.server):
+        raise PolicyError(
+            f"server: {deployment.server!r} is not offered here; name it with its version, such "
+            f"as {SERVERS[0]}"
+        )
     for section in (scenario.policies, scenario.cluster):
         for control in section:
             require_offered(control.replace("decode_", ""), section[control])
-    for technique in (*server.techniques, *server.without):
+    for technique in (*deployment.techniques, *deployment.without):
         _require_shipped(technique)
+
+
+def _is_a_name(model: str) -> bool:
+    """Return whether a model is known by its name, so that no file is read for it."""
+    if not _MODEL.fullmatch(model) or model.endswith(".json") or os.path.exists(model):
+        return False
+    return find_name(model, lambda n: find_model(n) if n in shipped_models() else None) is not None
 
 
 def require_offered(control: str, value: object) -> None:

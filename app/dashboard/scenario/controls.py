@@ -12,10 +12,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from servetwin.app.dashboard.scenario.allowed_choices import offered, require_all_offered
+from servetwin.app.dashboard.scenario.allowed_choices import (
+    evidence_of,
+    offered,
+    places,
+    require_all_offered,
+)
 from servetwin.app.scenario.files.scenario_file import (
     GENERATED,
-    PROFILE,
     SAMPLE,
     ScenarioFile,
     checked_columns,
@@ -29,8 +33,6 @@ from servetwin.policies.presets import PRESETS
 from servetwin.sim.experiments.scenario import ClusterConfig
 from servetwin.workloads.errors import PolicyError
 
-FROM_PROFILE, DATA_SHEET = "profile", "data sheet"
-"""How a server is given: a profile, or a model on a device by its data sheet."""
 OWN = "server default"
 """A choice that leaves a setting to the server."""
 
@@ -120,10 +122,10 @@ CONTROLS, PAGE_CONTROLS = (
 
 
 _SWITCH = {None: None, True: "on", False: "off"}
-_ELSE = {"profile": PROFILE, "model": "llama-3-8b", "hardware": "h100", "efficiency": ""}
-"""What controls show that the server of a scenario has not."""
+_PLAIN = {"layout": "tp=1", "server": "none", "efficiency": ""}
+"""What controls show where a deployment leaves them out."""
 _SLIDER_RATE_PER_S = 10.0
-_SECTIONS = ("workload", "server", "policies", "cluster", "slo")
+_SECTIONS = ("workload", "deployment", "policies", "cluster", "slo")
 _OPEN = ("policies", "cluster")
 """Sections whose settings may be left to the server."""
 
@@ -135,6 +137,10 @@ def as_controls(scenario: ScenarioFile) -> dict[str, Any]:
     show it.
     """
     require_all_offered(scenario)
+    shown_keys = {control.key for control in CONTROLS.values()} | {"deployment.profile"}
+    for name in scenario.deployment.settings():
+        if f"deployment.{name}" not in shown_keys:
+            raise PolicyError(f"deployment.{name}: has no control here")
     record, rate_per_s = scenario.model_dump(), scenario.workload.rate_per_s
     shown = {name: _setting(record, control.key) for name, control in CONTROLS.items()}
     more = {**scenario.policies, **scenario.cluster}
@@ -142,11 +148,11 @@ def as_controls(scenario: ScenarioFile) -> dict[str, Any]:
     shown |= {
         "own_rate": rate_per_s is None,
         "rate": float(rate_per_s or _SLIDER_RATE_PER_S),
-        "server": DATA_SHEET if scenario.server.model else FROM_PROFILE,
-        "techniques": list(scenario.server.techniques),
-        "without": list(scenario.server.without),
+        **_of_profile(scenario.deployment.profile),
+        **{name: shown[name] or value for name, value in _PLAIN.items()},
+        "techniques": list(scenario.deployment.techniques),
+        "without": list(scenario.deployment.without),
         "prefix_cache": _SWITCH[shown["prefix_cache"]],
-        **{name: shown[name] or value for name, value in _ELSE.items()},
         "set": " ".join(rest),
     }
     shown |= {
@@ -154,6 +160,17 @@ def as_controls(scenario: ScenarioFile) -> dict[str, Any]:
     }
     _require_shown(shown)
     return shown
+
+
+def _of_profile(names: Sequence[str]) -> dict[str, str]:
+    """Return the model and the device of a profile, which is their evidence; {} without one."""
+    if len(names) > 1:
+        raise PolicyError("profile: pools of several profiles have no controls here")
+    return {
+        key: value
+        for name in names
+        for key, value in zip(("model", "gpu", "times"), (*places()[name], name), strict=True)
+    }
 
 
 def _setting(record: Mapping[str, Any], key: str) -> Any:
@@ -181,7 +198,7 @@ def from_controls(controls: Mapping[str, Any]) -> ScenarioFile:
         policies["prefix_cache"] = policies["prefix_cache"] == "on"
     for key, value in _more_settings(controls["set"]).items():
         (policies if key in PolicyConfig.__dataclass_fields__ else record["cluster"])[key] = value
-    record["server"] = _server(record["server"], controls)
+    record["deployment"] = _deployment(record["deployment"])
     if controls["own_rate"] and controls["workload"] != GENERATED:
         record["workload"]["rate_per_s"] = None
     if controls["workload"] in (GENERATED, SAMPLE):
@@ -191,13 +208,20 @@ def from_controls(controls: Mapping[str, Any]) -> ScenarioFile:
     return scenario
 
 
-def _server(settings: dict[str, Any], controls: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the server as it is given: by its profile, or by all the others."""
-    profile, efficiency = settings.pop("profile"), settings.pop("efficiency")
-    if controls["server"] == FROM_PROFILE:
-        return {"profile": profile}
-    techniques = {name: tuple(settings[name]) for name in ("techniques", "without")}
-    return {**settings, **techniques, "efficiency": efficiency or None}
+def _deployment(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return a deployment; a profile that is none of it gives way to the best evidence."""
+    given = given_settings(settings)
+    if given.get("times") in places():
+        if given["times"] in evidence_of(given):
+            return {"profile": given["times"]}
+        del given["times"]
+    return given
+
+
+def given_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a deployment that its controls do not leave out."""
+    plain = (None, [], OWN)
+    return {k: v for k, v in settings.items() if v not in plain and v != _PLAIN.get(k)}
 
 
 def changes(before: ScenarioFile, after: ScenarioFile) -> dict[str, tuple[Any, Any]]:

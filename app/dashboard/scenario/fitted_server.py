@@ -44,7 +44,9 @@ def fit_server(table: MeasuredTable) -> FittedServer:
         recorded = as_recorded_run(read(path, parse_mapping(table.columns)), table.name)
     policies = table.scenario.build(recorded.trace).policies
     calibration = calibrate_recorded(recorded, policies, seed=table.scenario.seed)
-    profile = calibration.profile(PurePath(table.name).stem, recorded, table.scenario.server.model)
+    profile = calibration.profile(
+        PurePath(table.name).stem, recorded, table.scenario.deployment.model
+    )
     text = profile.model_dump_json(by_alias=True, indent=1)
     return FittedServer(text, calibration.fitted, calibration.whole)
 

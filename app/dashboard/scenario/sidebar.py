@@ -2,21 +2,18 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from servetwin.app.dashboard.charts import origin_line
 from servetwin.app.dashboard.formatting import page_text
 from servetwin.app.dashboard.scenario.column_dialog import ask_for_columns
-from servetwin.app.dashboard.scenario.controls import (
-    CONTROLS,
-    DATA_SHEET,
-    OWN,
-    as_controls,
-    default_controls,
-    from_controls,
+from servetwin.app.dashboard.scenario.controls import CONTROLS, OWN, as_controls
+from servetwin.app.dashboard.scenario.deployment_card import (
+    deployment_card,
+    settled,
+    shown_or_none,
+    shown_scenario,
 )
 from servetwin.app.dashboard.scenario.fitted_server import offer_fit
 from servetwin.app.dashboard.scenario.uploads import (
@@ -32,12 +29,14 @@ from servetwin.app.scenario.files.scenario_file import (
     GENERATED_REQUESTS,
     ScenarioError,
     ScenarioFile,
-    Server,
     parse_scenario,
 )
-from servetwin.sim.experiments.scenario import Scenario
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads.errors import ServetwinError
+
+if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
 
 _MOST_YAML_BYTES = 100_000
 
@@ -45,14 +44,18 @@ _MOST_YAML_BYTES = 100_000
 def scenario_at_the_side() -> None:
     """Draw the controls; the scenario is then ``current_scenario``."""
     with st.sidebar:
-        st.header("Scenario")
-        with st.expander("Workload", expanded=True):
+        with _card("Deployment"):
+            deployment_card()
+            with st.expander("Replicas and techniques"):
+                _more_of_the_servers()
+        with _card("Workload"):
             _workload()
-        with st.expander("SLO", expanded=True):
-            for name in ("ttft_ms", "tpot_ms", "e2e_ms", "percentile"):
-                control(name)
-        with st.expander("Server"):
-            _server()
+        with _card("SLO"):
+            for name, place in zip(("ttft_ms", "tpot_ms"), st.columns(2), strict=True):
+                control(name, place=place)
+            with st.expander("More limits"):
+                control("e2e_ms")
+                control("percentile")
         with st.expander("Policies"):
             _policies()
         with st.expander("Scenario file"):
@@ -63,9 +66,15 @@ def scenario_at_the_side() -> None:
     ask_for_columns()
 
 
+def _card(title: str) -> "DeltaGenerator":
+    card = st.container(border=True)
+    card.markdown(f"**{title}**")
+    return card
+
+
 def current_scenario() -> ScenarioFile:
     """Return what the controls show; stop the page with the reason where that cannot be."""
-    return or_stop(_shown)
+    return or_stop(shown_scenario)
 
 
 def show_scenario(scenario: ScenarioFile) -> None:
@@ -74,31 +83,22 @@ def show_scenario(scenario: ScenarioFile) -> None:
     set_controls(as_controls(scenario))
 
 
-def _shown() -> ScenarioFile:
-    """Return the scenario of the controls; one that is not drawn is at its default."""
-    defaults = default_controls().items()
-    return from_controls({name: st.session_state.get(name, value) for name, value in defaults})
-
-
-def _shown_or_none() -> ScenarioFile | None:
-    with suppress(ServetwinError):
-        return _shown()
-    return None
-
-
 def _workload() -> None:
     source = control("workload", options=workload_names())
     generated = source == GENERATED
     own_rate = not generated and control("own_rate")
     control("rate", disabled=own_rate)
-    if generated:
-        control("requests", placeholder=f"{GENERATED_REQUESTS:,}")
-        _distributions()
-    else:
+    if not generated:
         columns_of_table(source)
-        _part_of_trace(source)
-    trace_uploader()
-    offer_fit(source, _shown_or_none())
+    with st.expander("Lengths and arrivals" if generated else "Part of the trace"):
+        if generated:
+            control("requests", placeholder=f"{GENERATED_REQUESTS:,}")
+            _distributions()
+        else:
+            _part_of_trace(source)
+    with st.expander("Your own trace"):
+        trace_uploader()
+    offer_fit(source, shown_or_none())
 
 
 def _part_of_trace(source: str) -> None:
@@ -122,27 +122,18 @@ def _distributions() -> None:
     control("shared_prefix_tokens")
 
 
-def _server() -> None:
-    if control("server") == DATA_SHEET:
-        control("model")
-        control("hardware")
-        for name in ("techniques", "without"):
-            control(name, options=list(TECHNIQUES))
-        control("efficiency")
-    else:
-        control("profile")
-    shown = _shown_or_none()
-    if shown and (settled := _settled_or_none(shown.server, shown.preset)):
-        origin_line(settled.origins)
-    defaults = own_settings(shown.server, shown.preset) if shown else {}
+def _more_of_the_servers() -> None:
+    for name in ("techniques", "without"):
+        control(name, options=list(TECHNIQUES))
+    control("efficiency")
+    defaults = _own_settings()
     _optional("replicas", defaults)
     _optional("router", defaults)
 
 
 def _policies() -> None:
     control("preset")
-    shown = _shown_or_none()
-    defaults = own_settings(shown.server, shown.preset) if shown else {}
+    defaults = _own_settings()
     cache = {True: "on", False: "off"}.get(defaults.get("prefix_cache", ""))
     for name in ("batching", "kv", "prefix_cache", "max_seqs", "token_budget", "kv_tokens"):
         _optional(name, {**defaults, "prefix_cache": cache})
@@ -159,21 +150,17 @@ def _optional(name: str, own: Mapping[str, Any]) -> None:
         control(name, placeholder=OWN if value is None else f"{value:,} ({OWN})")
 
 
-def own_settings(server: Server, preset: str | None) -> Mapping[str, Any]:
-    """Return policies and cluster of ``server`` under ``preset``; empty where it cannot be."""
-    scenario = _settled_or_none(server, preset)
-    return {**scenario.policies.as_dict(), **scenario.cluster.as_dict()} if scenario else {}
+def _own_settings() -> Mapping[str, Any]:
+    shown = shown_or_none()
+    return own_settings(shown.deployment, shown.preset) if shown else {}
 
 
-def _settled_or_none(server: Server, preset: str | None) -> Scenario | None:
+def own_settings(deployment: Deployment, preset: str | None) -> Mapping[str, Any]:
+    """Return policies and cluster of servers under ``preset``; empty where they cannot be."""
     with suppress(ServetwinError):
-        return _settled(server, preset)
-    return None
-
-
-@lru_cache(maxsize=64)
-def _settled(server: Server, preset: str | None) -> Scenario:
-    return ScenarioFile(server=server, preset=preset).settled()
+        scenario = settled(deployment, preset)
+        return {**scenario.policies.as_dict(), **scenario.cluster.as_dict()}
+    return {}
 
 
 def _file() -> None:
@@ -186,7 +173,7 @@ def _file() -> None:
 
 def _yaml() -> str:
     try:
-        return _shown().as_yaml()
+        return shown_scenario().as_yaml()
     except ServetwinError as error:
         return f"# {error}\n"
 

@@ -9,25 +9,22 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from servetwin.app.dashboard.formatting import escaped, plain
+from servetwin.app.dashboard.formatting import plain
 from servetwin.app.dashboard.scenario.controls import (
     CONTROLS,
-    DATA_SHEET,
     PAGE_CONTROLS,
     Control,
     as_controls,
     default_controls,
-    from_controls,
 )
 from servetwin.app.dashboard.scenario.sidebar import show_scenario
 from servetwin.app.dashboard.scenario.uploads import remember_columns, workload_names
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
-from servetwin.workloads.errors import ServetwinError, did_you_mean
+from servetwin.workloads.errors import did_you_mean
 
 _PROBLEMS, _FAULTY = "link_problems", "link_faulty"
 _MOST_CHARACTERS = 2_000
 """Of one value of a link."""
-_TEXTS = ("techniques", "without", "efficiency", "set")
 
 
 def complain_of_link() -> None:
@@ -72,8 +69,7 @@ def problems(parameters: Mapping[str, Sequence[str]], workloads: Sequence[str]) 
             wrong[key] = f"`workload`: the trace '{plain(values[-1])}' is not here; upload it again"
         elif problem := _problem(control, values):
             wrong[key] = f"`{key}`: {problem}"
-    good = {key: values for key, values in parameters.items() if key not in wrong}
-    return {**wrong, **_problems_of_texts(good)}
+    return wrong
 
 
 def query_of(scenario: ScenarioFile, **page: str) -> str:
@@ -97,36 +93,6 @@ def _problem(control: Control, values: Sequence[str]) -> str | None:
         problem = control.problem(list(values) if control.many else values[-1])
         if problem:
             return f"'{plain(', '.join(values))}': {problem}"
-    return None
-
-
-def _problems_of_texts(parameters: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return what is wrong with each text that sets several things at a time."""
-    texts = {key: values for key, values in parameters.items() if key in _TEXTS and any(values)}
-    if not texts:
-        return {}
-    chosen = {
-        key: CONTROLS[key].parsed(values[-1])
-        for key, values in parameters.items()
-        if key in CONTROLS and key not in _TEXTS and any(values)
-    }
-    base = {**default_controls(), **chosen}
-    if _scenario_problem(base):  # the page says so itself
-        base = dict(default_controls())
-    wrong = {}
-    for key, values in texts.items():
-        text = list(values) if CONTROLS[key].many else values[-1]
-        over = {} if key == "set" else {"server": DATA_SHEET}
-        if problem := _scenario_problem({**base, **over, key: text}):
-            wrong[key] = f"`{key}`: '{plain(', '.join(values))}': {escaped(problem)}"
-    return wrong
-
-
-def _scenario_problem(controls: Mapping[str, Any]) -> str | None:
-    try:
-        from_controls(controls).settled()
-    except ServetwinError as error:
-        return str(error)
     return None
 
 

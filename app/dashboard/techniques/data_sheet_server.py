@@ -1,49 +1,57 @@
 """A server of data sheets, on which techniques are tried: a model and a device."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
-from servetwin.app.dashboard.scenario.allowed_choices import offered_technique, require_all_offered
+from servetwin.app.dashboard.scenario.allowed_choices import (
+    offered_technique,
+    places,
+    require_all_offered,
+)
 from servetwin.app.reports.run_words import made_by, server_name
-from servetwin.app.scenario.files.scenario_file import ScenarioFile, Server
-from servetwin.app.scenario.options.server import technique_name
-from servetwin.sim.techniques.registry import build_setup, parse_efficiency
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
+from servetwin.app.scenario.options.deployment import Deployment, technique_name
+from servetwin.app.scenario.servers import ToggledServer
 from servetwin.sim.techniques.setup import Setup
-
-MODEL, HARDWARE = "llama-3-8b", "h100"
 
 
 @dataclass(frozen=True, slots=True)
 class DataSheetServer:
-    """A server made of data sheets; ``techniques`` are texts (``tensor-parallel:ways=2``).
+    """A deployment by its data sheet; ``techniques`` are texts (``tensor-parallel:ways=2``).
 
     Of the techniques that it has by itself, it lacks ``without``.
     """
 
-    model: str = MODEL
-    hardware: str = HARDWARE
-    techniques: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    efficiency: str | None = None
+    deployment: Deployment
 
     @classmethod
-    def of(cls, file: ScenarioFile) -> "DataSheetServer | None":
-        """Return the server of a scenario; None where that is a profile."""
-        server = file.server
-        if server.model is None or server.hardware is None:
-            return None
-        return cls(
-            server.model, server.hardware, server.techniques, server.without, server.efficiency
-        )
+    def of(cls, file: ScenarioFile) -> "DataSheetServer":
+        """Return the server of a scenario; of a profile, the model and the device that it is of."""
+        deployment = file.deployment
+        for name in deployment.profile:
+            model, gpu = places()[name]
+            deployment = Deployment(model=model, gpu=gpu)
+        return cls(replace(deployment, times="sheet"))
+
+    @property
+    def techniques(self) -> tuple[str, ...]:
+        """The techniques that were turned on."""
+        return self.deployment.techniques
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """The techniques that were turned off."""
+        return self.deployment.without
 
     def source(self) -> str:
         """Return what a chart of the server rests on, for its picture."""
-        return f"Computed from data sheets: {server_name(asdict(self))}; {made_by()}"
+        return f"Computed from data sheets: {server_name(self.deployment.record())}; {made_by()}"
 
     def setup(self) -> Setup:
         """Build the server; raises ``ServetwinError`` where parts do not fit, or name a file."""
         require_all_offered(self.in_scenario(ScenarioFile()))
-        efficiency = parse_efficiency(self.efficiency or "")
-        return build_setup(self.model, self.hardware, self.techniques, efficiency, self.without)
+        server = self.deployment.servers().own
+        assert isinstance(server, ToggledServer)
+        return server.toggles.over(server.setup)
 
     def text_of(self, name: str) -> str | None:
         """Return a technique that was chosen, with its parameters; None where it was not."""
@@ -64,7 +72,7 @@ class DataSheetServer:
         """
         offered_technique(text)
         others = self.untouched(technique_name(text))
-        return replace(others, techniques=(*others.techniques, text))
+        return others._with(techniques=(*others.techniques, text))
 
     def without_technique(self, text: str) -> "DataSheetServer":
         """Return the same with the technique off; raise as ``with_technique`` does."""
@@ -72,7 +80,7 @@ class DataSheetServer:
         others = self.untouched(name)
         if not self.has_by_itself(name):
             return others
-        return replace(others, without=(*others.without, text))
+        return others._with(without=(*others.without, text))
 
     def untouched(self, name: str) -> "DataSheetServer":
         """Return the same with the technique neither turned on nor off."""
@@ -80,8 +88,11 @@ class DataSheetServer:
             tuple(text for text in texts if technique_name(text) != name)
             for texts in (self.techniques, self.without)
         )
-        return replace(self, techniques=on, without=off)
+        return self._with(techniques=on, without=off)
 
     def in_scenario(self, file: ScenarioFile) -> ScenarioFile:
         """Return ``file`` with this server; all else as it was."""
-        return file.model_copy(update={"server": Server(**asdict(self))})
+        return file.model_copy(update={"deployment": self.deployment})
+
+    def _with(self, **toggles: tuple[str, ...]) -> "DataSheetServer":
+        return DataSheetServer(replace(self.deployment, **toggles))

@@ -11,7 +11,7 @@ from servetwin.app.dashboard.scenario.allowed_choices import offered_technique
 from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
 from servetwin.app.reports.techniques.effects import EFFECT_WORDS
 from servetwin.app.reports.techniques.quality import quality_cell
-from servetwin.app.scenario.options.server import technique_name
+from servetwin.app.scenario.options.deployment import technique_name
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.effects import DEAD_BAND, METRICS, Change, Effect, Laboratory
 from servetwin.sim.techniques.quality import quality_of

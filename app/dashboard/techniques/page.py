@@ -3,16 +3,12 @@
 import streamlit as st
 
 from servetwin.app.dashboard.charts import origin_line
-from servetwin.app.dashboard.formatting import page_text
-from servetwin.app.dashboard.scenario.allowed_choices import offered
 from servetwin.app.dashboard.scenario.sidebar import current_scenario
-from servetwin.app.dashboard.techniques.data_sheet_server import HARDWARE, MODEL, DataSheetServer
+from servetwin.app.dashboard.techniques.data_sheet_server import DataSheetServer
 from servetwin.app.dashboard.techniques.effects_panel import begin_with_the_dozen, effects_panel
 from servetwin.app.dashboard.techniques.quality_panel import quality_panel
 from servetwin.app.dashboard.techniques.server_panels import memory_panel, roofline_panel
 from servetwin.app.dashboard.widgets import control, or_stop
-from servetwin.app.scenario.files.scenario_file import ScenarioFile
-from servetwin.app.words import origin_words
 from servetwin.sim.step_times.roofline.server import RooflineServer
 
 _PANELS = {
@@ -26,26 +22,13 @@ _PANELS = {
 def page() -> None:
     """Draw the page."""
     st.title("Techniques")
-    server = _chosen_server(current_scenario())
+    server = DataSheetServer.of(current_scenario())
     setup = or_stop(server.setup)
     st.caption(f"{setup.deployment.name}. {_techniques_on(server)}")
     origin_line([RooflineServer(setup.deployment).origin])
     shown = control("techniques_show")
     begin_with_the_dozen(server)
     _PANELS[shown](server, setup)
-
-
-def _chosen_server(file: ScenarioFile) -> DataSheetServer:
-    """Return the scenario's server, or, where it is a profile, the one chosen on this page."""
-    server = DataSheetServer.of(file)
-    if server:
-        return server
-    words = origin_words(or_stop(file.settled).origins)
-    st.info(page_text("techniques.profile", origin=words))
-    left, right = st.columns(2)
-    model = control("techniques_model", MODEL, left, options=offered()["model"])
-    hardware = control("techniques_hardware", HARDWARE, right, options=offered()["hardware"])
-    return DataSheetServer(model, hardware)
 
 
 def _techniques_on(server: DataSheetServer) -> str:

@@ -1,6 +1,7 @@
 """Panels of the Techniques page on the server as it is: roofline, memory."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -50,7 +51,8 @@ def memory_panel(server: DataSheetServer, setup: Setup) -> None:
     sequences, context_tokens = _load()
     memories = {"This server": DeviceMemory.of(setup.deployment, setup.policies, context_tokens)}
     if server.techniques or server.without:
-        plain = DataSheetServer(server.model, server.hardware).setup()
+        untoggled = replace(server.deployment, techniques=(), without=())
+        plain = DataSheetServer(untoggled).setup()
         memories["Without techniques"] = DeviceMemory.of(
             plain.deployment, plain.policies, context_tokens
         )

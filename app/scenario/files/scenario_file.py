@@ -1,9 +1,11 @@
-"""A scenario as a file: workload, server, policies, cluster, SLO, seed; YAML that people edit.
+"""A scenario as a file: workload, deployment, policies, cluster, SLO, seed; YAML that people edit.
 
 Unknown keys are errors that name the key and the nearest known one.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self, get_type_hints
@@ -11,15 +13,17 @@ from typing import Annotated, Any, Self, get_type_hints
 import yaml
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     TypeAdapter,
     ValidationError,
     model_validator,
 )
 
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.distributions import ArrivalChoice, LengthChoice, PrefixChoice
-from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import fitted, preset_cluster
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import parse_policies
@@ -28,7 +32,7 @@ from servetwin.policies.presets import find_preset
 from servetwin.sim.catalogue.entry import Count, FrozenModel, Positive
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.records.metrics import SLO
-from servetwin.workloads.errors import ServetwinError, TraceError, did_you_mean
+from servetwin.workloads.errors import PolicyError, ServetwinError, TraceError, did_you_mean
 from servetwin.workloads.files import document
 from servetwin.workloads.generators.generate import WorkloadSpec, generate
 from servetwin.workloads.generators.lengths import IndependentLengths
@@ -147,52 +151,19 @@ class Workload(FrozenModel):
         return WorkloadSpec(count, arrivals.process(), lengths, shared.prefixes())
 
 
-class Server(FrozenModel):
-    """A calibrated ``profile``, or ``model`` on ``hardware`` by its data sheet.
-
-    Where none is named, the profile ``PROFILE``.
-    """
-
-    profile: str | None = None
-    """Calibrated profile: a shipped name, or the path of a ``.json`` file."""
-    model: str | None = None
-    """Instead of a profile: a model of the catalogue, or the path of a ``config.json``."""
-    hardware: str | None = None
-    """Device that the model runs on: ``h100``, ``a100-80gb`` ..."""
-    techniques: tuple[str, ...] = ()
-    """Techniques, applied to the model in turn: ``tensor-parallel:ways=2``, ``weight-int4`` ..."""
-    without: tuple[str, ...] = ()
-    """Techniques of the server itself that are taken away: ``kv-cache``, ``flash-attention`` ..."""
-    efficiency: str | None = None
-    """Achieved shares of the data sheet's peaks: ``compute=0.7,memory=0.85,overhead_s=0.001``."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _default_profile(cls, section: Any) -> Any:
-        if isinstance(section, dict) and not any(
-            map(section.get, ("profile", "model", "hardware"))
-        ):
-            return {**section, "profile": PROFILE}
+def _listed(section: Any) -> Any:
+    """Return a deployment with one profile or technique as a list, and its widths as a text."""
+    if not isinstance(section, dict):
         return section
+    lists = ("profile", "techniques", "without")
+    section = {k: (v,) if k in lists and isinstance(v, str) else v for k, v in section.items()}
+    if isinstance(widths := section.get("layout"), dict):
+        section["layout"] = ",".join(f"{name}={width}" for name, width in widths.items())
+    return section
 
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        if (self.model is None) != (self.hardware is None):
-            raise ValueError("model and hardware go together")
-        if self.model and self.profile:
-            raise ValueError("either a profile, or model and hardware")
-        if self.profile and (self.techniques or self.efficiency):
-            raise ValueError("techniques and efficiency need model and hardware")
-        if self.profile and self.without:
-            raise ValueError("without: only a server of model and hardware has techniques to lose")
-        return self
 
-    def options(self) -> ServerOptions:
-        """As the command line has them."""
-        profiles = (self.profile,) if self.profile else ()
-        return ServerOptions(
-            profiles, self.model, self.hardware, self.techniques, self.without, self.efficiency
-        )
+OF_PROFILE = Deployment(profile=(PROFILE,))
+"""The deployment of a scenario that names none."""
 
 
 class Limits(FrozenModel):
@@ -229,8 +200,10 @@ class ScenarioFile(FrozenModel):
 
     workload: Workload = Workload()
     """Which requests come, and when."""
-    server: Server = Server()
-    """How long its steps take."""
+    deployment: Annotated[
+        Deployment, BeforeValidator(_listed), PlainSerializer(Deployment.settings)
+    ] = OF_PROFILE
+    """What serves them: model, gpu, layout, server, link, times; or a profile."""
     preset: str | None = None
     """Policies of a known server, before single settings."""
     policies: dict[str, Any] = Field(default_factory=dict)
@@ -259,7 +232,7 @@ class ScenarioFile(FrozenModel):
 
     def servers(self, servers: Servers | None = None) -> Servers:
         """Return servers (``servers`` in place of its own) under the policies and cluster."""
-        servers = (servers or self.server.options().servers()).imitating(self.preset)
+        servers = (servers or self.deployment.servers()).imitating(self.preset)
         return servers.over(self._policies(), {**preset_cluster(self.preset), **self.cluster})
 
     def settled(self) -> Scenario:
@@ -320,11 +293,21 @@ def parse_scenario_dict(settings: Mapping[Any, Any], source: str) -> ScenarioFil
         scenario = ScenarioFile.model_validate(settings)
     except ValidationError as error:
         raise ScenarioError(f"{source}: {_first_problem(error)}") from error
+    try:
+        scenario.deployment.check()
+    except PolicyError as error:
+        raise ScenarioError(f"{source}: deployment.{as_keys(error)}") from error
     for section in _SETTINGS:
         for key, value in getattr(scenario, section).items():
             if problem := _setting_problem(section, key, value):
                 raise ScenarioError(f"{source}: {section}.{key}: {problem}")
     return scenario
+
+
+def as_keys(error: PolicyError) -> str:
+    """Return the message of an option with the keys of a deployment in place of options."""
+    keys = {"technique": "techniques"}
+    return re.sub(r"--(\w+)", lambda match: keys.get(match[1], match[1]), str(error))
 
 
 def _setting_problem(section: str, key: str, value: Any) -> str | None:
@@ -349,8 +332,8 @@ def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     place: Sequence[Any] = problem["loc"]
     where = ".".join(map(str, place))
-    if problem["type"] == "extra_forbidden":
-        known = list(_SECTIONS[tuple(place[:-1])].model_fields)
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        known = _SECTIONS[tuple(place[:-1])]
         return f"{where}: unknown key; {did_you_mean(str(place[-1]), known)}"
     if problem["type"] == "value_error":
         return f"{where}: {problem['ctx']['error']}"
@@ -358,6 +341,9 @@ def _first_problem(error: ValidationError) -> str:
     return f"{where}: {problem['input']!r}: {message[0].lower()}{message[1:]}"
 
 
-_SECTIONS: dict[tuple[Any, ...], type[FrozenModel]] = {
-    (): ScenarioFile, ("workload",): Workload, ("server",): Server, ("slo",): Limits,
-}  # fmt: skip
+_SECTIONS: dict[tuple[Any, ...], list[str]] = {
+    (): list(ScenarioFile.model_fields),
+    ("workload",): list(Workload.model_fields),
+    ("deployment",): [field.name for field in fields(Deployment)],
+    ("slo",): list(Limits.model_fields),
+}

@@ -1,19 +1,23 @@
 """A scenario file for ``servetwin techniques``: a server made of data sheets, and its load."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from servetwin.app.scenario.files.scenario_file import parse_scenario_dict
+from servetwin.app.scenario.servers import ToggledServer
 from servetwin.app.scenario.settings import with_settings
-from servetwin.sim.techniques.registry import Toggles, build_setup
+from servetwin.sim.techniques.registry import Toggles
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Experiment, Technique
 from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.files import document
 from servetwin.workloads.yaml_text import YamlError, load_yaml
 
-MODEL, HARDWARE = "llama-2-7b", "a100-80gb"
+_DEFAULT = {"model": "llama-2-7b", "gpu": "a100-80gb"}
+_KEYS = ("deployment", "policies", "workload")
 
 
 _Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -41,18 +45,6 @@ class _Loaded(BaseModel):
     """The section of the load, whose keys are named with it."""
 
     workload: _Load
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    model: str = MODEL
-    hardware: str = HARDWARE
-    techniques: list[str] = Field(default_factory=list)
-    without: list[str] = Field(default_factory=list)
-    efficiency: dict[str, float] = Field(default_factory=dict)
-    policies: dict[str, Any] = Field(default_factory=dict)
-    workload: dict[str, Any] = Field(default_factory=dict)
 
 
 class TechniqueScenario(NamedTuple):
@@ -83,44 +75,44 @@ class TechniqueScenario(NamedTuple):
 def read_technique_scenario(path: Path | None) -> TechniqueScenario:
     """Read the scenario of a YAML file; without one, Llama-2-7B on an A100.
 
-    Keys: model, hardware, techniques and without (on both sides of every comparison), efficiency,
-    policies, workload. Techniques come last, over the policies. Raises ``PolicyError`` that names
-    the file, the key and what would be right.
+    Keys: deployment, whose techniques are on both sides of every comparison, policies, workload.
+    Techniques come last, over the policies. Raises ``ServetwinError`` that names the file, the key
+    and what would be right.
     """
     if path is None:
-        return _scenario(_File(), "default scenario")
+        return _scenario({}, "default scenario")
     try:
         content = load_yaml(document(path))
     except (OSError, YamlError) as error:
         raise PolicyError(f"{path}: not a scenario that can be read ({error})") from error
-    known = _File.model_fields
     if not isinstance(content, dict):
-        raise PolicyError(f"{path}: a scenario is a YAML mapping of {', '.join(known)}")
-    _require_known(str(path), content, known)
+        raise PolicyError(f"{path}: a scenario is a YAML mapping of {', '.join(_KEYS)}")
     try:
-        return _scenario(_File.model_validate(content), str(path))
+        return _scenario(content, str(path))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise PolicyError(f"{path}: key {key!r}: {first['msg']}") from error
 
 
-def _scenario(file: _File, where: str) -> TechniqueScenario:
-    setup = build_setup(file.model, file.hardware, efficiency=file.efficiency)
+def _scenario(content: dict[str, Any], where: str) -> TechniqueScenario:
+    _require_known(where, content, _KEYS)
+    workload = content.get("workload", {})
+    file = parse_scenario_dict({"deployment": _DEFAULT, **content, "workload": {}}, where)
     try:
-        toggles = Toggles.of(file.techniques, file.without)
+        server = file.servers().own
     except PolicyError as error:
         raise PolicyError(f"{where}: {error}") from error
-    if file.policies:
-        _require_known(f"{where}: policies", file.policies, setup.policies.as_dict())
-        settings = dict(file.policies)
-        kv_tokens = settings.pop("kv_tokens", None)
-        policies = with_settings(setup.policies, settings)
-        setup = Setup(setup.deployment, policies, setup.cluster, setup.acceptance, kv_tokens)
-    _require_known(f"{where}: workload", file.workload, Experiment.__match_args__)
-    load = _Loaded.model_validate({"workload": file.workload}).workload
+    if not isinstance(server, ToggledServer):
+        raise PolicyError(f"{where}: deployment.model: techniques need a model and a gpu")
+    settings = dict(file.policies)
+    kv_tokens = settings.pop("kv_tokens", server.setup.kv_tokens)
+    policies = with_settings(server.setup.policies, settings)
+    setup = replace(server.setup, policies=policies, kv_tokens=kv_tokens)
+    _require_known(f"{where}: workload", workload, Experiment.__match_args__)
+    load = _Loaded.model_validate({"workload": workload}).workload
     experiment = Experiment(**load.model_dump(exclude_unset=True))
-    scenario = TechniqueScenario(setup, toggles, experiment, bool(file.workload))
+    scenario = TechniqueScenario(setup, server.toggles, experiment, bool(workload))
     _ = scenario.setup  # refuses what does not go together
     return scenario
 

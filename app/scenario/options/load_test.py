@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from servetwin.app.scenario.options.common import SLO, GateOptions, Json, Overwriting, RunFolder
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.endpoint import BodyChoice, EndpointOptions
 from servetwin.app.scenario.options.groups import FieldSubset, given, require_absent
 from servetwin.app.scenario.options.load import LoadChoice
 from servetwin.app.scenario.options.policy import PolicyOptions
-from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.trace import Trace
 
@@ -44,7 +44,7 @@ class LoadTestOptions:
     gate: GateOptions
     overwriting: Overwriting
     senders: SenderOptions
-    servers: Annotated[ServerOptions, FieldSubset("profiles")]
+    servers: Annotated[Deployment, FieldSubset("profile")]
     policy: Annotated[PolicyOptions, FieldSubset("preset", "settings")]
     against: Annotated[Path | None, Option()] = None
     """Run folder of a prediction to compare with."""

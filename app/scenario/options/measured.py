@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from servetwin.app.scenario.options.common import KEEP, Json, Overwriting, RunFolder, Seed
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.endpoint import BlackBoxOptions, EndpointOptions
 from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.scenario.options.groups import FieldSubset, given, require_absent
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
-from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ _PARTS_OF_A_TRACE = (
     "reader", "columns", "max_bad_rows", "start_s", "end_s", "limit", "prompt_scale",
     "output_scale",
 )  # fmt: skip
+OF_A_RECORDED_SERVER = FieldSubset(
+    "gpu", "techniques", "without", "layout", "server", "link", "times", "where", "imbalance",
+    "overheads",
+)  # fmt: skip
 MEASURED_SETTINGS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget")
 
 
@@ -34,11 +38,8 @@ class MeasuredServer:
     endpoint: Annotated[EndpointOptions, FieldSubset("api", "prompt", "prompt_salt")]
     limits: BlackBoxOptions
     engine: Annotated[EngineChoice, FieldSubset("device", "dtype", "threads")]
-    servers: Annotated[
-        ServerOptions,
-        FieldSubset("hardware", "techniques", "without", "layout", "server", "tables"),
-    ]
-    link: Annotated[ClusterOptions, FieldSubset("link", "link_us", "link_gb_per_s")]
+    servers: Annotated[Deployment, OF_A_RECORDED_SERVER]
+    link: Annotated[ClusterOptions, FieldSubset("link_us", "link_gb_per_s")]
     recorded: Annotated[Path | None, Option(metavar="RUN")] = None
     """Instead of a live endpoint: a run folder of loadtest import, or of a load test, or a table
     with measured times."""
@@ -53,10 +54,10 @@ class MeasuredServer:
         """Return the bundled engine to start."""
         return replace(self.engine, model=self.model or "base", seed=self.seed)
 
-    def recorded_servers(self, profile: str | None = None) -> ServerOptions:
+    def recorded_servers(self, profile: str | None = None) -> Deployment:
         """Return what served the recorded run."""
         return replace(
-            self.servers, model=self.model, profiles=() if profile is None else (profile,)
+            self.servers, model=self.model, profile=() if profile is None else (profile,)
         )
 
     def probe(self) -> "Endpoint | None":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
 
-from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.settings import parse_settings, with_settings
 from servetwin.policies.config import PolicyConfig
@@ -107,8 +107,6 @@ class ClusterOptions:
         float | None, Option(help="{cluster.link_bytes_per_s} In 10^9 B/s.")
     ] = None
     link_us: Annotated[float | None, Option(help="{cluster.link_latency_s} In us.", min=0)] = None
-    link: Annotated[str | None, Option(metavar="MACHINE|FILE")] = None
-    """Link between the devices of one server: a machine such as dgx-h100, or measured curves."""
     closed_loop: ClosedLoop = None
 
     def changes(self) -> dict[str, Any]:
@@ -128,12 +126,9 @@ class ClusterOptions:
         return changes
 
     def device_link(self) -> "Link | None":
-        """Return the link between the devices of one server; also by its latency and bandwidth."""
+        """Return the link between the devices of one server, by its latency and bandwidth."""
         from servetwin.sim.catalogue.hardware import Link
-        from servetwin.sim.catalogue.links import find_link
 
-        if self.link is not None:
-            return find_link(self.link)
         if self.link_us is None or self.link_gb_per_s is None:
             return None
         return Link(1e-6 * self.link_us, 1e9 * self.link_gb_per_s)
@@ -143,7 +138,7 @@ class ClusterOptions:
 class ScenarioOptions:
     """A trace and a scenario of the command line."""
 
-    servers: ServerOptions
+    servers: Deployment
     policy: PolicyOptions
     cluster: ClusterOptions
     trace: TraceOptions

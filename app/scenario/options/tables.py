@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from typer import Option
 
@@ -17,8 +17,6 @@ _FILES = {"kernels": 0, "layers": 1, "operators": 2, "phases": 1, "sheet": 0}
 @dataclass(frozen=True, slots=True)
 class TableOptions:
     """Where step times come from: measured tables, or data sheets."""
-
-    PANEL: ClassVar = "Step times"
 
     times: Annotated[str | None, Option(metavar=FORMS)] = None
     """NVIDIA's kernel tables, layers as LLMServingSim measures them, operators in Vidur's columns,

@@ -24,7 +24,7 @@ class EffectOptions:
     """Techniques to compare, and the server to compare them on."""
 
     scenario: Annotated[Path | None, Option()] = None
-    """YAML: model, hardware, techniques, policies, workload."""
+    """YAML: deployment, policies, workload."""
     only: Annotated[tuple[str, ...], Option(metavar="NAME:KEY=VALUE,...")] = ()
     """This technique; may be repeated."""
     replications: Annotated[int | None, Option(min=2, max=MOST_REPLICATIONS)] = None

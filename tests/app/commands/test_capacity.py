@@ -48,11 +48,11 @@ def test_users_think_and_have_a_number_of_their_own() -> None:
 def test_a_candidate_that_cannot_be_is_a_row_with_its_reason() -> None:
     done = servetwin(
         "capacity", SAMPLE, *SLO, "--replicas", "--model", "llama-3-70b",
-        "--vary", "hardware=h100,b200",
+        "--vary", "gpu=h100,b200",
     )  # fmt: skip
     assert done.code == 0, done.err
-    assert "hardware=b200: 1 replica holds" in " ".join(done.out.split())
-    assert "hardware=h100" in done.out
+    assert "gpu=b200: 1 replica holds" in " ".join(done.out.split())
+    assert "gpu=h100" in done.out
     assert "fit" in done.out
 
 
@@ -78,7 +78,7 @@ def test_a_rate_has_candidates_too() -> None:
         (["--replicas", "--price", "h100=3"], "--price: no candidate runs on 'h100'"),
         (["--replicas", "--vary", "max_seq=4"], "max_seqs"),
         (["--replicas", "--attainment", "0.999"], "cannot tell what 99.9 % of them keep"),
-        (["--replicas", "--vary", "hardware=h100"], "--model"),
+        (["--replicas", "--vary", "gpu=h100"], "--model"),
     ],
 )
 def test_bad_input_is_one_line(options: list[str], message: str) -> None:

@@ -2,14 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.command import refused, servetwin
 
+NAMES = Path(__file__).parents[2] / "support" / "deployments.yaml"
 SERVED = ("--server", "vllm@0.19")
 
 
@@ -22,39 +25,21 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("model", "gpu", "layout"),
-    [
-        ("deepseek-v3", "h200", "tp=8,ep=8"),
-        ("deepseek-ai/DeepSeek-R1", "H200", "dp=8,ep=8"),
-        ("deepseek-r1", "mi300x", "tp=8"),
-        ("nvidia/DeepSeek-R1-FP4", "b200", "tp=4,ep=4"),
-        ("Qwen/Qwen3-235B-A22B-FP8", "h100", "tp=4"),
-        ("gpt-oss-120b", "H100 SXM 80GB", "tp=1"),
-        ("llama-3.3-70b-fp8", "h200", "tp=2"),
-        ("qwen3.5-397b-a17b", "b200", "tp=8"),
-        ("qwen3.5-35b-a3b", "h100", "tp=2"),
-        ("llama-4-scout", "h200", "tp=4"),
-        ("llama-4-maverick", "h200", "tp=8"),
-        ("kimi-k2", "h200", "tp=16"),
-        ("kimi-k2", "h200", "tp=8,pp=2"),
-        ("glm-4.6", "h200", "tp=8"),
-        ("glm-4.5-air-fp8", "h100", "tp=2"),
-        ("glm-5-fp8", "b200", "tp=8"),
-        ("minimax-m2", "h100", "tp=4"),
-        ("deepseek-v4-flash", "h200", "tp=4"),
-        ("nemotron-3-nano", "h100", "tp=1"),
-        ("phi-4", "L40S", "tp=1"),
-        ("gemma-3-27b", "a100", "tp=1"),
-        ("mistral-small", "NVIDIA-H100-PCIe", "tp=1"),
-        ("QwQ-32B-AWQ", "rtx-4090", "tp=2"),
-        ("llama-3.1-8b", "Gaudi 3", "tp=1"),
-    ],
+    "named", yaml.safe_load(NAMES.read_text()), ids=lambda named: named["model"]
 )
-def test_a_deployment_is_simulated_by_name(trace: Path, model: str, gpu: str, layout: str) -> None:
-    server = ("--model", model, "--gpu", gpu, "--layout", layout, *SERVED)
-    done = servetwin("replay", trace, *server, "--json")
+def test_a_deployment_is_simulated_by_name_and_from_a_file(
+    trace: Path, tmp_path: Path, named: dict[str, Any]
+) -> None:
+    layout = ",".join(f"{name}={width}" for name, width in named["layout"].items())
+    options = ("--model", named["model"], "--gpu", named["gpu"], "--layout", layout, *SERVED)
+    done = servetwin("replay", trace, *options, "--json")
     assert done.code == 0, done.err
-    assert json.loads(done.out)["tpot_s"]["mean"] > 1e-3
+    found = json.loads(done.out)
+    assert found["tpot_s"]["mean"] > 1e-3
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump({"deployment": {**named, "server": SERVED[1]}}))
+    again = json.loads(servetwin("replay", trace, "--scenario", path, "--json").out)
+    assert (again["tpot_s"], again["layout"]) == (found["tpot_s"], found["layout"])
 
 
 def test_a_command_line_is_a_server(trace: Path) -> None:

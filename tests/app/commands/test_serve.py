@@ -140,7 +140,7 @@ async def _leave_early(url: str) -> None:
         (["--simulated", "gone.json"], "gone.json: the profile cannot be read"),
         (["--simulated", "base-cpu", "--model", "tiny"], "--gpu: --model and --gpu go"),
         (["--model", "base", "--hardware", "h1000"], "no device 'h1000'; did you mean 'h100'?"),
-        (["--hardware", "h100"], "--model: --model and --gpu go together"),
+        (["--hardware", "h100"], "--gpu: needs --model"),
         (["--technique", "int4"], "technique: unknown technique 'int4'"),
         (
             ["--technique", "cascade:small=tiny"],

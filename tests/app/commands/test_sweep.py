@@ -197,7 +197,7 @@ def test_figures_are_those_of_replay() -> None:
 
 
 def test_servers_and_clusters_can_vary_and_an_impossible_point_is_one_row() -> None:
-    options = ("--vary", "hardware=h100,a100-80gb", "--vary", "replicas=1,2", "--rates", "4")
+    options = ("--vary", "gpu=h100,a100-80gb", "--vary", "replicas=1,2", "--rates", "4")
     points = json.loads(run("--model", "llama-2-7b", "--hardware", "h100", *options, "--json"))
     assert [p["servers"] for p in points["points"]] == [1, 2, 1, 2]
     h100, a100 = points["points"][0], points["points"][2]

@@ -21,7 +21,7 @@ from servetwin.app.scenario.files.scenario_file import parse_scenario
         ),
         ("workload: {source: sample}", ["No intervals", "a recorded trace does not vary"]),
         (
-            "workload: {source: sample}\nserver: {profile: base-cpu}",
+            "workload: {source: sample}\ndeployment: {profile: base-cpu}",
             ["nine of ten of 20 replications", "a new draw of the uncertain step times"],
         ),
         (

@@ -66,9 +66,7 @@ def test_a_link_opens_its_page_whole_at_900_px_and_logs_nothing(
 
 @pytest.mark.slow
 @pytest.mark.browser
-def test_the_button_of_a_page_can_be_read_while_it_is_pointed_at_and_pressed(
-    user: Browser,
-) -> None:
+def test_the_button_of_a_page_can_be_read_while_it_is_pointed_at_and_pressed(user: Browser) -> None:
     user.open("policies?requests=100", "Policies")
     page = user.page
     button = page.get_by_role("button", name="Run the grid").bounding_box()

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app.dashboard.charts import in_colour
+from servetwin.app.dashboard.scenario.allowed_choices import places
 from servetwin.app.words import LOOKS
 from servetwin.sim.step_times.provenance import Origin
 from tests.support.dashboard_app import Browser, expect, page_test
@@ -25,26 +26,22 @@ def test_a_word_stands_behind_its_colour() -> None:
 
 
 @pytest.mark.parametrize(
-    ("profile", "origin"),
-    [
-        ("llama-3-8b-h100", SHEETS),
-        ("base-cpu", "measured here"),
-    ],
+    ("profile", "origin"), [("llama-3-8b-h100", SHEETS), ("base-cpu", "measured here")]
 )
 def test_the_side_says_truly_what_a_profile_is(profile: str, origin: Origin) -> None:
-    at = page_test("techniques")
-    at.session_state["profile"] = profile
+    at = page_test("policies")
+    at.session_state["requests"] = 20
+    model, gpu = places()[profile]
+    at.session_state.update({"model": model, "gpu": gpu, "times": profile})
     at.run()
     assert f"Step times: {in_colour(origin)}" in captions(at)
-    assert f"server is a profile ({origin})" in at.info[0].value
 
 
 def test_a_model_on_a_device_is_computed_from_data_sheets() -> None:
     at = page_test("techniques")
-    at.session_state["server"] = "data sheet"
+    at.session_state["times"] = "sheet"
     at.run()
     assert captions(at).count(f"Step times: {in_colour(SHEETS)}") == 2, "at the side, on the page"
-    assert not at.info
 
 
 def test_what_if_and_trust_say_the_same_of_the_shipped_profile() -> None:
@@ -70,7 +67,5 @@ def test_no_page_calls_the_shipped_profile_measured(user: Browser) -> None:
         side = user.page.get_by_test_id("stSidebar")
         expect(side.get_by_text(f"Step times: ■ {SHEETS}")).to_have_count(1)
         assert "calibrated" not in side.inner_text().lower()
-        if name == "Techniques":
-            expect(user.page.get_by_text(f"server is a profile ({SHEETS})")).to_be_visible()
     expect(user.page.get_by_text(f"Step times: {SHEETS}.")).to_be_visible()
     user.assert_sound()

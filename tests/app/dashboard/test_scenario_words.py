@@ -23,7 +23,7 @@ from servetwin.workloads.trace import Trace
         ),
         ("cluster: {replicas: 3}", ["on 3 × NVIDIA H100 SXM 80 GB (3 replicas)"]),
         (
-            "server: {model: llama-3-70b, hardware: h100, techniques: ['tensor-parallel:ways=4']}\n"
+            "deployment: {model: llama-3-70b, gpu: h100, techniques: ['tensor-parallel:ways=4']}\n"
             "cluster: {replicas: 2}",
             ["**llama\\-3\\-70b** on 8 × h100 (2 replicas of 4)"],
         ),
@@ -35,7 +35,7 @@ from servetwin.workloads.trace import Trace
             "preset: vllm-v1\npolicies: {kv_tokens: 5000}",
             ["2,048 tokens a step", "KV memory of 5,000 tokens, prefix cache"],
         ),
-        ("server: {profile: base-cpu}", ["**base** on 1 × AMD EPYC", " measured here · "]),
+        ("deployment: {profile: base-cpu}", ["**base** on 1 × AMD EPYC", " measured here · "]),
     ],
 )  # fmt: skip
 def test_all_is_as_resolved(text: str, words: list[str]) -> None:

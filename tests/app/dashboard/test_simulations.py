@@ -26,8 +26,8 @@ from servetwin.workloads.trace import Trace
 def test_figures_beyond_all_numbers_are_an_error_of_the_scenario(
     achieved: str, complaint: str
 ) -> None:
-    server = f"{{model: llama-3-8b, hardware: h100, efficiency: '{achieved}'}}"
-    file = parse_scenario(f"server: {server}\nworkload: {{requests: 10}}", "test")
+    server = f"{{model: llama-3-8b, gpu: h100, efficiency: '{achieved}'}}"
+    file = parse_scenario(f"deployment: {server}\nworkload: {{requests: 10}}", "test")
     with pytest.raises(ServetwinError, match=complaint):
         simulate(file)
 

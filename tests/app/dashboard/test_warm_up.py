@@ -10,9 +10,7 @@ from servetwin.app.dashboard.server import warm_up
 from tests.support.paths import ROOT
 
 
-def test_every_page_is_loaded_and_the_processes_have_begun(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_page_is_loaded_and_the_processes_have_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
     frozen: list[bool] = []
     monkeypatch.setattr(server, "import_module", loaded.append)

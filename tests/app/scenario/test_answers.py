@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 
 from servetwin.app.scenario.answers import Answer, best, of_counts, of_problem
-from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.prices import Prices, parse_prices
 from servetwin.sim.experiments.how_many import CountSearch, HowMany, TriedCount
 from servetwin.sim.experiments.search import TurningPoint
@@ -21,9 +21,7 @@ def found() -> HowMany:
 
 
 def test_gpus_are_replicas_times_the_devices_of_one() -> None:
-    options = ServerOptions(
-        model="llama-3.1-8b", hardware="h100", techniques=("tensor-parallel:ways=2",)
-    )
+    options = Deployment(model="llama-3.1-8b", gpu="h100", techniques=("tensor-parallel:ways=2",))
     scenario = options.servers().scenario()
     answer = of_counts("tp", "devices", scenario, found(), parse_prices("h100=2.5", "--price"))
     assert (answer.count, answer.devices, answer.cost_per_h) == (8, {"h100": 8}, 20.0)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from servetwin.app.scenario.files.scenario_file import parse_scenario
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
-from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import build_scenario
 from servetwin.app.scenario.servers import Servers
 from servetwin.policies.presets import PRESETS
@@ -35,12 +35,12 @@ def scenario(compared: str | None = None, **options: Any) -> Scenario:
 
 def test_a_raised_model_length_leaves_as_much_memory_as_a_given_one() -> None:
     """Without FlashAttention the scores of the longest context take memory."""
-    sheet = ServerOptions(model="llama-3-8b", hardware="h100", without=("flash-attention",))
+    sheet = Deployment(model="llama-3-8b", gpu="h100", without=("flash-attention",))
     asked, memory = trace(request("a", prompt=60_000, output=10)), []
     for policy in (PolicyOptions(), PolicyOptions(max_model_len=65_536)):
         found = build_scenario(asked, sheet.servers(), policy, ClusterOptions())
         memory.append((found.policies.max_model_len, found.policies.kv_tokens))
-    text = "server: {model: llama-3-8b, hardware: h100, without: [flash-attention]}"
+    text = "deployment: {model: llama-3-8b, gpu: h100, without: [flash-attention]}"
     found = parse_scenario(text, "test").build(asked)
     memory.append((found.policies.max_model_len, found.policies.kv_tokens))
     assert len(set(memory)) == 1
@@ -48,8 +48,7 @@ def test_a_raised_model_length_leaves_as_much_memory_as_a_given_one() -> None:
 
 def test_compared_policies_win_over_options_and_presets_give_way_in_servers() -> None:
     assert scenario("continuous", preset="sarathi", batching="static").policies == replace(
-        PROFILE.policy_config(),
-        **{**PRESETS["sarathi"].policies, "batching": "continuous"},
+        PROFILE.policy_config(), **{**PRESETS["sarathi"].policies, "batching": "continuous"}
     )
     cluster = ClusterOptions(replicas=2, prefill_decode=(2, 3))
     asked = "distserve+replicas=4"

@@ -12,8 +12,8 @@ from servetwin.app.scenario.files.technique_scenario import (
     TechniqueScenario,
     read_technique_scenario,
 )
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
-from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.scenarios import build_scenario
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
@@ -46,13 +46,13 @@ def load(name: str) -> Trace:
 def tried(model: str, policies: dict[str, object], folder: Path) -> TechniqueScenario:
     """As ``servetwin techniques --scenario`` reads it."""
     path = folder / "mine.yaml"
-    path.write_text(f"model: {model}\nhardware: {HARDWARE}\npolicies: {policies}\n")
+    path.write_text(f"deployment: {{model: {model}, gpu: {HARDWARE}}}\npolicies: {policies}\n")
     return read_technique_scenario(path)
 
 
 def replayed(model: str, policies: dict[str, object], trace: Trace, **toggles: object) -> Scenario:
     """As ``servetwin replay --technique --without`` builds it."""
-    servers = ServerOptions(model=model, hardware=HARDWARE, **toggles)  # type: ignore[arg-type]
+    servers = Deployment(model=model, gpu=HARDWARE, **toggles)  # type: ignore[arg-type]
     settings = tuple(f"{key}={value}" for key, value in policies.items())
     return build_scenario(
         trace, servers.servers(), PolicyOptions(settings=settings), ClusterOptions()
@@ -132,28 +132,26 @@ def test_a_memory_that_was_asked_for_stays() -> None:
 
 
 def test_techniques_of_the_options_win_over_those_of_a_file() -> None:
-    in_file = ServerOptions(
-        model="m", hardware="h", techniques=("fp8", "kv-quantisation:format=int8")
-    )
-    given = ServerOptions(techniques=("kv-quantisation",), without=("fp8", "kv-cache"))
+    in_file = Deployment(model="m", gpu="h", techniques=("fp8", "kv-quantisation:format=int8"))
+    given = Deployment(techniques=("kv-quantisation",), without=("fp8", "kv-cache"))
     assert given.names_no_server()
     assert not in_file.names_no_server()
     both = in_file.with_toggles(given)
     assert both.techniques == ("kv-quantisation",)
     assert both.without == ("kv-cache",)  # without fp8 in the list, nothing is left to undo
-    again = both.with_toggles(ServerOptions(techniques=("kv-cache",)))
+    again = both.with_toggles(Deployment(techniques=("kv-cache",)))
     assert (again.techniques, again.without) == (("kv-quantisation", "kv-cache"), ())
     paged = replace(in_file, techniques=("paged-attention:block_tokens=32",))
-    regions = paged.with_toggles(ServerOptions(without=("paged-attention",)))
+    regions = paged.with_toggles(Deployment(without=("paged-attention",)))
     assert (regions.techniques, regions.without) == ((), ("paged-attention",))
 
 
 def imitation(preset: str | None, *named: str, **server: object) -> Scenario:
-    servers = ServerOptions(**server).servers().imitating(preset, *named)  # type: ignore[arg-type]
+    servers = Deployment(**server).servers().imitating(preset, *named)  # type: ignore[arg-type]
     return servers.scenario()
 
 
-SHEET = {"model": "llama-2-7b", "hardware": "a10g"}
+SHEET = {"model": "llama-2-7b", "gpu": "a10g"}
 
 
 def test_a_preset_of_eager_kernels_slows_data_sheets_down() -> None:
@@ -176,7 +174,7 @@ def test_the_last_preset_says_which_kernels_run() -> None:
 
 
 def test_a_profile_keeps_its_step_times_and_says_so() -> None:
-    servers = ServerOptions(profiles=("llama-3-8b-h100",)).servers()
+    servers = Deployment(profile=("llama-3-8b-h100",)).servers()
     assert servers.imitating("vllm-v0").notes() == []
     imitated = servers.imitating("hf-transformers")
     (note,) = imitated.notes()
@@ -192,7 +190,7 @@ def test_a_technique_takes_the_place_of_an_eager_kernel() -> None:
 
 
 def test_memory_on_data_sheets_is_what_the_step_of_the_settings_leaves() -> None:
-    servers = ServerOptions(**SHEET).servers()  # type: ignore[arg-type]
+    servers = Deployment(**SHEET).servers()  # type: ignore[arg-type]
     small, large = (
         servers.over({"token_budget": budget, "max_seqs": 8}, {}).scenario().policies.kv_tokens
         for budget in (512, 8192)

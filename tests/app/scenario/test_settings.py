@@ -119,11 +119,7 @@ def test_settings_keep_a_base_consistent() -> None:
     ("text", "policies", "cluster"),
     [
         ("static+contiguous", {**STATIC, "kv": "contiguous"}, {}),
-        (
-            "chunked+paged+prefix",
-            {"batching": "chunked", "kv": "paged", "prefix_cache": True},
-            {},
-        ),
+        ("chunked+paged+prefix", {"batching": "chunked", "kv": "paged", "prefix_cache": True}, {}),
         ("static+contiguous-exact", {**STATIC, "kv": "contiguous", "reservation": "exact"}, {}),
         ("my.py:Mine+your.py:Yours", {"batching": "my.py:Mine", "kv": "your.py:Yours"}, {}),
         ("queue_order=sjf", {"queue_order": "sjf"}, {}),

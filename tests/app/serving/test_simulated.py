@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import PolicyOptions
-from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.serving.simulated import SimulatedEngine, simulated_engine
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.build import build_scheduler
@@ -21,11 +21,11 @@ pytest.importorskip("uvicorn")
 
 
 def engine(policies: PolicyOptions | None = None, **server: Any) -> SimulatedEngine:
-    return simulated_engine(ServerOptions(**server), policies or PolicyOptions())
+    return simulated_engine(Deployment(**server), policies or PolicyOptions())
 
 
 def test_the_core_process_needs_no_torch() -> None:
-    pickled = pickle.dumps(engine(profiles=["base-cpu"]).build)
+    pickled = pickle.dumps(engine(profile=["base-cpu"]).build)
     code = (
         "import pickle, sys; from servetwin.engine.core.core import CoreClock;"
         "core, facts = pickle.load(sys.stdin.buffer)(CoreClock());"
@@ -40,16 +40,16 @@ def test_the_core_process_needs_no_torch() -> None:
 @pytest.mark.parametrize(
     "server",
     [
-        {"profiles": ["llama-3-8b-h100"]},
-        {"model": "llama-3-8b", "hardware": "h100"},
-        {"model": "llama-3-8b", "hardware": "h100", "techniques": ("tensor-parallel:ways=2",)},
-        {"model": "mistral-7b", "hardware": "h100"},
+        {"profile": ["llama-3-8b-h100"]},
+        {"model": "llama-3-8b", "gpu": "h100"},
+        {"model": "llama-3-8b", "gpu": "h100", "techniques": ("tensor-parallel:ways=2",)},
+        {"model": "mistral-7b", "gpu": "h100"},
     ],
     ids=str,
 )
 def test_every_server_model_reaches_the_core_as_it_is(server: dict[str, Any]) -> None:
     there = pickle.loads(pickle.dumps(engine(**server)))
-    base = ServerOptions(**server).base().profile
+    base = Deployment(**server).base().profile
     shape = BatchShape(3, 900, 3, ((0, 100), (50, 20)), decode_contexts=(200, 300, 400))
     layout = build_scheduler(there.policies).memory.layout
     expected = base.step_time(layout).model().seconds(shape, 2)
@@ -60,7 +60,7 @@ def test_every_server_model_reaches_the_core_as_it_is(server: dict[str, Any]) ->
 
 
 def test_a_technique_of_the_scheduler_is_served_too() -> None:
-    there = engine(model="llama-3-8b", hardware="h100", techniques=("chunked-prefill",))
+    there = engine(model="llama-3-8b", gpu="h100", techniques=("chunked-prefill",))
     assert there.policies.batching == "chunked"
 
 
@@ -70,11 +70,11 @@ def test_a_technique_of_the_scheduler_is_served_too() -> None:
 )
 def test_a_technique_that_one_core_cannot_serve_is_refused(technique: str, reason: str) -> None:
     with pytest.raises(EngineError, match=reason):
-        engine(model="llama-2-7b", hardware="h100", techniques=(technique,))
+        engine(model="llama-2-7b", gpu="h100", techniques=(technique,))
 
 
 def test_policy_options_are_laid_over_those_of_the_profile() -> None:
     given_ = PolicyOptions(max_seqs=4, settings=("preemption=swap", "host_kv_tokens=4096"))
-    config = engine(given_, profiles=["base-cpu"]).policies
+    config = engine(given_, profile=["base-cpu"]).policies
     profile = load_profile("base-cpu").policy_config()
     assert config == replace(profile, max_seqs=4, preemption="swap", host_kv_tokens=4096)

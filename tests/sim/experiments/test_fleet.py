@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.scenario.options.server import ServerOptions
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.sim.experiments.fleet import devices, devices_of, times
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.profile import load_profile
@@ -26,9 +26,7 @@ def test_a_profile_has_the_device_of_the_catalogue_where_it_is_there(
 
 
 def test_ways_count_and_so_do_pools() -> None:
-    options = ServerOptions(
-        model="llama-3.1-8b", hardware="h100", techniques=("tensor-parallel:ways=2",)
-    )
+    options = Deployment(model="llama-3.1-8b", gpu="h100", techniques=("tensor-parallel:ways=2",))
     scenario = options.servers().scenario()
     assert devices(times(scenario, 3)) == {"h100": 6}
     profile = load_profile("llama-3-8b-h100")

@@ -54,7 +54,7 @@ def test_a_roofline_scenario_is_built_again(tmp_path: Path, more: tuple[str, ...
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tables": ["ops.csv"]}, "which of their rows is not recorded"),
+        ({"times": "layers:ops"}, "rests on more than a data sheet"),
         ({"policies": {"no_such": 1}}, "cannot be used again"),
         ({"profile": "no-such-profile"}, "no-such-profile"),
     ],

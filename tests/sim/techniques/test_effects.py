@@ -180,8 +180,8 @@ def test_the_list_has_every_technique() -> None:
 def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(
-        "model: mixtral-8x7b\nhardware: h100\ntechniques: [tensor-parallel:ways=2]\n"
-        "efficiency: {compute: 0.5}\npolicies: {batching: chunked, max_seqs: 32}\n"
+        "deployment: {model: mixtral-8x7b, gpu: h100, techniques: [tensor-parallel:ways=2],"
+        " efficiency: compute=0.5}\npolicies: {batching: chunked, max_seqs: 32}\n"
         "workload: {prompt_tokens: 64, output_tokens: 16, alone: 2, loaded: 8, saturated: 8}\n"
     )
     found = read_technique_scenario(path)

@@ -54,7 +54,7 @@ def test_candidates_and_prices_decide_which_is_best() -> None:
     at = to_the_end(
         opened(
             how_many_rate=100.0,
-            server="data sheet",
+            times="sheet",
             model="llama-3.1-8b",
             how_many_servers=["llama-3.1-8b on h100", "llama-3.1-8b on l40s"],
             how_many_price="h100=100, l40s=0.01",

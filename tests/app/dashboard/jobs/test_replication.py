@@ -11,8 +11,8 @@ from servetwin.workloads.reading import sample_trace
 
 SCENARIOS = {
     "generated": "workload: {requests: 40}",
-    "sample": "workload: {source: sample, requests: 40}\nserver: {profile: base-cpu}",
-    "uploaded": "workload: {source: mine, requests: 40}\nserver: {profile: base-cpu}",
+    "sample": "workload: {source: sample, requests: 40}\ndeployment: {profile: base-cpu}",
+    "uploaded": "workload: {source: mine, requests: 40}\ndeployment: {profile: base-cpu}",
 }
 
 

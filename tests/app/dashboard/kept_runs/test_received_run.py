@@ -90,7 +90,7 @@ def test_no_scenario_names_a_file_of_this_machine(root: Path) -> None:
 def test_a_server_of_shipped_names_is_built_again(root: Path) -> None:
     outcome = quantised()
     policies = outcome.scenario.policies.as_dict()
-    server = {"model": "llama-2-7b", "hardware": "a100-80gb", "policies": policies}
+    server = {"model": "llama-2-7b", "gpu": "a100-80gb", "policies": policies}
     run = replace(outcome.run, scenario=server)
     receive_run(root, "x.zip", archive(*sent(run)))
     assert len(servers_of(load_run(root / "theirs"))) == 1

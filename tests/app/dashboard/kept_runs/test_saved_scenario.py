@@ -39,7 +39,7 @@ def test_what_is_saved_is_what_replay_keeps(root: Path) -> None:
     "text",
     [
         "{}",
-        "workload: {source: sample, rate_per_s: null}\nserver: {profile: base-cpu}",
+        "workload: {source: sample, rate_per_s: null}\ndeployment: {profile: base-cpu}",
         "preset: vllm-v1\ncluster: {replicas: 2, router: least-tokens}\nslo: {ttft_ms: null}",
     ],
 )
@@ -55,7 +55,7 @@ def test_a_run_of_the_command_line_opens_with_its_server_and_policies(root: Path
     record = load_run(root / "mine").scenario
     del record[FILE]
     found, note = rebuilt(record, ScenarioFile())
-    assert found.server == QUANTISED.server
+    assert found.deployment == QUANTISED.deployment
     assert (found.policies["max_seqs"], found.seed) == (8, 3)
     assert found.workload == ScenarioFile().workload
     assert "does not keep its trace (generated)" in note
@@ -68,7 +68,7 @@ def test_a_run_of_the_command_line_opens_with_its_server_and_policies(root: Path
 
 
 def test_a_run_of_the_command_line_opens_with_its_eager_kernels(tmp_path: Path) -> None:
-    text = "server: {model: llama-2-7b, hardware: a10g}\npreset: hf-transformers"
+    text = "deployment: {model: llama-2-7b, gpu: a10g}\npreset: hf-transformers"
     file = parse_scenario(text, "test")
     record = load_run(save_run(tmp_path, "run", simulated_scenario(file))).scenario
     del record[FILE]
@@ -77,15 +77,15 @@ def test_a_run_of_the_command_line_opens_with_its_eager_kernels(tmp_path: Path) 
     assert found.policies.as_dict() == record["policies"]
 
 
+NO_MODEL = {"model": None, "gpu": None, "techniques": []}
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"tables": ["ops.csv"]}, "step times are tables"),
-        (
-            {"model": None, "hardware": None, "techniques": [], "profile": ["base-cpu", "x"]},
-            "pools",
-        ),
-        ({"model": None, "hardware": None, "techniques": [], "profile": "/x.json"}, "not offered"),
+        ({"times": "layers:ops"}, "not offered"),
+        ({**NO_MODEL, "profile": ["base-cpu", "x"]}, "not offered"),
+        ({**NO_MODEL, "profile": "/x.json"}, "not offered"),
         ({"model": "/etc/passwd"}, "not offered"),
         ({"techniques": ["speculative:draft=/etc/passwd"]}, "names a file"),
         ({"policies": {"batching": "evil.py:Run"}}, "not offered"),

@@ -33,26 +33,33 @@ def test_controls_keep_a_scenario(scenario: ScenarioFile) -> None:
         ("policies: {batching: '/srv/mine.py:Mine'}", "batching: '/srv/mine.py:Mine' is not offer"),
         ("policies: {kv: 'mine.py:Memory'}", "kv: 'mine.py:Memory' is not offered here"),
         ("policies: {eviction: 'mine.py:E'}", "eviction: 'mine.py:E' is not offered here"),
-        ("server: {profile: 'mine.py:S'}", "profile: 'mine.py:S' is not offered here"),
+        ("deployment: {profile: 'mine.py:S'}", "profile: 'mine.py:S' is not offered here"),
         ("workload: {arrivals: 'mine.py:A'}", "workload.arrivals: 'mine.py:A': known are"),
         (
-            "server: {model: llama-2-7b, hardware: h100, techniques: ['mine.py:T']}",
+            "deployment: {model: llama-2-7b, gpu: h100, techniques: ['mine.py:T']}",
             "techniques: 'mine.py:T' names a file",
         ),
         (
-            "server: {model: llama-2-7b, hardware: h100,"
+            "deployment: {model: llama-2-7b, gpu: h100,"
             " techniques: ['prefix-cache:eviction=mine.py:E']}",
             "techniques: 'prefix-cache:eviction=mine.py:E' names a file",
         ),
         ("cluster: {router: 'mine.py:R'}", "router: 'mine.py:R' is not offered here"),
         ("cluster: {decode_router: 'mine.py:R'}", "'mine.py:R' is not offered here"),
-        ("server: {profile: ../../x.json}", "profile: '../../x.json' is not offered here"),
-        ("server: {model: /etc/config.json, hardware: h100}", "model: '/etc/config.json' is not"),
-        ("server: {model: llama-2-7b, hardware: x.json}", "hardware: 'x.json' is not offered here"),
+        ("deployment: {profile: ../../x.json}", "profile: '../../x.json' is not offered here"),
+        ("deployment: {model: /etc/config.json, gpu: h100}", "model: '/etc/config.json' is not"),
+        ("deployment: {model: llama-2-7b, gpu: x.json}", "gpu: 'x.json' is not offered here"),
         (
-            "server: {model: llama-2-7b, hardware: h100, techniques: ['cascade:small=/x.json']}",
+            "deployment: {model: llama-2-7b, gpu: h100, techniques: ['cascade:small=/x.json']}",
             "techniques: 'cascade:small=/x.json' names a file",
         ),
+        ("deployment: {model: a/../b, gpu: h100}", "model: 'a/../b' is not offered here"),
+        (
+            "deployment: {model: phi-4, gpu: h100, server: 'vllm serve m --config /x.yaml'}",
+            "server: 'vllm serve m --config /x.yaml' is not offered here; name it",
+        ),
+        ("deployment: {model: phi-4, gpu: h100, times: 'layers:/x'}", "times: 'layers:/x' is not"),
+        ("deployment: {model: phi-4, gpu: h100, link: /x.csv}", "link: '/x.csv' is not offered"),
         ("preset: vllm", "preset: 'vllm' cannot be shown here"),
         ("workload: {rate_per_s: 900}", "rate: 900.0 cannot be shown here"),
         ("workload: {requests: 5000000}", "requests: 5000000 cannot be shown here"),
@@ -86,12 +93,12 @@ def test_changes_are_by_control() -> None:
 
 
 def test_own_settings_are_those_of_server_and_preset() -> None:
-    found = own_settings(ScenarioFile().server, "tgi")
+    found = own_settings(ScenarioFile().deployment, "tgi")
     assert (found["max_seqs"], found["batching"], found["replicas"]) == (256, "prefill-first", 1)
     broken = ScenarioFile.model_validate(
-        {"server": {"model": "llama-3-70b", "hardware": "h100"}}
+        {"deployment": {"model": "llama-3-70b", "gpu": "h100"}}
     )  # its weights do not fit
-    assert own_settings(broken.server, None) == {}
+    assert own_settings(broken.deployment, None) == {}
 
 
 def sample() -> bytes:

@@ -36,11 +36,7 @@ def test_a_trace_keeps_its_own_name() -> None:
         ("bad.csv", b"TIMESTAMP,ContextTokens,GeneratedTokens\nx,1,1\n", r"^bad\.csv"),
         ("..", b"nothing", r"^\.\.:1"),
         ("empty.jsonl", b"", r"^empty\.jsonl"),
-        (
-            "cut.jsonl.gz",
-            GZIPPED[:20],
-            "^cut.*gzip data are truncated",
-        ),
+        ("cut.jsonl.gz", GZIPPED[:20], "^cut.*gzip data are truncated"),
     ],
 )
 def test_a_bad_trace_is_one_line_with_its_own_name(name: str, content: bytes, message: str) -> None:

@@ -13,9 +13,12 @@ from servetwin.app.dashboard.techniques.effects import (
     effects_table,
     measure,
 )
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.techniques.effects import METRICS, Change
 from servetwin.sim.techniques.registry import TECHNIQUES
+
+PLAIN = DataSheetServer(Deployment(model="llama-2-7b", gpu="a100-80gb", times="sheet"))
 
 
 @pytest.mark.parametrize(
@@ -35,15 +38,15 @@ def test_changes_in_words(change: Change, words: str) -> None:
 
 
 def test_the_dozen_is_of_every_kind_and_has_what_is_on() -> None:
-    server = DataSheetServer("llama-2-7b", "a100-80gb", ("cascade", "weight-int4:group=64"))
-    plain, shown = dozen(DataSheetServer("llama-2-7b", "a100-80gb")), dozen(server)
+    server = PLAIN.with_technique("cascade").with_technique("weight-int4:group=64")
+    plain, shown = dozen(PLAIN), dozen(server)
     assert len(plain) == len(set(plain)) == 12
     assert len({TECHNIQUES[name].family for name in plain}) >= 6
     assert set(shown) == {*plain, "cascade", "weight-int4:group=64"} - {"weight-int4"}
 
 
 def test_an_effect_is_that_of_the_command_line() -> None:
-    server = DataSheetServer("llama-2-7b", "a100-80gb")
+    server = PLAIN
     effect = measure((server, "weight-int4"))
     assert effect.of("memory").sign == effect.of("tps_alone").sign == "+"
     refused = measure((server, "expert-parallel"))

@@ -65,7 +65,7 @@ def test_a_technique_is_switched_on_and_off_in_the_scenario() -> None:
     at.text_input(key="techniques_parameters_weight-int4").set_value("group=64").run()
     press(at, "Turn on in the scenario")
     assert at.session_state["techniques"] == ["weight-int4:group=64"]
-    assert at.session_state["server"] == "data sheet"
+    assert at.session_state["times"] == "sheet"
     at.text_input(key="techniques_parameters_weight-int4").set_value("").run()
     press(at, "Change its parameters in the scenario")
     assert at.session_state["techniques"] == ["weight-int4"]
@@ -105,7 +105,7 @@ def test_what_cannot_be_is_said_in_one_line(name: str, parameters: str, said: st
 def test_what_does_not_fit_is_a_verdict() -> None:
     at = page_test("techniques")
     at.session_state["techniques_show"] = "Memory"
-    at.session_state["techniques_model"] = "llama-2-70b"
+    at.session_state["model"] = "llama-2-70b"
     at.run()
     assert not at.exception
     assert "weights alone do not fit" in at.error[0].value
@@ -119,7 +119,7 @@ def press(at: Any, label: str) -> None:
 @pytest.mark.browser
 @pytest.mark.slow
 def test_the_dozen_is_stopped_and_a_family_measured(user: Browser) -> None:
-    user.open("techniques?server=data+sheet", "Techniques")
+    user.open("techniques?times=sheet", "Techniques")
     page = user.page
     expect(page.get_by_text(f"12 of {len(TECHNIQUES)} techniques are shown")).to_be_visible()
     page.get_by_role("button", name="Stop").click()
@@ -169,7 +169,7 @@ def test_own_qualities_are_shown_and_wrong_ones_said_in_one_line() -> None:
 
 def test_fp8_on_a_device_without_it_says_that_it_is_emulated() -> None:
     at = page_test("techniques")
-    at.session_state["techniques_hardware"] = "a100-80gb"
+    at.session_state["gpu"] = "a100-80gb"
     at.session_state["techniques_chosen"] = "fp8"
     at.run()
     assert not at.exception

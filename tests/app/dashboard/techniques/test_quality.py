@@ -11,12 +11,15 @@ from servetwin.app.dashboard.techniques.quality_panel import (
     quality_points,
     quality_table,
 )
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.sim.techniques.effects import Change, Effect
 from servetwin.sim.techniques.registry import find_technique
 from servetwin.sim.techniques.technique import LONG_PROMPTS, Experiment
 from servetwin.workloads.errors import PolicyError
 
-SERVER = DataSheetServer("llama-2-7b", "a100-80gb", ("fp8",))
+SERVER = DataSheetServer(
+    Deployment(model="llama-2-7b", gpu="a100-80gb", techniques=("fp8",), times="sheet")
+)
 
 
 def effect(text: str, gain: float, load: Experiment | None = None) -> Effect:

@@ -63,7 +63,7 @@ def test_the_page_shows_the_profile_that_was_chosen(page: Any, profile: str) -> 
 
 
 def test_an_impossible_scenario_leaves_the_rest_of_the_page(page: Any) -> None:
-    for name, value in {"server": "data sheet", "model": "opt-66b", "hardware": "l4"}.items():
+    for name, value in {"model": "opt-66b", "gpu": "l4"}.items():
         page.session_state[name] = value
     page.run()
     assert not page.exception

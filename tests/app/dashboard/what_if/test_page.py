@@ -37,7 +37,7 @@ def test_a_prefix_cache_that_cannot_hit_is_said(shared_tokens: int, said: bool) 
 
 def test_memory_is_bytes_by_a_data_sheet_and_tokens_otherwise() -> None:
     load = "workload: {requests: 30}\n"
-    sheet = simulate(parse_scenario(f"{load}server: {{model: llama-2-7b, hardware: h100}}", "t"))
+    sheet = simulate(parse_scenario(f"{load}deployment: {{model: llama-2-7b, gpu: h100}}", "t"))
     parts, unit = memory_parts(sheet)
     assert unit == "GB"
     assert parts["weights"] == pytest.approx(2 * 6.738, rel=0.01)  # 6.74e9 weights of 2 bytes

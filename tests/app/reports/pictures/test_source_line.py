@@ -53,13 +53,13 @@ def test_what_runs_have_in_common_stands_once() -> None:
 @pytest.mark.parametrize(
     ("record", "name"),
     [
-        ({"model": "llama-3-8b", "hardware": "h100"}, "llama-3-8b on h100"),
+        ({"model": "llama-3-8b", "gpu": "h100"}, "llama-3-8b on h100"),
         (
-            {"model": "/x/config.json", "hardware": "h100", "techniques": ["fp8"],
+            {"model": "/x/config.json", "gpu": "h100", "techniques": ["fp8"],
              "without": ["paging"]},
             "config.json on h100 with fp8 without paging",
         ),
-        ({"model": "llama", "hardware": None}, "llama"),
+        ({"model": "llama", "gpu": None}, "llama"),
         ({"profile": ["a", "/x/b.json"]}, "a and b.json"),
         ({}, "an unnamed profile"),
     ],

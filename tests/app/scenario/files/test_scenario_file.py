@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 
 from servetwin.app.scenario.files.scenario_file import (
-    PROFILE,
+    OF_PROFILE,
     Limits,
     ScenarioError,
     ScenarioFile,
@@ -23,40 +24,10 @@ from servetwin.workloads.reading import read_trace
 from tests.support.command import refused, servetwin
 from tests.support.scenario_strategies import scenarios
 
+WRONG = Path(__file__).parents[3] / "support" / "wrong_scenarios.yaml"
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a: [", "s.yaml: not YAML"),
-        ("? [1]\n: 2", "s.yaml: not YAML"),
-        ("seed: 2023-99-99", "s.yaml: not YAML"),
-        ("- 1", "s.yaml: wants keys such as workload, server"),
-        ("workloda: {}", "s.yaml: workloda: unknown key; did you mean 'workload'?"),
-        ("1: 2", "s.yaml: 1: 1: keys should be strings"),
-        ("workload: 3", "s.yaml: workload: 3: input should be a valid dictionary"),
-        ("workload: {rates: 3}", "workload.rates: unknown key; did you mean 'rate_per_s'?"),
-        ("workload: {rate_per_s: -1}", "workload.rate_per_s: -1: input should be greater than 0"),
-        ("workload: {rate_per_s: null}", "rate_per_s: a generated workload needs a rate"),
-        ("workload: {requests: .inf}", "workload.requests: inf: input should be a finite number"),
-        ("workload: {arrivals: posson}", "workload.arrivals: 'posson': did you mean 'poisson'?"),
-        ("server: {model: llama-2-7b}", "server: model and hardware go together"),
-        ("server: {profile: x, techniques: [a]}", "techniques and efficiency need model and"),
-        ("server: {profile: x, without: [a]}", "without: only a server of model and hardware has"),
-        ("server: {profile: x, model: a, hardware: b}", "either a profile, or model and hardware"),
-        ("policies: {batchng: static}", "policies.batchng: unknown key; did you mean 'batching'?"),
-        ("policies: {max_seqs: many}", "policies.max_seqs: 'many': input should be a valid integ"),
-        ("policies: {max_seqs: true}", "policies.max_seqs: True: input should be a valid integer"),
-        ("policies: {queue_order: lifo}", "policies.queue_order: 'lifo': input should be 'fcfs'"),
-        ("cluster: {replica: 2}", "cluster.replica: unknown key; did you mean 'replicas'?"),
-        ("slo: {ttft_ms: 0}", "slo.ttft_ms: 0: input should be greater than 0"),
-        ("slo: {percentile: 0}", "slo.percentile: 0: input should be greater than or equal to 1"),
-        ("slo: {percentile: 101}", "slo.percentile: 101: input should be less than or equal to 1"),
-        ("workload: {requests: 0}", "workload.requests: 0: input should be greater than or equal"),
-        ("workload: {prefix_share: 1}", "workload.prefix_share: 1: input should be less than or"),
-        ("workload: {conversations: x}", "workload.conversations: 'x': input should be a valid bo"),
-        ("seed: -1", "seed: -1: input should be greater than or equal to 0"),
-    ],
-)  # fmt: skip
+
+@pytest.mark.parametrize(("text", "message"), yaml.safe_load(WRONG.read_text()))
 def test_a_bad_scenario_names_the_key_and_what_would_be_right(text: str, message: str) -> None:
     with pytest.raises(ScenarioError) as error:
         parse_scenario(text, "s.yaml")
@@ -66,7 +37,7 @@ def test_a_bad_scenario_names_the_key_and_what_would_be_right(text: str, message
 
 def test_an_empty_file_is_the_default() -> None:
     assert parse_scenario("", "s.yaml") == ScenarioFile()
-    assert ScenarioFile().server.profile == PROFILE
+    assert ScenarioFile().deployment == OF_PROFILE
 
 
 @given(scenarios())

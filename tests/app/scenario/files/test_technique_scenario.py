@@ -7,6 +7,8 @@ import pytest
 from servetwin.app.scenario.files.technique_scenario import read_technique_scenario
 from servetwin.workloads.errors import PolicyError
 
+SERVER = "deployment: {model: opt-13b, gpu: a100-80gb"
+
 
 @pytest.mark.parametrize(
     ("text", "said"),
@@ -18,8 +20,11 @@ from servetwin.workloads.errors import PolicyError
         ("workload: {load: 0}", "key 'workload.load': Input should be greater than 0"),
         ("workload: {alone: 1.5}", "key 'workload.alone': Input should be a valid integer"),
         ("workload: {lod: 1}", "workload: unknown key 'lod'; did you mean 'load'?"),
-        ("without: [kv-cach]", "technique: unknown technique 'kv-cach'; did you mean 'kv-cache'?"),
-        ("{techniques: [fp8], without: [fp8]}", "technique fp8: both on (--technique) and off"),
+        (
+            f"{SERVER}, without: [kv-cach]}}",
+            "unknown technique 'kv-cach'; did you mean 'kv-cache'?",
+        ),
+        (f"{SERVER}, techniques: fp8, without: fp8}}", "technique fp8: both on (--technique) and"),
     ],
 )
 def test_a_wrong_value_is_named_with_the_file_and_the_key(

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from servetwin.app.cli import app
 from servetwin.app.scenario.options.groups import FieldSubset, takes_options
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
-from servetwin.app.scenario.options.server import ServerOptions
 
 OTHER_MEANING = {
     "--against": "a prediction (loadtest), or a reference trace (workload stats)",
@@ -46,7 +45,7 @@ OTHER_MEANING = {
 }
 """Options whose name has several meanings, each with its reason."""
 
-SECTIONS = {"policies": PolicyOptions, "cluster": ClusterOptions, "server": ServerOptions}
+SECTIONS = {"policies": PolicyOptions, "cluster": ClusterOptions}
 
 
 def commands(command: Any) -> Iterator[Any]:
@@ -118,10 +117,7 @@ def test_a_command_gets_its_groups_built() -> None:
 
     assert run(draw, "a").exit_code == 0
     assert run(draw, "b", "--width", "3", "--name", "x", "--name", "y", "--dry").exit_code == 0
-    assert found == [
-        ("a", Box(Size()), False),
-        ("b", Box(Size(3, ("x", "y"))), True),
-    ]
+    assert found == [("a", Box(Size()), False), ("b", Box(Size(3, ("x", "y"))), True)]
 
 
 def test_a_command_may_take_a_part_of_a_group() -> None:

@@ -10,8 +10,8 @@ from servetwin.app.scenario.files.scenario_file import (
     Workload,
     parse_scenario,
 )
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
-from servetwin.app.scenario.options.server import ServerOptions
 from servetwin.app.scenario.options.simulations import ReplayOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.tasks.replay import Replay
@@ -39,7 +39,7 @@ def test_a_scenario_keeps_the_mapping(table: Path) -> None:
     again = parse_scenario(file.as_yaml(), "scenario.yaml")
     assert again == file
     trace = TraceOptions(path=table)
-    options = ScenarioOptions(ServerOptions(), PolicyOptions(), ClusterOptions(), trace)
+    options = ScenarioOptions(Deployment(), PolicyOptions(), ClusterOptions(), trace)
     replay = Replay(again, options, ReplayOptions())
     assert [r.arrival_s for r in replay.requests()] == [0.0, 1.5]
     with pytest.raises(ScenarioError, match=r"workload\.columns: columns: unknown quantity 'tz'"):

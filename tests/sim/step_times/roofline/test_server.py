@@ -78,7 +78,7 @@ def test_replay_on_a_roofline_says_what_it_rests_on(small_trace: Path) -> None:
     ("options", "message"),
     [
         (("--model", "llama-2-7b"), "--gpu: --model and --gpu go together"),
-        (("--hardware", "h100"), "--model: --model and --gpu go together"),
+        (("--hardware", "h100"), "--gpu: needs --model"),
         (("--technique", "tensor-parallel"), "--technique: needs --model and --gpu"),
         (("--model", "llama-2-7c", "--hardware", "h100"), "did you mean 'llama-2-7b'"),
         (("--model", "llama-2-7b", "--hardware", "h1000"), "did you mean 'h100'"),

@@ -1,7 +1,7 @@
-"""Options that choose the servers of a simulation: profiles, data sheets, or tables."""
+"""A deployment: a model on devices as a server runs it, and by what evidence it is simulated."""
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
 
@@ -15,41 +15,43 @@ if TYPE_CHECKING:
     from servetwin.sim.techniques.registry import Toggles
     from servetwin.sim.techniques.setup import Setup
 
+_TOGGLES = ("techniques", "without")
+_OF_A_GPU = {*_TOGGLES, "efficiency", "server"}
+
 
 @dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """A calibrated profile, or a model on a device by its data sheet or by measured tables."""
+class Deployment(TableOptions):
+    """A model on devices as a server runs it, or a calibrated profile.
 
-    PANEL: ClassVar = "Server"
+    The same words are options, and the keys of ``deployment`` in a scenario file.
+    """
 
-    profiles: Annotated[
-        tuple[str, ...],
-        Option("--profile", help="{server.profile} Or a step time, path.py:Class. Several: pools."),
-    ] = ()
-    model: Annotated[str | None, Option(help="{server.model}")] = None
-    hardware: Annotated[str | None, Option("--gpu", "--hardware", help="{server.hardware}")] = None
-    techniques: Annotated[
-        tuple[str, ...],
-        Option(
-            "--technique",
-            metavar="NAME:KEY=VALUE,...",
-            help="{server.techniques} Or path.py:Class.",
-        ),
-    ] = ()
-    without: Annotated[
-        tuple[str, ...], Option(metavar="NAME:KEY=VALUE,...", help="{server.without}")
-    ] = ()
-    efficiency: Annotated[
-        str | None, Option(metavar="NAME=VALUE,...", help="{server.efficiency}")
-    ] = None
+    PANEL: ClassVar = "Deployment"
+    __pydantic_config__: ClassVar = {"extra": "forbid", "allow_inf_nan": False}
+
+    profile: Annotated[tuple[str, ...], Option()] = ()
+    """Calibrated profile: a shipped name, the path of a .json file, or a step time, path.py:Class.
+    Several: pools."""
+    model: Annotated[str | None, Option()] = None
+    """Instead of a profile: a model by its name, or the path of a config.json."""
+    gpu: Annotated[str | None, Option("--gpu", "--hardware")] = None
+    """Device that the model runs on: h100, a100-80gb ..."""
     layout: Annotated[str | None, Option(metavar="tp=N,pp=N,dp=N,ep=N")] = None
     """Devices of one server, by width: tensor, pipeline, attention data, experts."""
     server: Annotated[str | None, Option(metavar="NAME@VERSION|COMMAND|FILE")] = None
     """What serves: vllm@0.19, a command line such as 'vllm serve MODEL ...', or a log: its limits
     and its share of the memory."""
-    tables: TableOptions = field(default_factory=TableOptions)
+    link: Annotated[str | None, Option(metavar="MACHINE|FILE")] = None
+    """Link between the devices of one server: a machine such as dgx-h100, or measured curves."""
+    techniques: Annotated[tuple[str, ...], Option("--technique", metavar="NAME:KEY=VALUE,...")] = ()
+    """Techniques, applied to the model in turn: tensor-parallel:ways=2, weight-int4 ... Or
+    path.py:Class."""
+    without: Annotated[tuple[str, ...], Option(metavar="NAME:KEY=VALUE,...")] = ()
+    """Techniques of the server itself that are taken away: kv-cache, flash-attention ..."""
+    efficiency: Annotated[str | None, Option(metavar="NAME=VALUE,...")] = None
+    """Achieved shares of the data sheet's peaks: compute=0.7,memory=0.85,overhead_s=0.001."""
 
-    def base(self, link: "Link | None" = None) -> "Scenario":
+    def scenario(self, link: "Link | None" = None) -> "Scenario":
         """Return the servers with the policies that they bring, their techniques on and off.
 
         Raises as ``servers`` does.
@@ -57,32 +59,34 @@ class ServerOptions:
         return self.servers(link).scenario()
 
     def servers(self, link: "Link | None" = None) -> "Servers":
-        """Return the servers that settings can be laid over; ``link`` joins ranks of layers.
+        """Return the servers that settings can be laid over; ``link`` where none is named.
 
         Raises ``PolicyError`` for options that do not go together.
         """
         from servetwin.app.scenario.deployments import ServerChoice, require_expressed
         from servetwin.app.scenario.servers import Servers, ToggledServer
+        from servetwin.sim.catalogue.links import find_link
         from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
         from servetwin.sim.step_times.profile import DEFAULT_PROFILE
         from servetwin.sim.step_times.server_model import load_server
         from servetwin.sim.techniques.registry import build_setup, parse_efficiency
 
-        self._check()
+        self.check()
         choice = ServerChoice.of(self.server, self.layout)
         name = self.model or (choice.settings.model if choice.settings else None)
         if name is None:
-            profiles = [load_server(name) for name in self.profiles or (DEFAULT_PROFILE,)]
+            profiles = [load_server(name) for name in self.profile or (DEFAULT_PROFILE,)]
             first, *more = profiles
             return Servers(Scenario(first.policy_config(), first, ClusterConfig(), tuple(more)))
         from servetwin.app.scenario.table_servers import best_tables, layer_server, table_server
 
-        if self.hardware is None:
-            return Servers(layer_server(self.tables, name, link, choice.layout))
+        link = find_link(self.link) if self.link else link
+        if self.gpu is None:
+            return Servers(layer_server(self, name, link, choice.layout))
         efficiency = parse_efficiency(self.efficiency or "")
-        setup = with_link(build_setup(name, self.hardware, efficiency=efficiency), link)
+        setup = with_link(build_setup(name, self.gpu, efficiency=efficiency), link)
         setup, toggles = choice.over(setup), self.toggles()
-        tables = best_tables(self.tables, setup, choice.settings)
+        tables = best_tables(self, setup, choice.settings)
         if tables.given:
             require_expressed(setup, toggles, tables.given)
 
@@ -99,12 +103,35 @@ class ServerOptions:
 
         return Toggles.of(self.techniques, self.without)
 
+    def settings(self) -> dict[str, Any]:
+        """Return the options that are given, as a scenario file has them."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        texts = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+            if value != self.__dataclass_fields__[name].default
+        }
+        return texts | ({"profile": self.profile[0]} if len(self.profile) == 1 else {})
+
     def names_no_server(self) -> bool:
         """Return whether the options name techniques at most, and no server."""
-        return replace(self, techniques=(), without=()) == ServerOptions()
+        return replace(self, techniques=(), without=()) == Deployment()
 
-    def with_toggles(self, over: "ServerOptions") -> "ServerOptions":
-        """Return these servers with the techniques of ``over`` on and off, which win."""
+    def over(self, base: "Deployment") -> "Deployment":
+        """Return ``base`` under the options that are given here, which win one by one.
+
+        A profile takes the place of all of ``base``, and a model, a GPU or a server that of its
+        profile.
+        """
+        given = {name: getattr(self, name) for name in self.settings() if name not in _TOGGLES}
+        if self.profile:
+            base = Deployment()
+        elif self.model or self.gpu or self.server:
+            base = replace(base, profile=())
+        return replace(base, **given).with_toggles(self)
+
+    def with_toggles(self, over: "Deployment") -> "Deployment":
+        """Return this with the techniques of ``over`` on and off, which win."""
         named = {technique_name(text) for text in (*over.techniques, *over.without)}
         kept, gone = (
             tuple(text for text in texts if technique_name(text) not in named)
@@ -122,41 +149,25 @@ class ServerOptions:
         """Return what ``scenario.yaml`` says of the servers."""
         from servetwin.sim.step_times.profile import DEFAULT_PROFILE
 
-        if self.model is None:
-            names = self.profiles or (DEFAULT_PROFILE,)
-            return {"profile": names[0] if len(names) == 1 else list(names)}
-        return {
-            "model": self.model,
-            "hardware": self.hardware,
-            "techniques": list(self.techniques),
-            "without": list(self.without),
-            "efficiency": self.efficiency,
-            "layout": self.layout,
-            "server": self.server,
-            "times": self.tables.times,
-            "overheads": self.tables.overheads,
-        }
+        return self.settings() or {"profile": DEFAULT_PROFILE}
 
-    def _check(self) -> None:
-        self.tables.check()
-        if self.model is None and self.hardware is not None and self.server is None:
-            raise PolicyError("--model: --model and --gpu go together")
-        if self.model is not None and self.hardware is None and self.tables.kind != "layers":
+    def check(self) -> None:
+        """Raise ``PolicyError`` for options that do not go together; read no file."""
+        from servetwin.sim.catalogue.layout import Layout
+
+        TableOptions.check(self)
+        given = self.settings()
+        if self.profile:
+            if len(given) > 1:
+                raise PolicyError("--profile: either a profile, or --model and --gpu")
+        elif given and not (self.model or self.server):
+            option = next(iter(given)).replace("techniques", "technique")
+            gpu = "" if self.gpu or self.kind == "layers" else " and --gpu"
+            raise PolicyError(f"--{option}: needs --model{gpu}")
+        elif given and not self.gpu and (self.kind != "layers" or given.keys() & _OF_A_GPU):
             raise PolicyError("--gpu: --model and --gpu go together")
-        if self.model is not None and self.profiles:
-            raise PolicyError("--profile: either a profile, or --model and --gpu")
-        table = self.tables.kind
-        if self.model is None and table and self.server is None:
-            needed = "" if table == "layers" else " and --gpu"
-            raise PolicyError(f"--times {table}: needs --model{needed}")
-        for option, value in (
-            ("technique", self.techniques), ("without", self.without),
-            ("efficiency", self.efficiency), ("server", self.server),
-        ):  # fmt: skip
-            if value and self.hardware is None:
-                raise PolicyError(f"--{option}: needs --model and --gpu")
-        if self.layout is not None and self.model is None and self.server is None:
-            raise PolicyError("--layout: needs --model")
+        if self.layout is not None:
+            Layout.parse(self.layout)
 
 
 def with_link(setup: "Setup", link: "Link | None") -> "Setup":

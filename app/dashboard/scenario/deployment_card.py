@@ -1,0 +1,135 @@
+"""The card of the deployment: what its evidence offers, and what is wrong beside the widget."""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+import streamlit as st
+
+from servetwin.app.dashboard.charts import origin_line
+from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.scenario.allowed_choices import evidence_of, offered
+from servetwin.app.dashboard.scenario.controls import (
+    OWN,
+    default_controls,
+    from_controls,
+    given_settings,
+)
+from servetwin.app.dashboard.widgets import control, is_changed
+from servetwin.app.scenario.files.scenario_file import ScenarioFile, as_keys
+from servetwin.app.scenario.options.deployment import Deployment
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.layout import Layout
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.workloads.errors import ServetwinError
+
+_ROWS = (("model",), ("gpu", "layout"), ("server", "link"), ("times",))
+_WIDTHS = (1, 2, 4, 8, 16)
+_WORDS = {OWN: "the best there is", "kernels": "kernel tables", "sheet": "data sheet"}
+_OF = ("model", "gpu", "layout", "server", "times", "link", "techniques", "without", "efficiency")
+
+
+def deployment_card() -> None:
+    """Draw model, GPU, layout, server, link and evidence, and below what is wrong with one."""
+    below: dict[str, Any] = {}
+    for row in _ROWS:
+        names = [n for n in row if n != "link" or _devices(_values()["layout"]) > 1]
+        for name, place in zip(names, st.columns(len(names)), strict=True):
+            with place:
+                _draw(name)
+        below |= dict.fromkeys(names, st.empty())
+    try:
+        shown = shown_scenario()
+        origin_line(settled(shown.deployment, shown.preset).origins)
+    except ServetwinError as error:
+        problem = as_keys(error)
+        name = re.match(r"\W*(\w*)", problem)
+        place = below.get(name[1] if name else "", below["gpu"])
+        place.caption(f":red[{escaped(problem.rpartition('; ')[2])}]")
+
+
+def _draw(name: str) -> None:
+    values, options = _values(), {}
+    if name == "layout":
+        layouts = fitting_layouts(values["model"], values["gpu"])
+        if is_changed("model") or is_changed("gpu"):
+            _keep_to(layouts, name)
+        options["options"] = _with_shown(layouts, _values()[name])
+    elif name in ("model", "server"):
+        options["options"] = _with_shown(offered()[name], values[name])
+    elif name == "times":
+        evidence = [OWN, *evidence_of(given_settings(values))]
+        _keep_to(evidence, name)
+        value = values[name] if values[name] in evidence else OWN
+        options = {"options": evidence, "value": value, "format_func": _evidence_words}
+    elif name == "link":
+        options["format_func"] = lambda one: {OWN: "of the GPU"}.get(one, one)
+    control(name, **options)
+
+
+def _evidence_words(evidence: str) -> str:
+    return _WORDS.get(evidence, f"profile {evidence}")
+
+
+def _values() -> dict[str, Any]:
+    """Return what the controls of the deployment show, or will."""
+    defaults = default_controls()
+    return {name: st.session_state.get(name, defaults[name]) for name in _OF}
+
+
+def _keep_to(options: Sequence[Any], name: str) -> None:
+    """Let a control show the first option where it shows none of them."""
+    if options and name in st.session_state and st.session_state[name] not in options:
+        st.session_state[name] = options[0]
+
+
+def _with_shown(options: Sequence[str], shown: str) -> list[str]:
+    return [*options, *([] if shown in options else [shown])]
+
+
+def _devices(layout: str) -> int:
+    with suppress(ServetwinError):
+        return Layout.parse(layout).devices
+    return 1
+
+
+@lru_cache(maxsize=64)
+def fitting_layouts(model: str, gpu: str) -> list[str]:
+    """Return the layouts on which the weights of a model fit, the fewest devices first."""
+    with suppress(ServetwinError):
+        widths = ["tp={0}", "tp={0},ep={0}", "dp={0},ep={0}"]
+        forms = widths if find_model(model).experts() else widths[:1]
+        texts = ["tp=1", *(form.format(n) for n in _WIDTHS[1:] for form in forms)]
+        return [text for text in texts if _fits(Deployment(model=model, gpu=gpu, layout=text))]
+    return []
+
+
+def _fits(deployment: Deployment) -> bool:
+    with suppress(ServetwinError):
+        settled(deployment, None)
+        return True
+    return False
+
+
+def shown_scenario() -> ScenarioFile:
+    """Return the scenario of the controls; one that is not drawn is at its default.
+
+    Raises ``ServetwinError`` naming what cannot be.
+    """
+    defaults = default_controls().items()
+    return from_controls({name: st.session_state.get(name, value) for name, value in defaults})
+
+
+def shown_or_none() -> ScenarioFile | None:
+    """Return the scenario of the controls, or None where it cannot be."""
+    with suppress(ServetwinError):
+        return shown_scenario()
+    return None
+
+
+@lru_cache(maxsize=64)
+def settled(deployment: Deployment, preset: str | None) -> Scenario:
+    """Return the servers of a deployment under a preset; raises as ``ScenarioFile.settled``."""
+    return ScenarioFile(deployment=deployment, preset=preset).settled()
