@@ -128,22 +128,19 @@ class Deployment(TableOptions):
             base = Deployment()
         elif self.model or self.gpu or self.server:
             base = replace(base, profile=())
-        return replace(base, **given).with_toggles(self)
-
-    def with_toggles(self, over: "Deployment") -> "Deployment":
-        """Return this with the techniques of ``over`` on and off, which win."""
-        named = {technique_name(text) for text in (*over.techniques, *over.without)}
+        named = {technique_name(text) for text in (*self.techniques, *self.without)}
         kept, gone = (
             tuple(text for text in texts if technique_name(text) not in named)
-            for texts in (self.techniques, self.without)
+            for texts in (base.techniques, base.without)
         )
-        removed = {technique_name(text) for text in self.techniques}
+        removed = {technique_name(text) for text in base.techniques}
         without = tuple(
             text
-            for text in over.without
+            for text in self.without
             if technique_name(text) not in removed or has_opposite(text)
         )
-        return replace(self, techniques=(*kept, *over.techniques), without=(*gone, *without))
+        toggles = {"techniques": (*kept, *self.techniques), "without": (*gone, *without)}
+        return replace(base, **given, **toggles)
 
     def record(self) -> dict[str, object]:
         """Return what ``scenario.yaml`` says of the servers."""

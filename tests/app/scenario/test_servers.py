@@ -136,13 +136,13 @@ def test_techniques_of_the_options_win_over_those_of_a_file() -> None:
     given = Deployment(techniques=("kv-quantisation",), without=("fp8", "kv-cache"))
     assert given.names_no_server()
     assert not in_file.names_no_server()
-    both = in_file.with_toggles(given)
+    both = given.over(in_file)
     assert both.techniques == ("kv-quantisation",)
     assert both.without == ("kv-cache",)  # without fp8 in the list, nothing is left to undo
-    again = both.with_toggles(Deployment(techniques=("kv-cache",)))
+    again = Deployment(techniques=("kv-cache",)).over(both)
     assert (again.techniques, again.without) == (("kv-quantisation", "kv-cache"), ())
     paged = replace(in_file, techniques=("paged-attention:block_tokens=32",))
-    regions = paged.with_toggles(Deployment(without=("paged-attention",)))
+    regions = Deployment(without=("paged-attention",)).over(paged)
     assert (regions.techniques, regions.without) == ((), ("paged-attention",))
 
 

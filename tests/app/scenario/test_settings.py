@@ -24,6 +24,7 @@ from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.command import refused
 from tests.support.paths import SAMPLE
+from tests.support.wrong_words import wrong_words
 
 PROFILE = load_profile("llama-3-8b-h100")
 STATIC = {"batching": "static"}
@@ -60,30 +61,7 @@ def test_each_word_becomes_what_its_setting_is(text: str, value: Any) -> None:
     assert type(next(iter(found.values()))) is type(value)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("queue_order", "--set: 'queue_order' is not KEY=VALUE"),
-        ("", "--set: '' is not KEY=VALUE"),
-        ("quue_order=sjf", "--set: unknown setting 'quue_order'; did you mean 'queue_order'?"),
-        ("=4", "--set: unknown setting ''; known are batching, kv,"),
-        ("replicas=2", "--set: unknown setting 'replicas'"),
-        ("max_seqs=many", "--set: max_seqs: 'many' is not a whole number"),
-        ("max_seqs=2.5", "--set: max_seqs: '2.5' is not a whole number"),
-        ("max_seqs=none", "--set: max_seqs: 'none' is not a whole number"),
-        ("queue_limit=few", "--set: queue_limit: 'few' is not a whole number or none"),
-        ("watermark=", "--set: watermark: '' is not a number"),
-        ("prefix_cache=2", "--set: prefix_cache: '2' is not true or false"),
-        ("queue_order=sfj", "queue_order: 'sfj' is not possible; did you mean 'sjf'?"),
-        ("eviction=random", "eviction: unknown eviction order 'random'; known are "),
-        ("watermark=1", "watermark: 1.0 is not possible; it must be at least 0 and below 1"),
-        ("wait_limit_s=nan", "wait_limit_s: nan is not possible"),
-        ("max_seqs=0", "max_seqs: 0 is not possible; it must be at least 1"),
-        ("victim=any", "it must be one of newest, lowest-priority, least-progress"),
-        ("queue_limit=-1", "queue_limit: -1 is not possible; it must be at least 0"),
-        ("preemption=swap", "'swap' needs host memory; set host_kv_tokens"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), wrong_words("settings"))
 def test_a_wrong_setting_is_one_line(text: str, message: str) -> None:
     assert message in refused("replay", SAMPLE, "--set", text)
 

@@ -4,6 +4,7 @@ import pytest
 
 from servetwin.app.scenario.sweep_axes import Axis, combinations, parse_axis, parse_rates
 from servetwin.workloads.errors import PolicyError
+from tests.support.wrong_words import wrong_words
 
 
 @pytest.mark.parametrize(
@@ -19,33 +20,7 @@ def test_an_axis_is_a_setting_and_its_values(text: str) -> None:
     assert parse_axis(text) == Axis(key, tuple(values.split(",")))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("max_seqs", "not KEY=VALUE"),
-        ("max_seqs=4,,8", "not KEY=VALUE"),
-        ("max_seq=4", "did you mean 'max_seqs'"),
-        ("max_seqs=4,x", "'x' is not a whole number"),
-        ("max_seqs=4,4", "names a value twice"),
-        ("preset=vlm-v1", "^--vary: preset: unknown preset 'vlm-v1'; did you mean 'vllm-v1'"),
-        ("technique=nope,fp8", "^--vary: technique: unknown technique 'nope'; known are awq, "),
-        ("technique=fp8,fp9", "unknown technique 'fp9'; did you mean 'fp8'"),
-        ("technique=fp8:bit=4", "technique fp8: unknown parameter 'bit'"),
-        ("without=page-attention", "did you mean 'paged-attention'"),
-        ("model=llama-2-7b,llama-2-7", "^--vary: no model 'llama-2-7'; did you mean 'llama-2-7b'"),
-        ("gpu=h10,h100", "^--vary: no device 'h10'; did you mean 'h100'"),
-        ("layout=tp=2+ep=3", "^--vary: --layout: ep=3 does not divide"),
-        ("link=dgx-h10", "^--vary: .*did you mean 'dgx-h100'"),
-        ("profile=base-cpu,bas-cpu", "^--vary: no profile 'bas-cpu'; did you mean 'base-cpu'"),
-        ("profile=mine.py:Mine", "^--vary: profile: mine.py: Mine: the file cannot be read"),
-        ("batching=static,statik", "unknown scheduler 'statik'; did you mean 'static'"),
-        ("kv=page", "unknown KV memory 'page'; did you mean 'paged'"),
-        ("eviction=lru,nope", "unknown eviction order 'nope'; known are fifo, lfu, lru"),
-        ("router=randon", "unknown router 'randon'; did you mean 'random'"),
-        ("decode_router=none", "unknown router 'none'"),
-        ("queue_order=fcfs,sfj", "queue_order: 'sfj' is not possible; did you mean 'sjf'"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), wrong_words("axes"))
 def test_impossible_axes_say_what_would_be_right(text: str, message: str) -> None:
     with pytest.raises(PolicyError, match=message):
         parse_axis(text)

@@ -21,6 +21,8 @@ from tests.support.dashboard_app import (
 )
 from tests.support.scenario_strategies import scenarios
 
+PHI = "deployment: {model: phi-4, gpu: h100"
+
 
 @given(scenarios())
 def test_controls_keep_a_scenario(scenario: ScenarioFile) -> None:
@@ -35,31 +37,19 @@ def test_controls_keep_a_scenario(scenario: ScenarioFile) -> None:
         ("policies: {eviction: 'mine.py:E'}", "eviction: 'mine.py:E' is not offered here"),
         ("deployment: {profile: 'mine.py:S'}", "profile: 'mine.py:S' is not offered here"),
         ("workload: {arrivals: 'mine.py:A'}", "workload.arrivals: 'mine.py:A': known are"),
-        (
-            "deployment: {model: llama-2-7b, gpu: h100, techniques: ['mine.py:T']}",
-            "techniques: 'mine.py:T' names a file",
-        ),
-        (
-            "deployment: {model: llama-2-7b, gpu: h100,"
-            " techniques: ['prefix-cache:eviction=mine.py:E']}",
-            "techniques: 'prefix-cache:eviction=mine.py:E' names a file",
-        ),
+        (f"{PHI}, techniques: 'mine.py:T'}}", "techniques: 'mine.py:T' names a file"),
+        (f"{PHI}, techniques: 'prefix-cache:eviction=mine.py:E'}}", "mine.py:E' names a file"),
         ("cluster: {router: 'mine.py:R'}", "router: 'mine.py:R' is not offered here"),
         ("cluster: {decode_router: 'mine.py:R'}", "'mine.py:R' is not offered here"),
         ("deployment: {profile: ../../x.json}", "profile: '../../x.json' is not offered here"),
         ("deployment: {model: /etc/config.json, gpu: h100}", "model: '/etc/config.json' is not"),
         ("deployment: {model: llama-2-7b, gpu: x.json}", "gpu: 'x.json' is not offered here"),
-        (
-            "deployment: {model: llama-2-7b, gpu: h100, techniques: ['cascade:small=/x.json']}",
-            "techniques: 'cascade:small=/x.json' names a file",
-        ),
+        (f"{PHI}, without: 'cascade:small=/x.json'}}", "'cascade:small=/x.json' names a file"),
         ("deployment: {model: a/../b, gpu: h100}", "model: 'a/../b' is not offered here"),
-        (
-            "deployment: {model: phi-4, gpu: h100, server: 'vllm serve m --config /x.yaml'}",
-            "server: 'vllm serve m --config /x.yaml' is not offered here; name it",
-        ),
-        ("deployment: {model: phi-4, gpu: h100, times: 'layers:/x'}", "times: 'layers:/x' is not"),
-        ("deployment: {model: phi-4, gpu: h100, link: /x.csv}", "link: '/x.csv' is not offered"),
+        (f"{PHI}, server: 'vllm serve m --config /x'}}", "/x' is not offered here; name it with"),
+        (f"{PHI}, times: 'layers:/x'}}", "times: 'layers:/x' is not offered here"),
+        (f"{PHI}, link: /x.csv}}", "link: '/x.csv' is not offered here"),
+        (f"{PHI}, times: kernels, overheads: fitted}}", "deployment.overheads: has no control"),
         ("preset: vllm", "preset: 'vllm' cannot be shown here"),
         ("workload: {rate_per_s: 900}", "rate: 900.0 cannot be shown here"),
         ("workload: {requests: 5000000}", "requests: 5000000 cannot be shown here"),

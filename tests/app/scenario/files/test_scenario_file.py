@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given
 
 from servetwin.app.scenario.files.scenario_file import (
@@ -23,11 +22,10 @@ from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.reading import read_trace
 from tests.support.command import refused, servetwin
 from tests.support.scenario_strategies import scenarios
+from tests.support.wrong_words import wrong_words
 
-WRONG = Path(__file__).parents[3] / "support" / "wrong_scenarios.yaml"
 
-
-@pytest.mark.parametrize(("text", "message"), yaml.safe_load(WRONG.read_text()))
+@pytest.mark.parametrize(("text", "message"), wrong_words("scenarios"))
 def test_a_bad_scenario_names_the_key_and_what_would_be_right(text: str, message: str) -> None:
     with pytest.raises(ScenarioError) as error:
         parse_scenario(text, "s.yaml")
