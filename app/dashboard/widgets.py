@@ -34,7 +34,7 @@ def control(name: str, value: Any = None, place: Any = st, **options: Any) -> An
     choices = options.setdefault("options", list(spec.choices))
     value = default_controls().get(name) if value is None else value
     if widget == "selectbox":
-        options.setdefault("index", 0 if value is None else choices.index(value))
+        options.setdefault("index", choices.index(value) if value in choices else 0)
     elif widget in ("multiselect", "pills", "segmented_control"):
         options["default"] = choices[0] if value is None and options.get("required") else value
     else:

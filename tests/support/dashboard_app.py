@@ -23,6 +23,7 @@ _FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--no-first-run",
 ]  # fmt: skip
+_UNFOLD = "e => e.closest('details:not([open])')?.querySelector('summary').click()"
 _USER_OPTIONS: dict[str, Any] = {
     "viewport": {"width": 1440, "height": 1000}, "reduced_motion": "reduce", "color_scheme": "light"
 }  # fmt: skip
@@ -259,6 +260,7 @@ class Browser:
         """Type ``text`` into the field ``label``."""
         self.settle()
         field = self.page.get_by_label(label, exact=True)
+        field.evaluate(_UNFOLD)
         field.fill(text)
         self.act(lambda: field.press("Enter"))
 
@@ -268,6 +270,7 @@ class Browser:
         name = file["name"] if isinstance(file, dict) else file.name
         for _ in range(_CLICKS):
             inputs = sidebar.locator("input[type=file]")
+            inputs.nth(place).evaluate(_UNFOLD)
             self.act(lambda inputs=inputs: inputs.nth(place).set_input_files(file))
             if sidebar.get_by_text(name).count():
                 break

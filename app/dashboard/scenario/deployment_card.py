@@ -33,9 +33,13 @@ _OF = ("model", "gpu", "layout", "server", "times", "link", "techniques", "witho
 
 def deployment_card() -> None:
     """Draw model, GPU, layout, server, link and evidence, and below what is wrong with one."""
+    values = _values()
+    if is_changed("model") or is_changed("gpu"):
+        own = Deployment(model=values["model"], gpu=values["gpu"], layout=values["layout"])
+        _keep_to([*([own.layout] if _fits(own) else []), *_layouts()], "layout")
     below: dict[str, Any] = {}
     for row in _ROWS:
-        names = [n for n in row if n != "link" or _devices(_values()["layout"]) > 1]
+        names = [name for name in row if name != "link" or _devices(_values()["layout"]) > 1]
         for name, place in zip(names, st.columns(len(names)), strict=True):
             with place:
                 _draw(name)
@@ -53,17 +57,13 @@ def deployment_card() -> None:
 def _draw(name: str) -> None:
     values, options = _values(), {}
     if name == "layout":
-        layouts = fitting_layouts(values["model"], values["gpu"])
-        if is_changed("model") or is_changed("gpu"):
-            _keep_to(layouts, name)
-        options["options"] = _with_shown(layouts, _values()[name])
+        options["options"] = _with_shown(_layouts(), values[name])
     elif name in ("model", "server"):
         options["options"] = _with_shown(offered()[name], values[name])
     elif name == "times":
         evidence = [OWN, *evidence_of(given_settings(values))]
         _keep_to(evidence, name)
-        value = values[name] if values[name] in evidence else OWN
-        options = {"options": evidence, "value": value, "format_func": _evidence_words}
+        options = {"options": evidence, "format_func": _evidence_words}
     elif name == "link":
         options["format_func"] = lambda one: {OWN: "of the GPU"}.get(one, one)
     control(name, **options)
@@ -77,6 +77,11 @@ def _values() -> dict[str, Any]:
     """Return what the controls of the deployment show, or will."""
     defaults = default_controls()
     return {name: st.session_state.get(name, defaults[name]) for name in _OF}
+
+
+def _layouts() -> list[str]:
+    values = _values()
+    return fitting_layouts(values["model"], values["gpu"])
 
 
 def _keep_to(options: Sequence[Any], name: str) -> None:

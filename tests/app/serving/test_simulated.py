@@ -25,7 +25,7 @@ def engine(policies: PolicyOptions | None = None, **server: Any) -> SimulatedEng
 
 
 def test_the_core_process_needs_no_torch() -> None:
-    pickled = pickle.dumps(engine(profile=["base-cpu"]).build)
+    pickled = pickle.dumps(engine(profile=("base-cpu",)).build)
     code = (
         "import pickle, sys; from servetwin.engine.core.core import CoreClock;"
         "core, facts = pickle.load(sys.stdin.buffer)(CoreClock());"
@@ -40,7 +40,7 @@ def test_the_core_process_needs_no_torch() -> None:
 @pytest.mark.parametrize(
     "server",
     [
-        {"profile": ["llama-3-8b-h100"]},
+        {"profile": ("llama-3-8b-h100",)},
         {"model": "llama-3-8b", "gpu": "h100"},
         {"model": "llama-3-8b", "gpu": "h100", "techniques": ("tensor-parallel:ways=2",)},
         {"model": "mistral-7b", "gpu": "h100"},
@@ -49,7 +49,7 @@ def test_the_core_process_needs_no_torch() -> None:
 )
 def test_every_server_model_reaches_the_core_as_it_is(server: dict[str, Any]) -> None:
     there = pickle.loads(pickle.dumps(engine(**server)))
-    base = Deployment(**server).base().profile
+    base = Deployment(**server).scenario().profile
     shape = BatchShape(3, 900, 3, ((0, 100), (50, 20)), decode_contexts=(200, 300, 400))
     layout = build_scheduler(there.policies).memory.layout
     expected = base.step_time(layout).model().seconds(shape, 2)
@@ -75,6 +75,6 @@ def test_a_technique_that_one_core_cannot_serve_is_refused(technique: str, reaso
 
 def test_policy_options_are_laid_over_those_of_the_profile() -> None:
     given_ = PolicyOptions(max_seqs=4, settings=("preemption=swap", "host_kv_tokens=4096"))
-    config = engine(given_, profile=["base-cpu"]).policies
+    config = engine(given_, profile=("base-cpu",)).policies
     profile = load_profile("base-cpu").policy_config()
     assert config == replace(profile, max_seqs=4, preemption="swap", host_kv_tokens=4096)

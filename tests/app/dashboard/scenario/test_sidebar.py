@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from servetwin.app.dashboard.formatting import escaped
-from servetwin.app.dashboard.scenario.controls import as_controls, changes, from_controls
+from servetwin.app.dashboard.scenario.controls import OWN, as_controls, changes, from_controls
 from servetwin.app.dashboard.scenario.sidebar import own_settings
 from servetwin.app.scenario.files.scenario_file import ScenarioFile, parse_scenario
 from servetwin.workloads.errors import ServetwinError
@@ -103,6 +103,21 @@ def test_own_values_are_the_placeholders() -> None:
     (places,) = (w for w in at.number_input if w.key == "max_seqs")
     assert places.placeholder == "256 (server default)"
     assert places.value is None
+
+
+def test_a_model_takes_a_layout_that_holds_it_and_its_best_evidence() -> None:
+    at = page_test("policies")
+    at.session_state["requests"] = 20
+    at.run()
+    assert "link" not in at.session_state
+    at.selectbox(key="model").set_value("deepseek-v3")
+    at.selectbox(key="gpu").set_value("h200").run()
+    shown = {name: at.session_state[name] for name in ("layout", "times", "link")}
+    assert shown == {"layout": "tp=8", "times": OWN, "link": OWN}
+    at.session_state["layout"] = "tp=4"
+    at.run()
+    assert any("use 8 devices" in caption.value for caption in at.sidebar.caption)
+    assert not at.exception
 
 
 def test_what_cannot_be_is_one_line_on_the_page() -> None:
