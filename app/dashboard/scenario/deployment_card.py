@@ -55,7 +55,7 @@ def deployment_card() -> None:
 
 
 def _draw(name: str) -> None:
-    values, options = _values(), {}
+    values, options = _values(), dict[str, Any]()
     if name == "layout":
         options["options"] = _with_shown(_layouts(), values[name])
     elif name in ("model", "server"):

@@ -1,6 +1,7 @@
 """A server of data sheets, on which techniques are tried: a model and a device."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from servetwin.app.dashboard.scenario.allowed_choices import (
     offered_technique,
@@ -94,5 +95,5 @@ class DataSheetServer:
         """Return ``file`` with this server; all else as it was."""
         return file.model_copy(update={"deployment": self.deployment})
 
-    def _with(self, **toggles: tuple[str, ...]) -> "DataSheetServer":
+    def _with(self, **toggles: Any) -> "DataSheetServer":
         return DataSheetServer(replace(self.deployment, **toggles))

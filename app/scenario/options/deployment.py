@@ -105,11 +105,11 @@ class Deployment(TableOptions):
 
     def settings(self) -> dict[str, Any]:
         """Return the options that are given, as a scenario file has them."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = ((field, getattr(self, field.name)) for field in fields(self))
         texts = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in values.items()
-            if value != self.__dataclass_fields__[name].default
+            field.name: list(value) if isinstance(value, tuple) else value
+            for field, value in values
+            if value != field.default
         }
         return texts | ({"profile": self.profile[0]} if len(self.profile) == 1 else {})
 
@@ -139,8 +139,8 @@ class Deployment(TableOptions):
             for text in self.without
             if technique_name(text) not in removed or has_opposite(text)
         )
-        toggles = {"techniques": (*kept, *self.techniques), "without": (*gone, *without)}
-        return replace(base, **given, **toggles)
+        given |= {"techniques": (*kept, *self.techniques), "without": (*gone, *without)}
+        return replace(base, **given)
 
     def record(self) -> dict[str, object]:
         """Return what ``scenario.yaml`` says of the servers."""
