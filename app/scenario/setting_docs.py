@@ -90,7 +90,7 @@ def setting_docs() -> dict[str, SettingDoc]:
     from servetwin.app.scenario.options.deployment import Deployment
     from servetwin.sim.experiments.scenario import ClusterConfig
 
-    sections: dict[str, type[Any]] = {
+    sections: dict[str, type] = {
         "": ScenarioFile,
         "workload.": Workload,
         "deployment.": Deployment,

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -269,9 +270,9 @@ class Browser:
         sidebar = self.page.get_by_test_id("stSidebar")
         name = file["name"] if isinstance(file, dict) else file.name
         for _ in range(_CLICKS):
-            inputs = sidebar.locator("input[type=file]")
-            inputs.nth(place).evaluate(_UNFOLD)
-            self.act(lambda inputs=inputs: inputs.nth(place).set_input_files(file))
+            field = sidebar.locator("input[type=file]").nth(place)
+            field.evaluate(_UNFOLD)
+            self.act(partial(field.set_input_files, file))
             if sidebar.get_by_text(name).count():
                 break
 

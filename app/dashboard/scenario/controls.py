@@ -220,7 +220,7 @@ def _deployment(settings: dict[str, Any]) -> dict[str, Any]:
 
 def given_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a deployment that its controls do not leave out."""
-    plain = (None, [], OWN)
+    plain: tuple[Any, ...] = (None, [], OWN)
     return {k: v for k, v in settings.items() if v not in plain and v != _PLAIN.get(k)}
 
 

@@ -48,9 +48,8 @@ def deployment_card() -> None:
         shown = shown_scenario()
         origin_line(settled(shown.deployment, shown.preset).origins)
     except ServetwinError as error:
-        problem = as_keys(error)
-        name = re.match(r"\W*(\w*)", problem)
-        place = below.get(name[1] if name else "", below["gpu"])
+        problem = as_keys(error).removeprefix("the scenario: deployment.")
+        place = below.get(re.split(r"\W", problem)[0], below["gpu"])
         place.caption(f":red[{escaped(problem.rpartition('; ')[2])}]")
 
 

@@ -304,7 +304,7 @@ def parse_scenario_dict(settings: Mapping[Any, Any], source: str) -> ScenarioFil
     return scenario
 
 
-def as_keys(error: PolicyError) -> str:
+def as_keys(error: ServetwinError) -> str:
     """Return the message of an option with the keys of a deployment in place of options."""
     keys = {"technique": "techniques"}
     return re.sub(r"--(\w+)", lambda match: keys.get(match[1], match[1]), str(error))

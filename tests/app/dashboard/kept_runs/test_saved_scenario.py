@@ -77,7 +77,7 @@ def test_a_run_of_the_command_line_opens_with_its_eager_kernels(tmp_path: Path) 
     assert found.policies.as_dict() == record["policies"]
 
 
-NO_MODEL = {"model": None, "gpu": None, "techniques": []}
+NO_MODEL: dict[str, Any] = {"model": None, "gpu": None, "techniques": []}
 
 
 @pytest.mark.parametrize(
