@@ -32,7 +32,8 @@ def test_the_side_says_truly_what_a_profile_is(profile: str, origin: Origin) -> 
     at = page_test("policies")
     at.session_state["requests"] = 20
     model, gpu = places()[profile]
-    at.session_state.update({"model": model, "gpu": gpu, "times": profile})
+    for name, value in {"model": model, "gpu": gpu, "times": profile}.items():
+        at.session_state[name] = value
     at.run()
     assert f"Step times: {in_colour(origin)}" in captions(at)
 

@@ -17,11 +17,11 @@ from servetwin.workloads.trace import Trace
     [
         (
             "",
-            ["**llama\\-3\\-8b** on 1 × NVIDIA H100 SXM 80 GB", "continuous batching, up to 256",
+            ["**llama\\-3\\-8b** on 1 × h100", "continuous batching, up to 256",
              " computed from data sheets · ", "paged KV memory of 448,000 tokens",
              "20 generated requests at 10 per second"],
         ),
-        ("cluster: {replicas: 3}", ["on 3 × NVIDIA H100 SXM 80 GB (3 replicas)"]),
+        ("cluster: {replicas: 3}", ["on 3 × h100 (3 replicas)"]),
         (
             "deployment: {model: llama-3-70b, gpu: h100, techniques: ['tensor-parallel:ways=4']}\n"
             "cluster: {replicas: 2}",

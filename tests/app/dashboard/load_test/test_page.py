@@ -36,7 +36,10 @@ def page_after(folder: Path, command: str) -> Any:
     return at
 
 
-SMALL_LINK = "load-test?requests={}&rate={}&prompt_tokens=20&output_tokens=8&profile=base-cpu"
+SMALL_LINK = (
+    "load-test?requests={}&rate={}&prompt_tokens=20&output_tokens=8"
+    "&model=base&gpu=AMD+EPYC&times=base-cpu"
+)
 
 
 @pytest.mark.parametrize(

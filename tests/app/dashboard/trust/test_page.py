@@ -36,8 +36,9 @@ def test_the_page_shows_the_bundled_trial_on_a_first_visit(page: Any) -> None:
 
 
 def test_the_page_says_what_was_extrapolated(page: Any) -> None:
-    page.session_state["profile"] = "base-cpu"
-    page.session_state["prompt_tokens"] = 2000
+    shown = {"model": "base", "gpu": "AMD EPYC", "times": "base-cpu", "prompt_tokens": 2000}
+    for name, value in shown.items():
+        page.session_state[name] = value
     page.run()
     assert not page.exception
     assert "lies outside the range of profile" in page.warning[0].value
