@@ -101,7 +101,10 @@ class Batch:
     )  # fmt: skip
 
     def __init__(
-        self, chunks: Listed[ScheduledSequence] = (), lockstep: Lockstep | None = None
+        self,
+        chunks: Listed[ScheduledSequence] = (),
+        lockstep: Lockstep | None = None,
+        one_row_prefills: bool = False,
     ) -> None:
         self.chunks = chunks
         self.lockstep = lockstep
@@ -110,7 +113,7 @@ class Batch:
         self.swapped_out: Listed[SwappedOut] = ()
         self.swapped_tokens = 0
         self.drafted = 0
-        self.one_row_prefills = False
+        self.one_row_prefills = one_row_prefills
         """Whether one row of a prompt is a prefill chunk, and not a decode."""
         self.prompt_token = True
         """Whether the last chunk of a prompt yields a token."""

@@ -1,8 +1,9 @@
 """The settings of a server's policies, and the objects that they name."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from math import ceil, isfinite
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.registry import MEMORIES, SCHEDULERS
@@ -29,6 +30,27 @@ LEAST = {
     "kv_window_tokens": 1,
 }
 """The least value of each count."""
+
+READERS = {
+    **dict.fromkeys(("draft_rows", "prompt_token"), ("batching", "speculative")),
+    **dict.fromkeys(("full_prompt_gate", "long_prefill_tokens"), ("batching", "unified")),
+    "decodes_between_prefills": ("batching", "prefill-first"),
+    "pad_newcomers": ("batching", "insertion"),
+    "padding": ("batching", "static"),
+    **dict.fromkeys(("reservation", "rounding_waste"), ("kv", "contiguous")),
+    "kv_window_tokens": ("kv", "windowed"),
+}
+"""The one policy that reads a setting: that of ``batching`` or ``kv``."""
+
+
+def unread_settings(policies: Mapping[str, object]) -> list[str]:
+    """Return the settings that neither ``batching`` nor ``kv`` reads; classes may read any."""
+    known: dict[str, Mapping[str, Any]] = {"batching": SCHEDULERS, "kv": MEMORIES}
+    return [
+        name
+        for name, (kind, reader) in READERS.items()
+        if policies[kind] in known[kind] and policies[kind] != reader
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +170,13 @@ class PolicyConfig:
         require(
             0 <= self.kv_window_share <= 1, "kv_window_share", self.kv_window_share, "from 0 to 1"
         )
+        for name in unread_settings(self._named()):
+            (kind, reader), value = READERS[name], getattr(self, name)
+            if value != _DEFAULTS[name]:
+                raise PolicyError(
+                    f"{name}: {value!r} would change nothing: only {kind}: {reader} reads it, not "
+                    f"{getattr(self, kind)}; leave it out"
+                )
         self._require_room()
         if self.prefix_cache and self.kv == "contiguous":
             raise PolicyError("prefix_cache: contiguous KV memory cannot share; use kv: paged")
@@ -160,6 +189,14 @@ class PolicyConfig:
             self._require_recomputable()
         if self.host_cache_tokens and not self.prefix_cache:
             raise PolicyError("host_cache_tokens: a tier of the prefix cache; set prefix_cache")
+
+    def changed(self, **changes: Any) -> "PolicyConfig":
+        """Return a copy with changes, without earlier settings that its policies do not read."""
+        unread = unread_settings({**self._named(), **changes})
+        return replace(self, **{**{name: _DEFAULTS[name] for name in unread}, **changes})
+
+    def _named(self) -> dict[str, object]:
+        return {"batching": self.batching, "kv": self.kv}
 
     def watermark_of(self, units: int) -> int:
         """Return how many of the memory's ``units`` the watermark keeps free."""
@@ -218,6 +255,9 @@ class PolicyConfig:
         """The settings by name, for files."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: str(v) if isinstance(v, str) else v for name, v in values.items()}
+
+
+_DEFAULTS = {field.name: field.default for field in fields(PolicyConfig)}
 
 
 def has_token_budget(batching: str) -> bool:

@@ -8,12 +8,23 @@ from how many stand at each place within a block.
 from bisect import bisect_right, insort
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from typing import Protocol
 
 from servetwin.policies.sequence import DecodeGroup, Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
 ALWAYS = 1 << 62
 """More steps than any run has."""
+
+
+class Growth(Protocol):
+    """Where members take room for their next positions."""
+
+    def grow(self, lockstep: "Lockstep", steps: int = 1) -> bool:
+        """Take room for ``steps`` more positions of every member; False, unchanged, without it."""
+
+    def repeatable_steps(self, lockstep: "Lockstep", limit: int) -> int:
+        """Return how many more steps (at most ``limit``) ``grow`` would grant."""
 
 
 class CappedContexts:
@@ -83,13 +94,16 @@ class Lockstep(DecodeGroup):
     ``size`` is the number of members, ``context_tokens`` the sum of their computed tokens,
     ``granted_step`` the step up to which they have KV memory (where they grow on demand).
     ``stopped`` collects members that an engine ends early; ``advance`` takes them out.
+    With a ``room`` they grow in it, block after block; without one they hold all they need.
     """
 
-    __slots__ = ("_block", "_capped", "_ends", "_joins", "_leads", "_members", "_past_ends",
-                 "_places", "context_tokens", "rows", "size")  # fmt: skip
+    __slots__ = ("_ahead", "_block", "_capped", "_ends", "_joins", "_leads", "_members",
+                 "_past_ends", "_places", "_room", "context_tokens", "rows", "size")  # fmt: skip
 
-    def __init__(self, block_tokens: int) -> None:
+    def __init__(self, block_tokens: int, room: Growth | None = None) -> None:
         super().__init__()
+        self._room = room
+        self._ahead = 0
         self.size = 0
         self.rows = 1
         self.context_tokens = 0
@@ -136,8 +150,34 @@ class Lockstep(DecodeGroup):
         self._past_ends += 1
         self._take_out(seq)
 
+    def grow(self) -> bool:
+        """Take room for the next position of every member; False, unchanged, without room."""
+        return self._room is None or not self.size or self._room.grow(self, 1)
+
+    def go_on(self) -> bool:
+        """Return whether there is room for a step without asking for it yet; some member runs."""
+        room = self._room
+        self._ahead = 0 if room is None else room.repeatable_steps(self, self.steps_to_end())
+        return room is None or self._ahead > 0
+
+    def repeats(self, gone_on: bool = False) -> int:
+        """Return the steps until a member ends or lacks room, with the one that was granted.
+
+        ``gone_on``: of the step that ``go_on`` began, the last answer of which still holds.
+        """
+        if gone_on and self._ahead:
+            return self._ahead
+        limit, room = self.steps_to_end(), self._room
+        if limit == 1 or room is None:
+            return limit
+        granted = self.granted_step - self.steps
+        return granted + room.repeatable_steps(self, limit - granted)
+
     def advance(self, steps: int) -> list[Sequence]:
         """Advance every member by ``steps`` tokens; take out and return the members that ended."""
+        if self._room is not None and (missing := self.steps + steps - self.granted_step):
+            room = self._room.grow(self, missing)
+            assert room, "repeatable_steps promised room that is not there"
         self.context_tokens += steps * self.size
         self.steps = now = self.steps + steps
         ended = []

@@ -66,7 +66,27 @@ class KVUsage:
         return cls(capacity, live, held - live - wasted, wasted, free_tokens=free, **parts)
 
 
-class KVMemory(Protocol):
+class Room(Protocol):
+    """Where sequences find room for their positions: a KV memory, or a rule before one."""
+
+    def refusal(self, seq: Sequence) -> str | None:
+        """Return why ``seq`` can never be held, even alone; None where it can."""
+
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        """Take in a sequence that holds nothing, with room for ``tokens`` positions in all.
+
+        It takes its cached prefix with it. False, and nothing changed, without room.
+        """
+
+    def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
+        """Share the full blocks of ``seq`` with ``child``, copying a partly filled one.
+
+        ``child`` then has room for ``tokens`` positions in all. False, and nothing changed, without
+        room for the copy or where nothing can be shared.
+        """
+
+
+class KVMemory(Room, Protocol):
     """Owns KV space, in blocks or contiguous regions. Decides nothing about time.
 
     Built from a ``PolicyConfig`` alone: ``MyMemory(config)``.
@@ -77,20 +97,8 @@ class KVMemory(Protocol):
     capacity_tokens: int
     shares_prefixes: bool
 
-    def refusal(self, seq: Sequence) -> str | None:
-        """Return why ``seq`` can never be held, even alone; None where it can."""
-
     def cached_prefix(self, seq: Sequence) -> int:
         """Return the leading prompt tokens that are cached already; at most prompt - 1."""
-
-    def reserve(self, seq: Sequence, tokens: int) -> bool:
-        """Take in a sequence that holds nothing, with room for ``tokens`` positions in all.
-
-        It takes its cached prefix with it. False, and nothing changed, without room.
-        """
-
-    def commit(self, seq: Sequence, tokens: int) -> None:
-        """Declare that the step being scheduled fills the first ``tokens`` positions."""
 
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
         """Take room for ``steps`` more positions of every member; False, unchanged, without it."""
@@ -98,12 +106,8 @@ class KVMemory(Protocol):
     def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
         """Return how many more steps (at most ``limit``) ``grow`` would grant."""
 
-    def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
-        """Share the full blocks of ``seq`` with ``child``, copying a partly filled one.
-
-        ``child`` then has room for ``tokens`` positions in all. False, and nothing changed, without
-        room for the copy or where nothing can be shared.
-        """
+    def commit(self, seq: Sequence, tokens: int) -> None:
+        """Declare that the step being scheduled fills the first ``tokens`` positions."""
 
     def release(self, seq: Sequence) -> None:
         """Give back all that ``seq`` holds."""

@@ -64,12 +64,9 @@ class Sequence:
         "base_generated_tokens", "block_keys", "blocks", "cached_tokens", "deadline_s",
         "ended_samples", "estimated_tokens", "group", "held_blocks", "joined_step", "key_blocks",
         "keyed_blocks", "loaded_tokens", "lockstep", "max_tokens", "names_answer", "number",
-        "on_host", "output_id", "preemptions", "prefix", "priority", "prompt_tokens", "queue_rank",
+        "on_host", "output_id", "preemptions", "prefix", "priority", "prompt_tokens",
         "region_start", "region_tokens", "request_id", "samples", "stopped", "tenant",
     )  # fmt: skip
-
-    queue_rank: float
-    """Rank among those that wait, once it does (``RankedQueue``)."""
 
     def __init__(
         self,

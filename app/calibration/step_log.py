@@ -340,7 +340,7 @@ def calibrate_bundled(
         header: Mapping[str, Any] = {}
         observed: list[Observed] = []
         for batching in CALIBRATED_BATCHING:
-            config = replace(base, batching=batching, kv=layout, prefix_cache=False)
+            config = base.changed(batching=batching, kv=layout, prefix_cache=False)
             report_progress(f"calibrating {config.name}")
             options = replace(engine.options(config, toggles), beat=True)
             with started_engine(options) as live:

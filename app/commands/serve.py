@@ -93,7 +93,6 @@ def _serve(served: Served, http: HttpOptions) -> None:
 def _bundled(
     policy: PolicyOptions, choice: EngineChoice, servers: Deployment, served: ServedModel
 ) -> Served:
-    from servetwin.app.scenario.scenarios import unread_settings
     from servetwin.engine.checkpoint.find_model import find_model
     from servetwin.engine.core.core_process import bundled
 
@@ -103,7 +102,6 @@ def _bundled(
     toggles = servers.toggles()
     options = choice.options(policies, toggles, served.step_log)
     options = replace(options, beat=served.beat)
-    _print_notes(unread_settings(options.policies))
     if not toggles.is_empty():
         from servetwin.app.serving.techniques import notes
 
@@ -115,14 +113,12 @@ def _bundled(
 def _simulated(
     servers: Deployment, policy: PolicyOptions, choice: EngineChoice, served: ServedModel
 ) -> Served:
-    from servetwin.app.scenario.scenarios import unread_settings
     from servetwin.app.serving.simulated import simulated_engine
     from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 
     require_absent(given(choice), "says how torch computes, and a simulated server has none")
     engine = simulated_engine(servers, policy, seed=choice.seed, step_log=served.step_log)
     _print_notes(policy.laid_on(servers.servers()).notes())
-    _print_notes(unread_settings(engine.policies))
     names = (f"a simulated {engine.model}", engine.model, engine.policies.name)
     return Served(*names, engine.build, ByteTokenizer())
 

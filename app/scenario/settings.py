@@ -2,7 +2,6 @@
 
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from servetwin.app.scenario.options.groups import MOST_NUMBER
@@ -57,7 +56,8 @@ def parse_settings(texts: Iterable[str], where: str, *of: type[Any]) -> dict[str
 def with_settings(base: PolicyConfig, settings: Mapping[str, Any]) -> PolicyConfig:
     """Return ``base`` with settings laid over it.
 
-    Memory that cannot share turns an inherited prefix cache off. Where the settings leave the token
+    Settings of ``base`` that the new policies do not read go; memory that cannot share turns its
+    prefix cache off. Where the settings leave the token
     budget of a step alone, it grows to hold every sequence.
     """
     changes = dict(settings)
@@ -67,7 +67,7 @@ def with_settings(base: PolicyConfig, settings: Mapping[str, Any]) -> PolicyConf
         rows = 1 + changes.get("draft_rows", base.draft_rows)
         needed = rows * changes.get("max_seqs", base.max_seqs)
         changes["token_budget"] = max(base.token_budget, needed)
-    return replace(base, **changes)
+    return base.changed(**changes)
 
 
 def parse_policies(text: str, where: str = "replay compare") -> NamedPolicies:

@@ -24,8 +24,10 @@ class BeamSearch(ContinuousBatching):
         """Queue a sequence, or return why it is refused: its beams need slots, and blocks."""
         if seq.samples > 1 and self.memory.layout == "contiguous":
             return Refusal("unsupported", "beams share blocks, regions cannot; use kv: paged")
-        if seq.samples > self._max_seqs:
-            reason = f"{seq.samples} beams want as many slots, and max_seqs is {self._max_seqs}"
+        if seq.samples > self.config.max_seqs:
+            reason = (
+                f"{seq.samples} beams want as many slots, and max_seqs is {self.config.max_seqs}"
+            )
             return Refusal("unsupported", reason)
         return super().add(seq)
 
@@ -45,7 +47,7 @@ class BeamSearch(ContinuousBatching):
     def _beams(self) -> dict[SampleGroup, list[Sequence]]:
         """Return the decodes of each request with several beams, the oldest first."""
         beams: dict[SampleGroup, list[Sequence]] = {}
-        for seq in self._decodes:
+        for seq in self.decodes:
             if seq.group is not None:
                 beams.setdefault(seq.group, []).append(seq)
         return beams
@@ -53,21 +55,19 @@ class BeamSearch(ContinuousBatching):
     def _replace_worst(self, group: SampleGroup, beams: list[Sequence]) -> None:
         best = group.first if group.first in beams else beams[0]
         worst = next(beam for beam in beams if beam is not best)
-        self._decodes.leave(worst)
+        self.decodes.leave(worst)
         self.memory.release(worst)
-        child = best.fork(1, worst.arrival_number)
+        child = best.fork()
         child.generated_tokens = best.generated_tokens
-        if self._share(best, child):
-            self._decodes.join(child)
-        else:
-            self._waiting.push(child)
+        child.arrival_number = worst.arrival_number
+        self.samples.share(best, child)
 
-    def _has_slot(self) -> bool:
+    def has_slot(self) -> bool:
         """Return whether every beam of the next in line finds a slot."""
-        head = self._waiting.head()
+        head = self.queue.head()
         wanted = _slots(head) if head is not None else 1
-        taken = self._decodes.size + sum(_slots(seq) for seq in self._prefilling)
-        return taken + wanted <= self._max_seqs
+        taken = self.decodes.size + sum(_slots(seq) for seq in self.prompts)
+        return taken + wanted <= self.config.max_seqs
 
 
 def _slots(seq: Sequence) -> int:

@@ -8,9 +8,10 @@ prompts of one step are a matrix padded to the longest of them (fused_multi_tran
 
 from dataclasses import replace
 
-from servetwin.policies.batch import Batch, ScheduledSequence
+from servetwin.policies.batch import Batch
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVMemory
+from servetwin.policies.schedulers.admission import in_pieces
 from servetwin.policies.schedulers.continuous import ContinuousBatching
 from servetwin.workloads.native_class import mypyc_attr
 
@@ -24,20 +25,13 @@ class DynamicInsertion(ContinuousBatching):
     has_token_budget = False
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
-        super().__init__(memory, replace(config, admission="full"))
-        self._token_budget = _NO_BUDGET
-        self._pads = config.pad_newcomers
+        super().__init__(memory, replace(config, admission="full"), in_pieces)
+        self.budget = _NO_BUDGET
 
     def schedule(self, now_s: float) -> Batch | None:
         """Return the decodes, and the prompts that take free slots, padded where it is asked."""
         batch = super().schedule(now_s)
-        if self._pads and batch is not None and len(batch.chunks) > 1:
+        if self.config.pad_newcomers and batch is not None and batch.chunks:
             longest = max(chunk.tokens for chunk in batch.chunks)
-            batch.chunks = tuple(_padded(chunk, longest) for chunk in batch.chunks)
+            batch.chunks = [c._replace(padding=longest - c.tokens) for c in batch.chunks]
         return batch
-
-
-def _padded(chunk: ScheduledSequence, rows: int) -> ScheduledSequence:
-    """Return the chunk with rows that are computed and thrown away, ``rows`` in all."""
-    seq, start, tokens, samples, _ = chunk
-    return ScheduledSequence(seq, start, tokens, samples, rows - tokens)

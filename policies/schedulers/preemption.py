@@ -3,39 +3,58 @@
 The victim is recomputed later, or swapped to host memory and back (vLLM, SOSP 2023, section 4.5).
 """
 
-from collections.abc import Reversible
+from collections.abc import Callable, Reversible
+from typing import TypeAlias
 
-from servetwin.policies.config import Victim
+from servetwin.policies.batch import Batch, SwappedOut
 from servetwin.policies.sequence import Sequence
 
-
-def choose_victim(
-    victim: Victim, decodes: Reversible[Sequence], prefilling: list[Sequence]
-) -> Sequence:
-    """Return the sequence to preempt; of equals the newest. At least one sequence must run."""
-    if victim == "newest":
-        return prefilling[-1] if prefilling else next(reversed(decodes))
-    newest_first = [*reversed(prefilling), *reversed(decodes)]
-    if victim == "lowest-priority":
-        return min(newest_first, key=lambda seq: seq.priority)
-    return min(newest_first, key=lambda seq: seq.generated_tokens)
+Victim: TypeAlias = Callable[[list[Sequence], Reversible[Sequence]], Sequence]
+"""From prompts in progress and decodes, not both empty: the sequence to preempt."""
 
 
-class HostMemory:
-    """Room for ``capacity_tokens`` of swapped sequences, each kept as a whole or not at all."""
+def newest(prompts: list[Sequence], decodes: Reversible[Sequence]) -> Sequence:
+    """Return the sequence that came last."""
+    return prompts[-1] if prompts else next(reversed(decodes))
+
+
+def lowest_priority(prompts: list[Sequence], decodes: Reversible[Sequence]) -> Sequence:
+    """Return the sequence of the lowest priority, of equals the newest."""
+    return min([*reversed(prompts), *reversed(decodes)], key=lambda seq: seq.priority)
+
+
+def least_progress(prompts: list[Sequence], decodes: Reversible[Sequence]) -> Sequence:
+    """Return the sequence with the fewest tokens out, of equals the newest."""
+    return min([*reversed(prompts), *reversed(decodes)], key=lambda seq: seq.generated_tokens)
+
+
+VICTIMS: dict[str, Victim] = {
+    "newest": newest,
+    "lowest-priority": lowest_priority,
+    "least-progress": least_progress,
+}
+
+
+class Swap:
+    """Host memory for ``capacity_tokens`` of preempted decodes, each kept as a whole or not."""
 
     def __init__(self, capacity_tokens: int) -> None:
         self._free_tokens = capacity_tokens
 
-    def store(self, seq: Sequence) -> bool:
-        """Keep the computed tokens of a sequence; False, and nothing changed, without room."""
+    def store(self, seq: Sequence, blocks: list[int], batch: Batch) -> bool:
+        """Move a sequence out of ``blocks`` with this step; False, unchanged, without room."""
         if seq.computed_tokens > self._free_tokens:
             return False
         self._free_tokens -= seq.computed_tokens
         seq.on_host = True
+        batch.swapped_tokens += seq.computed_tokens
+        batch.swapped_out = [*batch.swapped_out, SwappedOut(seq, blocks)]
         return True
 
-    def fetch(self, seq: Sequence) -> None:
-        """Give back the room of a sequence that is on the device again, or has ended."""
+    def fetch(self, seq: Sequence) -> int:
+        """Give back the room of a sequence that returns, or is aborted; return its tokens."""
+        if not seq.on_host:
+            return 0
         self._free_tokens += seq.computed_tokens
         seq.on_host = False
+        return seq.computed_tokens

@@ -1,9 +1,9 @@
-"""The orders of a waiting queue by name."""
+"""Who waits for a scheduler: in which order, whom it takes in, and whom it gives up."""
 
 from collections.abc import Callable
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.protocols import KVMemory
+from servetwin.policies.protocols import DiscardingQueue, KVMemory, Refusal, Room
 from servetwin.policies.protocols import WaitingQueue as WaitingQueue
 from servetwin.policies.schedulers.longest_prefix import LongestPrefixFirst
 from servetwin.policies.schedulers.waiting_queue import ArrivalOrder as ArrivalOrder
@@ -14,6 +14,8 @@ from servetwin.policies.schedulers.waiting_queue import (
     ShortestJobFirst,
 )
 from servetwin.policies.schedulers.waiting_queue import RankedQueue as RankedQueue
+from servetwin.policies.sequence import Sequence
+from servetwin.workloads.native_class import mypyc_attr
 
 _QUEUES: dict[str, Callable[[], WaitingQueue]] = {
     "fcfs": ArrivalOrder,
@@ -34,3 +36,103 @@ def queue_in_order(memory: KVMemory, config: PolicyConfig) -> WaitingQueue:
 def has_stable_head(queue: WaitingQueue) -> bool:
     """Return whether the head is sure to stay until a sequence is added or removed."""
     return isinstance(queue, RankedQueue) or type(queue) in (ArrivalOrder, FairShare)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class WaitingLine:
+    """A waiting queue with what may happen before and instead of admission."""
+
+    def __init__(self, queue: WaitingQueue, room: Room, config: PolicyConfig) -> None:
+        self.queue = queue
+        self.dropped: list[tuple[Sequence, Refusal]] = []
+        """Sequences given up since the list was last emptied."""
+        self.is_restless = not has_stable_head(queue) or config.admission == "peak"
+        """Whether the next in line may be another, or find room, after any step."""
+        self._room = room
+        self._longest = config.max_model_len
+        longest = Sequence("", 0.0, max(1, self._longest - 1), 2)  # which decodes
+        self._holds_any = room.refusal(longest) is None
+        """Whether every length that the model allows fits the memory."""
+        self._limit = config.queue_limit
+        self._newcomers: dict[Sequence, None] | None = None if self._limit is None else {}
+        """Waiting sequences that have not run yet, the newest last; None without a limit."""
+        self._has_changed = False
+        """Whether the limit may have changed which sequence is next."""
+        self._shed_ttft_s = config.shed_ttft_s
+        self._arrivals = 0
+        self._admissions = 0
+
+    def add(self, seq: Sequence) -> Refusal | None:
+        """Queue a sequence, or return why it is refused; its samples are numbered after it."""
+        total = seq.prompt_tokens + seq.max_tokens
+        if total > self._longest:
+            reason = f"{total} tokens are more than the model length of {self._longest}"
+            return Refusal("too_long", reason)
+        if not self._holds_any and (misfit := self._room.refusal(seq)):
+            return Refusal("too_long", misfit)
+        seq.arrival_number = self._arrivals + 1
+        self._arrivals += seq.samples
+        self.queue.push(seq)
+        if self._newcomers is not None and not _has_run(seq):
+            self._newcomers[seq] = None
+        return None
+
+    def pop(self) -> None:
+        """Take the next in line out: it is admitted, or given up."""
+        seq = self.queue.pop()
+        self.number(seq)
+        if self._newcomers:
+            self._newcomers.pop(seq, None)
+
+    def number(self, seq: Sequence) -> None:
+        """Give a sequence its place in the order of admission."""
+        self._admissions = seq.admission_number = self._admissions + 1
+
+    def remove(self, request_id: str) -> Sequence | None:
+        """Remove and return a waiting sequence; None when it does not wait."""
+        seq = self.queue.remove(request_id)
+        if seq is not None and self._newcomers:
+            self._newcomers.pop(seq, None)
+        return seq
+
+    def is_late(self, seq: Sequence, now_s: float) -> bool:
+        """Return whether a sequence waited longer than the TTFT limit, and give it up if so.
+
+        Judged when it could be admitted, and not before, so that a run of steps hides no decision.
+        """
+        limit_s = self._shed_ttft_s
+        if limit_s is None or _has_run(seq) or now_s - seq.arrival_s <= limit_s:
+            return False
+        reason = f"waited longer than its TTFT limit of {limit_s:g} s"
+        self.dropped.append((seq, Refusal("too_late", reason)))
+        return True
+
+    def over_limit(self) -> bool:
+        """Return whether a sequence will be given up at the next step."""
+        return self._limit is not None and self.queue.size > self._limit
+
+    def enforce_limit(self) -> None:
+        """Give up the newest sequences that wait beyond the limit; called after admission."""
+        newcomers, limit, queue = self._newcomers, self._limit, self.queue
+        self._has_changed = False
+        if newcomers is None or limit is None or queue.size <= limit:
+            return
+        dropped = []
+        while newcomers and queue.size > limit:
+            seq, _ = newcomers.popitem()
+            if isinstance(queue, DiscardingQueue):
+                queue.discard(seq)
+            else:
+                queue.remove(seq.request_id)
+            dropped.append((seq, Refusal("queue_full", f"{limit} requests are waiting already")))
+        self.dropped += reversed(dropped)
+        self._has_changed = True
+
+    def may_change(self) -> bool:
+        """Return whether another sequence may be next, or find room, although none arrives."""
+        return self.queue.size > 0 and (self.is_restless or self._has_changed)
+
+
+def _has_run(seq: Sequence) -> bool:
+    """Return whether the request was served in part: then it is not turned away."""
+    return seq.preemptions > 0 or seq.group is not None or seq.computed_tokens > 0

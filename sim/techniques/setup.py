@@ -83,7 +83,7 @@ class Setup:
 
     def with_policies(self, **changes: object) -> "Setup":
         """Return the setup with settings of the policies changed."""
-        return replace(self, policies=replace(self.policies, **changes))  # type: ignore[arg-type]
+        return replace(self, policies=self.policies.changed(**changes))
 
     def with_cluster(self, **changes: object) -> "Setup":
         """Return the setup with settings of the cluster changed."""

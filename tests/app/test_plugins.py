@@ -299,7 +299,7 @@ def test_an_error_in_an_inherited_method_names_the_plug_in(mine: Path) -> None:
     mine.write_text(
         "from servetwin.policies.schedulers.continuous import ContinuousBatching\n"
         "class Mine(ContinuousBatching):\n"
-        "    def _may_join(self, head, left, batch):\n        return 1 / 0\n"
+        "    def reserve(self, seq, cached, left):\n        return 1 / 0\n"
     )
     line = refused(*KINDS["batching"].arguments(f"{mine}:Mine"))
     assert f"batching: {mine}:4: Mine.schedule() raised ZeroDivisionError" in line

@@ -79,6 +79,38 @@ def test_impossible_settings_are_named(settings: dict[str, object], message: str
 
 
 @pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"draft_rows": 3, "batching": "unified"}, "batching: speculative"),
+        ({"prompt_token": False}, "batching: speculative"),
+        ({"long_prefill_tokens": 64, "batching": "chunked"}, "batching: unified"),
+        ({"decodes_between_prefills": 2}, "batching: prefill-first"),
+        ({"padding": False}, "batching: static"),
+        ({"reservation": "exact"}, "kv: contiguous"),
+        ({"kv_window_tokens": 64}, "kv: windowed"),
+    ],
+)
+def test_a_setting_that_no_policy_reads_is_refused(settings: dict[str, Any], named: str) -> None:
+    name, value = next(iter(settings.items()))
+    kind, reader = named.split(": ")
+    with pytest.raises(PolicyError) as caught:
+        PolicyConfig(**settings)
+    actual = getattr(PolicyConfig(), kind) if kind not in settings else settings[kind]
+    assert str(caught.value) == (
+        f"{name}: {value!r} would change nothing: only {named} reads it, not {actual}; leave it out"
+    )
+    assert getattr(PolicyConfig(**{**settings, kind: reader}), name) == value
+    assert getattr(PolicyConfig(**{**settings, kind: "mine.py:Mine"}), name) == value
+
+
+def test_a_change_of_policies_leaves_out_what_they_do_not_read() -> None:
+    base = PolicyConfig(batching="speculative", draft_rows=3, kv="contiguous", reservation="exact")
+    assert base.changed(batching="unified", kv="paged") == PolicyConfig(batching="unified")
+    with pytest.raises(PolicyError, match="draft_rows: 2 would change nothing"):
+        base.changed(batching="unified", draft_rows=2)
+
+
+@pytest.mark.parametrize(
     "least",
     [
         {"kv_tokens": 1, "block_tokens": 1},
@@ -89,12 +121,11 @@ def test_impossible_settings_are_named(settings: dict[str, object], message: str
         {"shed_ttft_s": 0.0},
         {"watermark": 0.0},
         {"watermark": 0.999},
-        {"kv_window_tokens": 1, "kv_window_share": 0.0, "kv_state_tokens": 0},
+        {"kv": "windowed", "kv_window_tokens": 1, "kv_window_share": 0.0, "kv_state_tokens": 0},
         {"kv_window_share": 1.0},
         {"batching": "static", "max_seqs": 9, "token_budget": 1},
         {"batching": "insertion", "max_seqs": 9, "token_budget": 1},
         {"batching": "speculative", "max_seqs": 2, "draft_rows": 3, "token_budget": 8},
-        {"batching": "continuous", "max_seqs": 2, "draft_rows": 3, "token_budget": 2},
         {"prefix_cache": True, "host_cache_tokens": 1},
         {"host_kv_tokens": 0, "host_cache_tokens": 0},
     ],

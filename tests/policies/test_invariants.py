@@ -59,8 +59,7 @@ class Correct(ContinuousBatching):
     """One at a time: slow, but no invariant forbids it."""
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
-        super().__init__(memory, config)
-        self._max_seqs = 1
+        super().__init__(memory, replace(config, max_seqs=1))
 
 
 class AdmitsTwice(ContinuousBatching):
@@ -78,14 +77,13 @@ class EndsTwice(ContinuousBatching):
 
 class TooManySequences(ContinuousBatching):
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
-        super().__init__(memory, config)
-        self._max_seqs += 1
+        super().__init__(memory, replace(config, max_seqs=config.max_seqs + 1))
 
 
 class TooManyRows(ContinuousBatching):
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
-        self._token_budget += 1
+        self.budget += 1
 
 
 class SkipsAPosition(ContinuousBatching):
@@ -117,9 +115,9 @@ class ComputesNothing(ContinuousBatching):
 class EndsEarly(ContinuousBatching):
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         finished = super().complete(batch, steps)
-        early = list(self._decodes)[:1]
+        early = list(self.decodes)[:1]
         for seq in early:
-            self._take_out(seq)
+            self.take_out(seq)
         return [*finished, *early]
 
 

@@ -13,12 +13,12 @@ from servetwin.workloads.errors import PluginError, PolicyError
 from tests.support.checked import request
 
 OWN_POLICY = """
+from dataclasses import replace
 from servetwin.policies.schedulers.continuous import ContinuousBatching
 
 class OneAtATime(ContinuousBatching):
     def __init__(self, memory, config):
-        super().__init__(memory, config)
-        self._max_seqs = 1
+        super().__init__(memory, replace(config, max_seqs=1))
 """
 
 

@@ -22,6 +22,7 @@ from servetwin.policies.config import (
     Rounding,
     Victim,
     Waste,
+    unread_settings,
 )
 from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.registry import MEMORIES, SCHEDULERS
@@ -52,45 +53,45 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
     kv = draw(st.sampled_from(["paged", *MEMORIES]))
     prefix_cache = kv == "paged" and draw(st.booleans())
     may_shorten = not prefix_cache and batching != "unified"
-    return PolicyConfig(
-        batching=batching,
-        kv=kv,
-        reservation=draw(one_of(Reservation)),
-        rounding_waste=draw(one_of(Waste)),
-        prefix_cache=prefix_cache,
-        prefix_index=draw(one_of(PrefixIndex)),
-        eviction=draw(st.sampled_from(list(EVICTION_ORDERS))),
-        kv_tokens=draw(st.sampled_from([72, 96, 160, 1000])),
-        block_tokens=draw(st.sampled_from([1, 4, 16])),
-        max_model_len=70,
-        max_seqs=draw(st.sampled_from([1, 2, 5, 16])),
-        token_budget=draw(st.sampled_from([16, 20, 64])),
-        wait_limit_s=draw(st.sampled_from([0.0, 0.02, 0.5])),
-        queue_limit=draw(st.sampled_from([None, None, 0, 3])),
-        queue_order=draw(one_of(QueueOrder)),
-        admission=draw(one_of(Admission)),
-        prompt_blocks=draw(one_of(PromptBlocks)),
-        full_prompt_gate=draw(st.booleans()),
-        long_prefill_tokens=draw(st.sampled_from([0, 0, 3, 9])),
-        queue_samples=(queued := batching != "beam" and draw(st.booleans())),
-        decide_ahead=queued and batching == "unified" and draw(st.booleans()),
-        watermark=draw(st.sampled_from([0.0, 0.0, 0.02])),
-        watermark_rounding=draw(one_of(Rounding)),
-        watermark_alone=draw(st.booleans()),
-        budget_count=draw(one_of(BudgetCount)),
-        padding=draw(st.booleans()),
-        pad_newcomers=draw(st.booleans()),
-        decodes_between_prefills=draw(st.sampled_from([0, 0, 1, 3, 10])),
-        one_row_chunk=draw(one_of(ChunkKind)),
-        decode_needs_free_block=draw(st.booleans()),
-        admit_after_preemption=draw(st.booleans()),
-        shed_ttft_s=draw(st.sampled_from([None, None, 0.2])),
-        preemption=draw(one_of(Preemption)),
-        recompute=draw(one_of(Recompute)) if may_shorten else "all",
-        victim=draw(one_of(Victim)),
-        host_kv_tokens=draw(st.sampled_from([0, 40, 1000])),
-        host_cache_tokens=draw(st.sampled_from([0, 64, 1000])) if prefix_cache else 0,
-    )
+    read: dict[str, Any] = {"batching": batching, "kv": kv}
+    settings: dict[str, Any] = {
+        "reservation": draw(one_of(Reservation)),
+        "rounding_waste": draw(one_of(Waste)),
+        "prefix_cache": prefix_cache,
+        "prefix_index": draw(one_of(PrefixIndex)),
+        "eviction": draw(st.sampled_from(list(EVICTION_ORDERS))),
+        "kv_tokens": draw(st.sampled_from([72, 96, 160, 1000])),
+        "block_tokens": draw(st.sampled_from([1, 4, 16])),
+        "max_model_len": 70,
+        "max_seqs": draw(st.sampled_from([1, 2, 5, 16])),
+        "token_budget": draw(st.sampled_from([16, 20, 64])),
+        "wait_limit_s": draw(st.sampled_from([0.0, 0.02, 0.5])),
+        "queue_limit": draw(st.sampled_from([None, None, 0, 3])),
+        "queue_order": draw(one_of(QueueOrder)),
+        "admission": draw(one_of(Admission)),
+        "prompt_blocks": draw(one_of(PromptBlocks)),
+        "full_prompt_gate": draw(st.booleans()),
+        "long_prefill_tokens": draw(st.sampled_from([0, 0, 3, 9])),
+        "watermark": draw(st.sampled_from([0.0, 0.0, 0.02])),
+        "watermark_rounding": draw(one_of(Rounding)),
+        "watermark_alone": draw(st.booleans()),
+        "budget_count": draw(one_of(BudgetCount)),
+        "padding": draw(st.booleans()),
+        "pad_newcomers": draw(st.booleans()),
+        "decodes_between_prefills": draw(st.sampled_from([0, 0, 1, 3, 10])),
+        "one_row_chunk": draw(one_of(ChunkKind)),
+        "decode_needs_free_block": draw(st.booleans()),
+        "admit_after_preemption": draw(st.booleans()),
+        "shed_ttft_s": draw(st.sampled_from([None, None, 0.2])),
+        "preemption": draw(one_of(Preemption)),
+        "recompute": draw(one_of(Recompute)) if may_shorten else "all",
+        "victim": draw(one_of(Victim)),
+        "host_kv_tokens": draw(st.sampled_from([0, 40, 1000])),
+        "host_cache_tokens": draw(st.sampled_from([0, 64, 1000])) if prefix_cache else 0,
+    }
+    for name in unread_settings(read):
+        settings.pop(name, None)
+    return PolicyConfig(**read, **settings)
 
 
 def one_of(literal: object) -> st.SearchStrategy[Any]:
@@ -113,8 +114,6 @@ def workloads(draw: st.DrawFn) -> list[Request]:
         asked = request(str(index), now_s, prompt, draw(st.integers(1, 30)), ids)
         asked = replace(asked, samples=draw(st.sampled_from([1, 1, 1, 2, 3])))
         tenant, priority = draw(st.sampled_from([(None, 0), ("a", 1), ("b", -1)]))
-        longer = draw(st.sampled_from([None, None, 60]))  # told by its last token alone
-        asked = replace(asked, estimated_output_tokens=longer)
         requests.append(replace(asked, tenant=tenant, priority=priority))
     return requests
 

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from servetwin.policies.config import QueueOrder
 from servetwin.policies.protocols import KVMemory, Refusal
-from servetwin.policies.schedulers.base import SchedulerBase
+from servetwin.policies.schedulers.queueing import WaitingLine
 from servetwin.policies.sequence import Sequence
 
 arrival_number = attrgetter("arrival_number")
@@ -77,17 +77,16 @@ class ReferenceQueue:
         return ranks[self._order], seq.arrival_number
 
 
-class ReferenceAdmission(SchedulerBase):
+class ReferenceLine(WaitingLine):
     """Sorts all that wait, whenever too many do."""
 
-    def enforce_limit(self) -> bool:
-        limit, queue = self._config.queue_limit, self._waiting
+    def enforce_limit(self) -> None:
+        limit, queue = self._limit, self.queue
         if limit is None or queue.size <= limit:
-            return False
+            return
         fresh = [s for s in queue if not (s.preemptions or s.group or s.computed_tokens)]
         for seq in sorted(fresh, key=arrival_number)[limit - queue.size :]:
             queue.remove(seq.request_id)
             self.dropped.append(
                 (seq, Refusal("queue_full", f"{limit} requests are waiting already"))
             )
-        return queue.size > 0

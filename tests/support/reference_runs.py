@@ -7,18 +7,22 @@ from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
 from servetwin.workloads.request import Request
 from tests.support.random_runs import STEP_TIME
-from tests.support.reference_queue import ReferenceAdmission, ReferenceQueue
+from tests.support.reference_queue import ReferenceLine, ReferenceQueue
 
 
 def run_over_queues(config: PolicyConfig, requests: list[Request], reference: bool) -> Run:
     """Run shipped policies, or the same ones over plain lists."""
-    scheduler = SCHEDULERS[config.batching]
-    if reference:
-
-        class Plain(ReferenceAdmission, scheduler):  # type: ignore[misc, valid-type]
-            def build_queue(self, config: PolicyConfig) -> WaitingQueue:
-                return ReferenceQueue(config.queue_order, self.memory)
-
-        scheduler = Plain
     memory = MEMORIES.build(config.kv, config)
-    return simulate(requests, scheduler(memory, config), STEP_TIME)
+    policy = SCHEDULERS[config.batching]
+    if not reference:
+        return simulate(requests, policy(memory, config), STEP_TIME)
+
+    class Plain(policy):  # type: ignore[misc, valid-type]
+        def build_queue(self, config: PolicyConfig) -> WaitingQueue:
+            return ReferenceQueue(config.queue_order, self.memory)
+
+    scheduler = Plain(memory, config)
+    line = ReferenceLine(scheduler.queue, memory, config)
+    line._holds_any = False
+    scheduler.line, scheduler.dropped = line, line.dropped
+    return simulate(requests, scheduler, STEP_TIME)

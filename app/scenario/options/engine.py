@@ -1,6 +1,6 @@
 """Options of the bundled engine, and of all that ``servetwin serve`` serves."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -81,7 +81,7 @@ class EngineChoice:
                 f"not {policies.batching}"
             )
         budget = policies.token_budget + policies.max_seqs * drafts
-        return replace(policies, batching="speculative", draft_rows=drafts, token_budget=budget)
+        return policies.changed(batching="speculative", draft_rows=drafts, token_budget=budget)
 
     def _adapters(self) -> tuple[tuple[str, str], ...]:
         """Return (name, folder) of each adapter."""

@@ -80,7 +80,7 @@ def settings_of(facts: MeasuredFacts, stated: Server, request_s: float) -> Itera
 
     def policy(name: str, setting: str, values: Sequence[Value]) -> Setting:
         def change(value: Any) -> Server:
-            return replace(stated, policies=replace(policies, **{setting: value}))
+            return replace(stated, policies=policies.changed(**{setting: value}))
 
         return Setting(name, getattr(policies, setting), values, change)
 

@@ -106,3 +106,46 @@ def test_a_full_queue_gives_the_next_arrival_up_at_the_next_step() -> None:
 
 def test_what_can_run_runs_at_once() -> None:
     assert added(scheduler_of(), sequence("a")).wake_s() is None
+
+
+def test_a_prompt_that_comes_to_decodes_waits_for_its_turn_in_runs_of_steps_too() -> None:
+    scheduler = added(
+        scheduler_of(batching="prefill-first", decodes_between_prefills=4), sequence("a", 4, 20)
+    )
+    assert step(scheduler) == "a@0+4"
+    batch = scheduler.schedule(0.0)
+    assert batch is not None
+    scheduler.complete(batch, 5)
+    added(scheduler, sequence("b", 4, 1))
+    batch = scheduler.schedule(0.0)
+    assert batch is not None
+    assert scheduler.repeatable_steps(batch) == 3
+    scheduler.complete(batch, 3)
+    assert step(scheduler) == "b@0+4"
+
+
+def test_a_batch_repeats_until_its_next_member_ends() -> None:
+    scheduler = added(
+        scheduler_of(batching="static", max_seqs=3), sequence("a", 4, 6), sequence("b", 4, 4)
+    )
+    counts = []
+    for _ in range(3):
+        batch = scheduler.schedule(9.0)
+        assert batch is not None
+        counts.append(scheduler.repeatable_steps(batch))
+        scheduler.complete(batch, counts[-1])
+    assert counts == [1, 3, 2]
+    assert scheduler.load() == (0, 0, 64)
+
+
+def test_only_one_too_many_interrupts_a_run_of_steps() -> None:
+    scheduler = added(
+        scheduler_of(batching="static", max_seqs=1, queue_limit=1), sequence("a", 4, 9)
+    )
+    step(scheduler)
+    for name, changes in (("b", False), ("c", True)):
+        seq = sequence(name)
+        added(scheduler, seq)
+        assert scheduler.changes_batch(seq) == changes
+    step(scheduler)
+    assert [seq.request_id for seq, _ in scheduler.dropped] == ["c"]

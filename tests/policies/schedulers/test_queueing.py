@@ -5,8 +5,7 @@ import pytest
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.protocols import Refusal
-from servetwin.policies.schedulers.base import SchedulerBase
-from servetwin.policies.schedulers.queueing import has_stable_head
+from servetwin.policies.schedulers.queueing import WaitingLine, has_stable_head, queue_in_order
 from servetwin.policies.schedulers.waiting_queue import FairShare
 from servetwin.policies.sequence import SampleGroup, Sequence
 from tests.support.scheduler_steps import sequence
@@ -22,9 +21,10 @@ def test_only_shipped_orders_that_cannot_change_have_a_stable_head() -> None:
     assert not has_stable_head(Own())
 
 
-def admission(**settings: object) -> SchedulerBase:
+def admission(**settings: object) -> WaitingLine:
     config = PolicyConfig(**{"kv_tokens": 64, "block_tokens": 4, "max_model_len": 32, **settings})  # type: ignore[arg-type]
-    return SchedulerBase(PagedKV(config), config)
+    memory = PagedKV(config)
+    return WaitingLine(queue_in_order(memory, config), memory, config)
 
 
 def test_a_request_may_be_as_long_as_the_model_allows() -> None:
@@ -33,7 +33,7 @@ def test_a_request_may_be_as_long_as_the_model_allows() -> None:
     assert queue.add(sequence("b", 30, 3)) == Refusal(
         "too_long", "33 tokens are more than the model length of 32"
     )
-    assert queue._waiting.size == 1
+    assert queue.queue.size == 1
 
 
 def test_a_request_may_be_as_long_as_the_memory() -> None:
@@ -94,26 +94,29 @@ def test_the_newest_beyond_the_limit_are_given_up() -> None:
         assert not queue.over_limit() or name == "d"
         queue.add(sequence(name, prompt))
     assert queue.over_limit()
-    assert queue.enforce_limit()
+    queue.enforce_limit()
+    assert queue.may_change()
     assert [(seq.request_id, why) for seq, why in queue.dropped] == [
         ("c", Refusal("queue_full", "2 requests are waiting already")),
         ("d", Refusal("queue_full", "2 requests are waiting already")),
     ]
     assert not queue.over_limit()
-    assert not queue.enforce_limit()
-    assert popped(queue._waiting) == "ba"
+    queue.enforce_limit()
+    assert not queue.may_change()
+    assert popped(queue.queue) == "ba"
 
 
 def test_a_limit_of_none_gives_up_all_that_wait() -> None:
     queue = admission(queue_limit=0)
     queue.add(sequence("a"))
     assert queue.over_limit()
-    assert not queue.enforce_limit()
-    assert queue._waiting.size == 0
+    queue.enforce_limit()
+    assert (queue.may_change(), queue.queue.size) == (False, 0)
 
 
 def test_without_a_limit_any_number_waits() -> None:
     queue = admission()
     for name in "abc":
         queue.add(sequence(name))
-    assert (queue.over_limit(), queue.enforce_limit()) == (False, False)
+    queue.enforce_limit()
+    assert (queue.over_limit(), queue.dropped) == (False, [])

@@ -15,6 +15,7 @@ from servetwin.policies.invariants import (
 )
 from servetwin.policies.kv.contiguous import ContiguousKV
 from servetwin.policies.protocols import KVMemory
+from servetwin.policies.schedulers.admission import Reserved
 from servetwin.policies.schedulers.speculative import SpeculativeBatching
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.simulate import simulate
@@ -44,14 +45,14 @@ class TakesBeyondTheAnswer(SpeculativeBatching):
 class ForgetsTheRoom(SpeculativeBatching):
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
-        self._last_rows = 0
+        self.room = Reserved(memory)
 
 
 class SkipsAPosition(SpeculativeBatching):
     def schedule(self, now_s: float) -> Batch | None:
         batch = super().schedule(now_s)
         if batch and batch.drafted:
-            for seq in self._decodes:
+            for seq in self.decodes:
                 seq.base_computed_tokens += 1
         return batch
 
@@ -59,7 +60,7 @@ class SkipsAPosition(SpeculativeBatching):
 class ForgetsItsBudget(SpeculativeBatching):
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
-        self._token_budget *= 4
+        self.budget *= 4
 
 
 @pytest.mark.parametrize(

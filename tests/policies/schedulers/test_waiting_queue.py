@@ -202,18 +202,14 @@ def test_many_ranks_with_and_without_ties_are_a_sorted_list(
         assert sorted(seq.arrival_number for seq in queue) == sorted(n for _, n, _ in line)
 
 
-def test_a_heap_holds_each_rank_once_and_few_unused() -> None:
-    tied, distinct = ByTokens(), ByTokens()
+def test_a_heap_holds_few_of_those_that_were_discarded() -> None:
+    queue = ByTokens()
     for number in range(1_000):
-        for queue, rank in ((tied, number % 3), (distinct, number)):
-            seq = numbered(number)
-            seq.estimated_tokens = rank
-            queue.push(seq)
-    assert len(tied._ranks) == 3
-    for seq in list(distinct)[10:]:
-        distinct.discard(seq)
-    assert len(distinct._ranks) <= 2 * distinct.size + UNUSED_SLACK
-    assert popped(distinct) == "".join(map(str, range(10)))
+        queue.push(numbered(number))
+    for seq in list(queue)[10:]:
+        queue.discard(seq)
+    assert len(queue._heap) <= 2 * queue.size + UNUSED_SLACK
+    assert popped(queue) == "".join(map(str, range(10)))
 
 
 def test_a_rank_is_the_one_that_a_sequence_came_with() -> None:

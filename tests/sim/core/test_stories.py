@@ -197,7 +197,7 @@ def test_the_first_token_of_a_shortened_prompt_is_stamped_once_and_the_answer_ke
 ) -> None:
     """``b`` is preempted at 4 of 11 prompt tokens, and with ``computed`` again as a decode.
 
-    The steps are those of ``tests/policies/schedulers/test_preemption.py``, a second each.
+    The steps are those of ``tests/policies/schedulers/step_stories.yaml``, a second each.
     """
     config = PolicyConfig(
         batching="chunked", kv_tokens=16, block_tokens=4, max_model_len=64, max_seqs=4,

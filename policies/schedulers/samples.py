@@ -1,0 +1,58 @@
+"""Several answers to one prompt: sequences that begin where its computation ends."""
+
+from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.protocols import Room
+from servetwin.policies.schedulers.queueing import WaitingLine
+from servetwin.policies.sequence import SampleGroup, Sequence
+
+
+class Samples:
+    """Begins the samples of a scheduler, and knows which of its requests have ended."""
+
+    def __init__(self, room: Room, decodes: Lockstep, line: WaitingLine) -> None:
+        self._room = room
+        self._decodes = decodes
+        self._line = line
+        self._begun = False
+
+    def begin(self, seq: Sequence, slots: int) -> list[Sequence]:
+        """Begin the other samples of a computed prompt; return those that end at once.
+
+        A sample for which there is no slot (of ``slots`` free ones), or no memory, waits, and
+        computes its prompt anew.
+        """
+        self._begun = True
+        seq.group = SampleGroup(seq)
+        ended = []
+        for sample in range(1, seq.samples):
+            child = seq.fork(sample)
+            child.arrival_number = seq.arrival_number + sample
+            if child.finished:
+                ended.append(child)
+            elif self.share(seq, child, slots > 0):
+                slots -= 1
+        return ended
+
+    def share(self, seq: Sequence, child: Sequence, has_slot: bool = True) -> bool:
+        """Let ``child`` decode with the memory of ``seq``, or wait where it cannot."""
+        if has_slot:
+            self._line.number(child)
+            if self._room.fork(seq, child, seq.computed_tokens):
+                self._decodes.join(child)
+                return True
+        self._line.queue.push(child)
+        return False
+
+    def ended_requests(self, ended: list[Sequence]) -> list[Sequence]:
+        """Return the requests that have ended: of several samples, the first stands for all."""
+        if not self._begun:
+            return ended
+        requests = []
+        for seq in ended:
+            if seq.group is None:
+                requests.append(seq)
+                continue
+            seq.group.left -= 1
+            if not seq.group.left:
+                requests.append(seq.group.first)
+        return requests
