@@ -15,8 +15,9 @@ from typing import NoReturn
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.drafted_decodes import DraftedDecodes
+from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.protocols import CheckedMemory, Refusal, Scheduler
-from servetwin.policies.sequence import DecodeGroup, Sequence
+from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import PluginError, PolicyError, ServetwinError
 
 ONCE = "every request ends exactly once"
@@ -97,7 +98,7 @@ class InvariantChecked:
             if self._calls >= self._next_walk:
                 self._walk(batch)
             elif batch.chunks or batch.drafted or group is None or group.size > self._max_seqs:
-                self._check_chunks(batch)
+                self._check_entries(batch.chunks, decodes=group)
             return batch
         except ServetwinError:
             raise
@@ -175,55 +176,29 @@ class InvariantChecked:
         newest = entries[-1].seq if entries else None
         if self._every_call:
             self._check_memory(newest)
-        self._check_entries(batch, entries, drafted=batch.drafted)
+        self._check_entries(entries, drafted=batch.drafted)
+        for seq, start, tokens, _, _ in entries if self._room_unit else ():
+            self.memory.table(seq, start + tokens)
         self._check_memory(newest)  # whose tables may be longer now
         if not self._every_call:
             waits = max(CALLS_BETWEEN_WALKS, CALLS_PER_RUNNING * len(entries))
             self._next_walk = self._calls + min(3 * self._calls, waits)
 
-    def _check_chunks(self, batch: Batch) -> None:
-        """Check the batch, but for its decodes: they go on where they were.
-
-        What is the rule is found at little cost; the exception is looked at again.
-        """
-        chunks, group, size = batch.chunks, batch.lockstep, self._room_unit
-        rows, sequences = 0, len(chunks)
-        if group is not None:
-            rows, sequences = group.size * group.rows, sequences + group.size
-        is_plain = sequences <= self._max_seqs
-        for seq, start, tokens, samples, padding in chunks:
-            rows += tokens + padding
-            end = start + tokens
-            is_plain = (
-                is_plain
-                and seq.lockstep is None
-                and tokens > 0
-                and start == seq.base_computed_tokens
-                and samples == (end == seq.prompt_tokens + seq.base_generated_tokens)
-                and end <= (seq.held_blocks * size if size else seq.region_tokens)
-            )
-        if (
-            not is_plain
-            or rows > self._most_rows
-            or (len(chunks) > 1 and len({chunk[0] for chunk in chunks}) < len(chunks))
-        ):
-            self._check_entries(batch, chunks, decodes=group)
-
     def _check_entries(
         self,
-        batch: Batch,
         entries: Listed[ScheduledSequence],
         drafted: int = 0,
-        decodes: DecodeGroup | None = None,
+        decodes: Lockstep | None = None,
     ) -> None:
         """Check the sizes of a batch, and what it computes of each sequence.
 
         The first ``drafted`` entries verify drafts, ``decodes`` run beside the entries.
         """
-        all_entries = entries if decodes is None else batch.entries
-        rows = sum([tokens + padding for _, _, tokens, _, padding in all_entries])
-        if len(batch) > self._max_seqs:
-            self._fail(BUDGETS, None, f"{len(batch)} sequences, {self._max_seqs} allowed")
+        sequences, rows = len(entries), sum([entry.tokens + entry.padding for entry in entries])
+        if decodes is not None:
+            sequences, rows = sequences + decodes.size, rows + decodes.size * decodes.rows
+        if sequences > self._max_seqs:
+            self._fail(BUDGETS, None, f"{sequences} sequences, {self._max_seqs} allowed")
         if rows > self._most_rows:
             self._fail(BUDGETS, None, f"{rows} rows, {self._most_rows} allowed")
         seen: set[Sequence] = set()
@@ -247,8 +222,9 @@ class InvariantChecked:
             last = start + self._config.prompt_token
         if tokens and samples != (last == seq.total_tokens):
             self._fail(POSITIONS, seq, "it samples before its last position, or not at it")
-        room, size = seq.region_tokens, self._room_unit
-        if size:
+        size = self._room_unit
+        room = seq.held_blocks * size if size else seq.region_tokens
+        if size and end > room:  # a decode, which grows
             room = len(self.memory.table(seq, end)) * size
         if end > room:
             self._fail(POSITIONS, seq, f"it needs {end} positions and holds {room}")

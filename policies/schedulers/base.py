@@ -1,4 +1,4 @@
-"""What a server and a simulator ask of every scheduler, beside its decisions."""
+"""What every scheduler has, beside its decisions."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -15,7 +15,9 @@ from servetwin.workloads.native_class import mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SchedulerBase:
-    """The parts of a scheduler, and what may be read from them; a subclass decides.
+    """The parts of a scheduler, how sequences move between them, and what may be read of them.
+
+    A subclass decides (``decide``).
 
     A sequence waits in ``line``; once admitted it is in ``prompts``, in order of admission, until
     its prompt is computed; with its first token it joins ``decodes``. Room for it comes from
@@ -75,6 +77,41 @@ class SchedulerBase:
         else:
             self.prompts.remove(seq)
         self.memory.release(seq)
+
+    def is_decode(self, seq: Sequence) -> bool:
+        """Return whether a running sequence has computed all but its last token."""
+        return seq.lockstep is not None
+
+    def preempt(self, seq: Sequence, batch: Batch) -> None:
+        """Take the memory of a running sequence; it waits again."""
+        decodes, blocks = self.is_decode(seq), seq.blocks
+        seq.on_host = seq in batch.resumed  # its keys have not come yet, so no cache has them
+        self.take_out(seq)
+        seq.on_host = False
+        seq.preemptions += 1
+        batch.preempted = [*batch.preempted, seq]
+        if self.swap is None or not decodes or not self.swap.store(seq, blocks, batch):
+            if self.config.recompute == "computed" and not decodes:
+                seq.shorten_prompt()
+            seq.base_computed_tokens = 0
+        self.queue.push(seq)
+
+    def resume(self, seq: Sequence, batch: Batch) -> bool:
+        """Admit a sequence whose keys and values lie elsewhere; it decodes at once.
+
+        They are in host memory, or on another server, which computed its prompt.
+        """
+        grown = batch.lockstep is not None  # the decodes have grown for this step already
+        if not self.room.reserve(seq, seq.base_computed_tokens + grown):
+            return False
+        self.line.pop()
+        if self.swap is not None:
+            batch.swapped_tokens += self.swap.fetch(seq)
+        batch.resumed = [*batch.resumed, seq]
+        if grown:
+            self.decodes.granted_step = self.decodes.steps + 1
+        self.decodes.join(seq)
+        return True
 
     def schedule(self, now_s: float) -> Batch | None:
         """Return the decodes, and the prompts that may join them."""

@@ -137,44 +137,9 @@ class ContinuousBatching(SchedulerBase):
             self.memory.commit(seq, seq.base_computed_tokens + tokens)
         return tokens
 
-    def resume(self, seq: Sequence, batch: Batch) -> bool:
-        """Admit a sequence whose keys and values lie elsewhere; it decodes at once.
-
-        They are in host memory, or on another server, which computed its prompt.
-        """
-        grown = batch.lockstep is not None  # the decodes have grown for this step already
-        if not self.room.reserve(seq, seq.base_computed_tokens + grown):
-            return False
-        self.line.pop()
-        if self.swap is not None:
-            batch.swapped_tokens += self.swap.fetch(seq)
-        batch.resumed = [*batch.resumed, seq]
-        if grown:
-            self.decodes.granted_step = self.decodes.steps + 1
-        self.decodes.join(seq)
-        return True
-
-    def preempt(self, seq: Sequence, batch: Batch) -> None:
-        """Take the memory of a running sequence; it waits again."""
-        decodes, blocks = self.is_decode(seq), seq.blocks
-        seq.on_host = seq in batch.resumed  # its keys have not come yet, so no cache has them
-        self.take_out(seq)
-        seq.on_host = False
-        seq.preemptions += 1
-        batch.preempted = [*batch.preempted, seq]
-        if self.swap is None or not decodes or not self.swap.store(seq, blocks, batch):
-            if self.config.recompute == "computed" and not decodes:
-                seq.shorten_prompt()
-            seq.base_computed_tokens = 0
-        self.queue.push(seq)
-
     def victim(self, prompts: list[Sequence]) -> Sequence:
         """Return the running sequence that loses its memory."""
         return VICTIMS[self.config.victim](prompts, self.decodes)
-
-    def is_decode(self, seq: Sequence) -> bool:
-        """Return whether a running sequence has computed all but its last token."""
-        return seq.lockstep is not None
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence of a batch that ran ``steps`` times; return the finished."""
