@@ -1,23 +1,46 @@
 """Five-request stories: the exact batches of each policy, step by step."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 
 from servetwin.policies.config import PolicyConfig, QueueOrder, Victim
 from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.sequence import Sequence
+from servetwin.policies.step_record import StepRecord
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
+STORIES = yaml.safe_load(Path(__file__).with_name("stories.yaml").read_text())
 
 
-def story(config: PolicyConfig, requests: list[Request]) -> list[str]:
+@pytest.mark.parametrize("name", STORIES)
+def test_the_story_goes_as_it_is_told(name: str) -> None:
+    story = STORIES[name]
+    requests = [told(*text.split()) for text in story["requests"]]
+    swapped_s = story.get("swapped_token_s", 0.0)
+    model = LinearStepTime.of({"constant": 1.0, "swapped_tokens": swapped_s})
+    scheduler = CheckedScheduler(PolicyConfig(**story["settings"]))
+    run = simulate(requests, scheduler, model, keep_records=True)
+    assert steps_of(run.records) == story.get("steps", steps_of(run.records))
+    columns = story.get("columns", {})
+    assert {column: run.requests[column].tolist() for column in columns} == columns
+
+
+def told(name: str, arrival_s: str, prompt: str, output: str, *fields: str) -> Request:
+    """Return a request from its times, lengths and fields, ``a 0.5 4 2 priority=1``."""
+    others = {key: yaml.safe_load(value) for key, value in (f.split("=") for f in fields)}
+    ids = tuple(others.pop("ids", ()))
+    return replace(request(name, float(arrival_s), int(prompt), int(output), ids), **others)
+
+
+def steps_of(records: list[StepRecord]) -> list[str]:
     """One line per step: time, then ``id@start+tokens`` (``~padding``), then ``-preempted``."""
-    run = simulate(requests, CheckedScheduler(config), ONE_SECOND, keep_records=True)
     return [
         f"{record.now_s:g} "
         + " ".join(
@@ -25,138 +48,8 @@ def story(config: PolicyConfig, requests: list[Request]) -> list[str]:
             for name, start, tokens, padding in record.entries
         )
         + "".join(f" -{name}" for name in record.preempted)
-        for record in run.records
+        for record in records
     ]
-
-
-def test_static_batch_is_padded_and_held_until_its_longest_ends() -> None:
-    config = PolicyConfig(batching="static", kv_tokens=64, block_tokens=4, max_seqs=2)
-    requests = [
-        request("a", 0.0, prompt=5, output=1),
-        request("b", 0.0, prompt=3, output=3),
-        request("c", 0.5, prompt=2, output=1),
-    ]
-    assert story(config, requests) == [
-        "0 a@0+5 b@0+3~2",
-        "1 b@3+1 a@5+0~1",
-        "2 b@4+1 a@5+0~1",
-        "3 c@0+2",
-    ]
-
-
-def test_static_batch_waits_to_fill_but_not_longer_than_its_limit() -> None:
-    config = PolicyConfig(batching="static", kv_tokens=64, max_seqs=3, wait_limit_s=2.0)
-    requests = [
-        request("a", 0.0, output=1),
-        request("b", 1.5, output=1),
-        request("c", 10.0, output=1),
-        request("d", 10.5, output=1),
-        request("e", 11.0, output=1),
-    ]
-    assert story(config, requests) == ["2 a@0+4 b@0+4", "11 c@0+4 d@0+4 e@0+4"]
-
-
-def test_static_batch_takes_only_what_memory_holds_to_the_end() -> None:
-    config = PolicyConfig(
-        batching="static", kv="contiguous", kv_tokens=128, max_model_len=40, max_seqs=8
-    )
-    requests = [request(name, output=1) for name in "abcde"]
-    assert story(config, requests) == ["0.1 a@0+4 b@0+4", "1.1 c@0+4 d@0+4", "2.1 e@0+4"]
-
-
-def test_continuous_batch_changes_members_every_step() -> None:
-    config = PolicyConfig(kv_tokens=64, block_tokens=4, max_seqs=2)
-    requests = [
-        request("a", 0.0, prompt=3, output=2),
-        request("b", 0.5, prompt=2, output=3),
-        request("c", 0.6, prompt=2, output=1),
-    ]
-    assert story(config, requests) == [
-        "0 a@0+3",
-        "1 a@3+1 b@0+2",
-        "2 b@2+1 c@0+2",
-        "3 b@3+1",
-    ]
-
-
-def test_long_prompt_is_chunked_beside_the_decodes() -> None:
-    config = PolicyConfig(
-        batching="chunked", kv_tokens=64, block_tokens=4, max_seqs=4, token_budget=4
-    )
-    requests = [request("a", 0.0, prompt=2, output=4), request("b", 0.0, prompt=7, output=1)]
-    assert story(config, requests) == [
-        "0 a@0+2 b@0+2",
-        "1 a@2+1 b@2+3",
-        "2 a@3+1 b@5+2",
-        "3 a@4+1",
-    ]
-
-
-def test_newest_is_preempted_and_recomputed_when_blocks_run_out() -> None:
-    config = PolicyConfig(kv_tokens=8, block_tokens=2, max_seqs=4, max_model_len=8)
-    requests = [request("a", 0.0, prompt=3, output=4), request("b", 0.0, prompt=3, output=3)]
-    assert story(config, requests) == [
-        "0 a@0+3 b@0+3",
-        "1 a@3+1 b@3+1",
-        "2 a@4+1 -b",
-        "3 a@5+1",
-        "4 b@0+5",
-    ]
-
-
-def test_equal_prefixes_are_computed_once_even_in_the_same_step() -> None:
-    config = PolicyConfig(kv_tokens=64, block_tokens=4, prefix_cache=True)
-    ids = (7, 8, 9)
-    requests = [
-        request("a", 0.0, prompt=12, output=1, ids=ids),
-        request("b", 0.0, prompt=12, output=1, ids=ids),
-        request("c", 5.0, prompt=11, output=1, ids=(7, 8, 10)),
-    ]
-    assert story(config, requests) == ["0 a@0+12 b@8+4", "5 c@8+3"]
-
-
-def test_least_recently_used_prefix_is_evicted_first() -> None:
-    config = PolicyConfig(kv_tokens=12, block_tokens=4, prefix_cache=True, max_model_len=12)
-    requests = [
-        request("a", 0.0, prompt=5, output=1, ids=(1, 2)),
-        request("b", 2.0, prompt=5, output=1, ids=(3, 4)),
-        request("c", 4.0, prompt=5, output=1, ids=(1, 2)),
-        request("d", 6.0, prompt=9, output=1, ids=(5, 6, 7)),
-        request("e", 8.0, prompt=5, output=1, ids=(3, 4)),
-    ]
-    assert story(config, requests) == [
-        "0 a@0+5",
-        "2 b@0+5",
-        "4 c@4+1",
-        "6 d@0+9",
-        "8 e@0+5",
-    ]
-
-
-def test_refusals_name_what_does_not_fit_and_the_rest_goes_on() -> None:
-    config = PolicyConfig(kv_tokens=16, block_tokens=4, max_model_len=40, queue_limit=1, max_seqs=1)
-    requests = [
-        request("fits", 0.0),
-        request("too-long", 0.1, prompt=40, output=1),
-        request("too-big", 0.2, prompt=16, output=2),
-        request("waits", 0.3),
-        request("one-too-many", 0.4),
-    ]
-    run = simulate(requests, CheckedScheduler(config), ONE_SECOND)
-    assert dict(zip(run.requests["request_id"], run.requests["error"], strict=True)) == {
-        "fits": "",
-        "too-long": "too_long: 41 tokens are more than the model length of 40",
-        "too-big": "too_long: needs 17 KV tokens, the memory has 16 (4 blocks of 4)",
-        "waits": "",
-        "one-too-many": "queue_full: 1 requests are waiting already",
-    }
-    assert run.summary()["requests"] == {
-        "total": 5,
-        "finished": 2,
-        "refused": 3,
-        "cancelled": 0,
-        "failed": 0,
-    }
 
 
 def test_answers_to_one_prompt_share_it_and_copy_the_partly_filled_block() -> None:
@@ -171,26 +64,6 @@ def test_answers_to_one_prompt_share_it_and_copy_the_partly_filled_block() -> No
     assert used[-1] == 22
     assert run.requests["output_tokens"].tolist() == [204]
     assert run.requests["last_token_s"].tolist() == [51.0]
-
-
-def test_an_answer_without_a_slot_waits_and_computes_its_prompt_anew() -> None:
-    config = PolicyConfig(kv_tokens=64, block_tokens=4, max_seqs=2)
-    asked = replace(request("a", 0.0, prompt=5, output=3), samples=3)
-    assert story(config, [asked]) == [
-        "0 a@0+5",
-        "1 a@5+1 a@5+1",
-        "2 a@6+1 a@6+1",
-        "3 a@0+6",
-        "4 a@6+1",
-    ]
-
-
-def test_static_batching_refuses_several_answers() -> None:
-    asked = replace(request("a"), samples=2)
-    run = simulate([asked], CheckedScheduler(PolicyConfig(batching="static")), ONE_SECOND)
-    assert run.requests["error"].tolist() == [
-        "unsupported: static batching gives one answer to a prompt, not 2"
-    ]
 
 
 def test_beams_share_a_tree_of_blocks_that_are_freed_with_their_last_user() -> None:
@@ -246,47 +119,6 @@ def test_the_order_of_the_queue(order: QueueOrder) -> None:
     assert ends == expected
 
 
-def test_shortest_job_first_believes_the_estimate_not_the_truth() -> None:
-    config = PolicyConfig(kv_tokens=256, max_seqs=1, queue_order="sjf")
-    requests = [
-        request("first", 0.0, output=3),
-        replace(request("short", 1.0, output=2), estimated_output_tokens=500),
-        replace(request("long", 1.0, output=9), estimated_output_tokens=1),
-    ]
-    run = simulate(requests, CheckedScheduler(config), ONE_SECOND)
-    ends = run.requests.sort_values("last_token_s")["request_id"].tolist()
-    assert ends == ["first", "long", "short"]
-
-
-def test_those_who_waited_beyond_their_ttft_are_given_up() -> None:
-    config = PolicyConfig(kv_tokens=64, max_seqs=1, shed_ttft_s=2.0)
-    requests = [request("a", 0.0, output=4), request("late", 1.0), request("fresh", 3.5, output=1)]
-    run = simulate(requests, CheckedScheduler(config), ONE_SECOND)
-    assert run.requests["error"].tolist() == [
-        "",
-        "too_late: waited longer than its TTFT limit of 2 s",
-        "",
-    ]
-
-
-def test_a_swapped_sequence_comes_back_with_its_tokens_and_pays_for_the_link() -> None:
-    config = PolicyConfig(
-        kv_tokens=8, block_tokens=2, max_seqs=4, max_model_len=8, preemption="swap",
-        host_kv_tokens=8,
-    )  # fmt: skip
-    model = LinearStepTime.of({"constant": 1.0, "swapped_tokens": 0.25})
-    requests = [request("a", 0.0, prompt=3, output=4), request("b", 0.0, prompt=3, output=3)]
-    run = simulate(requests, CheckedScheduler(config), model, keep_records=True)
-    assert [(r.now_s, [e[:3] for e in r.entries], r.preempted) for r in run.records] == [
-        (0.0, [("a", 0, 3), ("b", 0, 3)], []),
-        (1.0, [("a", 3, 1), ("b", 3, 1)], []),
-        (2.0, [("a", 4, 1)], ["b"]),  # four positions of b leave: one second
-        (4.0, [("a", 5, 1)], []),
-        (5.0, [("b", 4, 1)], []),  # and come back
-    ]
-    assert run.requests["last_token_s"].tolist() == [5.0, 7.0]
-
-
 @pytest.mark.parametrize(
     ("victim", "preempted"),
     [("newest", "c"), ("lowest-priority", "b"), ("least-progress", "c")],
@@ -300,20 +132,3 @@ def test_the_victim_of_preemption(victim: Victim, preempted: str) -> None:
     ]
     run = simulate(requests, CheckedScheduler(config), ONE_SECOND, keep_records=True)
     assert next(r.preempted for r in run.records if r.preempted) == [preempted]
-
-
-def test_what_the_device_lost_is_loaded_from_the_host_instead_of_computed() -> None:
-    config = PolicyConfig(
-        kv_tokens=12, block_tokens=4, prefix_cache=True, max_model_len=12, host_cache_tokens=16
-    )
-    model = LinearStepTime.of({"constant": 1.0, "swapped_tokens": 0.125})
-    requests = [
-        request("a", 0.0, prompt=9, output=1, ids=(1, 2)),
-        request("b", 2.0, prompt=9, output=1, ids=(3, 4)),  # evicts a from the device
-        request("c", 4.0, prompt=9, output=1, ids=(1, 2)),  # 8 tokens over the link: one second
-        request("d", 8.0, prompt=9, output=1, ids=(5, 6)),  # b's are the oldest in the host
-        request("e", 10.0, prompt=9, output=1, ids=(3, 4)),
-    ]
-    run = simulate(requests, CheckedScheduler(config), model)
-    assert run.requests["cached_tokens"].tolist() == [0, 0, 8, 0, 0]
-    assert run.requests["ttft_s"].tolist() == [1.0, 1.0, 2.0, 1.0, 1.0]
