@@ -55,7 +55,14 @@ class SchedulerBase:
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Queue a sequence, or return why it is refused."""
-        return self.line.add(seq)
+        refusal = self.line.refusal(seq)
+        if refusal is None:
+            self.enqueue(seq)
+        return refusal
+
+    def enqueue(self, seq: Sequence) -> None:
+        """Let a sequence wait, after all that came before it."""
+        self.line.push(seq)
 
     def abort(self, request_id: str) -> Sequence | None:
         """Forget a request and free what it holds; None when it is not here."""

@@ -57,9 +57,8 @@ class BeamSearch(ContinuousBatching):
         worst = next(beam for beam in beams if beam is not best)
         self.decodes.leave(worst)
         self.memory.release(worst)
-        child = best.fork()
+        child = best.fork(1, worst.arrival_number)
         child.generated_tokens = best.generated_tokens
-        child.arrival_number = worst.arrival_number
         self.samples.share(best, child)
 
     def has_slot(self) -> bool:

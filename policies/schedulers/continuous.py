@@ -46,7 +46,7 @@ class ContinuousBatching(SchedulerBase):
         self.budget = config.token_budget
         by_chunk = config.prompt_blocks == "chunk" and room is memory
         self.chunks = memory if by_chunk and isinstance(memory, ChunkMemory) else None
-        self.samples = Samples(room, decodes, self.line)
+        self.samples = Samples(room, decodes, self.line, config.queue_samples)
 
     def decide(self, batch: Batch, now_s: float) -> bool:
         """Fill a step with what runs and what it admits; return whether it preempts nobody."""
@@ -162,10 +162,14 @@ class ContinuousBatching(SchedulerBase):
         if not ended:
             return ended
         ended = self.in_order_of_release(ended)
+        self.end(ended)
+        return self.samples.ended_requests(ended)
+
+    def end(self, ended: list[Sequence]) -> None:
+        """Give back what sequences held whose last token is out."""
         for seq in ended:
             self.memory.release(seq)
             self.queue.served(seq)
-        return self.samples.ended_requests(ended)
 
     def in_order_of_release(self, ended: list[Sequence]) -> list[Sequence]:
         """Return the sequences that a step has ended in the order of giving their memory back."""

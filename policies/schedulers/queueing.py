@@ -14,7 +14,7 @@ from servetwin.policies.schedulers.waiting_queue import (
     ShortestJobFirst,
 )
 from servetwin.policies.schedulers.waiting_queue import RankedQueue as RankedQueue
-from servetwin.policies.sequence import Sequence
+from servetwin.policies.sequence import SampleGroup, Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
 _QUEUES: dict[str, Callable[[], WaitingQueue]] = {
@@ -53,6 +53,7 @@ class WaitingLine:
         longest = Sequence("", 0.0, max(1, self._longest - 1), 2)  # which decodes
         self._holds_any = room.refusal(longest) is None
         """Whether every length that the model allows fits the memory."""
+        self._queues_samples = config.queue_samples
         self._limit = config.queue_limit
         self._newcomers: dict[Sequence, None] | None = None if self._limit is None else {}
         """Waiting sequences that have not run yet, the newest last; None without a limit."""
@@ -62,20 +63,27 @@ class WaitingLine:
         self._arrivals = 0
         self._admissions = 0
 
-    def add(self, seq: Sequence) -> Refusal | None:
-        """Queue a sequence, or return why it is refused; its samples are numbered after it."""
+    def refusal(self, seq: Sequence) -> Refusal | None:
+        """Return why a sequence is refused; None where it may wait."""
         total = seq.prompt_tokens + seq.max_tokens
         if total > self._longest:
             reason = f"{total} tokens are more than the model length of {self._longest}"
             return Refusal("too_long", reason)
         if not self._holds_any and (misfit := self._room.refusal(seq)):
             return Refusal("too_long", misfit)
+        return None
+
+    def push(self, seq: Sequence) -> None:
+        """Let a sequence wait; its samples are numbered after it, or wait too."""
         seq.arrival_number = self._arrivals + 1
         self._arrivals += seq.samples
         self.queue.push(seq)
         if self._newcomers is not None and not _has_run(seq):
             self._newcomers[seq] = None
-        return None
+        if self._queues_samples and seq.samples > 1:
+            seq.group = SampleGroup(seq)
+            for sample in range(1, seq.samples):
+                self.queue.push(seq.fork(sample, seq.arrival_number + sample))
 
     def pop(self) -> None:
         """Take the next in line out: it is admitted, or given up."""

@@ -9,11 +9,11 @@ from servetwin.policies.sequence import SampleGroup, Sequence
 class Samples:
     """Begins the samples of a scheduler, and knows which of its requests have ended."""
 
-    def __init__(self, room: Room, decodes: Lockstep, line: WaitingLine) -> None:
+    def __init__(self, room: Room, decodes: Lockstep, line: WaitingLine, is_begun: bool) -> None:
         self._room = room
         self._decodes = decodes
         self._line = line
-        self._begun = False
+        self._begun = is_begun
 
     def begin(self, seq: Sequence, slots: int) -> list[Sequence]:
         """Begin the other samples of a computed prompt; return those that end at once.
@@ -25,8 +25,7 @@ class Samples:
         seq.group = SampleGroup(seq)
         ended = []
         for sample in range(1, seq.samples):
-            child = seq.fork(sample)
-            child.arrival_number = seq.arrival_number + sample
+            child = seq.fork(sample, seq.arrival_number + sample)
             if child.finished:
                 ended.append(child)
             elif self.share(seq, child, slots > 0):

@@ -17,6 +17,12 @@ from servetwin.workloads.native_class import mypyc_attr
 _ADMISSION = attrgetter("admission_number")
 
 
+def _rank(seq: Sequence) -> tuple[int, int]:
+    """Return the rank of a victim; the answers to one prompt arrived together."""
+    first = seq if seq.group is None else seq.group.first
+    return seq.priority, -first.arrival_number
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class UnifiedBatching(ContinuousBatching):
     """Every step has at most ``token_budget`` rows; none is admitted in a step that preempts.
@@ -30,6 +36,10 @@ class UnifiedBatching(ContinuousBatching):
         super().__init__(memory, config, in_pieces)
         self.most_rows = self.budget
         """Rows of one sequence in this step at most."""
+        if not config.chunk_prompts:
+            self.joins = self.fits_unsplit
+        self.names_answers = False
+        """Whether a prompt may repeat an answer that a prefix cache keeps."""
         self.chunks = None
         has_parts = self.room is memory and memory.layout == "paged"
         self.parts = memory if has_parts and isinstance(memory, GatedMemory) else None
@@ -43,6 +53,8 @@ class UnifiedBatching(ContinuousBatching):
         rows = self.config.long_prefill_tokens
         is_calm = is_done = False
         while not is_done:
+            if batch.preempted:
+                self.settle()
             if rows:
                 present = self.decodes.size + len(self.prompts) + self.queue.size
                 self.most_rows = rows if present > 1 else self.budget
@@ -67,10 +79,30 @@ class UnifiedBatching(ContinuousBatching):
             return True  # each of them begins a block
         ends: list[tuple[Sequence, int]] = []
         for seq in prompts:
-            tokens = min(seq.missing_tokens, left, self.most_rows)
+            tokens = self.rows_of(seq, left)
             left -= tokens
             ends.append((seq, seq.base_computed_tokens + tokens))
         return memory.has_room(decodes, ends)
+
+    def settle(self) -> None:
+        """Learn what came of the steps that have run: here, ``complete`` has done so."""
+
+    def rows_of(self, seq: Sequence, left: int) -> int:
+        """Return the rows of a running sequence outside the lockstep, at most ``left``."""
+        return min(seq.missing_tokens, left, self.most_rows)
+
+    def fits_unsplit(self, batch: Batch, rows: int, left: int) -> bool:
+        """Return whether a prompt need not be split at what is left of the budget."""
+        return min(rows, self.most_rows) <= left
+
+    def add_rows(self, batch: Batch, seq: Sequence, tokens: int) -> None:
+        """Let a step compute the next positions of a sequence outside the lockstep."""
+        batch.add_chunk(seq, tokens)
+
+    def commit(self, seq: Sequence, end: int) -> None:
+        """Let others find what the step fills up to position ``end``."""
+        if self.memory.shares_prefixes:
+            self.memory.commit(seq, end)
 
     def run_in_turn(self, batch: Batch, memory: GatedMemory) -> int:
         """Let each sequence take its blocks in turn; where there are none, a victim loses its own.
@@ -79,6 +111,8 @@ class UnifiedBatching(ContinuousBatching):
         rows that are left.
         """
         running, decodes = self.prompts, self.decodes
+        if self.names_answers:
+            self.commit_answers(0)
         for seq in list(decodes):
             decodes.leave(seq)
             running.append(seq)
@@ -88,7 +122,7 @@ class UnifiedBatching(ContinuousBatching):
         while len(rows) < len(running) and left > 0:
             seq = running[len(rows)]
             computed = seq.base_computed_tokens
-            tokens = min(seq.missing_tokens, left, self.most_rows)
+            tokens = self.rows_of(seq, left)
             victim: Sequence | None = None
             while victim is not seq and not memory.extend(seq, computed + tokens):
                 victim = self.victim(running)
@@ -96,8 +130,7 @@ class UnifiedBatching(ContinuousBatching):
                 left += rows.pop(victim, 0)
             if victim is seq:
                 break
-            if self.memory.shares_prefixes:
-                self.memory.commit(seq, computed + tokens)
+            self.commit(seq, computed + tokens)
             rows[seq] = tokens
             left -= tokens
         for seq, tokens in rows.items():
@@ -105,7 +138,7 @@ class UnifiedBatching(ContinuousBatching):
                 running.remove(seq)
                 decodes.join(seq)
             else:
-                batch.add_chunk(seq, tokens)
+                self.add_rows(batch, seq, tokens)
         if decodes.size:
             decodes.granted_step = decodes.steps + 1
         return left
@@ -113,7 +146,7 @@ class UnifiedBatching(ContinuousBatching):
     def victim(self, prompts: list[Sequence]) -> Sequence:
         """Return the sequence to preempt: of equal priorities the one that arrived last."""
         if self.config.victim == "lowest-priority":
-            return min(self.holders(), key=lambda seq: (seq.priority, -seq.arrival_number))
+            return min(self.holders(), key=_rank)
         return super().victim(prompts)
 
     def is_decode(self, seq: Sequence) -> bool:
@@ -132,11 +165,46 @@ class UnifiedBatching(ContinuousBatching):
 
     def compute(self, seq: Sequence, left: int, batch: Batch) -> int:
         """Compute the next part of a prompt, at most ``left`` rows; return how many they are."""
-        left = min(left, self.most_rows)
-        if self.parts is not None and left > 0:
-            room = self.parts.extend(seq, seq.base_computed_tokens + min(seq.missing_tokens, left))
+        if left <= 0:
+            return 0
+        tokens = self.rows_of(seq, left)
+        end = seq.base_computed_tokens + tokens
+        if self.parts is not None:
+            room = self.parts.extend(seq, end)
             assert room, "there was room for every running sequence"
-        return super().compute(seq, left, batch)
+        self.commit(seq, end)
+        self.add_rows(batch, seq, tokens)
+        return tokens
+
+    def admit(self, batch: Batch, left: int, now_s: float) -> None:
+        """Admit what waits; it finds the blocks that the answers of others have filled by now."""
+        if self.names_answers and self.queue.size:
+            self.commit_answers(1)
+        super().admit(batch, left, now_s)
+
+    def enqueue(self, seq: Sequence) -> None:
+        """Let a sequence wait, after all that came before it."""
+        self.names_answers |= self.memory.shares_prefixes and seq.names_answer
+        super().enqueue(seq)
+
+    def end(self, ended: list[Sequence]) -> None:
+        """Give back what sequences held whose last token is out."""
+        if self.names_answers:
+            self.commit_answers(0)
+        super().end(ended)
+
+    def commit_answers(self, coming: int) -> None:
+        """Let others find the blocks that decodes have filled, and will with ``coming`` tokens.
+
+        Of equal blocks the one that was filled first is found, so the longest come first.
+        """
+        block, filled = self.memory.block_tokens, list[tuple[int, Sequence]]()
+        for seq in self.decodes:
+            tokens = seq.computed_tokens + coming
+            if seq.names_answer and tokens // block > seq.keyed_blocks:
+                filled.append((tokens, seq))
+        for tokens, seq in sorted(filled, key=lambda each: -each[0]):
+            self.memory.commit(seq, tokens)
 
     def in_order_of_release(self, ended: list[Sequence]) -> list[Sequence]:
         """Return the sequences that a step has ended in order of admission."""

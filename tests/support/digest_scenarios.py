@@ -75,25 +75,27 @@ def policies(random: Random) -> PolicyConfig:
     """Return settings drawn from all choices; those that exclude each other are drawn anew."""
     while True:
         kv = random.choice(["paged", *MEMORIES])
+        drawn: dict[str, Any] = {
+            "batching": random.choice([n for n in SCHEDULERS if n not in ("speculative", "beam")]),
+            "kv": kv,
+            "prefix_cache": kv == "paged" and random.random() < 0.6,
+            "eviction": random.choice(list(EVICTION_ORDERS)),
+            "kv_tokens": random.choice([2_048, 4_096, 20_000]),
+            "block_tokens": 16,
+            "max_model_len": 2_048,
+            "max_seqs": random.choice([2, 5, 16, 64]),
+            "token_budget": random.choice([64, 256, 1_024]),
+            "queue_limit": random.choice([None, None, 6]),
+            "shed_ttft_s": random.choice([None, None, 2.0]),
+            "long_prefill_tokens": random.choice([0, 0, 100]),
+            "watermark": random.choice([0.0, 0.01]),
+            "decodes_between_prefills": random.choice([0, 0, 3]),
+            "host_kv_tokens": random.choice([0, 4_096]),
+            **_choices(random),
+        }
+        unread = settings.unread_settings(drawn)
         try:
-            return PolicyConfig(
-                batching=random.choice([n for n in SCHEDULERS if n not in ("speculative", "beam")]),
-                kv=kv,
-                prefix_cache=kv == "paged" and random.random() < 0.6,
-                eviction=random.choice(list(EVICTION_ORDERS)),
-                kv_tokens=random.choice([2_048, 4_096, 20_000]),
-                block_tokens=16,
-                max_model_len=2_048,
-                max_seqs=random.choice([2, 5, 16, 64]),
-                token_budget=random.choice([64, 256, 1_024]),
-                queue_limit=random.choice([None, None, 6]),
-                shed_ttft_s=random.choice([None, None, 2.0]),
-                long_prefill_tokens=random.choice([0, 0, 100]),
-                watermark=random.choice([0.0, 0.01]),
-                decodes_between_prefills=random.choice([0, 0, 3]),
-                host_kv_tokens=random.choice([0, 4_096]),
-                **_choices(random),
-            )
+            return PolicyConfig(**{name: drawn[name] for name in drawn if name not in unread})
         except ServetwinError:
             continue
 
