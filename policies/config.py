@@ -33,7 +33,9 @@ LEAST = {
 
 READERS = {
     **dict.fromkeys(("draft_rows", "prompt_token"), ("batching", "speculative")),
-    **dict.fromkeys(("full_prompt_gate", "long_prefill_tokens"), ("batching", "unified")),
+    "full_prompt_gate": ("batching", "unified"),
+    "long_prefill_tokens": ("batching", "unified"),
+    "chunk_prompts": ("batching", "unified"),
     "decodes_between_prefills": ("batching", "prefill-first"),
     "pad_newcomers": ("batching", "insertion"),
     "padding": ("batching", "static"),

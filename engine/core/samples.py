@@ -17,7 +17,7 @@ def forks_samples(scheduler: Scheduler) -> bool:
     """
     if isinstance(scheduler, BeamSearch | SpeculativeBatching):
         return False
-    return isinstance(scheduler, ContinuousBatching) and not scheduler.queues_samples
+    return isinstance(scheduler, ContinuousBatching) and not scheduler.config.queue_samples
 
 
 class Forks:

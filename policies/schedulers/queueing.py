@@ -80,7 +80,7 @@ class WaitingLine:
         self.queue.push(seq)
         if self._newcomers is not None and not _has_run(seq):
             self._newcomers[seq] = None
-        if self._queues_samples and seq.samples > 1:
+        if self._queues_samples and seq.begins_samples and not seq.base_computed_tokens:
             seq.group = SampleGroup(seq)
             for sample in range(1, seq.samples):
                 self.queue.push(seq.fork(sample, seq.arrival_number + sample))

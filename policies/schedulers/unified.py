@@ -176,11 +176,11 @@ class UnifiedBatching(ContinuousBatching):
         self.add_rows(batch, seq, tokens)
         return tokens
 
-    def admit(self, batch: Batch, left: int, now_s: float) -> None:
-        """Admit what waits; it finds the blocks that the answers of others have filled by now."""
-        if self.names_answers and self.queue.size:
+    def go_on_with_prompts(self, batch: Batch) -> int:
+        """Compute the next parts of prompts; the decodes before them fill blocks first."""
+        if self.names_answers:
             self.commit_answers(1)
-        super().admit(batch, left, now_s)
+        return super().go_on_with_prompts(batch)
 
     def enqueue(self, seq: Sequence) -> None:
         """Let a sequence wait, after all that came before it."""

@@ -72,6 +72,8 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         "prompt_blocks": draw(one_of(PromptBlocks)),
         "full_prompt_gate": draw(st.booleans()),
         "long_prefill_tokens": draw(st.sampled_from([0, 0, 3, 9])),
+        "queue_samples": batching != "beam" and draw(st.booleans()),
+        "decide_ahead": batching == "unified" and draw(st.booleans()),
         "watermark": draw(st.sampled_from([0.0, 0.0, 0.02])),
         "watermark_rounding": draw(one_of(Rounding)),
         "watermark_alone": draw(st.booleans()),
@@ -114,6 +116,8 @@ def workloads(draw: st.DrawFn) -> list[Request]:
         asked = request(str(index), now_s, prompt, draw(st.integers(1, 30)), ids)
         asked = replace(asked, samples=draw(st.sampled_from([1, 1, 1, 2, 3])))
         tenant, priority = draw(st.sampled_from([(None, 0), ("a", 1), ("b", -1)]))
+        longer = draw(st.sampled_from([None, None, 60]))  # told by its last token alone
+        asked = replace(asked, estimated_output_tokens=longer)
         requests.append(replace(asked, tenant=tenant, priority=priority))
     return requests
 
