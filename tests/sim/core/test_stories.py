@@ -146,7 +146,8 @@ def test_the_longest_that_fits_is_served_alone(
 ) -> None:
     """64 + 65 tokens hold 128 positions, as the last token is never fed back."""
     limits = replace(SMALL, max_model_len=4096, admission=admission)
-    config = replace(limits, batching=batching, kv=kv, reservation="exact")
+    reservation: Any = "exact" if kv == "contiguous" else "max"
+    config = replace(limits, batching=batching, kv=kv, reservation=reservation)
     output -= kv == "contiguous"  # regions are sized for the last token too
     requests = [request("all", 0.0, 64, output), request("next", 0.0, 8, 8)]
     run = run_checked(config, requests)

@@ -28,7 +28,10 @@ def test_region_use_is_the_time_average_of_what_contiguous_memory_holds(
     reservation: Reservation,
 ) -> None:
     """Each request holds its own region for its output's steps, half a token into each step."""
-    memory = ContiguousKV(PolicyConfig(kv_tokens=4096, max_model_len=512, reservation=reservation))
+    config = PolicyConfig(
+        kv="contiguous", kv_tokens=4096, max_model_len=512, reservation=reservation
+    )
+    memory = ContiguousKV(config)
     held = np.zeros(4)
     for place, (prompt, output) in enumerate(zip(PROMPTS, OUTPUTS, strict=True)):
         seq = Sequence(str(place), 0.0, prompt_tokens=prompt, max_tokens=output)
