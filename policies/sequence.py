@@ -218,7 +218,7 @@ class Sequence:
             return [self.output_id]
         return [output_id(self.request_id, sample) for sample in range(self.samples)]
 
-    def fork(self, sample: int, arrival_number: int) -> "Sequence":
+    def fork(self, sample: int = 1, arrival_number: int = 0) -> "Sequence":
         """Return one more sample of the same prompt, by number; it holds no memory yet."""
         child = Sequence(
             self.request_id,

@@ -24,7 +24,7 @@ _NAMES_ANSWER = attrgetter("names_answer")
 class DecidedAhead(UnifiedBatching):
     """Unified batching, asked for a step when it begins, that does not look at what came since.
 
-    Ended sequences run on among ``_prefilling`` until the step that did not know of their end has
+    Ended sequences run on among ``prompts`` until the step that did not know of their end has
     run. An empty step takes no time: the next one is decided at once, and knows all.
     """
 
@@ -41,14 +41,14 @@ class DecidedAhead(UnifiedBatching):
         """Return the next step, decided without what came since the one before began."""
         batch = super().schedule(now_s)
         if batch is None and (self._ended or self._arrived):
-            self._settle()
+            self.settle()
             batch = super().schedule(now_s)
         self._known = len(self._arrived)
         return batch
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence of a batch that ran ``steps`` times; return the finished."""
-        self._settle(self._known)
+        self.settle(self._known)
         return super().complete(batch, steps)
 
     def repeatable_steps(self, batch: Batch) -> int:
@@ -57,7 +57,7 @@ class DecidedAhead(UnifiedBatching):
 
     def changes_batch(self, seq: Sequence) -> bool:
         """Return whether ``seq``, just added, may change the batch of the step after the next."""
-        return bool(self._ended or self._newcomers is not None or self._has_slot())
+        return bool(self._ended or self.config.queue_limit is not None or self.has_slot())
 
     def load(self) -> Load:
         """Return (running sequences, waiting sequences, free KV tokens)."""
@@ -73,69 +73,78 @@ class DecidedAhead(UnifiedBatching):
         self._ended = [seq for seq in self._ended if seq.request_id != request_id]
         return super().abort(request_id)
 
-    def _queue(self, seq: Sequence) -> None:
+    def enqueue(self, seq: Sequence) -> None:
+        """Let a sequence wait for the next decision that knows of it."""
         self._arrived.append(seq)
 
-    def _end(self, finished: list[Sequence]) -> None:
-        self._ended += finished
-        self._prefilling += finished
-        self._prefilling.sort(key=_ADMISSION)
+    def end(self, ended: list[Sequence]) -> None:
+        """Let ended sequences hold what they have until the next step has run."""
+        self._ended += ended
+        self.prompts += ended
+        self.prompts.sort(key=_ADMISSION)
 
-    def _settle(self, arrived: int | None = None) -> None:
+    def settle(self, arrived: int | None = None) -> None:
         """Release the sequences that have ended, and queue the first so many that have arrived."""
         ended, self._ended = self._ended, []
         for seq in ended:
-            self._prefilling.remove(seq)
-        if self._names_answers:
-            super()._commit_answers(0)
-        ContinuousBatching._end(self, ended)
+            self.prompts.remove(seq)
+        if self.names_answers:
+            super().commit_answers(0)
+        ContinuousBatching.end(self, ended)
         for seq in self._arrived[:arrived]:
-            super()._queue(seq)
+            super().enqueue(seq)
         del self._arrived[:arrived]
 
-    def _run_in_turn(self, batch: Batch, memory: GatedMemory) -> int:
-        decodes = self._decodes
+    def run_in_turn(self, batch: Batch, memory: GatedMemory) -> int:
+        """Let each sequence take its blocks in turn; the cache knows a token less of decodes."""
+        decodes = self.decodes
         self._kept = {s: s.computed_tokens - (decodes.advanced(s) > 0) for s in decodes}
-        left = super()._run_in_turn(batch, memory)
+        left = super().run_in_turn(batch, memory)
         self._kept.clear()
         return left
 
-    def _rows(self, seq: Sequence, left: int) -> int:
+    def rows_of(self, seq: Sequence, left: int) -> int:
+        """Return the rows of a running sequence outside the lockstep, at most ``left``."""
         if self._ended and seq.finished:
             return min(int(_stopped(seq)), left)
-        return super()._rows(seq, left)
+        return super().rows_of(seq, left)
 
-    def _compute(self, batch: Batch, seq: Sequence, tokens: int) -> None:
+    def add_rows(self, batch: Batch, seq: Sequence, tokens: int) -> None:
+        """Let a step compute the next positions, or the dead row of a sequence that stopped."""
         if not seq.finished:
-            super()._compute(batch, seq, tokens)
+            super().add_rows(batch, seq, tokens)
         elif tokens:
             dead_row = ScheduledSequence(seq, seq.base_computed_tokens, 0, False, tokens)
             batch.chunks = (*batch.chunks, dead_row)
 
-    def _commit(self, seq: Sequence, end: int) -> None:
+    def commit(self, seq: Sequence, end: int) -> None:
+        """Let others find what is known of the first ``end`` positions."""
         if not seq.finished:
-            super()._commit(seq, end - (seq in self._kept))
+            super().commit(seq, end - (seq in self._kept))
 
-    def _commit_answers(self, coming: int) -> None:
-        super()._commit_answers(coming - 1)
+    def commit_answers(self, coming: int) -> None:
+        """Let others find the blocks that are known to be filled: a token less."""
+        super().commit_answers(coming - 1)
         for seq in filter(_NAMES_ANSWER, self._ended):
             self.memory.commit(seq, seq.base_computed_tokens - 1)
 
-    def _preempt(self, seq: Sequence, batch: Batch) -> None:
+    def preempt(self, seq: Sequence, batch: Batch) -> None:
+        """Take the memory of a running sequence; it waits again, unless it has ended."""
         if seq not in self._ended:
-            if self._chunks is not None and self._host is None and seq in self._kept:
-                self._chunks.extend(seq, seq.base_computed_tokens)  # it holds what it held
+            if self.parts is not None and self.swap is None and seq in self._kept:
+                self.parts.extend(seq, seq.base_computed_tokens)  # it holds what it held
                 seq.base_computed_tokens = self._kept[seq]
-            super()._preempt(seq, batch)
+            super().preempt(seq, batch)
             return
         self._ended.remove(seq)
-        self._take_out(seq)
-        self._waiting.served(seq)
+        self.take_out(seq)
+        self.queue.served(seq)
         seq.preemptions += 1
         batch.preempted = [*batch.preempted, seq]
 
-    def _is_decode(self, seq: Sequence) -> bool:
-        return not seq.finished and super()._is_decode(seq)
+    def is_decode(self, seq: Sequence) -> bool:
+        """Return whether a sequence that has not ended computes one row and has its first token."""
+        return not seq.finished and super().is_decode(seq)
 
 
 def _stopped(seq: Sequence) -> bool:

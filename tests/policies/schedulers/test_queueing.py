@@ -27,10 +27,17 @@ def admission(**settings: object) -> WaitingLine:
     return WaitingLine(queue_in_order(memory, config), memory, config)
 
 
+def add(line: WaitingLine, seq: Sequence) -> Refusal | None:
+    refusal = line.refusal(seq)
+    if refusal is None:
+        line.push(seq)
+    return refusal
+
+
 def test_a_request_may_be_as_long_as_the_model_allows() -> None:
     queue = admission()
-    assert queue.add(sequence("a", 30, 2)) is None
-    assert queue.add(sequence("b", 30, 3)) == Refusal(
+    assert add(queue, sequence("a", 30, 2)) is None
+    assert add(queue, sequence("b", 30, 3)) == Refusal(
         "too_long", "33 tokens are more than the model length of 32"
     )
     assert queue.queue.size == 1
@@ -38,8 +45,8 @@ def test_a_request_may_be_as_long_as_the_model_allows() -> None:
 
 def test_a_request_may_be_as_long_as_the_memory() -> None:
     queue = admission(kv_tokens=24)
-    assert queue.add(sequence("a", 20, 5)) is None
-    assert queue.add(sequence("b", 20, 6)) == Refusal(
+    assert add(queue, sequence("a", 20, 5)) is None
+    assert add(queue, sequence("b", 20, 6)) == Refusal(
         "too_long", "needs 25 KV tokens, the memory has 24 (6 blocks of 4)"
     )
 
@@ -47,8 +54,8 @@ def test_a_request_may_be_as_long_as_the_memory() -> None:
 def test_a_last_decode_without_a_free_block_is_refused_where_the_model_fits_the_memory() -> None:
     """Eight positions fill both blocks; then a decode that needs a free block finds none."""
     queue = admission(kv_tokens=8, max_model_len=8, decode_needs_free_block=True)
-    assert queue.add(sequence("a", 7, 1)) is None
-    assert queue.add(sequence("b", 2, 6)) == Refusal(
+    assert add(queue, sequence("a", 7, 1)) is None
+    assert add(queue, sequence("b", 2, 6)) == Refusal(
         "too_long", "needs 7 KV tokens, the memory has 8 (2 blocks of 4, 1 of them kept free)"
     )
 
@@ -58,7 +65,7 @@ def test_arrivals_are_numbered_from_one_and_leave_numbers_for_their_samples() ->
     seqs = [sequence(name) for name in "abc"]
     seqs[1].samples = 3
     for seq in seqs:
-        queue.add(seq)
+        add(queue, seq)
     assert [seq.arrival_number for seq in seqs] == [1, 2, 5]
 
 
@@ -83,7 +90,7 @@ def test_a_request_that_was_served_in_part_is_not_turned_away(field: str) -> Non
     queue = admission(shed_ttft_s=1.0, queue_limit=0)
     seq = has_run(field)
     assert not queue.is_late(seq, 9.0)
-    queue.add(seq)
+    add(queue, seq)
     queue.enforce_limit()
     assert queue.dropped == []
 
@@ -92,7 +99,7 @@ def test_the_newest_beyond_the_limit_are_given_up() -> None:
     queue = admission(queue_limit=2, queue_order="sjf")
     for name, prompt in (("a", 9), ("b", 3), ("c", 5), ("d", 1)):
         assert not queue.over_limit() or name == "d"
-        queue.add(sequence(name, prompt))
+        add(queue, sequence(name, prompt))
     assert queue.over_limit()
     queue.enforce_limit()
     assert queue.may_change()
@@ -108,7 +115,7 @@ def test_the_newest_beyond_the_limit_are_given_up() -> None:
 
 def test_a_limit_of_none_gives_up_all_that_wait() -> None:
     queue = admission(queue_limit=0)
-    queue.add(sequence("a"))
+    add(queue, sequence("a"))
     assert queue.over_limit()
     queue.enforce_limit()
     assert (queue.may_change(), queue.queue.size) == (False, 0)
@@ -117,6 +124,6 @@ def test_a_limit_of_none_gives_up_all_that_wait() -> None:
 def test_without_a_limit_any_number_waits() -> None:
     queue = admission()
     for name in "abc":
-        queue.add(sequence(name))
+        add(queue, sequence(name))
     queue.enforce_limit()
     assert (queue.over_limit(), queue.dropped) == (False, [])
