@@ -25,10 +25,16 @@ def use_key_of(variable: str) -> None:
 
     Raises ``LoadTestError`` where the variable is not set.
     """
-    if not os.environ.get(variable):
+    key_in(variable)
+    os.environ[_CHOSEN_VARIABLE] = variable
+
+
+def key_in(variable: str) -> str:
+    """Return the key in an environment variable; raises ``LoadTestError`` where there is none."""
+    if not (key := os.environ.get(variable)):
         hint = "put the key into one and give its name"
         raise LoadTestError(f"--api-key-env {variable}: no such environment variable; {hint}")
-    os.environ[_CHOSEN_VARIABLE] = variable
+    return key
 
 
 def use_headers(

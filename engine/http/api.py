@@ -18,6 +18,7 @@ from servetwin.engine.http import api_errors
 from servetwin.engine.http.answers import CHAT, COMPLETION
 from servetwin.engine.http.body_parser import BodyParser
 from servetwin.engine.http.body_reader import BodyReader
+from servetwin.engine.http.gatekeeper import Gatekeeper
 from servetwin.engine.http.generation import GenerationRoute, check_ready
 from servetwin.engine.http.http_settings import HttpSettings
 from servetwin.engine.http.protocol import ChatBody, CompletionBody
@@ -80,13 +81,14 @@ def create_app(core: CoreClient, settings: HttpSettings) -> Starlette:
         },
         lifespan=lifespan,
         middleware=[
+            Middleware(Gatekeeper, settings=settings),
             Middleware(
                 CORSMiddleware,
                 allow_origins=settings.allow_origins,
                 allow_methods=["GET", "POST"],
                 allow_headers=["*"],
                 max_age=600,
-            )
+            ),
         ],
     )
 

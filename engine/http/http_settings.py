@@ -17,5 +17,7 @@ class HttpSettings:
     """A core that ends no step for so long is reported as stalled."""
     max_restarts: int = 5
     """How often a core that died is started again within five minutes; 0: the server ends."""
-    allow_origins: tuple[str, ...] = ("*",)
-    """Web pages of these origins may call the API."""
+    allow_origins: tuple[str, ...] = ()
+    """Web pages of these origins may call the API; ``*``: all."""
+    api_key: str | None = None
+    """The key that clients must send."""

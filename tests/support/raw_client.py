@@ -22,7 +22,7 @@ def post_bytes(body: dict[str, Any], path: str = COMPLETIONS) -> bytes:
 
 def head(length: int, path: str = COMPLETIONS, *more: str) -> bytes:
     """Return the headers of a request."""
-    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {length}", *more, "", ""]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {length}", *more, "", ""]
     return "\r\n".join(lines).encode()
 
 

@@ -156,11 +156,14 @@ class HttpOptions:
     max_restarts: Annotated[int, Option(min=0)] = 5
     """Restarts of a core that died, within five minutes."""
     allow_origin: Annotated[tuple[str, ...], Option(metavar="ORIGIN")] = ()
-    """Web pages that may call the API; default: all."""
+    """Web pages that may call the API, * for all; default: none."""
+    api_key_env: Annotated[str | None, Option()] = None
+    """Environment variable with the key that clients must send; default: no key."""
 
     def settings(self) -> "HttpSettings":
         """Return the settings of the server."""
         from servetwin.engine.http.http_settings import HttpSettings
+        from servetwin.loadtest.credentials import key_in
 
         return HttpSettings(
             self.host,
@@ -169,7 +172,8 @@ class HttpOptions:
             max_body_bytes=round(self.max_body * (1 << 20)),
             step_limit_s=self.step_limit,
             max_restarts=self.max_restarts,
-            allow_origins=self.allow_origin or ("*",),
+            allow_origins=self.allow_origin,
+            api_key=self.api_key_env and key_in(self.api_key_env),
         )
 
 

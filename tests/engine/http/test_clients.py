@@ -62,23 +62,51 @@ def test_a_model_is_retrieved_by_its_name(server: LiveServer) -> None:
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
 
 
-def test_web_pages_may_call(server: LiveServer) -> None:
+def test_any_web_page_may_call_where_that_is_wanted() -> None:
     origin = {"origin": "https://page.example"}
     asks = {
         **origin,
         "access-control-request-method": "POST",
         "access-control-request-headers": "authorization,content-type",
     }
-    preflight = server.client.options(CHAT, headers=asks)
-    assert preflight.status_code == 200
-    assert "POST" in preflight.headers["access-control-allow-methods"]
-    assert "authorization" in preflight.headers["access-control-allow-headers"]
-    for response in (
-        preflight,
-        server.client.get("/v1/models", headers=origin),
-        server.client.post(COMPLETIONS, headers=origin, json={"prompt": 5}),
-    ):
-        assert response.headers["access-control-allow-origin"] == "*"
+    settings = HttpSettings(max_restarts=0, allow_origins=("*",), api_key="mine")
+    with LiveServer(CONFIG, settings=settings) as server:
+        preflight = server.client.options(CHAT, headers=asks)
+        assert preflight.status_code == 200
+        assert "POST" in preflight.headers["access-control-allow-methods"]
+        assert "authorization" in preflight.headers["access-control-allow-headers"]
+        key = {"authorization": "Bearer mine"}
+        for response in (
+            preflight,
+            server.client.get("/v1/models", headers=origin | key),
+            server.client.post(COMPLETIONS, headers=origin | key, json={"prompt": 5}),
+        ):
+            assert response.headers["access-control-allow-origin"] == "*"
+        for sent in ("", "Bearer", "Bearer other", "mine2"):
+            answer = server.client.get("/v1/models", headers={"authorization": sent})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert server.client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "message"),
+    [
+        ({"host": "evil.example"}, 403, "host: 'evil.example' is not this machine"),
+        ({"host": ""}, 403, "host: '' is not this machine"),
+        ({"origin": "https://evil.example"}, 403, "origin: 'https://evil.example' may not call"),
+        ({"origin": "null"}, 403, "origin: 'null' may not call"),
+        ({"content-type": "text/plain;charset=UTF-8"}, 415, "content-type: must be"),
+        ({"host": "localhost:1", "content-type": "application/json"}, 200, ""),
+        ({"host": "[::1]:8000", "content-type": "application/json"}, 200, ""),
+    ],
+)
+def test_what_a_web_page_may_send_unasked_is_refused(
+    server: LiveServer, headers: dict[str, str], status: int, message: str
+) -> None:
+    body = json.dumps({"prompt": "hi", "max_tokens": 1})
+    answer = server.client.post(COMPLETIONS, headers=headers, content=body)
+    assert answer.status_code == status
+    assert answer.json().get("error", {"message": ""})["message"].startswith(message)
 
 
 def test_only_named_web_pages_may_call() -> None:
