@@ -114,9 +114,8 @@ def test_a_model_takes_a_layout_that_holds_it_and_its_best_evidence() -> None:
     at.selectbox(key="gpu").set_value("h200").run()
     shown = {name: at.session_state[name] for name in ("layout", "times", "link")}
     assert shown == {"layout": "tp=8", "times": OWN, "link": OWN}
-    at.session_state["layout"] = "tp=4"
-    at.run()
-    assert any("use 8 devices" in caption.value for caption in at.sidebar.caption)
+    at.selectbox(key="gpu").set_value("l4").run()
+    assert any("a smaller format" in caption.value for caption in at.sidebar.caption)
     assert not at.exception
 
 
