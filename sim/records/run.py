@@ -308,7 +308,7 @@ def _checked_frame(path: Path, columns: Iterable[str], may_be_empty: bool = Fals
             raise ValueError(f"{path.name}: column {name!r} has {frame[name].dtype} values")
         if name not in _TEXTS and (frame[name].abs() > MOST).any():
             raise ValueError(f"{path.name}: column {name!r} has a value beyond {MOST:g}")
-        if not name.endswith("_s") and frame[name].isna().any():
+        if not name.endswith("_s") and name != "error" and frame[name].isna().any():
             raise ValueError(f"{path.name}: column {name!r} has rows without a value")
     return frame
 
