@@ -35,7 +35,9 @@ class Hardware(FrozenModel):
     link_latency_s: Annotated[float, Field(ge=0)] = 5e-6
     host_link_bytes_per_s: Positive
     kernel_launch_s: Annotated[float, Field(ge=0)] = 4e-6
-    weight_only: tuple[WeightFormat, ...] = ("fp8", "fp8-block", "w4a16", "nvfp4", "mxfp4")
+    weight_only: tuple[WeightFormat, ...] = (
+        "fp8", "fp8-block", "w4a16", "w4a16-g32", "nvfp4", "mxfp4",
+    )  # fmt: skip
     source: str
 
     def peak(self, precision: Precision) -> float:

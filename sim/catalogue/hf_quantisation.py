@@ -39,7 +39,6 @@ _BY_WEIGHTS: dict[tuple[str, int, bool], WeightFormat] = {
 """By kind, bits, and whether the activations are in fewer bits as well (compressed-tensors)."""
 _ATTENTION = re.compile(r"self_attn|linear_attn|mixer\.(in|out|q)_?proj|attention|\.attn")
 _EXPERTS = re.compile(r"(?<!shared)(?<!shared_)experts")
-_MX_GROUP = 32
 
 
 def quantisation_of(config: Mapping[str, Any], where: str, layers: int) -> Quantisation:
@@ -80,7 +79,7 @@ def _format(stated: Mapping[str, Any], where: str) -> WeightFormat:
     if method == "fp8" or (not method and "weight_block_size" in stated):
         return "fp8-block" if stated.get("weight_block_size") else "fp8"
     if method in _BY_METHOD and (_BY_METHOD[method] != "w4a16" or bits == 4):
-        return _BY_METHOD[method]
+        return _grouped(_BY_METHOD[method], stated)
     if isinstance(groups, Mapping) and groups:
         return _of_group(next(iter(groups.values())), where)
     name = " ".join(part for part in (method, algorithm, f"{bits} bits") if part)
@@ -104,7 +103,13 @@ def _of_group(group: Any, where: str) -> WeightFormat:
         )
     if known == "fp8" and weights.get("strategy") == "block":
         return "fp8-block"
-    return "mxfp4" if known == "nvfp4" and weights.get("group_size") == _MX_GROUP else known
+    return _grouped(known, weights)
+
+
+def _grouped(form: WeightFormat, stated: Mapping[str, Any]) -> WeightFormat:
+    """Return the format with as few weights to a scale as are stated."""
+    in_32: dict[WeightFormat, WeightFormat] = {"nvfp4": "mxfp4", "w4a16": "w4a16-g32"}
+    return in_32.get(form, form) if stated.get("group_size") == 32 else form
 
 
 def _mixed(parts: Mapping[str, Any], where: str) -> tuple[WeightFormat, WeightFormat]:

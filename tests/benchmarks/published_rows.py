@@ -131,7 +131,7 @@ def _formats(row: Any) -> Quantisation:
     if "gpt-oss" in row.model_path:
         return Quantisation(experts="mxfp4")
     if "Kimi" in row.model_path:
-        experts = {"int4": "w4a16", "fp4": "nvfp4"}[row.precision]
+        experts = {"int4": "w4a16-g32", "fp4": "nvfp4"}[row.precision]
         return Quantisation.model_validate({"experts": experts})
     fp8 = "fp8" if "Llama" in row.model_path else "fp8-block"
     kind = {"fp4": "nvfp4", "fp8": fp8}.get(row.precision, row.precision)

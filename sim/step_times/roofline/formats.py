@@ -203,7 +203,7 @@ def on_device(form: WeightFormat, hardware: Hardware) -> Format:
         return known
     if form not in hardware.weight_only:
         peaks = hardware.peak_flops_per_s
-        others = ("w4a16", "mxfp4")  # they compute in bf16, but not without kernels
+        others = ("w4a16", "w4a16-g32", "mxfp4")  # they compute in bf16, but not without kernels
         there = (n for n, one in CHECKPOINTS.items() if one.compute in peaks and n not in others)
         runs = dict.fromkeys((*there, *hardware.weight_only))
         raise PolicyError(

@@ -28,7 +28,7 @@ FP8 = Quantisation(gemm="fp8", experts="fp8")
         ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", 70.6, FP8),
         ("Meta-Llama-3.1-405B-Instruct", 406, Quantisation()),
         ("kimi-k2", 1026, FP8_BLOCK),
-        ("moonshotai/Kimi-K2-Thinking", 1026, Quantisation(experts="w4a16")),
+        ("moonshotai/Kimi-K2-Thinking", 1026, Quantisation(experts="w4a16-g32")),
         ("GLM-4.6-FP8", 353, FP8_BLOCK),
         ("glm-4.5-air", 107, Quantisation()),
         ("glm-5", 743, Quantisation()),
@@ -108,7 +108,10 @@ def group(bits: int, kind: str, activations: object, **more: object) -> dict[str
         (group(8, "int", {}), Quantisation(gemm="int8", experts="int8")),
         (group(4, "float", {}, group_size=16), Quantisation(gemm="nvfp4", experts="nvfp4")),
         ({"quant_method": "awq", "bits": 4}, Quantisation(gemm="w4a16", experts="w4a16")),
-        ({"quant_method": "gptq", "bits": 4}, Quantisation(gemm="w4a16", experts="w4a16")),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": 32},
+            Quantisation(gemm="w4a16-g32", experts="w4a16-g32"),
+        ),
         (
             {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"},
             Quantisation(gemm="nvfp4", experts="nvfp4", kv="fp8"),
