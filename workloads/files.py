@@ -33,6 +33,12 @@ _KINDS = {
 }
 
 
+def cache_folder() -> Path:
+    """Return where compiled files and looked-up times are kept between runs."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "servetwin"
+
+
 class BoundedText(TextIOWrapper):
     """The text of a trace, whose lines are of a bounded length; only a line feed ends one."""
 

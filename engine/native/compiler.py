@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from servetwin.workloads.files import cache_folder
+
 FLAGS = (
     "-O3", "-march=native", "-shared", "-fPIC",
     # Sums may be reordered, so that they fill a vector register; infinities stay infinite.
@@ -48,12 +50,6 @@ def load_functions(
             function = getattr(library, name)
             function.argtypes, function.restype = list(types), None
     return library
-
-
-def cache_folder() -> Path:
-    """Return where compiled files are kept between runs."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "servetwin"
 
 
 def _load(library: Path) -> ctypes.CDLL | None:

@@ -9,7 +9,7 @@ the bandwidth of the memory: the description says how large their share is.
 
 import logging
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from importlib import import_module, resources
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -21,6 +21,7 @@ from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.hub_names import plain_name, same_shape
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.quantisation import Quantisation
+from servetwin.sim.step_times.tables.kept_times import kept_table
 from servetwin.sim.step_times.tables.kernel_table import KernelTable
 from servetwin.sim.step_times.tables.plausibility import doubts_of
 from servetwin.workloads.errors import ProfileError, did_you_mean
@@ -28,6 +29,7 @@ from servetwin.workloads.errors import ProfileError, did_you_mean
 PACKAGES = ("aiconfigurator_core", "aisimulate_core")
 DISTRIBUTIONS = {"aisimulate_core": "aisimulate"}
 """The distribution of a package, where it has another name than the package."""
+UNKNOWN = "of unknown version"
 BACKENDS = ("vllm", "sglang", "trtllm")
 
 _NAMES: dict[str, Any] = shipped_json("step_times/tables/kernel_names.json")
@@ -73,6 +75,16 @@ def open_kernels(
             f"--times kernels: no tables of the device {hardware!r}; there are {there}"
         )
     package = _package()
+    of = package, model, hardware, backend, layout, quantisation, version
+    if _version(package) == UNKNOWN or _is_folder(model):  # of which another may come any time
+        return _opened(*of)
+    return kept_table(partial(_opened, *of), _version(package), *of)
+
+
+def _opened(
+    package: str, model: str, hardware: str, backend: str,
+    layout: Layout, quantisation: Quantisation | None, version: str | None,
+) -> KernelTable:  # fmt: skip
     logging.getLogger(package).setLevel(logging.ERROR)
     library = _Library(package, SYSTEMS[hardware], backend)
     path = _hub_name(package, model)
@@ -248,7 +260,7 @@ def _version(package: str) -> str:
     try:
         return version(DISTRIBUTIONS.get(package, package.replace("_", "-")))
     except PackageNotFoundError:
-        return "of unknown version"
+        return UNKNOWN
 
 
 @cache
@@ -264,12 +276,16 @@ def _hub_names(package: str) -> dict[str, str]:
     return plain | {name.lower().rpartition("/")[2]: name for name in hub}
 
 
+def _is_folder(model: str) -> bool:
+    return Path(model, "config.json").is_file()
+
+
 def _hub_name(package: str, model: str) -> str:
     """Return the package's name of a model, or the folder of a ``config.json`` as it is.
 
     The name is its own, or that of a model of the same shape.
     """
-    if Path(model, "config.json").is_file():
+    if _is_folder(model):
         return model
     ours = _hub_names(package)
     own = model.lower().rpartition("/")[2]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from servetwin.engine.native import compiler
-from servetwin.engine.native.compiler import cache_folder, load_compiled
+from servetwin.engine.native.compiler import load_compiled
+from servetwin.workloads.files import cache_folder
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 

@@ -1,5 +1,6 @@
 """Kernel tables as step times: the parts of a step, runs of steps, and what is missing."""
 
+import atexit
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.step_times.tables import KernelTable
 from servetwin.sim.step_times.tables import kernel_library as library
+from servetwin.sim.step_times.tables.kept_times import kept_table
 from servetwin.workloads.errors import ProfileError
 from tests.support.command import refused
 from tests.support.macro_steps import assert_macro_steps_change_nothing
@@ -77,9 +79,7 @@ def test_what_the_tables_do_not_have_is_refused(arguments: tuple[str, ...], says
     assert says in str(error.value)
 
 
-def test_without_the_package_a_line_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_the_package_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "PACKAGES", ("not_there_at_all",))
     line = refused("replay", SAMPLE, "--model", "qwen3-32b", "--gpu", "h100", "--times", "kernels")
     assert "pip install servetwin[kernels]" in line
@@ -182,3 +182,18 @@ def test_the_real_tables_are_near_layer_times_of_the_same_gpu() -> None:
     prefill = 1e3 * table.seconds(BatchShape(0, 0, 0, ((0, 1024),)))[0]
     assert decode == pytest.approx(25.3, rel=0.1)
     assert prefill == pytest.approx(42.5, rel=0.1)
+
+
+def test_times_that_were_looked_up_need_no_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    ends: list[Any] = []
+    monkeypatch.setattr(atexit, "register", lambda *of: ends.append(of))
+    steps = [BatchShape(8, 8 * 513, 8), BatchShape(0, 0, 0, ((900, 300),))]
+    first = [kept_table(lambda: TABLE, "made").seconds(step).tolist() for step in steps]
+    for keep, *of in ends:
+        keep(*of)
+    again = kept_table(lambda: pytest.fail("it was opened"), "made")
+    assert [again.seconds(step).tolist() for step in steps[1:]] == first[1:]
+    assert again.summary() == ["made"]
