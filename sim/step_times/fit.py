@@ -100,11 +100,7 @@ def fit_step_time(samples: list[StepSample], seed: int = 0) -> Fit:
 def _of_features(fit: Fit) -> Fit:
     """Return a fit without its columns beyond the features of the model."""
     draws = fit.draws[:, : len(FEATURES)]
-    return replace(
-        fit,
-        coefficients=fit.coefficients[: len(FEATURES)],
-        draws=draws,
-    )
+    return replace(fit, coefficients=fit.coefficients[: len(FEATURES)], draws=draws)
 
 
 def in_beats(samples: Sequence[StepSample]) -> tuple[list[StepSample], float | None]:
@@ -145,10 +141,7 @@ def _with_totals(fit: Fit, samples: Sequence[StepSample], matrix: FloatArray) ->
     change = 1 + np.linalg.lstsq(terms / scale, missing_s / scale[:, 0], rcond=None)[0]
     draws = change * fit.draws
     return replace(
-        fit,
-        coefficients=change * fit.coefficients,
-        draws=draws,
-        noise=fit.noise / fit.noise.mean(),
+        fit, coefficients=change * fit.coefficients, draws=draws, noise=fit.noise / fit.noise.mean()
     )
 
 

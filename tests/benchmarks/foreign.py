@@ -105,14 +105,7 @@ def missing(engine: Engine, python: str) -> list[str]:
 def write_model(engine: Engine, python: str, folder: Path, layers: int = 8) -> Path:
     """The model in the engine's form, made by its own interpreter."""
     path = folder / f"random.{engine.model}"
-    command = [
-        python,
-        "-m",
-        "tests.benchmarks.foreign_model",
-        engine.model,
-        str(path),
-        str(layers),
-    ]
+    command = [python, "-m", "tests.benchmarks.foreign_model", engine.model, str(path), str(layers)]
     subprocess.run(command, check=True, cwd=ROOT, stderr=subprocess.DEVNULL, env=_offline(folder))
     return path
 

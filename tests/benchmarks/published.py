@@ -54,7 +54,7 @@ MEMORY = {"vllm": ("of_total", 0.9), "sglang": ("of_total", 0.88), "trtllm": ("o
 START = ServerOverheads(prefill_chunk_s=0.01, prefill_row_s=5e-6, most_chunks=3)
 COMMON = {name: width for name, width in TERMS.items() if name != "factor"}
 """Terms that are the same for every server of a backend."""
-_BUDGET, _SEQS, _UNLIMITED, _LONGEST = 8192, 1024, 1 << 40, 1 << 17
+_BUDGET, _SEQS, _UNLIMITED, _LONGEST = 8192, 2048, 1 << 40, 1 << 17
 _METRICS = ("TTFT", "TPOT")
 
 
@@ -112,15 +112,17 @@ def halves(cases: Sequence[Case], seed: int) -> tuple[list[Case], list[Case]]:
     return halves
 
 
-def errors_of(cases: Sequence[Case], overheads: ServerOverheads) -> pd.DataFrame:
+def errors_of(
+    cases: Sequence[Case], overheads: ServerOverheads, one_point: bool = True
+) -> pd.DataFrame:
     """Return the errors in per cent, a row for each case and two columns for each kind."""
-    middles = _middles(cases)
+    middles = _middles(cases) if one_point else {}
     points = {name: fit_point(case.server, overheads) for name, case in middles.items()}
     lines = []
     for case in cases:
         deployment, load = case.row.deployment, case.row.load
         kinds = {"raw": case.error(ServerOverheads()), "overheads": case.error(overheads)}
-        if case is not middles[deployment]:
+        if case is not middles.get(deployment, case):
             kinds["one point"] = case.error(points[deployment])
         line: dict[str, object] = {
             "model": deployment.model,
@@ -192,7 +194,9 @@ def main(
     backend: Annotated[str, typer.Option(help=f"One of {', '.join(BACKENDS)}.")] = "vllm",
     newest_than: Annotated[str, typer.Option(help="Servers of this version and later.")] = "0",
     rows: Annotated[int, typer.Option(help="Rows to simulate, drawn at random.")] = 10_000,
-    most_users: Annotated[int, typer.Option(help="Rows of at most so many users.")] = 256,
+    least_users: Annotated[int, typer.Option(help="Rows of at least so many users.")] = 1,
+    most_users: Annotated[int, typer.Option(help="Rows of at most so many users.")] = 2048,
+    one_point: Annotated[bool, typer.Option(help="A measured row of each deployment.")] = True,
     seed: Annotated[int, typer.Option(help="Draws the halves.")] = 0,
     fit: Annotated[bool, typer.Option(help="Fit overheads instead of the shipped.")] = False,
     out: Annotated[Path | None, typer.Option(help="A CSV of the errors of every row.")] = None,
@@ -207,9 +211,9 @@ def main(
     there = list(sample_rows(package, backend, left_out))
     least = version_numbers(newest_than)
     new = [row for row in there if version_numbers(row.deployment.version) >= least]
-    few = [row for row in new if row.load.users <= most_users]
+    few = [row for row in new if least_users <= row.load.users <= most_users]
     left_out |= Counter({f"older than {newest_than}": len(there) - len(new)})
-    left_out |= Counter({f"more than {most_users} users": len(new) - len(few)})
+    left_out |= Counter({f"not {least_users} to {most_users} users": len(new) - len(few)})
     drawn = np.random.default_rng(seed).permutation(len(few))[:rows]
     cases = list(cases_of((few[place] for place in sorted(drawn)), package, left_out))
     fitting, held_out = halves(cases, seed)
@@ -217,7 +221,7 @@ def main(
         overheads = fit_terms([case.server for case in fitting], START, COMMON)
     else:
         overheads = fitted_overheads(backend)
-    errors = errors_of(held_out, overheads)
+    errors = errors_of(held_out, overheads, one_point)
     if out is not None:
         errors.to_csv(out)
     say(f"{backend}: {len(fitting)} rows to fit on, {len(held_out)} held out, "

@@ -16,7 +16,6 @@ from servetwin.app.scenario.deployments import ServerChoice
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.links import find_link
 from servetwin.sim.catalogue.model import ModelShape
-from servetwin.sim.catalogue.quantisation import WeightFormat
 from servetwin.sim.catalogue.servers import ServerSettings, read_server
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
@@ -28,10 +27,8 @@ from servetwin.workloads.trace import Trace
 
 METRICS = ("duration", "TTFT", "TPOT")
 BACKENDS = {"vLLM": "vllm", "SGLang": "sglang", "TensorRT-LLM": "trtllm"}
-FORMATS: dict[str, WeightFormat] = {
-    "bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "int4 (AWQ)": "w4a16", "fp4": "nvfp4",
-}  # fmt: skip
-"""By precision; a precision that is not here is that of the checkpoint."""
+ENDINGS = {"fp8": "-FP8", "int4 (AWQ)": "-AWQ", "fp4": "-NVFP4"}
+"""Of a model's name, by precision; another precision is that of the checkpoint."""
 LINKS = {"RTX 4090": "pcie-4-host"}
 """Links that data sheets do not have: a GPU that cannot reach another one's memory."""
 SPREAD = 1.0
@@ -121,12 +118,8 @@ class Point:
 
     def shape(self) -> ModelShape:
         """Return its model with the formats of its weights."""
-        model = find_model(self.model)
-        form = FORMATS.get(self.precision)
-        if form is None:
-            return model
-        formats = model.quantisation.model_copy(update={"gemm": form, "experts": form})
-        return model.model_copy(update={"quantisation": formats})
+        owner = "nvidia/" if self.engine == "TensorRT-LLM" else ""
+        return find_model(f"{owner}{self.model}{ENDINGS.get(self.precision, '')}")
 
     def scenario(self, efficiency: Efficiency) -> Scenario:
         """Return its server from data sheets at an efficiency, as ``--server`` makes it."""

@@ -17,6 +17,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,28 +28,37 @@ import pandas as pd
 import typer
 
 from servetwin.sim.catalogue.catalogue import find_hardware
-from servetwin.sim.catalogue.versions import version_numbers
+from servetwin.sim.catalogue.versions import of_version, version_numbers
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.roofline.efficiency import Efficiency, served_efficiency
-from servetwin.sim.step_times.tables import KernelTable, LoadedTable, TableProfile
-from servetwin.sim.step_times.tables.kernel_library import open_kernels
+from servetwin.sim.step_times.tables import LoadedTable, Table, TableProfile
+from servetwin.sim.step_times.tables.kernel_library import installed_package, open_kernels
 from servetwin.sim.step_times.tables.server_overheads import fitted_overheads
 from servetwin.workloads.errors import ProfileError, ServetwinError
 from tests.benchmarks.black_box import say
-from tests.benchmarks.published_fit import START, changed, fitted, is_fitted
+from tests.benchmarks.published_fit import (
+    HALF_WIDTH,
+    START,
+    changed,
+    expert_shares,
+    fitted,
+    is_fitted,
+)
 from tests.benchmarks.published_points import BACKENDS, METRICS, NotExpressed, Point, read_points
 from tests.support.paths import ROOT
 
 POINTS = ROOT.parent / "shared" / "points" / "points.csv"
 FILE = ROOT / "sim" / "catalogue" / "efficiencies.json"
-LEAST = 3
-"""Runs of a GPU that its shares are fitted on."""
-MOST_REQUESTS = 3000
-"""Runs of more take too long for a fit."""
+DEVICES = ("A100 SXM 80GB", "Ascend 910B", "H100 SXM", "H200 SXM")
+"""GPUs that share their servers with others; a server of one GPU has its shares already."""
+MOST = 12
+"""Runs that each server and GPU is fitted on."""
+NO_NEARER = ("TensorRT-LLM",)
+"""Engines that the fit comes no nearer to on the other half."""
 ODD = ("Ascend 910B", "RTX 4090")
 """GPUs with a server or a link of another kind: they have shares, and change no server."""
-OF_SERVERS = ("compute", "experts", "overhead_s", "sequence_s", "chunk_s")
-OF_DEVICES = ("compute", "memory")
+OF_SERVERS = ("compute", "overhead_s", "sequence_s", "chunk_s")
+OF_DEVICES = ("compute", "memory", "host")
 FIXED = ("memory", "attention")
 NEW_VLLM = (0, 9)
 """The first version of vLLM that is fitted apart from those before."""
@@ -63,47 +73,26 @@ def raw(point: Point) -> Scenario:
 
 def sheet(point: Point) -> Scenario:
     """Return the data sheet at the shipped efficiency of its server."""
-    return point.scenario(shipped(point))
+    hardware = find_hardware(point.gpu).name
+    engine = BACKENDS[point.engine]
+    return point.scenario(served_efficiency(engine, hardware, point.version or None))
 
 
 def kernels(point: Point) -> Scenario:
     """Return kernel tables, with the memory and the limits that follow from the data sheet."""
-    scenario, settings = point.scenario(Efficiency()), point.settings()
-    table = _opened(point.model, point.gpu, point.precision, point.layout, point.engine, point)
-    try:
-        overheads = fitted_overheads(BACKENDS[point.engine], point.version)
-        loaded = LoadedTable(table, overheads)
-    except ProfileError:
-        loaded = table  # type: ignore[assignment]
-    profile = TableProfile("kernels", loaded, scenario.policies, None)
+    scenario, settings, shape = point.scenario(Efficiency()), point.settings(), point.shape()
+    hardware, version = find_hardware(point.gpu).name, point.version or None
+    of = (shape.name, hardware, settings.backend, settings.layout, shape.quantisation, version)
+    table: Table = _opened(*of)
+    with suppress(ProfileError):
+        table = LoadedTable(_opened(*of), fitted_overheads(settings.backend, version))
+    profile = TableProfile("kernels", table, scenario.policies, None)
     return replace(
         scenario, profile=profile, cluster=replace(scenario.cluster, replicas=settings.replicas)
     )
 
 
-_TABLES: dict[tuple[object, ...], KernelTable] = {}
-
-
-def _opened(*key: object) -> KernelTable:
-    point = key[-1]
-    assert isinstance(point, Point)
-    if key[:-1] not in _TABLES:
-        settings, shape = point.settings(), point.shape()
-        _TABLES[key[:-1]] = open_kernels(
-            shape.name, find_hardware(point.gpu).name, settings.backend, settings.layout,
-            shape.quantisation, point.version or None,
-        )  # fmt: skip
-    return _TABLES[key[:-1]]
-
-
-@cache
-def _shipped(engine: str, gpu: str, version: str) -> Efficiency:
-    return served_efficiency(BACKENDS[engine], find_hardware(gpu).name, version or None)
-
-
-def shipped(point: Point) -> Efficiency:
-    """Return the efficiency that the product takes for a point."""
-    return _shipped(point.engine, point.gpu, point.version)
+_opened = cache(open_kernels)
 
 
 def scored(points: Sequence[Point], kinds: dict[str, Kind]) -> tuple[pd.DataFrame, Counter[str]]:
@@ -143,28 +132,37 @@ def printed(errors: pd.DataFrame, name: str, kinds: Sequence[str]) -> None:
             say(f"  {name}, {kind}: {'; '.join(cells)}")
 
 
-def refitted(points: Sequence[Point], most: int, seed: int = 1) -> dict[str, Any]:
-    """Fit an efficiency for each engine on half of the models, then shares by GPU."""
-    half = [point for point in points if is_fitted(point) and point.prompts <= MOST_REQUESTS]
-    servers: dict[tuple[str, bool], Efficiency] = {}
-    devices: dict[str, dict[str, float]] = {}
-    for server in sorted({_server(point) for point in half}):
-        mine = _some([p for p in half if _server(p) == server and p.gpu not in ODD], most, seed)
-        say(f"{server}: {len(mine)} runs")
-        servers[server] = changed(START, OF_SERVERS, fitted(mine, lambda _: START, OF_SERVERS))
-    for gpu in sorted({point.gpu for point in half}):
-        mine = _some([point for point in half if point.gpu == gpu], most, seed)
-        if len(mine) >= LEAST:
-            say(f"{gpu}: {len(mine)} runs")
-            x = fitted(mine, lambda point: servers[_server(point)], OF_DEVICES)
-            factors = {n: float(f"{np.exp(v - 1):.3g}") for n, v in zip(OF_DEVICES, x, strict=True)}
-            devices[find_hardware(gpu).name] = factors
-    shown: dict[str, list[dict[str, Any]]] = {}
-    for (engine, is_old), efficiency in sorted(servers.items(), key=lambda item: not item[0][1]):
-        terms = {n: float(f"{getattr(efficiency, n):.3g}") for n in (*OF_SERVERS, *FIXED)}
-        old: dict[str, Any] = {"until": list(NEW_VLLM)} if is_old else {}
-        shown.setdefault(BACKENDS[engine], []).append(old | terms)
-    return {"servers": shown, "devices": devices}
+def refitted(points: Sequence[Point], package: str) -> dict[str, Any]:
+    """Return the shipped efficiencies, fitted anew."""
+    half = [point for point in points if is_fitted(point) and point.engine not in NO_NEARER]
+    servers: dict[str, list[dict[str, Any]]] = {}
+    for engine, is_old in sorted({_server(point) for point in half}, key=lambda one: not one[1]):
+        terms = fitted_server(half, (engine, is_old))
+        servers.setdefault(BACKENDS[engine], []).append(terms)
+    devices = {find_hardware(gpu).name: fitted_device(half, gpu, servers) for gpu in DEVICES}
+    experts = {"half_width": HALF_WIDTH, "shares": expert_shares(package)}
+    return {"servers": servers, "devices": devices, "experts": experts}
+
+
+def fitted_server(half: Sequence[Point], server: tuple[str, bool]) -> dict[str, Any]:
+    """Return what an engine reaches, old or new."""
+    mine = _some([p for p in half if _server(p) == server and p.gpu not in ODD], str(server))
+    reached = changed(START, OF_SERVERS, fitted(mine, lambda _: START, OF_SERVERS))
+    old: dict[str, Any] = {"until": list(NEW_VLLM)} if server[1] else {}
+    terms = {name: float(f"{getattr(reached, name):.3g}") for name in (*OF_SERVERS, *FIXED)}
+    return {**old, **terms, "experts": None}
+
+
+def fitted_device(half: Sequence[Point], gpu: str, servers: dict[str, Any]) -> dict[str, float]:
+    """Return the factors of a GPU on what its servers reach."""
+    mine = _some([point for point in half if point.gpu == gpu], gpu)
+
+    def reached(point: Point) -> Efficiency:
+        terms = of_version(servers[BACKENDS[point.engine]], point.version or None)
+        return Efficiency(**{name: v for name, v in terms.items() if name != "until"})
+
+    x = fitted(mine, reached, OF_DEVICES)
+    return {n: float(f"{np.exp(v - 1):.3g}") for n, v in zip(OF_DEVICES, x, strict=True)}
 
 
 def _server(point: Point) -> tuple[str, bool]:
@@ -173,15 +171,15 @@ def _server(point: Point) -> tuple[str, bool]:
     return point.engine, point.engine == "vLLM" and is_old
 
 
-def _some(points: Sequence[Point], most: int, seed: int) -> list[Point]:
-    order = np.random.default_rng(seed).permutation(len(points))[:most]
+def _some(points: Sequence[Point], name: str) -> list[Point]:
+    order = np.random.default_rng(1).permutation(len(points))[:MOST]
+    say(f"{name}: {len(order)} runs")
     return [points[place] for place in order]
 
 
 def main(
     with_kernels: Annotated[bool, typer.Option("--kernels", help="Kernel tables, too.")] = False,
     fit: Annotated[bool, typer.Option(help="Fit the shipped efficiencies anew.")] = False,
-    most: Annotated[int, typer.Option(help="Runs to fit each engine and GPU on.")] = 24,
     out: Annotated[Path | None, typer.Option(help="A CSV of the errors of every point.")] = None,
 ) -> None:
     """Simulate the points and print the errors."""
@@ -192,7 +190,10 @@ def main(
     originals = [point for point in points if not point.copied]
     if fit:
         shipped_file = json.loads(FILE.read_text())
-        FILE.write_text(json.dumps(shipped_file | refitted(originals, most), indent=2) + "\n")
+        if (package := installed_package()) is None:
+            raise SystemExit("experts need kernel tables: pip install servetwin[kernels]")
+        found = shipped_file | refitted(originals, package)
+        FILE.write_text(json.dumps(found, indent=2) + "\n")
         return
     kinds: dict[str, Kind] = {"raw": raw, "sheet": sheet}
     if with_kernels:

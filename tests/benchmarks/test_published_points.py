@@ -1,12 +1,16 @@
 """A row of published points as a server and a load."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from servetwin.sim.catalogue.layout import Layout
+from servetwin.sim.step_times.tables.kernel_library import installed_package
+from tests.benchmarks.published_fit import expert_shares, is_fitted
 from tests.benchmarks.published_points import NotExpressed, Point, read_points
+from tests.benchmarks.published_table import FILE, POINTS, fitted_device, fitted_server
 
 HEAD = (
     "source,licence,date,model,precision,gpu,count,tp,pp,dp,ep,engine,version,options,load,prompts,"
@@ -44,7 +48,7 @@ def test_the_server_of_a_row(tmp_path: Path) -> None:
         row("output throughput", 2, options="--max-num-seqs 8"),
     )
     assert wide.settings().layout == Layout(4, ep=4)
-    assert wide.shape().quantisation.experts == "fp8"
+    assert wide.shape().quantisation.experts == "fp8-block"
     assert eager.settings().policies == {"max_seqs": 8}
     (drafts,) = points(tmp_path, row("output throughput", 3, options="spec-dec"))
     with pytest.raises(NotExpressed, match="a method that the source does not name"):
@@ -58,3 +62,23 @@ def test_the_same_figures_on_two_gpus_are_copies(tmp_path: Path) -> None:
         *(row("output throughput", 7, gpu) for gpu in ("H100 SXM", "A100 SXM 80GB")),
     )
     assert [point.copied for point in both] == [True, True]
+
+
+SHIPPED = json.loads(FILE.read_text())
+
+
+@pytest.mark.slow
+def test_the_shipped_shares_of_experts_are_those_of_the_kernel_tables() -> None:
+    if (package := installed_package()) is None:
+        pytest.skip("no package with kernel tables is installed: pip install servetwin[kernels]")
+    assert expert_shares(package) == SHIPPED["experts"]["shares"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not POINTS.exists(), reason="published points are no part of the repository")
+def test_the_shipped_efficiencies_are_those_that_the_fit_finds() -> None:
+    """One server and one GPU: all of them take ten minutes (``published_table --fit``)."""
+    half = [p for p in read_points(POINTS) if is_fitted(p) and not p.copied]
+    assert fitted_server(half, ("vLLM", True)) == SHIPPED["servers"]["vllm"][0]
+    assert fitted_device(half, "H200 SXM", SHIPPED["servers"]) == SHIPPED["devices"]["h200"]

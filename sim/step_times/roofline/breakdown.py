@@ -138,7 +138,7 @@ def _merged(operators: Iterable[Operator]) -> Operator:
     """Return all operators as one."""
     listed = list(operators)
     flops, moved = (sum(getattr(o, name) for o in listed) for name in ("flops", "moved_bytes"))
-    return Operator(listed[0].name, flops, moved)
+    return replace(listed[0], flops=flops, moved_bytes=moved)
 
 
 def _alone(deployment: Deployment) -> Deployment:

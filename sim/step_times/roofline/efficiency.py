@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf
+from statistics import median
 
 import numpy as np
 
@@ -39,8 +40,8 @@ class Efficiency:
     chunk_s: float = 0.0
     attention: float = 1.0
     """The FLOP/s of attention, relative to those of matrix products."""
-    experts: float = 1.0
-    """Those of experts, whose products are small and many."""
+    experts: float | None = 1.0
+    """Those of experts, relative to matrix products; None: by kernel tables (``expert_share``)."""
 
     def seconds(self, compute_s: float, memory_s: float) -> float:
         """Return the time of one operator from both its times at the peaks of the data sheet."""
@@ -92,7 +93,20 @@ def served_efficiency(backend: str, device: str, version: str | None = None) -> 
         achieved,
         compute=min(1.0, achieved.compute * shares.get("compute", 1.0)),
         memory=min(1.0, achieved.memory * shares.get("memory", 1.0)),
+        chunk_s=achieved.chunk_s * shares.get("host", 1.0),
     )
+
+
+def expert_share(form: str, device: str, width: float) -> float:
+    """Return the share of the peak that experts in a format reach on a device: S w / (w + w0).
+
+    ``width`` w is that of an expert on one device. S is fitted to kernel tables of vLLM, the median
+    of all devices for one without tables; other formats are turned to bf16, as gptq is.
+    """
+    shares, half_width = _SERVED["experts"]["shares"], _SERVED["experts"]["half_width"]
+    by_device = shares.get(form, shares["gptq"])
+    share = by_device.get(device) or median(by_device.values())
+    return float(share * width / (width + half_width))
 
 
 def p_norm(a: float, b: float, p: float) -> float:

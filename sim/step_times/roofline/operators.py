@@ -6,7 +6,7 @@ attention on each chunk. Sources: Williams 2009 (roofline), Pope 2022 (transform
 """
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +28,15 @@ SCORE_PASSES = 4
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of a step: FLOPs and bytes of memory traffic, over all layers that have it."""
+    """One operator of a step: FLOPs and bytes of memory traffic, over all layers that have it.
+
+    ``width`` is that of an expert on one device.
+    """
 
     name: str
     flops: float
     moved_bytes: float
+    width: float = inf
 
     @property
     def part(self) -> Part:
@@ -77,7 +81,8 @@ def linear_operators(
         if isinstance(ffn, Experts) and expert_form != form:
             touched = ffn.touched_experts(fed_rows) * ffn.expert_params(width) * count * read
             moved += touched * (expert_form.weight_bytes - weight)
-        operators.append(Operator("FFN" if is_dense else "experts", flops, moved))
+        expert_width = ffn.width * deployment.parallel.expert / expert_ranks
+        operators.append(Operator("FFN" if is_dense else "experts", flops, moved, expert_width))
         if form.scaling_bytes:
             moved = _product_inputs(group, width) * shared_rows * group.count
             operators.append(Operator("activation scales", 0, moved * form.scaling_bytes))

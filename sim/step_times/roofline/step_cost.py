@@ -13,6 +13,7 @@ import servetwin.sim.step_times.roofline.operators as counts
 from servetwin.sim.catalogue.layers import Attention, Experts, FeedForward, Mixer, Recurrence
 from servetwin.sim.catalogue.model import LayerGroup
 from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.efficiency import expert_share
 from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
 from servetwin.sim.step_times.roofline.operators import (
     Operator,
@@ -296,12 +297,16 @@ class StepCost:
         Only products read their bytes at the bandwidth share of the format.
         """
         form = self.deployment.form(has_prefill, operator.part)
-        flops_per_s = self.deployment.hardware.peak(form.compute) * form.compute_share
-        if operator.name == "experts":
-            flops_per_s *= self.deployment.efficiency.experts
+        hardware, achieved = self.deployment.hardware, self.deployment.efficiency
+        reached = form.compute_share
+        if operator.name == "experts" and achieved.experts is None:
+            reached = expert_share(form.name, hardware.name, operator.width) / achieved.compute
+        elif operator.name == "experts":
+            reached *= achieved.experts or 1.0
         share = form.memory_share if operator.flops else 1.0
-        memory_s = operator.moved_bytes / (self.deployment.hardware.memory_bytes_per_s * share)
-        return self.deployment.efficiency.seconds(operator.flops / flops_per_s, memory_s)
+        memory_s = operator.moved_bytes / (hardware.memory_bytes_per_s * share)
+        compute_s = operator.flops / (hardware.peak(form.compute) * reached)
+        return achieved.seconds(compute_s, memory_s)
 
     def _of_head(self, piece: tuple[float, bool]) -> float:
         """Return the seconds of the head, by its rows and whether prompts are among them."""

@@ -310,10 +310,7 @@ def test_a_law_of_other_rows_is_refused() -> None:
         (lambda: Chain(1.2, 4), "alpha: 1.2 is not possible; it must be from 0 to 1"),
         (lambda: Tree(-0.1, (2,)), "alpha: -0.1"),
         (lambda: Blockwise(float("nan"), 2), "alpha: nan"),
-        (
-            lambda: Chain(0.5, 4, 1.5),
-            "least_confidence: 1.5 is not possible; it must be from",
-        ),
+        (lambda: Chain(0.5, 4, 1.5), "least_confidence: 1.5 is not possible; it must be from"),
         (lambda: Chain(0.5, 0), "drafts: 0 is not possible; it must be at least 1"),
         (lambda: Tree(0.5, (2, 0)), "widths: 0"),
         (lambda: Tree(0.5, ()), "widths: 0"),

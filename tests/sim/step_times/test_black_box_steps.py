@@ -69,10 +69,7 @@ def test_a_pause_of_the_decodes_is_a_step_of_the_newcomer_alone() -> None:
     config = replace(CHUNKED, batching="prefill-first")
     newcomer = ObservedRequest(2.1, 120, (4.0, 5.05))
     found = shapes([RUNNER, newcomer], config)
-    assert found[2] == (
-        1.0,
-        (decodes(chunks=((0, 100),)), decodes(chunks=((100, 20),))),
-    )
+    assert found[2] == (1.0, (decodes(chunks=((0, 100),)), decodes(chunks=((100, 20),))))
 
 
 def test_what_could_be_two_things_is_left_out() -> None:

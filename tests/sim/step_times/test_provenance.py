@@ -116,11 +116,7 @@ def test_the_time_of_each_origin_is_counted_and_what_lies_beyond_its_range() -> 
     others = Calibration("others", LARGEST, "measured by others")
     rests = run_provenance(steps, [SMALL, others, Formula()])
     assert rests.origins == pytest.approx(
-        {
-            "measured here": 3 / 8,
-            "measured by others": 1 / 8,
-            "computed from data sheets": 4 / 8,
-        }
+        {"measured here": 3 / 8, "measured by others": 1 / 8, "computed from data sheets": 4 / 8}
     )
     assert rests.extrapolated == pytest.approx({"measured by others": 1 / 8})
 

@@ -12,6 +12,7 @@ from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import (
     DEFAULT,
     Efficiency,
+    expert_share,
     p_norm,
     served_efficiency,
 )
@@ -39,17 +40,24 @@ def test_the_host_takes_its_seconds_by_sequence_and_by_chunk(decodes: int, chunk
         assert added_s == pytest.approx(1e-4 * (decodes + chunks) + 1e-2 * chunks, abs=1e-9)
 
 
-def test_experts_have_a_share_of_their_own() -> None:
-    slower = replace(DEFAULT, experts=0.5)
+@pytest.mark.parametrize("share", [0.5, None])
+def test_experts_have_a_share_of_their_own(share: float | None) -> None:
+    slower = replace(DEFAULT, experts=share)
     assert step_s(slower, 8, 0) == step_s(DEFAULT, 8, 0)
     assert step_s(slower, 256, 8, "qwen3-30b-a3b") > step_s(DEFAULT, 256, 8, "qwen3-30b-a3b")
+
+
+def test_narrow_experts_reach_less_of_the_peak() -> None:
+    wide, narrow = (expert_share("mxfp4", "h100", width) for width in (2880, 360))
+    assert 0 < narrow < 0.7 * wide < 1
+    assert expert_share("fp8 weights", "a100-80gb", 512) == expert_share("gptq", "mi300x", 512)
 
 
 @pytest.mark.parametrize("backend", ["vllm", "sglang"])
 def test_known_servers_are_not_beyond_the_data_sheet(backend: str) -> None:
     for device in ("a100-80gb", "h100", "a device of another maker"):
         achieved = served_efficiency(backend, device)
-        shares = (achieved.compute, achieved.memory, achieved.experts, achieved.attention)
+        shares = (achieved.compute, achieved.memory, achieved.attention)
         assert all(0 < share <= 1 for share in shares)
         assert achieved.overhead_s + achieved.sequence_s + achieved.chunk_s > 0
         assert achieved != DEFAULT

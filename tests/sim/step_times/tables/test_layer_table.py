@@ -175,9 +175,7 @@ def test_whole_experts_are_not_taken_for_shared_ones(tmp_path: Path) -> None:
 
 
 @given(
-    st.lists(st.integers(1, 6000), min_size=1, max_size=40),
-    st.integers(0, 40),
-    st.integers(1, 300),
+    st.lists(st.integers(1, 6000), min_size=1, max_size=40), st.integers(0, 40), st.integers(1, 300)
 )
 def test_a_run_of_steps_is_its_single_steps(
     skewed: LayerTimes, contexts: list[int], dead: int, steps: int
