@@ -99,8 +99,11 @@ class RankedQueue:
 
     def pop(self) -> Sequence:
         """Remove and return the sequence that is next."""
-        seq = self._heap[0][3]
-        self.discard(seq)
+        self.size -= 1
+        seq = heappop(self._heap)[3]
+        del self._waiting[seq]
+        if len(self._heap) > self.size:
+            self._drop_discarded()
         return seq
 
     def remove(self, request_id: str) -> Sequence | None:
@@ -111,15 +114,19 @@ class RankedQueue:
         """Remove a sequence, which must wait."""
         self.size -= 1
         del self._waiting[seq]
+        self._drop_discarded()
+
+    def served(self, seq: Sequence) -> None:
+        """Do nothing: this order counts no service."""
+
+    def _drop_discarded(self) -> None:
+        """Bring an entry that waits to the top; forget the others where they are the most."""
         heap, waiting = self._heap, self._waiting
         while heap and waiting.get(heap[0][3]) != heap[0][2]:
             heappop(heap)
         if len(heap) > 2 * self.size + UNUSED_SLACK:
             self._heap = [entry for entry in heap if waiting.get(entry[3]) == entry[2]]
             heapify(self._heap)
-
-    def served(self, seq: Sequence) -> None:
-        """Do nothing: this order counts no service."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -187,14 +194,15 @@ class FairShare:
 
     def push(self, seq: Sequence) -> None:
         """Add a sequence, for the first time or after preemption."""
-        tenant, poorest = seq.tenant, self.head()
-        if tenant not in self._lines:
-            floor = self._last if poorest is None else self._served[poorest.tenant]
-            self._served[tenant] = max(self._served.get(tenant, 0.0), floor)
-            self._lines[tenant] = ArrivalOrder()
+        line = self._lines.get(seq.tenant)
+        if line is None:
+            poorest, served = self.head(), self._served
+            floor = self._last if poorest is None else served[poorest.tenant]
+            served[seq.tenant] = max(served.get(seq.tenant, 0.0), floor)
+            line = self._lines[seq.tenant] = ArrivalOrder()
         self.size += 1
-        self._lines[tenant].push(seq)
-        if poorest is None or self._rank(seq) < self._rank(poorest):
+        line.push(seq)
+        if self._next is not None and self._rank(seq) < self._rank(self._next):
             self._next = seq
 
     def head(self) -> Sequence | None:
@@ -228,7 +236,8 @@ class FairShare:
 
     def served(self, seq: Sequence) -> None:
         """Count the output for the tenant."""
-        self._next = None
+        if self._next is not None and self._next.tenant == seq.tenant:
+            self._next = None
         self._served[seq.tenant] += OUTPUT_WEIGHT * seq.generated_tokens
 
     def _rank(self, seq: Sequence) -> tuple[float, int]:
