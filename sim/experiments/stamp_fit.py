@@ -204,14 +204,11 @@ class _Residuals:
         """Return the run with these coefficients."""
         by_name = dict(zip(self._names, np.exp(x).tolist(), strict=True))
         api = ApiLatency(by_name[REQUEST_S]) if REQUEST_S in by_name else NO_LATENCY
-        run = simulate(self._trace, build_scheduler(self._config), _model(by_name), api=api)
+        model = LinearStepTime.of({name: by_name[name] for name in FITTED})
+        run = simulate(self._trace, build_scheduler(self._config), model, api=api)
         self.simulations += 1
         self._on_simulation(self.simulations)
         return run
-
-
-def _model(by_name: Mapping[str, float]) -> LinearStepTime:
-    return LinearStepTime.of({name: by_name[name] for name in FITTED})
 
 
 def _weights(measured: pd.DataFrame) -> Floats:

@@ -66,7 +66,7 @@ def memory_panel(server: DataSheetServer, setup: Setup) -> None:
         "weights": here.weights, "kv": here.kv_per_sequence, "state": here.state_per_sequence,
         "step": here.step, "driver": here.capacity - here.usable,
     }  # fmt: skip
-    amounts = {name: _gb(size) for name, size in sizes.items()}
+    amounts = {name: f"{size / 1e9:.3g} GB" for name, size in sizes.items()}
     st.caption(page_text("techniques.memory", context_tokens=context_tokens, **amounts))
     frame = pd.DataFrame({"bar": name, **parts} for name, parts in bars.items())
     downloads(frame, "device_memory_bytes")
@@ -86,10 +86,6 @@ def _verdict(name: str, memory: DeviceMemory, sequences: int, context_tokens: in
         st.warning(f"{fits}, fewer than the chosen {sequences}.")
     else:
         st.success(f"{fits}, enough for the chosen {sequences}.")
-
-
-def _gb(size_bytes: float) -> str:
-    return f"{size_bytes / 1e9:.3g} GB"
 
 
 """Products of an intensity table: (kind, whether scores go through memory)."""

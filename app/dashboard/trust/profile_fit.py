@@ -32,7 +32,7 @@ def residuals(profile: Profile) -> dict[str, list[float]]:
 def coefficient_table(fit: StepTimeFit) -> pd.DataFrame:
     """Return coefficients, with standard errors (bootstrap over steps) and largest measured values
     where they are known."""
-    errors = _standard_errors_s(fit)
+    errors = np.std(fit.draws, axis=0, ddof=1).tolist() if fit.draws else []
     rows = []
     for place, (feature, seconds) in enumerate(fit.coefficients.items()):
         error_s = errors[place] if place < len(errors) else float("nan")
@@ -100,8 +100,3 @@ def _is_measured(shape: BatchShape, ranges: Mapping[str, float]) -> bool:
         and shape.rows <= largest.rows
         and pairs <= largest.prefill_pairs
     )
-
-
-def _standard_errors_s(fit: StepTimeFit) -> list[float]:
-    """Return standard errors by coefficient; none where the calibration kept no draws."""
-    return np.std(fit.draws, axis=0, ddof=1).tolist() if fit.draws else []

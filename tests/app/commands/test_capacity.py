@@ -1,9 +1,13 @@
-"""``servetwin capacity`` with --replicas alone, --users, --vary and --price."""
+"""``servetwin capacity`` with what it varies; presets and the self-test."""
 
 import json
 
 import pytest
+from typer.testing import CliRunner, Result
 
+import servetwin.app.tasks.selftest as command
+from servetwin.app.cli import app
+from servetwin.policies.presets import PRESETS
 from tests.support.command import refused, servetwin
 from tests.support.paths import SAMPLE
 
@@ -84,3 +88,68 @@ def test_a_rate_has_candidates_too() -> None:
 def test_bad_input_is_one_line(options: list[str], message: str) -> None:
     given = ["--slo", "ttft=500ms", "--replications", "0", *options]
     assert message in refused("capacity", SAMPLE, *given)
+
+
+def test_every_preset_is_listed_with_all_that_it_sets() -> None:
+    printed = servetwin("presets").out
+    assert [line for line in printed.splitlines() if not line.startswith(" ")] == list(PRESETS)
+    assert max(map(len, printed.splitlines())) <= 100
+    settings = printed.split()
+    for preset in PRESETS.values():
+        for key, value in {**preset.policies, **preset.cluster}.items():
+            assert f"{key}={value}" in settings
+
+
+def test_a_copy_and_eager_kernels_are_said() -> None:
+    assert "same figures as vllm-v0" in servetwin("presets", "openllm").out
+    assert "same figures" not in servetwin("presets", "vllm-v0").out
+    assert "kernels of eager PyTorch" in servetwin("presets", "hf-transformers").out
+    assert "kernels" not in servetwin("presets", "sarathi").out
+
+
+def test_presets_as_numbers() -> None:
+    found = json.loads(servetwin("presets", "paddle", "distserve", "--json").out)
+    assert list(found) == ["paddle", "distserve"]
+    assert found["distserve"]["cluster"] == PRESETS["distserve"].cluster
+    assert found["paddle"]["copy_of"] is None
+
+
+def test_a_preset_that_does_not_exist_is_named_with_the_nearest() -> None:
+    assert "unknown preset 'opnllm'; did you mean 'openllm'?" in refused("presets", "opnllm")
+
+
+def selftest(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["selftest", *arguments])
+
+
+def test_a_table_of_exact_and_measured_figures() -> None:
+    done = selftest()
+    assert done.exit_code == 0
+    head, *rows = done.stdout.splitlines()
+    assert head.split() == ["exact", "measured", "+-", "99.9", "%"]
+    assert [row[:28].strip() for row in rows] == [
+        "M/D/1 mean wait, s",
+        "M/M/1 mean wait, s",
+        "Little's law, relative gap",
+    ]
+    assert [row[28:40].strip() for row in rows] == ["0.5", "1", "0"]
+    assert all(row.endswith("holds") for row in rows)
+
+
+def test_json_has_every_figure_in_a_narrow_interval() -> None:
+    summary = json.loads(selftest("--json").stdout)
+    assert (summary["holds"], summary["confidence"]) == (True, 0.999)
+    deterministic, exponential, little = summary["checks"]
+    assert deterministic["half_width"] < 0.1
+    assert exponential["half_width"] < 0.3
+    assert little["half_width"] == 1e-9
+
+
+def test_a_figure_that_fails_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        command, "closed_form_checks", lambda: [command.ClosedFormCheck("wait", 1.0, 1.2, 0.1)]
+    )
+    done = selftest()
+    assert done.exit_code == 1
+    assert "FAILED" in done.stdout
+    assert "servetwin: 1 of 1 checks failed" in done.stderr

@@ -1,12 +1,16 @@
+"""``compare --plot``: runs and their baseline in one picture."""
+
 import json
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+pytest.importorskip("plotly", reason="pictures need plotly")
 from servetwin.app.cli import app
 from servetwin.sim.records.run import RunError, load_run
 from servetwin.workloads.errors import LoadTestError
+from tests.support.command import refused, servetwin
 from tests.support.gate_runs import noisy_run
 
 ALLOW = ["--allow", "tpot=5%,ttft=10%"]
@@ -25,6 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     noisy_run(0.8, seed=3).save(folder / "faster")
     noisy_run(1.3, seed=4).save(folder / "drifted")
     noisy_run(seed=5, count=20).save(folder / "few")
+    noisy_run(seed=8).save(folder / "other" / "same")
     for place in (1, 2):
         noisy_run(seed=5 + place).save(folder / "twice" / str(place))
     return folder
@@ -138,3 +143,48 @@ def test_a_replay_keeps_the_intervals_of_its_replications(tmp_path: Path) -> Non
     row = next(row for row in found["metrics"] if row["metric"] == "tpot_s.mean")
     assert row["baseline"] == kept["median"]
     assert row["low"] < row["change"] == 0 < row["high"]
+
+
+def test_runs_and_their_baseline_are_lines_of_one_chart(runs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "c.html"
+    done = servetwin("compare", runs / "before", runs / "same", "--plot", path)
+    assert done.code == 0, done.err
+    page = path.read_text()
+    assert '"name":"before"' in page
+    assert '"name":"same"' in page
+    assert "Measured: " in page
+    assert done.out.splitlines()[-1].startswith(f"picture: {path}")
+
+
+def test_runs_of_the_same_name_keep_their_places(runs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "c.html"
+    three = ("compare", runs / "before", runs / "same", runs / "other" / "same")
+    done = servetwin(*three, "--plot", path, "--chart", "tpot", "--json")
+    assert json.loads(done.out)["outcome"]
+    page = path.read_text()
+    assert "other" in page
+    assert "Distribution of TPOT" in page
+
+
+def test_a_gate_that_refuses_has_its_picture_too(runs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "c.html"
+    done = servetwin("compare", runs / "before", runs / "slower", "--gate", "--plot", path)
+    assert done.code == 1
+    assert path.exists()
+
+
+def test_what_cannot_be_drawn_is_refused_first(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.html").write_text("<!DOCTYPE html>")
+    two = ("compare", runs / "before", runs / "same")
+    assert "--overwrite replaces it" in refused(*two, "--plot", tmp_path / "c.html")
+    assert "shows one run" in refused(*two, "--plot", tmp_path / "d.html", "--chart", "requests")
+
+
+def test_a_chart_that_the_runs_cannot_fill_is_said_after_the_verdict(
+    runs: Path, tmp_path: Path
+) -> None:
+    two = ("compare", runs / "before", runs / "same")
+    done = servetwin(*two, "--plot", tmp_path / "d.html", "--chart", "server")
+    assert done.code == 2
+    assert "do not know what their server did" in done.err
+    assert "The gate" in done.out

@@ -1,8 +1,10 @@
-"""``servetwin replay --stream``: figures, run folders, flat memory, and bad input in one line."""
+"""``servetwin replay --stream``: figures, folders, flat memory; disks that are full."""
 
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,13 @@ import pandas as pd
 import pytest
 
 from servetwin.sim.long_runs import sketched_summary
-from servetwin.sim.records.run import load_run
+from servetwin.sim.records.run import SUMMARY, load_run
+from servetwin.sim.records.run_claim import CLAIM
+from servetwin.workloads.readers.native import write_trace
 from tests.support.command import refused, servetwin
 from tests.support.full_disk import files_at_most
+from tests.support.mock_endpoint import evenly
+from tests.support.mock_process import mock_process, servetwin_process
 from tests.support.paths import ROOT, SAMPLE
 
 H100 = ("--profile", "llama-3-8b-h100")
@@ -180,3 +186,84 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
         peaks.append(1024 * int(done.stderr.split()[-1]))
     assert peaks[1] < MOST_BYTES
     assert peaks[1] < peaks[0] + 100_000_000
+
+
+FILES = ["meta.json", "requests.parquet", "scenario.yaml", "steps.parquet", SUMMARY]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """64 KiB, no more."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("only root may mount a small disk, and not everywhere")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def fill(disk: Path, leave_bytes: int) -> None:
+    (disk / "filler").write_bytes(bytes(65_536 - leave_bytes))
+
+
+@dataclass
+class OnFullDisk:
+    """A command whose ``--out`` is on the small disk."""
+
+    code: int
+    out: str
+    err: list[str]
+    there: set[str]
+
+    @property
+    def instead(self) -> Path:
+        return Path(self.err[-1].partition("; ")[2].removesuffix(" has the whole run"))
+
+
+def command_on(disk: Path, leave_bytes: int, *arguments: object) -> OnFullDisk:
+    """Its temporary directory is beside the disk."""
+    fill(disk, leave_bytes)
+    process = servetwin_process(*arguments, "--out", disk / "run", TMPDIR=str(disk.parent))
+    out, err = process.communicate(timeout=60)
+    there = {path.name for path in (disk / "run").glob("*")} - {CLAIM}
+    for name in there & {"requests.parquet", "steps.parquet"}:
+        pd.read_parquet(disk / "run" / name)
+    return OnFullDisk(process.returncode, out, err.splitlines(), there)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("leave_bytes", "there"), [(0, set[str]()), (16_384, {"meta.json", "scenario.yaml"})]
+)
+def test_a_load_test_on_a_full_disk(
+    leave_bytes: int, there: set[str], small_disk: Path, tmp_path: Path
+) -> None:
+    write_trace(evenly(30, 100, 4), tmp_path / "t.jsonl")
+    with mock_process("--ttft-ms", 5, "--itl-ms", 1) as (_, url):
+        done = command_on(small_disk, leave_bytes, "loadtest", url, "--trace", tmp_path / "t.jsonl")
+    assert done.code == 1
+    assert there <= done.there < set(FILES) - {SUMMARY}
+    assert "30 requests: 30 finished" in done.out
+    assert "TTFT, ms" in done.out
+    assert done.err[-1].startswith(f"servetwin: {small_disk}/run/requests.parquet: its ")
+    assert "bytes could not be written (No space left on device)" in done.err[-1]
+    assert f"files: {done.instead}" in done.out
+    assert load_run(done.instead).requests["status"].tolist() == ["finished"] * 30
+    assert not any("Traceback" in line for line in done.err)
+
+
+def test_a_simulation_on_a_full_disk(small_disk: Path) -> None:
+    sample = SAMPLE
+    done = command_on(small_disk, 45_056, "replay", sample, "--replications", 0)
+    assert done.code == 1
+    assert "requests.parquet" in done.there
+    assert SUMMARY not in done.there
+    assert "240 requests: 240 finished" in done.out
+    assert done.out.splitlines()[-1] == f"run folder: {done.instead}"
+    assert done.err[-1].startswith(f"servetwin: {small_disk}/run/steps.parquet: its ")
+    assert len(load_run(done.instead).requests) == 240

@@ -1,4 +1,4 @@
-"""``verify --url`` over HTTP, on a simulated server in real time."""
+"""``verify``: over HTTP, on a simulated server in real time, and of techniques."""
 
 import json
 from collections.abc import Iterator
@@ -7,6 +7,8 @@ from typing import Never
 
 import pytest
 
+pytest.importorskip("uvicorn")
+pytest.importorskip("torch")
 from servetwin.app.reports.report_folders import find_runs
 from servetwin.app.tasks import verify
 from servetwin.app.tasks.verify import VerifyTask
@@ -17,8 +19,6 @@ from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.command import refused, servetwin
-
-pytest.importorskip("uvicorn")
 
 
 @pytest.mark.slow
@@ -82,3 +82,41 @@ def test_requests_that_the_endpoint_cannot_take_are_counted(
     )
     line = refused("verify", "--url", black_box_url, "--outside", "--trace", trace)
     assert "2 of 20 requests are longer than the 200 tokens" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--technique", "int9"], "technique: unknown technique 'int9'"),
+        (["--technique", "prefix-cache:indx=hash"], "technique prefix-cache: unknown parameter"),
+        (["--technique", "prefix-cache", "--url", "http://x"], "--url: not with --technique"),
+        (["--technique", "prefix-cache", "--why"], "--why: not with --technique"),
+        (["--technique", "prefix-cache", "--utilisation", "0.5"], "--utilisation: not with"),
+        (["--technique", "prefix-cache", "--hardware", "h100"], "--gpu: goes with --recorded"),
+        (
+            [
+                "--technique",
+                "prefix-cache",
+                "--policy",
+                "static+paged",
+                "--policy",
+                "chunked+paged",
+            ],
+            "--policy: not with --technique",
+        ),
+        (
+            ["--technique", "copy-on-write"],
+            "technique copy-on-write: it changes requests of which several answers are wanted",
+        ),
+        (["--without", "prefix-cache"], "--without: goes with --recorded"),
+        (["--technique", "prefix-cache", "--preset", "vllm-v1"], "--preset: goes with --recorded"),
+    ],
+)
+def test_bad_input_is_one_line(options: list[str], message: str) -> None:
+    assert refused("verify", "--model", "tiny", *options).startswith(f"servetwin: {message}")
+
+
+@pytest.mark.quiet
+def test_what_cannot_run_is_refused_with_the_reason() -> None:
+    line = refused("verify", "--model", "tiny", "--technique", "cascade:small=tiny")
+    assert "technique cascade: the bundled engine cannot run it, it has nothing for" in line

@@ -1,4 +1,6 @@
-"""Curves: distributions, How many, and the fit of a profile."""
+"""Curves: distributions, How many, sweeps and fits; bars whose parts add up."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,11 +9,16 @@ pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app import figures
 from servetwin.app.dashboard.trust.profile_fit import decode_curve
+from servetwin.app.figures.canvas import alt_text
+from servetwin.app.figures.load_curves import level_curves
 from servetwin.app.scenario.answers import Answer, CurvePoint
+from servetwin.loadtest.sweep.level import COMPLETED, SHARE
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.step_times.profile import load_profile
 from tests.support.drawn_figures import LOOKS, TWO, A
+from tests.support.figure_frames import steps_frame
+from tests.support.swept_levels import swept, with_late_level
 
 
 def test_a_cdf_crosses_a_half_at_the_median_and_has_the_limit() -> None:
@@ -60,3 +67,61 @@ def test_half_of_the_steps_are_below_the_median_residual() -> None:
     noise = {"paged": CPU.noise}
     line, *_ = figures.residual_cdf(noise, figures.looks(noise)).data
     assert np.interp(50, line.y, line.x) == pytest.approx(100 * (np.median(CPU.noise) - 1), abs=0.1)
+
+
+def test_levels_stand_at_their_rate_and_the_ends_at_what_they_completed() -> None:
+    sweep = swept("rates", levels=3)
+    drawn = dict(level_curves(sweep))
+    assert [*drawn] == [
+        "Share of requests within the SLO", "TTFT, p50", "TTFT, p99", "TPOT, p50", "TPOT, p99",
+        "Output throughput",
+    ]  # fmt: skip
+    measured, predicted = drawn["Share of requests within the SLO"].data
+    assert (measured.name, predicted.name) == ("measured", "predicted")
+    assert list(measured.x) == pytest.approx([1.0, 3.25, 5.5, 7.75, 10.0])
+    by_rate = {level.figures[COMPLETED]: level.figures[SHARE] for level in sweep.levels}
+    assert list(measured.y) == [by_rate[rate] for rate in sorted(by_rate, key=lambda r: r or 0)]
+    assert measured.error_y.arrayminus[1] == pytest.approx(0.02)
+    assert list(drawn["TTFT, p50"].data[0].y) == [100.0] * 5
+    assert all(alt_text(figure) for figure in drawn.values())
+
+
+def test_users_stand_at_their_number_and_all_at_once_nowhere() -> None:
+    drawn = dict(level_curves(swept("users", levels=2)))
+    assert list(drawn["TTFT, p99"].data[0].x) == [1, 4, 8]
+
+
+def test_without_a_prediction_there_is_one_line_and_late_levels_are_left_out() -> None:
+    sweep = with_late_level(swept("rates", levels=3))
+    plain = replace(sweep, levels=tuple(replace(one, predicted=None) for one in sweep.levels))
+    for _, figure in level_curves(plain):
+        assert [len(line.x) for line in figure.data] == [4]
+
+
+def test_what_a_scenario_rests_on_is_said_in_words_too() -> None:
+    drawn = figures.provenance_bar(
+        {"origins": {"measured here": 1.0}, "extrapolated": {"measured here": 0.25}}
+    )
+    assert [bar.x[0] for bar in drawn.data] == [75, 25]
+    assert [bar.text for bar in drawn.data] == [
+        "measured here 75 %",
+        "extrapolated from it 25 %",
+    ]
+    assert len({bar.marker.color for bar in drawn.data}) == 1
+    assert [bar.marker.pattern.shape for bar in drawn.data] == ["", "x"]
+    lines = [line for bar in drawn.data for line in bar.name.split("<br>")]
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 64, "fits beside the controls at 900 px"
+    assert "measured here 75 %, extrapolated from it 25 %." in figures.alt_text(drawn)
+    assert figures.alt_text(figures.provenance_bar({"origins": {}, "extrapolated": {}})).endswith(
+        "no step was run."
+    )
+
+
+def test_memory_parts_add_up_and_have_known_names() -> None:
+    with pytest.raises(KeyError, match="heap: a memory bar has weights"):
+        figures.memory_bar({"A": {"heap": 1.0}}, "GiB")
+    kv = {"live": 60, "reserved": 10, "cached": 5, "internal_waste": 3, "external_waste": 2}
+    steps = steps_frame().assign(**{f"{k}_tokens": v for k, v in kv.items()}, free_tokens=20)
+    parts = figures.mean_kv_parts(steps)
+    assert parts == pytest.approx({"live": 60, "reserved": 10, "cached": 5, "waste": 5, "free": 20})

@@ -1,15 +1,28 @@
-"""Figures along the run: points, medians, differences and throughput; the state of a server."""
+"""Figures along the run: points, medians, the state of a server, requests and batches."""
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 pytest.importorskip("plotly", reason="figures need plotly")
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app import figures
+from servetwin.app.dashboard.timeline.timeline_run import (
+    TimelineRun,
+    in_window,
+    slowest,
+    timeline_data,
+)
 from servetwin.app.figures.over_time import token_rates_per_s
-from tests.support.figure_frames import requests_frame, steps_frame
+from servetwin.app.figures.timeline import MIXES
+from tests.support.dashboard_runs import busy_run
+from tests.support.drawn_figures import A
+from tests.support.figure_frames import load_test, requests_frame, steps_frame
 
 
 def test_gains_figure_has_a_trace_per_direction() -> None:
@@ -65,3 +78,97 @@ def test_a_few_requests_have_whole_ticks_and_peaks_are_those_of_the_moments_show
     said = figures.alt_text(drawn)
     assert "at most 40 requests running, 1 waiting, " in said
     assert said.endswith(" at the points shown.")
+
+
+def test_the_figure_has_one_time_axis_and_the_spans_of_each_request() -> None:
+    choice = slowest(busy_run(), 9)
+    shown = timeline_data(busy_run(), choice)
+    chosen = str(shown.requests["request_id"].iloc[3])
+    figure = figures.timeline(shown, chosen)
+    axes = list(figure.select_xaxes())
+    assert len(axes) == 4
+    assert {tuple(axis.range) for axis in axes} == {choice.window_s}
+    assert all(axis.matches == "x4" for axis in axes[:3])
+    assert axes[-1].title.text == "time, s"
+    drawn = pd.concat(
+        pd.DataFrame({"id": bar.customdata, "s": bar.x})
+        for bar in figure.data
+        if bar.type == "bar" and bar.customdata is not None
+    )
+    lengths_s = drawn.groupby("id")["s"].sum()
+    e2e_s = shown.requests.set_index("request_id")["e2e_s"]
+    assert lengths_s.sort_index().to_numpy() == pytest.approx(e2e_s.sort_index().to_numpy())
+    assert f"<b>▶ {chosen}</b>" in figure.layout.yaxis.ticktext
+    assert "9 requests" in figures.alt_text(figure)
+
+
+def test_a_client_sees_its_own_stages_and_failures() -> None:
+    status = ["finished"] * 8 + ["failed"] * 2
+    run = load_test(10, status=status, error=[""] * 9 + ["<b>timeout</b>"])
+    run.requests.loc[8:, ["first_token_s", "last_token_s"]] = np.nan
+    seen = of_outcome_like(run)
+    figure = figures.timeline(timeline_data(seen, in_window(seen, (0.0, 99.0))))
+    names = {trace.name for trace in figure.data}
+    assert names == {"client late", "until the first token", "streaming", "not finished"}
+    failed = next(trace for trace in figure.data if trace.name == "not finished")
+    assert failed.text[1] == "r9: failed (&lt;b>timeout&lt;/b>)"
+    assert "2 of them not finished, seen by a client" in figures.alt_text(figure)
+
+
+def of_outcome_like(run: Any) -> TimelineRun:
+    from servetwin.sim.explain.explain import Explainer
+
+    return TimelineRun(run, Explainer(run), None)
+
+
+def test_the_bars_of_a_request_lie_end_to_end() -> None:
+    waiting, prefill, decode = figures.gantt(A).data
+    assert waiting.base[0] == pytest.approx(A["scheduled_s"][0])
+    starts_s = [np.asarray(bar.base, float) for bar in (waiting, prefill, decode)]
+    ends_s = [np.add(bar.base, bar.x).astype(float) for bar in (waiting, prefill, decode)]
+    for end_s, next_s in zip(ends_s, [*starts_s[1:], A["last_token_s"].to_numpy()], strict=True):
+        assert_allclose(end_s, next_s, rtol=0, atol=1e-4)
+    outside = figures.gantt(load_test().requests)
+    assert [trace.name for trace in outside.data] == ["until the first token", "streaming"]
+
+
+STEPS = st.lists(
+    st.tuples(st.floats(1e-3, 1), st.integers(1, 9), st.integers(0, 20), st.integers(0, 50)),
+    min_size=1,
+    max_size=60,
+)
+
+
+@given(STEPS, st.integers(1, 20))
+def test_joined_batches_lose_nothing(rows: list[tuple[float, int, int, int]], most: int) -> None:
+    lasted_s, counts, decodes, prompts = map(np.array, zip(*rows, strict=True))
+    ends_s = lasted_s.cumsum()
+    steps = pd.DataFrame(
+        {
+            "replica": np.arange(len(rows)) % 2, "start_s": ends_s - lasted_s, "end_s": ends_s,
+            "steps": counts, "decode_sequences": decodes, "rows": decodes + prompts,
+        }
+    )  # fmt: skip
+    bars = figures.batch_bars(steps, most)
+    assert bars.groupby("replica").size().max() <= max(most, len(rows) if len(rows) <= most else 0)
+    assert bars["busy_s"].sum() == pytest.approx(lasted_s.sum())
+    assert bars["steps"].sum() == counts.sum()
+    assert bars["rows"].sum() == (counts * (decodes + prompts)).sum()
+    assert set(bars["mix"]) <= set(MIXES)
+
+
+@pytest.mark.parametrize(
+    ("decodes", "rows", "mix"),
+    [
+        (4, 4, "decodes only"),
+        (4, 5, "mostly decodes"),
+        (4, 8, "mostly decodes"),
+        (4, 9, "mostly prompts"),
+        (0, 9, "prompts only"),
+        (0, 0, "decodes only"),
+    ],
+)
+def test_the_mix_is_the_share_of_rows(decodes: int, rows: int, mix: str) -> None:
+    step = {"replica": 0, "start_s": 0.0, "end_s": 1.0, "steps": 3}
+    frame = pd.DataFrame([{**step, "decode_sequences": decodes, "rows": rows}])
+    assert figures.batch_bars(frame)["mix"].tolist() == [mix]

@@ -1,4 +1,4 @@
-"""The loop of a verification, with a calibrator and load tests that take no time."""
+"""The loop of a verification, its forecast and its load tests, which take no time."""
 
 import json
 from dataclasses import replace
@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from servetwin.app.verdict.forecast import Forecast, make_forecast, read_forecast
+from servetwin.loadtest.endpoint import Endpoint
+from servetwin.sim.experiments.capacity import saturation_rate_per_s
 from servetwin.sim.experiments.decision_check import DecisionCheck
-from servetwin.sim.records.run import RunError
+from servetwin.sim.records.run import Run, RunError, write_files
 from servetwin.workloads.errors import EndedEarly, LoadTestError
-from servetwin.workloads.transform import limit, scale_tokens
+from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate, limit, scale_tokens
 from tests.support.fake_calibrator import (
     PLAN,
     PROFILE,
@@ -18,6 +22,7 @@ from tests.support.fake_calibrator import (
     FakeMachine,
     verified,
 )
+from tests.support.stamped_runs import stamped
 
 
 def test_the_forecast_is_made_before_the_first_load_test(
@@ -157,3 +162,118 @@ def test_requests_that_the_endpoint_cannot_take_are_counted_first(
     with pytest.raises(LoadTestError, match=r"40 of 40 requests are longer than the 2048 tokens"):
         verified(calibrator, trace=long)
     assert calibrator.events == []
+
+
+@pytest.fixture(scope="module")
+def forecast() -> Forecast:
+    return make_forecast(TRACE, PROFILE, (0.5, 0.9), replications=5, seed=3)
+
+
+@pytest.fixture
+def folder(forecast: Forecast, tmp_path: Path) -> Path:
+    assert not write_files(tmp_path, forecast.files(tmp_path))
+    return tmp_path
+
+
+def test_loads_are_shares_of_the_predicted_capacity(forecast: Forecast) -> None:
+    capacity = forecast.capacity_per_s
+    assert capacity.low <= capacity.value <= capacity.high
+    fitted = saturation_rate_per_s(TRACE, PROFILE.policy_config(), PROFILE)
+    assert capacity.value == pytest.approx(fitted, rel=0.05)
+    for level, share in zip(forecast.levels, (0.5, 0.9), strict=True):
+        assert level.trace.rate_per_s == pytest.approx(share * capacity.value)
+        ttft = level.intervals["ttft_s.mean"]
+        assert ttft.low <= ttft.value <= ttft.high
+    waits = [level.intervals["ttft_s.mean"].value for level in forecast.levels]
+    assert waits[0] < waits[1]
+
+
+def test_what_is_read_is_what_was_written(forecast: Forecast, folder: Path) -> None:
+    found = read_forecast(folder, TRACE)
+    assert (found.profile, found.capacity_per_s) == (forecast.profile, forecast.capacity_per_s)
+    assert found.seed == 3
+    for ours, theirs in zip(forecast.levels, found.levels, strict=True):
+        assert ours.trace == theirs.trace
+        assert ours.intervals == theirs.intervals
+    again = dict(found.files(folder))
+    assert again["forecast.json"] == (folder / "forecast.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("profile.json", "profile.json: not the file of the forecast"),
+        ("at-50/predicted/requests.parquet", "requests.parquet: not the file of the forecast"),
+        ("forecast.json", "not a readable forecast"),
+    ],
+)
+def test_a_file_that_was_changed_is_named(folder: Path, name: str, message: str) -> None:
+    (folder / name).write_bytes((folder / name).read_bytes() + b"x")
+    with pytest.raises(RunError, match=message):
+        read_forecast(folder, TRACE)
+
+
+@pytest.mark.parametrize("name", ["profile.json", "forecast.json"])
+def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(RunError, match=f"not a readable forecast .*{name}"):
+        read_forecast(folder, TRACE)
+
+
+def test_a_figure_that_was_changed_does_not_match_the_digest(folder: Path) -> None:
+    record = json.loads((folder / "forecast.json").read_text())
+    record["levels"][0]["metrics"]["ttft_s.mean"]["value"] *= 1.01
+    (folder / "forecast.json").write_text(json.dumps(record))
+    with pytest.raises(RunError, match="the digest does not match: the forecast was changed"):
+        read_forecast(folder, TRACE)
+
+
+def test_a_forecast_is_for_one_trace(folder: Path) -> None:
+    with pytest.raises(RunError, match="the forecast was made for another trace"):
+        read_forecast(folder, at_rate(TRACE.replaced(list(TRACE)[:-1], "shorter"), 1.0))
+
+
+@pytest.mark.parametrize(("limited", "outcome"), [({1}, "holds"), ({1, 2}, "cannot tell")])
+def test_a_load_test_with_a_limited_client_is_set_aside(
+    calibrator: FakeCalibrator,
+    machine: FakeMachine,
+    monkeypatch: pytest.MonkeyPatch,
+    limited: set[int],
+    outcome: str,
+) -> None:
+    """Unless the client kept up in one alone."""
+
+    test = machine.test
+
+    def run_load_test(endpoint: Endpoint, trace: Trace) -> Run:
+        run = test(endpoint, trace)
+        run.extra["delivered"]["limited_by"] = ["CPU 97%"] if machine.tests in limited else []
+        return run
+
+    monkeypatch.setattr(machine, "test", run_load_test)
+    (level,) = verified(calibrator, replace(PLAN, repeats=3)).levels
+    tests, found = len(level.measured), level.comparison
+    assert found.outcome == outcome
+    if outcome == "holds":
+        assert (found.repeats, found.set_aside) == (tests - len(limited), len(limited))
+    else:
+        assert (tests, found.set_aside) == (3, 0)
+
+
+def test_a_load_test_that_is_cut_short_is_kept(
+    calibrator: FakeCalibrator,
+    machine: FakeMachine,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def run_load_test(endpoint: Endpoint, trace: Trace) -> Run:
+        run = stamped(trace, PROFILE)
+        run.requests.loc[0, "status"] = "failed"
+        run.extra["delivered"] |= {"stopped": "Ctrl-C", "failures": {}}
+        return run
+
+    monkeypatch.setattr(machine, "test", run_load_test)
+    with pytest.raises(EndedEarly, match=r"39 of 40 requests finished \(Ctrl-C\); records in"):
+        verified(calibrator, out=tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert (folder / "at-70" / "interrupted" / "requests.parquet").exists()

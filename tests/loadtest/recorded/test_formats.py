@@ -10,11 +10,13 @@ import pytest
 
 from servetwin.loadtest.recorded.formats import FORMATS as KNOWN
 from servetwin.loadtest.recorded.reading import read_recording
-from servetwin.loadtest.recorded.recorded_run import as_recorded_run
+from servetwin.loadtest.recorded.recorded_run import TRACE, as_recorded_run, load_recorded_run
 from servetwin.loadtest.recorded.recording import records_of
+from servetwin.sim.records.run import Run, RunError, load_run
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.tables.mapping import parse_mapping
 from tests.support import recorded_files as files
+from tests.support.command import refused, servetwin
 from tests.support.recorded_files import CSV_MAP, REQUESTS, vllm_bench
 
 SGLANG = {"backend": "sglang-oai"}
@@ -104,7 +106,7 @@ def test_another_workload_is_refused_and_a_missing_one_is_named(tmp_path: Path) 
     assert "share no prefix" in note
 
 
-def refused(tmp_path: Path, text: str, mapping: str | None = None) -> str:
+def reason(tmp_path: Path, text: str, mapping: str | None = None) -> str:
     path = tmp_path / "bad.json"
     path.write_text(text)
     with pytest.raises(TraceError) as error:
@@ -196,7 +198,7 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
 def test_a_bad_file_is_refused_with_its_place(
     tmp_path: Path, text: str, mapping: str | None, says: str
 ) -> None:
-    message = refused(tmp_path, text, mapping)
+    message = reason(tmp_path, text, mapping)
     assert says in message
     assert "\n" not in message
 
@@ -222,7 +224,7 @@ def test_all_at_once_is_no_guess_where_the_tool_says_so(tmp_path: Path) -> None:
 def test_a_report_of_several_rates_is_refused(tmp_path: Path) -> None:
     report = json.loads(files.guidellm())
     report["benchmarks"] *= 3
-    assert "3 of them; run GuideLLM with one rate" in refused(tmp_path, json.dumps(report))
+    assert "3 of them; run GuideLLM with one rate" in reason(tmp_path, json.dumps(report))
 
 
 def test_gzipped_files_are_read(tmp_path: Path) -> None:
@@ -238,3 +240,61 @@ def test_aiperf_says_what_the_prefix_cache_found(tmp_path: Path) -> None:
     assert found == list(range(len(found)))
     path.write_text(files.aiperf().replace("usage_prompt_cache_read_tokens", "other"))
     assert {one.cached_tokens for one in read_recording(path).requests} == {None}
+
+
+@pytest.fixture
+def stamps(tmp_path: Path) -> Path:
+    path = tmp_path / "measured.jsonl"
+    records = [json.loads(line) for line in files.engine_stamps().splitlines()]
+    records[0] |= {"prefix_block_ids": [7, 8, 9], "block_tokens": 32}
+    path.write_text("\n".join(map(json.dumps, records)))
+    return path
+
+
+def test_a_folder_keeps_run_and_trace(stamps: Path, tmp_path: Path) -> None:
+    recorded = as_recorded_run(read_recording(stamps), "measured")
+    recorded.save(tmp_path / "run")
+    again = load_recorded_run(tmp_path / "run")
+    assert again.trace.requests == recorded.trace.requests
+    assert again.trace.requests[0].prefix_block_ids == (7, 8, 9)
+    assert again.run.summary()["ttft_s"] == recorded.run.summary()["ttft_s"]
+    assert load_run(tmp_path / "run").scenario["recorded_by"] == "stamps of the engine"
+
+
+def test_a_load_test_of_ours_is_a_recorded_run_too(stamps: Path, tmp_path: Path) -> None:
+    as_recorded_run(read_recording(stamps), "measured").save(tmp_path / "run")
+    (tmp_path / "run" / TRACE).unlink()
+    found = load_recorded_run(tmp_path / "run").trace
+    assert [(r.prompt_tokens, r.output_tokens) for r in found] == [(100, 4), (200, 3), (50, 2)]
+
+
+def test_a_simulation_is_no_recorded_run(stamps: Path, tmp_path: Path) -> None:
+    measured = as_recorded_run(read_recording(stamps), "measured").run
+    Run("simulation", measured.requests, measured.steps, {}).save(tmp_path / "sim")
+    with pytest.raises(RunError, match="a simulation; a recorded run was measured"):
+        load_recorded_run(tmp_path / "sim")
+
+
+def test_import_prints_the_latencies_and_what_lacks(stamps: Path, tmp_path: Path) -> None:
+    done = servetwin("loadtest", "import", stamps, "--out", tmp_path / "run")
+    assert (done.code, done.err) == (0, "")
+    assert "measured.jsonl: stamps of the engine" in done.out
+    assert "note: stamps inside the engine: no HTTP latency" in done.out
+    assert "3 requests: 3 finished" in done.out
+    again = ("--out", tmp_path / "run", "--overwrite")
+    as_json = json.loads(servetwin("loadtest", "import", stamps, *again, "--json").out)
+    assert as_json["ttft_s"]["mean"] == pytest.approx((0.25 + 0.5 + 0.125) / 3)
+
+
+def test_import_maps_columns(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(files.csv())
+    done = servetwin(
+        "loadtest", "import", path, "--map", files.CSV_MAP, "--out", tmp_path / "run", "--json"
+    )
+    assert json.loads(done.out)["e2e_s"]["mean"] == pytest.approx((0.75 + 1.0 + 0.1875) / 3)
+
+
+def test_import_refuses_a_missing_file(tmp_path: Path) -> None:
+    line = refused("loadtest", "import", tmp_path / "nowhere", "--out", tmp_path / "run")
+    assert line.endswith("no such file")

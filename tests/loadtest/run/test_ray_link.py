@@ -1,8 +1,10 @@
 """A load from actors on two nodes of a real Ray cluster; the clock of one node is far ahead."""
 
+import asyncio
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -16,6 +18,7 @@ from servetwin.loadtest.endpoint import Endpoint, probe
 from servetwin.loadtest.run import ray_link
 from servetwin.loadtest.run.client import LoadOptions, Progress, run_load_test
 from servetwin.loadtest.run.journal import Journal
+from servetwin.loadtest.run.node_clock import ROUND_TRIPS, NodeClock, clock_facts, measure_clock
 from servetwin.loadtest.run.ray_link import ray_links
 from servetwin.workloads.errors import LoadTestError
 from tests.support.loadtest_server import Reply, ScriptedServer, stream_of
@@ -191,3 +194,46 @@ def test_a_cluster_without_a_free_cpu_is_refused(monkeypatch: pytest.MonkeyPatch
     pretend(monkeypatch, ["192.0.2.1"], 0)
     with pytest.raises(LoadTestError, match="has 0; give fewer --processes"):
         ray_links(Endpoint("http://h:8000/v1", "m"), ON_RAY, 1, 9).__enter__()
+
+
+TRUE_OFFSET_NS = -7_000_000_000
+
+
+class FarClock:
+    """Reads ``TRUE_OFFSET_NS`` more than ours; the ways there and back take so long, call by call.
+
+    The last delays stay.
+    """
+
+    def __init__(self, ways_s: Sequence[tuple[float, float]]) -> None:
+        self._ways_s = ways_s
+        self.calls = 0
+
+    async def read_ns(self) -> int:
+        there_s, back_s = self._ways_s[min(self.calls, len(self._ways_s) - 1)]
+        self.calls += 1
+        await asyncio.sleep(there_s)
+        now_ns = time.perf_counter_ns() + TRUE_OFFSET_NS
+        await asyncio.sleep(back_s)
+        return now_ns
+
+
+@pytest.mark.parametrize(
+    "ways_s",
+    [[(0.0, 0.0)], [(0.02, 0.0)], [(0.0, 0.02)], [(0.1, 0.0), (0.01, 0.02), (0.0, 0.001)]],
+    ids=["near", "slow there", "slow back", "the surest is in the middle"],
+)
+def test_the_offset_is_within_half_a_round_trip(ways_s: list[tuple[float, float]]) -> None:
+    far = FarClock([*ways_s, (0.0, 0.04)] if len(ways_s) > 1 else ways_s)
+    found = asyncio.run(measure_clock("far", far.read_ns))
+    assert far.calls == ROUND_TRIPS
+    assert abs(found.offset_ns - TRUE_OFFSET_NS) <= found.half_round_trip_ns
+    if len(ways_s) > 1:  # The third is the shortest; the others take 0.03 s or more.
+        assert found.half_round_trip_ns < 15_000_000
+
+
+def test_facts_have_the_offset_its_error_and_the_drift() -> None:
+    before, after = NodeClock("a", 5_000_000_000, 2_000_000), NodeClock("a", 5_001_000_000, 1)
+    facts = {"node": "a", "clock_offset_s": 5.0, "clock_error_s": 0.002}
+    assert clock_facts([before]) == {**facts, "clock_drift_s": None}
+    assert clock_facts([before, after]) == {**facts, "clock_drift_s": 0.001}

@@ -247,3 +247,13 @@ def test_all_are_lost_where_nothing_was_told() -> None:
         (0.0, "client_lost"),
         (0.5, "client_lost"),
     ]
+
+
+def test_a_worker_loads_nothing_heavy() -> None:
+    heavy = ["pandas", "simpy", "scipy", "servetwin.sim", "torch"]
+    loaded = f"print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, servetwin.loadtest.run.worker; {loaded}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

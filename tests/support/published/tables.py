@@ -11,13 +11,10 @@ from tests.support.published import (
     lecture,
     models,
     overview,
-    speed_ups,
 )
 from tests.support.published.claim import Claim
 
-_MODULES = (
-    overview, lecture, compression, frameworks, intensity, deployment, speed_ups, models
-)  # fmt: skip
+_MODULES = (overview, lecture, compression, frameworks, intensity, deployment, models)
 TABLES: dict[str, Callable[[], Iterator[Claim]]] = {
     name: value
     for module in _MODULES

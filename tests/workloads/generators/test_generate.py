@@ -16,21 +16,30 @@ from servetwin.workloads.generators.arrivals import (
     GammaArrivals,
     PoissonArrivals,
 )
-from servetwin.workloads.generators.generate import WorkloadSpec, generate
+from servetwin.workloads.generators.generate import (
+    WorkloadSpec,
+    generate,
+    with_arrivals,
+    with_output_lengths,
+)
 from servetwin.workloads.generators.lengths import (
     EmpiricalLengths,
     FixedTokens,
     IndependentLengths,
     LognormalTokens,
 )
+from servetwin.workloads.generators.named import NAMED, find_named
 from servetwin.workloads.generators.prefixes import PrefixGroups
 from servetwin.workloads.readers.native import write_trace
-from servetwin.workloads.reading import sample_trace
+from servetwin.workloads.readers.prompt_records import NO_TIMES
+from servetwin.workloads.reading import read_trace, sample_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.statistics.statistics import statistics
 from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import at_rate
 from tests.support.effort import REDUCTION
 from tests.support.paths import SAMPLE
+from tests.support.prompt_files import ANSWERS, lines, sharegpt, written
 
 LENGTHS = IndependentLengths(
     LognormalTokens.from_mean(128, 0.8), LognormalTokens.from_mean(24, 0.6)
@@ -167,3 +176,56 @@ def test_impossible_specifications(make: Callable[[], object], message: str) -> 
     with pytest.raises(TraceError) as raised:
         make()
     assert message in str(raised.value)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Trace:
+    rows = [{"prompt": f"question {number}"} for number in range(2000)]
+    return read_trace(written(tmp_path / "many.jsonl", lines(*rows)))
+
+
+def test_arrivals_are_a_poisson_process_by_seed(trace: Trace) -> None:
+    timed = with_arrivals(trace, 4.0, 7)
+    gaps_s = np.diff([request.arrival_s for request in timed])
+    assert abs(gaps_s.mean() - 0.25) < 4 * 0.25 / np.sqrt(len(gaps_s))
+    assert abs(gaps_s.std() / gaps_s.mean() - 1) < 0.1
+    assert [r.prompt for r in timed] == [r.prompt for r in trace]
+    assert timed == with_arrivals(trace, 4.0, 7)
+    assert timed != with_arrivals(trace, 4.0, 8)
+    assert timed.timed
+    assert NO_TIMES not in timed.notes
+    assert timed.notes[-1] == "no arrival times in the file: a Poisson process of 4/s (seed 7)"
+
+
+def test_a_rate_gives_times_once_and_scales_them_then(trace: Trace) -> None:
+    timed = at_rate(trace, 4.0, 7)
+    assert timed == with_arrivals(trace, 4.0, 7)
+    assert at_rate(timed, 2.0).rate_per_s == pytest.approx(2.0)
+
+
+def test_other_output_lengths_replace_answers(tmp_path: Path) -> None:
+    trace = read_trace(sharegpt(tmp_path))
+    assert [r.answer for r in trace] == ANSWERS
+    other = with_output_lengths(trace, FixedTokens(9), "9", 0)
+    assert [(r.output_tokens, r.answer) for r in other] == [(9, None)] * 3
+    assert other.notes[-1] == "outputs 9, seed 0"
+
+
+def test_the_scenarios_of_the_notes_have_names() -> None:
+    assert set(NAMED) == {
+        "chat", "code-completion", "batch-processing", "evaluation", "rl-rollouts", "long-thinking",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_named_workload_says_what_is_sourced_and_how_long_and_often(name: str) -> None:
+    workload = find_named(name)
+    assert any(year in workload.source for year in ("2021", "2023", "2024", "2025"))
+    wanted = {"requests", "arrivals", "rate", "prompt-law", "prompt-mean", "output-mean"}
+    assert wanted <= set(workload.options)
+    assert "--rate " in workload.as_arguments()
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(TraceError, match="mean 'chat'"):
+        find_named("chats")

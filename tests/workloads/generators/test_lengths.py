@@ -1,10 +1,13 @@
-"""Length laws: their probabilities and means, their caps, and what they refuse."""
+"""Laws of lengths and pauses, and the prompts that are made of them."""
 
 from collections.abc import Callable
+from itertools import combinations
 from math import log, sqrt
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import kstest, lognorm
 
 from servetwin.workloads.errors import TraceError
@@ -17,6 +20,12 @@ from servetwin.workloads.generators.lengths import (
     UniformTokens,
     ZipfTokens,
 )
+from servetwin.workloads.generators.parents import Chaining
+from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause, MixedPause
+from servetwin.workloads.generators.prompts import WORDS, prompt_text, prompt_token_ids
+from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
+from tests.support.prefix_chains import chained_traces, leading, shared_tokens
 
 DRAWS = 50_000
 MOONCAKE = ParetoTailTokens(LognormalTokens(8.737, 1.199), 39_550, 2.2)
@@ -114,3 +123,103 @@ def test_impossible_laws(make: Callable[[], object], message: str) -> None:
     with pytest.raises(TraceError) as raised:
         make()
     assert message in str(raised.value)
+
+
+def test_pauses_have_their_moments_and_streams() -> None:
+    rng = np.random.default_rng
+    exponential = ExponentialPause(30.0).sample(20_000, rng(0))
+    assert exponential.mean() == pytest.approx(30, abs=4 * 30 / sqrt(20_000))
+    logs = np.log(LognormalPause().sample(20_000, rng(0)))
+    assert logs.mean() == pytest.approx(np.log(120), abs=4 * 1.5 / sqrt(20_000))
+    assert np.percentile(np.exp(logs), 90) == pytest.approx(820, rel=0.06)
+    mixed = MixedPause(ExponentialPause(1e-9), ExponentialPause(50.0), 0.15).sample(20_000, rng(0))
+    assert (mixed > 1e-6).mean() == pytest.approx(0.15, abs=4 * sqrt(0.15 * 0.85 / 20_000))
+    other = MixedPause(ExponentialPause(2e-9), ExponentialPause(50.0), 0.15).sample(20_000, rng(0))
+    assert np.array_equal(mixed[mixed > 1e-6], other[mixed > 1e-6])
+
+
+HUGE_VOCABULARY = 2**40
+
+
+@given(chained_traces())
+def test_prompts_begin_alike_exactly_as_far_as_their_ids_say(trace: Trace) -> None:
+    for left, right in combinations(trace, 2):
+        left_ids = prompt_token_ids(left, HUGE_VOCABULARY)
+        right_ids = prompt_token_ids(right, HUGE_VOCABULARY)
+        assert leading(left_ids, right_ids) == shared_tokens(left, right)
+
+
+@given(chained_traces(), st.integers(260, 600))
+def test_prompts_keep_their_length_and_vocabulary(trace: Trace, vocab_size: int) -> None:
+    for request in trace:
+        ids = prompt_token_ids(request, vocab_size)
+        assert len(ids) == request.prompt_tokens
+        assert min(ids) >= 259
+        assert max(ids) < vocab_size
+        words = prompt_text(request).split(" ")
+        assert len(words) == request.prompt_tokens
+        assert set(words) <= set(WORDS)
+
+
+@given(chained_traces())
+def test_texts_share_their_words(trace: Trace) -> None:
+    for left, right in combinations(trace, 2):
+        common = leading(prompt_text(left).split(), prompt_text(right).split())
+        assert common >= shared_tokens(left, right)
+
+
+def test_prompts_are_the_same_in_every_version() -> None:
+    request = Request("a", 0.0, 6, 1, (3, 7), 2)
+    assert prompt_token_ids(request, 32_000) == [652, 4381, 22994, 13222, 13938, 4959]
+    assert prompt_text(request) == "gate climb circle floor color edge"
+
+
+@given(chained_traces())
+def test_a_salt_changes_every_prompt_and_keeps_what_they_share(trace: Trace) -> None:
+    """Prefixes of small ids under one salt must not be those of other ids under another."""
+    salted = {
+        salt: [prompt_token_ids(request, HUGE_VOCABULARY, salt=salt) for request in trace]
+        for salt in ("", "1", "2")
+    }
+    first = [{ids[0] for ids in prompts} for prompts in salted.values()]
+    assert not any(one & other for one, other in combinations(first, 2))
+    for (left, one), (right, other) in combinations(enumerate(trace), 2):
+        shared = {leading(prompts[left], prompts[right]) for prompts in salted.values()}
+        assert shared == {shared_tokens(one, other)}
+
+
+def test_words_are_ascii_and_distinct() -> None:
+    assert len(set(WORDS)) == len(WORDS) > 200
+    assert all(word.isascii() and word.isalpha() for word in WORDS)
+
+
+def test_odd_request_ids_have_prompts() -> None:
+    assert len(prompt_token_ids(Request("\ud800 é", 0.0, 3, 1), 300)) == 3
+
+
+def test_a_vocabulary_without_room_is_refused() -> None:
+    with pytest.raises(TraceError, match="a vocabulary of 259 has no ids from 259 on"):
+        prompt_token_ids(Request("a", 0.0, 3, 1), 259)
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=6), max_size=12))
+def test_chained_ids_are_equal_where_the_whole_prefix_is(prompts: list[list[int]]) -> None:
+    chaining = Chaining()
+    prefixes: dict[int, tuple[int, ...]] = {}
+    for prompt in prompts:
+        ids = chaining.chained(prompt)
+        assert len(ids) == len(prompt)
+        for end, block_id in enumerate(ids, 1):
+            assert prefixes.setdefault(block_id, tuple(prompt[:end])) == tuple(prompt[:end])
+    assert len(set(prefixes.values())) == len(prefixes)
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=6), max_size=12))
+def test_chaining_chained_ids_changes_names_only(prompts: list[list[int]]) -> None:
+    once, twice = Chaining(), Chaining()
+    names: dict[int, int] = {}
+    for prompt in prompts:
+        ids = once.chained(prompt)
+        for before, after in zip(ids, twice.chained(ids), strict=True):
+            assert names.setdefault(before, after) == after
+    assert len(set(names.values())) == len(names)

@@ -1,4 +1,4 @@
-"""Shared prefixes: groups and their popularity."""
+"""Shared prefixes: groups and their popularity, and those that are assumed."""
 
 from collections import Counter
 from itertools import pairwise
@@ -10,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.generators.prefixes import PrefixGroups, PrefixStructure, PrefixTree
+from servetwin.workloads.generators.prefixes import (
+    PrefixGroups,
+    PrefixShares,
+    PrefixStructure,
+    PrefixTree,
+    with_conversations,
+    with_shared_texts,
+)
 from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.prefix_reuse import why_no_hits
 from servetwin.workloads.statistics.statistics import prefix_statistics
+from servetwin.workloads.trace import Trace
 
 
 @given(st.integers(1, 9), st.integers(1, 80), st.integers(1, 20), st.integers(0, 50))
@@ -140,3 +149,88 @@ def test_impossible_trees(options: dict[str, float], message: str) -> None:
     with pytest.raises(TraceError) as raised:
         PrefixTree(**options)  # type: ignore[arg-type]
     assert message in str(raised.value)
+
+
+def trace(*requests: tuple[int, int, str | None]) -> Trace:
+    """Requests of so many prompt and output tokens, in that session, a second apart."""
+    return Trace(
+        tuple(
+            Request(f"r{n}", float(n), prompt, output, session_id=session)
+            for n, (prompt, output, session) in enumerate(requests)
+        ),
+        "t",
+    )
+
+
+@given(
+    prompts=st.lists(st.integers(0, 900), min_size=1, max_size=40),
+    share=st.floats(0, 0.95),
+    groups=st.integers(1, 5),
+    seed=st.integers(0, 9),
+)
+def test_whole_blocks_of_the_share_are_common_and_the_rest_is_each_prompts_own(
+    prompts: list[int], share: float, groups: int, seed: int
+) -> None:
+    lengths = np.array(prompts)
+    chains = PrefixShares(groups, share).block_ids(lengths, np.random.default_rng(seed))
+    most = max(max(0, min(int(share * p), p - 1)) // 16 for p in prompts)
+    own: set[int] = set()
+    for prompt, chain in zip(prompts, chains, strict=True):
+        shared = [block for block in chain if block < groups * most]
+        assert len(chain) == -(-prompt // 16)
+        assert len(shared) == max(0, min(int(share * prompt), prompt - 1)) // 16
+        assert not shared or (
+            shared[0] % most == 0 and shared == [*range(shared[0], shared[-1] + 1)]
+        )
+        rest = set(chain[len(shared) :])
+        assert not rest & own
+        own |= rest
+
+
+def test_the_share_is_what_an_endless_cache_hits() -> None:
+    whole = with_shared_texts(trace(*[(1000, 10, None)] * 400), 0.5, texts=16, seed=3)
+    found = prefix_statistics(whole.requests)
+    assert found is not None
+    first_of_each_text = len({request.prefix_block_ids[0] for request in whole})
+    assert found["hit_per_token"] == (400 - first_of_each_text) * 31 * 16 / 400_000
+    assert whole.notes == ("assumed: 0.5 of each prompt begins like one of 16 texts (seed 3)",)
+    assert whole == with_shared_texts(trace(*[(1000, 10, None)] * 400), 0.5, texts=16, seed=3)
+    assert whole != with_shared_texts(trace(*[(1000, 10, None)] * 400), 0.5, texts=16, seed=4)
+
+
+def test_what_was_recorded_wins() -> None:
+    recorded = Trace((Request("r", 0.0, 32, 1, (7, 8), 16, session_id="s"),), "t")
+    assert with_shared_texts(recorded, 0.5, texts=4, seed=0) is recorded
+    assert with_conversations(recorded) is recorded
+
+
+def test_nothing_assumed_leaves_the_trace_as_it_is() -> None:
+    bare = trace((100, 10, None), (200, 10, None))
+    assert with_shared_texts(bare, 0.0, texts=4, seed=0) is bare
+    assert with_conversations(bare) is bare
+
+
+def test_a_prompt_holds_its_session_so_far() -> None:
+    found = with_conversations(
+        trace((100, 30, "a"), (64, 16, "b"), (160, 20, "a"), (70, 5, "b"), (180, 5, "a"))
+    ).requests
+    first, other, second, short, third = found
+    assert len(first.prefix_block_ids) == 100 // 16
+    assert len(first.answer_block_ids) == 130 // 16 - 100 // 16
+    whole = first.prefix_block_ids + first.answer_block_ids
+    assert second.prefix_block_ids[: len(whole)] == whole
+    assert len(second.prefix_block_ids) == 160 // 16
+    assert third.prefix_block_ids[:11] == second.prefix_block_ids + second.answer_block_ids
+    assert not set(other.prefix_block_ids) & set(whole)
+    assert not set(short.prefix_block_ids) & set(other.prefix_block_ids), "70 cannot hold 64 + 16"
+    assert why_no_hits(found) is None
+
+
+def test_requests_without_a_session_share_nothing() -> None:
+    found = with_conversations(trace((100, 10, "a"), (200, 10, None), (300, 10, None))).requests
+    assert why_no_hits(found) == "no two prompts begin alike"
+
+
+def test_a_share_beyond_the_prompt_is_refused() -> None:
+    with pytest.raises(TraceError, match=r"must be 0 to 1 of a prompt, not 1\.5"):
+        PrefixShares(4, 1.5)

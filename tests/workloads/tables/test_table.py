@@ -4,10 +4,23 @@ import io
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.reading import read_trace
+from servetwin.workloads.request import Request
 from servetwin.workloads.rows import BadRows, RowError, Rows
+from servetwin.workloads.tables.mapping import (
+    KNOWN,
+    form_of,
+    mapping_text,
+    missing_of,
+    parse_mapping,
+    quantity_of,
+)
 from servetwin.workloads.tables.table import Cells, Table, delimiter_of
+from tests.support.trace_rows import Write
 
 ROWS = [(2, {"ts": "1.5", "in": "3", "said": "a, b"}), (3, {"ts": "2", "in": "4", "said": ""})]
 
@@ -95,3 +108,112 @@ def test_decimal_commas_are_of_the_table() -> None:
 def test_the_delimiter_is_the_most_frequent_outside_of_quotes() -> None:
     assert delimiter_of('"a,b,c";"d,e";f') == ";"
     assert delimiter_of("a,b;c,d") == ","
+
+
+COLUMN = st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S")), min_size=1)
+
+
+@given(st.dictionaries(st.sampled_from(KNOWN), COLUMN, min_size=1, max_size=6))
+def test_what_is_written_is_read(columns: dict[str, str]) -> None:
+    once = {quantity_of(key): (key, name) for key, name in columns.items()}
+    distinct = {name: key for key, name in once.values()}
+    columns = {key: name for name, key in distinct.items()}
+    assert parse_mapping(mapping_text(columns)) == columns
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "--map: empty"),
+        ("arrival", "is not QUANTITY=COLUMN"),
+        ("arrival_s=", "arrival_s names no column"),
+        ("arival_s=ts", "unknown quantity 'arival_s'; did you mean 'arrival_s'"),
+        ("ttft=x", "unknown quantity 'ttft'; did you mean 'ttft_s'"),
+        ("ttft_dmy=x", "unknown quantity 'ttft_dmy'"),
+        ("arrival_s=a,arrival_ms=b", "arrival is given twice"),
+        ("prompt_tokens=a,output_tokens=a", "column 'a' is given twice"),
+        ('"arrival_s=a', "is not QUANTITY=COLUMN"),
+        ("arrival_s=a\nprompt_tokens=b", "has several lines"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, says: str) -> None:
+    with pytest.raises(TraceError, match=r"^--map") as error:
+        parse_mapping(text)
+    assert says in str(error.value)
+
+
+def test_a_column_with_a_comma_is_quoted() -> None:
+    text = '"arrival_s=time, s",prompt_tokens=in=put'
+    assert parse_mapping(text) == {"arrival_s": "time, s", "prompt_tokens": "in=put"}
+
+
+def test_texts_stand_for_counts() -> None:
+    assert missing_of(["arrival_ms", "prompt", "output_tokens"]) == []
+    assert missing_of(["arrival", "ttft_s"]) == [
+        ("prompt_tokens", "prompt"),
+        ("output_tokens", "answer"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "quantity", "form"),
+    [
+        ("arrival_ms", "arrival", "ms"),
+        ("arrival_dmy", "arrival", "dmy"),
+        ("arrival", "arrival", ""),
+        ("first_token_ns", "first_token", "ns"),
+        ("first_token", "first_token", ""),
+        ("e2e_us", "e2e", "us"),
+        ("prompt_tokens", "prompt_tokens", ""),
+        ("session_id", "session_id", ""),
+    ],
+)
+def test_a_key_has_a_quantity_and_a_form(key: str, quantity: str, form: str) -> None:
+    assert (quantity_of(key), form_of(key)) == (quantity, form)
+
+
+SESSIONS = """ts,prompt_tokens,output_tokens,session_id,latency_s,status
+100,10,4,a,2,ok
+103,20,4,a,1.5,ok
+101,30,4,b,,ok
+110,40,4,b,1,failed
+104,50,4,a,1,ok
+"""
+
+
+def by_id(requests: list[Request]) -> dict[str, Request]:
+    return {request.request_id: request for request in requests}
+
+
+def test_a_row_follows_the_one_before_it_in_its_session(write: Write) -> None:
+    text = SESSIONS.replace("ts,", "start_s,")
+    found = by_id(list(read_trace(write(text), keep_failed=True)))
+    links = {
+        name[5:]: (r.parent_id and r.parent_id[5:], r.turn, r.delay_s) for name, r in found.items()
+    }
+    assert links == {
+        "1": (None, 0, None),
+        "2": ("1", 1, 1.0),
+        "5": ("2", 2, 0.0),
+        "3": (None, 0, None),
+        "4": ("3", 1, None),
+    }
+
+
+def test_prompts_of_one_prefix_share_their_first_blocks(write: Write) -> None:
+    text = (
+        "start_s,prompt_tokens,output_tokens,prefix_id,prefix_tokens\n"
+        "0,100,4,p,48\n1,70,4,p,40\n2,100,4,q,48\n3,20,4,,\n4,30,4,p,48\n"
+    )
+    ids = [request.prefix_block_ids for request in read_trace(write(text))]
+    assert [len(one) for one in ids] == [6, 4, 6, 0, 1]
+    assert ids[0][:2] == ids[1][:2]
+    assert ids[0][2] != ids[1][2]
+    assert ids[4] == ids[0][:1]
+    assert not {*ids[2]} & {*ids[0], *ids[1]}
+    assert len({*ids[0], *ids[1], *ids[2]}) == 6 + 2 + 6
+
+
+def test_ids_of_requests_stay_unless_they_are_taken(write: Write) -> None:
+    text = "start_s,prompt_tokens,output_tokens,request_id\n0,1,4,x\n1,1,4,y\n2,1,4,x\n"
+    assert [r.request_id for r in read_trace(write(text))] == ["x", "y", "some:3"]

@@ -10,6 +10,13 @@ from typing import Any
 import pytest
 
 from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
+from servetwin.app.calibration.black_box.experiments import (
+    at_once,
+    most_held,
+    roundest,
+    waited_for_others,
+)
+from servetwin.app.calibration.black_box.identified_limits import IdentifiedLimits
 from servetwin.app.calibration.black_box.sender import Allowance, Burst
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.policies.batch import BatchShape
@@ -17,6 +24,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import figure
+from servetwin.sim.step_times.black_box_steps import ObservedRequest
 from servetwin.sim.step_times.profile import StepTimeFit, load_profile
 from servetwin.workloads.errors import EndedEarly, ProfileError
 from servetwin.workloads.reading import sample_trace
@@ -285,3 +293,40 @@ def test_an_experiment_that_fails_leaves_the_others() -> None:
     assert "broken_stream" in black_box.limits.not_identified["batching"]
     assert black_box.limits.identified["max_seqs"] == 16
     assert black_box.limits.policies().batching == "chunked"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "value"),
+    [
+        (236, 257, 256), (440.2, 513, 512), (95, 105, 96), (97, 100, 98), (3.2, 4.5, 4),
+        (5.5, 6.5, 6),
+    ],
+)  # fmt: skip
+def test_the_roundest_number(low: float, high: float, value: int) -> None:
+    assert roundest(low, high) == value
+
+
+def test_counts_of_what_ran() -> None:
+    a, b = ObservedRequest(0.0, 10, (1.0, 2.0, 3.0)), ObservedRequest(0.0, 20, (2.5, 4.0))
+    late = ObservedRequest(0.0, 5, (3.5,))
+    assert at_once([a, b]) == 2
+    assert most_held([a, b]) == 10 + 1 + 20
+    assert not waited_for_others([a, b])
+    assert waited_for_others([a, b, late])
+    assert at_once([ObservedRequest(0.0, 5, ())]) == 0
+
+
+def test_it_says_what_was_identified_and_what_was_not() -> None:
+    limits = IdentifiedLimits(longest=100)
+    limits.unknown("no time", "max_seqs", "kv_tokens")
+    limits.found(max_seqs=4)
+    limits.unknown("again", "max_seqs")
+    assert limits.as_dict()["not identified"] == {"kv_tokens": "no time"}
+    assert limits.policies().kv_tokens >= 4 * 100
+    assert "  max_seqs        4" in limits.lines()
+
+
+def test_the_note_about_prompts_is_the_last() -> None:
+    limits = IdentifiedLimits(longest=10, notes=["first"], prompts="prompts are text")
+    assert limits.as_dict()["notes"] == ["first", "prompts are text"]
+    assert limits.lines()[-1] == "note: prompts are text"

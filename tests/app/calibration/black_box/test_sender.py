@@ -1,22 +1,23 @@
 """Bursts over HTTP: stamps, failures, and how long prompts of text are."""
 
-import pytest
-
-from servetwin.app.calibration.black_box.sender import LiveSender
-from servetwin.loadtest.endpoint import probe
-from servetwin.workloads.request import Request
-
-pytest.importorskip("uvicorn")
-
-
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
+pytest.importorskip("uvicorn")
 from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
-from servetwin.app.calibration.black_box.sender import PROBED_WORDS, Allowance, Burst
-from servetwin.loadtest.endpoint import Endpoint
+from servetwin.app.calibration.black_box.sender import (
+    PROBED_WORDS,
+    Allowance,
+    Burst,
+    BurstRequest,
+    BurstSender,
+    LiveSender,
+)
+from servetwin.loadtest.endpoint import Endpoint, probe
+from servetwin.workloads.request import Request
 from tests.support.dialect_servers import Kind, kinds, length_of, models, running, sse
 
 
@@ -103,3 +104,15 @@ def test_text_is_asked_in_words_so_that_the_server_counts_tokens(black_box_url: 
     assert per_word > 0
     (answer,) = send([Request("long", 0.0, 100, 2)], 20.0).answers
     assert abs(answer.prompt_tokens - 100) < 25
+
+
+def test_no_burst_is_waited_for_longer_than_half_of_the_time_left() -> None:
+    waits: list[float] = []
+
+    def send(requests: Sequence[Request], timeout_s: float) -> Burst:
+        waits.append(timeout_s)
+        return Burst([])
+
+    sender = BurstSender(send, Allowance(100.0, 10, used_s=20.0), np.random.default_rng(0))
+    sender.send([BurstRequest(1, 1)])
+    assert waits == [40.0]
