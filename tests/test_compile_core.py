@@ -60,7 +60,7 @@ def test_both_builds_simulate_the_same_policies_to_the_last_bit(
 ) -> None:
     config = data.draw(policies(batching))
     if batching == "speculative":
-        config = replace(config, draft_rows=data.draw(st.sampled_from([0, 2])), token_budget=64)
+        config = config.changed(draft_rows=data.draw(st.sampled_from([0, 2])), token_budget=64)
     clock: Clock = data.draw(st.sampled_from(get_args(Clock)))
     assert_equal(builds, lambda b, macro: b.run(on_one_server, config, requests, macro, clock))
 

@@ -29,7 +29,7 @@ from tests.support.speculative_engine import (
 from tests.support.timed_requests import TimedInbox, TimedRequest, run_requests
 
 OUTPUT = 64
-PLAIN = replace(POLICIES, batching="continuous")
+PLAIN = POLICIES.changed(batching="continuous")
 
 
 def requests_of(output: int = OUTPUT, **params: object) -> list[TimedRequest]:

@@ -143,7 +143,7 @@ NO_WINDOW: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 
 
 def without_sharing(config: PolicyConfig, kv: str) -> PolicyConfig:
-    return replace(config, kv=kv, prefix_cache=False, host_cache_tokens=0)
+    return config.changed(kv=kv, prefix_cache=False, host_cache_tokens=0)
 
 
 @every_scheduler
