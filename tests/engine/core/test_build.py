@@ -118,10 +118,10 @@ def test_a_core_with_drafts_is_built_and_warmed_up(drafts: Drafts) -> None:
             "speculative with 2",
         ),
         (
-            {"batching": "continuous"},
+            {"batching": "continuous", "draft_rows": 0},
             Drafts("n-gram", (1, 1)),
             "drafts of 2 tokens a pass need batching: speculative with draft_rows 2, not "
-            "continuous with 2",
+            "continuous with 0",
         ),
         ({"prompt_token": False}, Drafts("n-gram", (1, 1)), "prompt_token false is simulated only"),
         ({}, Drafts("model", (1, 1), model="base"), "draft model base has 32000 tokens"),
