@@ -30,7 +30,6 @@ INTERPRETED = {
     "policies/build.py": "is called once",
     "policies/config.py": "is read when a server is built, and asked for its fields",
     "policies/invariants.py": "checks users' plug-ins, whatever they hand it",
-    "policies/kv/windowed.py": "counts numbers and arrays of them by the same functions",
     "policies/prefix/eviction.py": "holds an interface, which plug-ins are compared with",
     "policies/presets.py": "is read once",
     "policies/protocols.py": "holds interfaces, which plug-ins are compared with",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from math import ceil, isfinite
 from typing import Any, Literal, get_args, get_origin
 
+from servetwin.policies.kv.kv_groups import blocks_per_request, parse_groups
 from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.registry import MEMORIES, SCHEDULERS
 from servetwin.workloads.errors import PolicyError, did_you_mean
@@ -25,9 +26,7 @@ Waste = Literal["internal", "external"]
 LEAST = {
     **dict.fromkeys(("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget"), 1),
     **dict.fromkeys(("queue_limit", "host_kv_tokens", "host_cache_tokens"), 0),
-    **dict.fromkeys(("kv_state_tokens", "draft_rows", "decodes_between_prefills"), 0),
-    "long_prefill_tokens": 0,
-    "kv_window_tokens": 1,
+    **dict.fromkeys(("draft_rows", "decodes_between_prefills", "long_prefill_tokens"), 0),
 }
 """The least value of each count."""
 
@@ -40,7 +39,7 @@ READERS = {
     "pad_newcomers": ("batching", "insertion"),
     "padding": ("batching", "static"),
     **dict.fromkeys(("reservation", "rounding_waste"), ("kv", "contiguous")),
-    "kv_window_tokens": ("kv", "windowed"),
+    "kv_groups": ("kv", "grouped"),
 }
 """The one policy that reads a setting: that of ``batching`` or ``kv``."""
 
@@ -57,12 +56,7 @@ def unread_settings(policies: Mapping[str, object]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """Which policies a server runs, and their limits. Engine and simulator read the same one.
-
-    A sequence of l tokens holds, in memory that does not grow with every token (``kv: windowed``),
-    ``kv_state_tokens`` + (1 - share) l + share min(l, ``kv_window_tokens``), where share is
-    ``kv_window_share``.
-    """
+    """Which policies a server runs, and their limits. Engine and simulator read the same one."""
 
     batching: str = "continuous"
     """Scheduler, which decides what each step computes."""
@@ -75,7 +69,7 @@ class PolicyConfig:
     prefix_cache: bool = False
     """Share equal prompt blocks (paged)."""
     kv_tokens: int = 32_768
-    """The whole KV memory, in tokens."""
+    """The whole KV memory, in tokens, each of one group of layers."""
     block_tokens: int = 16
     """Tokens of a KV block (paged)."""
     max_model_len: int = 2_048
@@ -140,12 +134,8 @@ class PolicyConfig:
     """Host memory for what preemption swaps out, in tokens."""
     host_cache_tokens: int = 0
     """Host memory for prompts that the prefix cache has evicted, in tokens."""
-    kv_window_tokens: int | None = None
-    """Last tokens that a windowed layer keeps (``kv: windowed``); None: all."""
-    kv_window_share: float = 1.0
-    """Part of a token's keys and values that lies in windowed layers."""
-    kv_state_tokens: int = 0
-    """State that is kept whatever the length, as so many tokens."""
+    kv_groups: str = "full"
+    """Groups of layers with block tables of their own, as ``full,5xwindow:1024`` (grouped)."""
     draft_rows: int = 0
     """Rows that a decode verifies beside its own (``batching: speculative``)."""
     prompt_token: bool = True
@@ -169,9 +159,6 @@ class PolicyConfig:
         if self.shed_ttft_s is not None:
             _require_seconds("shed_ttft_s", self.shed_ttft_s)
         require(0 <= self.watermark < 1, "watermark", self.watermark, "at least 0 and below 1")
-        require(
-            0 <= self.kv_window_share <= 1, "kv_window_share", self.kv_window_share, "from 0 to 1"
-        )
         for name in unread_settings(self._named()):
             (kind, reader), value = READERS[name], getattr(self, name)
             if value != _DEFAULTS[name]:
@@ -182,10 +169,8 @@ class PolicyConfig:
         self._require_room()
         if self.prefix_cache and self.kv == "contiguous":
             raise PolicyError("prefix_cache: contiguous KV memory cannot share; use kv: paged")
-        if self.prefix_cache and self.kv == "windowed":
-            raise PolicyError(
-                "prefix_cache: windowed KV memory forgets what others would share; use kv: paged"
-            )
+        if self.kv == "grouped":
+            self._require_groups()
         self._require_vllm_rules()
         if self.recompute == "computed":
             self._require_recomputable()
@@ -204,6 +189,15 @@ class PolicyConfig:
         """Return how many of the memory's ``units`` the watermark keeps free."""
         free = self.watermark * units
         return ceil(free) if self.watermark_rounding == "up" else int(free)
+
+    def _require_groups(self) -> None:
+        parse_groups(self.kv_groups, self.block_tokens, self.prefix_cache)
+        if self.host_cache_tokens:
+            raise PolicyError("host_cache_tokens: groups of layers have no host cache; set 0")
+        if self.prefix_cache and self.eviction != "lru":
+            raise PolicyError(
+                f"eviction: {self.eviction!r} is not possible for groups of layers; use lru"
+            )
 
     def _require_vllm_rules(self) -> None:
         """Raise where a rule of vLLM meets a scheduler that cannot have it, or too small a step."""
@@ -252,6 +246,18 @@ class PolicyConfig:
         if self.kv == "contiguous" and self.reservation != "max":
             label += f"-{self.reservation}"
         return label + ("+prefix" if self.prefix_cache else "")
+
+    @property
+    def kv_size_tokens(self) -> int:
+        """What vLLM prints as the KV cache size: the tokens of requests of the longest length that
+        the memory holds together."""
+        if self.kv != "grouped":
+            return self.kv_tokens
+        size, longest = self.block_tokens, self.max_model_len
+        groups = parse_groups(self.kv_groups, size, self.prefix_cache)
+        rows = self.token_budget * (1 + self.decide_ahead)
+        each = blocks_per_request(groups, longest, rows, size)
+        return self.kv_tokens // size * longest // each
 
     def as_dict(self) -> dict[str, object]:
         """The settings by name, for files."""

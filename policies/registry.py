@@ -31,7 +31,7 @@ MEMORIES: "Registry[KVMemory]" = Registry(
     {
         "contiguous": "servetwin.policies.kv.contiguous:ContiguousKV",
         "paged": "servetwin.policies.kv.paged:PagedKV",
-        "windowed": "servetwin.policies.kv.windowed:WindowedKV",
+        "grouped": "servetwin.policies.kv.grouped:GroupedKV",
     },
 )
 ROUTERS: "Registry[Router]" = Registry(

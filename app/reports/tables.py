@@ -31,7 +31,7 @@ def scenario_lines(source: str, scenario: "Scenario", record: Mapping[str, Any])
     """
     config = scenario.policies
     return [
-        f"{source}: {scenario.name}, {config.kv_tokens} KV tokens, at most "
+        f"{source}: {scenario.name}, {config.kv_size_tokens} KV tokens, at most "
         f"{config.max_seqs} sequences",
         *server_lines([scenario], record),
     ]

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 from servetwin.app.scenario.settings import with_settings
 from servetwin.sim.catalogue.layout import Layout
-from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.catalogue.servers import ServerSettings, read_server
 from servetwin.sim.catalogue.versions import version_numbers
@@ -50,9 +49,7 @@ class ServerChoice:
         """Return what the simulation leaves out of the server."""
         if self.settings is None:
             return ()
-        model = setup.deployment.model
-        off = f"{model.name} keeps windows or states: the prefix cache is not simulated"
-        return (*self.settings.notes, *((off,) if forgets(model) else ()))
+        return tuple(self.settings.notes)
 
     def over(self, setup: Setup) -> Setup:
         """Return ``setup`` as this server runs it; policies given elsewhere still win."""
@@ -67,8 +64,6 @@ def _served(setup: Setup, settings: ServerSettings) -> Setup:
     deployment, hardware = setup.deployment, setup.deployment.hardware
     size = hardware.reported_bytes or hardware.memory_bytes
     policies = settings.policy_settings(size, hardware.name)
-    if forgets(deployment.model):
-        policies["prefix_cache"] = False
     kv_tokens = policies.pop("kv_tokens", None)
     model = deployment.model
     if settings.formats:
@@ -94,12 +89,6 @@ def _efficiency(deployment: Deployment, settings: ServerSettings) -> Efficiency:
     if deployment.efficiency != DEFAULT:
         return deployment.efficiency
     return served_efficiency(settings.backend, deployment.hardware.name, settings.version)
-
-
-def forgets(model: ModelShape) -> bool:
-    """Return whether layers keep a window or a state, of which no prefix can be shared here."""
-    windows = (group.mixer.resident_limit() for group in model.layers)
-    return any(windows) or model.state_elements() > 0
 
 
 def _memory(settings: ServerSettings) -> ServerMemory:

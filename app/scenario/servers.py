@@ -21,6 +21,9 @@ Layer = tuple[Mapping[str, Any], Mapping[str, Any]]
 _MEMORY = "kv_tokens"
 """The setting that a setup does not have: it follows from weights and device unless it is given."""
 
+_OF_GROUPS = ("kv", "kv_groups", "block_tokens")
+"""The settings that follow from the layers of a model, where they keep different positions."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToggledServer:
@@ -44,6 +47,8 @@ class ToggledServer:
             for key, value in _given(layers).items()
             if key == _MEMORY or getattr(after.policies, key) == getattr(before.policies, key)
         }
+        if scenario.policies.kv == "grouped":
+            settings = {key: value for key, value in settings.items() if key not in _OF_GROUPS}
         return replace(scenario, policies=with_settings(scenario.policies, settings))
 
     def notes(self, layers: tuple[Layer, ...]) -> list[str]:

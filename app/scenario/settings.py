@@ -61,7 +61,7 @@ def with_settings(base: PolicyConfig, settings: Mapping[str, Any]) -> PolicyConf
     budget of a step alone, it grows to hold every sequence.
     """
     changes = dict(settings)
-    if changes.get("kv", base.kv) in ("contiguous", "windowed"):
+    if changes.get("kv", base.kv) == "contiguous":
         changes.setdefault("prefix_cache", False)
     if "token_budget" not in changes:
         rows = 1 + changes.get("draft_rows", base.draft_rows)

@@ -41,7 +41,7 @@ def forgetting(
     forgets = policies.kv == "paged" and not policies.prefix_cache
     if model.sink_tokens or (forgets and cannot_forget(model, computation) is None):
         total = window + model.sink_tokens
-        return policies.changed(kv="windowed", kv_window_tokens=total, kv_window_share=1.0)
+        return policies.changed(kv="grouped", kv_groups=f"kept:{total}")
     return policies
 
 

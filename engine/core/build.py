@@ -141,7 +141,7 @@ def build_core(
     drafts = isinstance(runner, SpeculativeRunner)
     _warm_up(runner, memory, 1 + (policies.draft_rows if drafts else 0))
     graphs = cuda_graphs(options.computation, model, runner.store.keys.device)
-    if graphs is not None and policies.kv != "windowed":
+    if graphs is not None and policies.kv != "grouped":
         runner.capture_decodes(graphs, policies.max_seqs, policies.max_model_len)
     clock = clock or CoreClock()
     names, described = [model.name], runner.describe()

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.kv_groups import parse_groups
 from servetwin.workloads.errors import EngineError
 
 
@@ -51,27 +52,26 @@ def kept_tokens(
 ) -> KeptTokens | None:
     """Return what is kept of a sequence; None where memory keeps all.
 
-    Raises ``EngineError`` for a windowed memory that is not that of the model, and for sinks
+    Raises ``EngineError`` for a memory that forgets unlike the model, and for sinks
     without one.
     """
-    total = policies.kv_window_tokens
-    if policies.kv != "windowed":
+    if policies.kv != "grouped" or policies.kv_groups == "full":
         if model.sink_tokens:
             raise EngineError(
                 f"sinks: {model.sink_tokens} of model {model.name} have places within a cache that "
-                "forgets; use kv: windowed with kv_window_tokens for the sinks and the window"
+                "forgets; use kv: grouped with kv_groups: kept:TOKENS for the sinks and the window"
             )
         return None
-    if policies.kv_window_share != 1 or policies.kv_state_tokens:
+    group, *others = parse_groups(policies.kv_groups, policies.block_tokens, policies.prefix_cache)
+    if others or group.kind != "kept":
         raise EngineError(
-            "kv 'windowed' with kv_window_share below 1 or kv_state_tokens is simulated only; the "
-            "layers of the bundled engine share one table of blocks, so all keep the same tokens"
+            f"kv_groups: {policies.kv_groups} is simulated only; the layers of the bundled engine "
+            "share one table of blocks, so all keep the same tokens: full, or kept:TOKENS"
         )
-    if total is None:
-        return None
+    total = group.tokens
     _check_model(model, total)
     if why := cannot_forget(model, computation):
-        raise EngineError(f"kv 'windowed': {why}; use kv: paged")
+        raise EngineError(f"kv 'grouped': {why}; use kv: paged")
     return KeptTokens(total - model.sink_tokens, model.sink_tokens)
 
 
@@ -79,13 +79,12 @@ def _check_model(model: ModelConfig, total: int) -> None:
     window = total - model.sink_tokens
     if window < 1:
         raise EngineError(
-            f"kv_window_tokens: {total} leaves no window beside {model.sink_tokens} sinks; give "
-            "more"
+            f"kv_groups: kept:{total} leaves no window beside {model.sink_tokens} sinks; give more"
         )
     if model.windows and set(model.windows) != {window}:
         named = sorted({str(each or "none") for each in model.windows})
         raise EngineError(
-            f"kv_window_tokens: {total} with {model.sink_tokens} sinks keeps a window of {window} "
+            f"kv_groups: kept:{total} with {model.sink_tokens} sinks keeps a window of {window} "
             f"in every layer; those of model {model.name} are {', '.join(named)}, use kv: paged"
         )
 

@@ -22,6 +22,10 @@ class BlockPool:
         self.block_tokens = config.block_tokens
         self.total_blocks = config.kv_tokens // config.block_tokens
         self.capacity_tokens = self.total_blocks * self.block_tokens
+        self.growing_groups = 1
+        """Blocks that a sequence takes for each ``block_tokens`` new positions, at most."""
+        self.gives_back = False
+        """Whether decodes give blocks back while they go on."""
         self._free = self.total_blocks
         self._watermark = config.watermark_of(self.total_blocks)
         self._watermark_alone = self._watermark if config.watermark_alone else 0
@@ -76,7 +80,8 @@ class BlockPool:
 
     def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
         """Return how many more steps (at most ``limit``) ``grow`` would grant."""
-        most = lockstep.size * (limit // self.block_tokens + 1) + self._spare_block
+        most = lockstep.size * (limit // self.block_tokens + 1) * self.growing_groups
+        most += self._spare_block
         available = self._available()
         if most <= available:
             return limit

@@ -46,7 +46,11 @@ class WaitingLine:
         self.queue = queue
         self.dropped: list[tuple[Sequence, Refusal]] = []
         """Sequences given up since the list was last emptied."""
-        self.is_restless = not has_stable_head(queue) or config.admission == "peak"
+        self.is_restless = (
+            not has_stable_head(queue)
+            or config.admission == "peak"
+            or getattr(room, "gives_back", False)
+        )
         """Whether the next in line may be another, or find room, after any step."""
         self._room = room
         self._longest = config.max_model_len

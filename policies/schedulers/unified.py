@@ -38,6 +38,7 @@ class UnifiedBatching(ContinuousBatching):
         """Rows of one sequence in this step at most."""
         if not config.chunk_prompts:
             self.joins = self.fits_unsplit
+        self.growing_groups: int = getattr(memory, "growing_groups", 1)
         self.names_answers = False
         """Whether a prompt may repeat an answer that a prefix cache keeps."""
         self.chunks = None
@@ -75,7 +76,7 @@ class UnifiedBatching(ContinuousBatching):
         decodes, prompts = self.decodes, self.prompts
         left = self.budget - decodes.size
         most_tokens = left + self.memory.block_tokens * (decodes.size + len(prompts))
-        if left >= 0 and most_tokens <= self.memory.free_tokens():
+        if left >= 0 and most_tokens * self.growing_groups <= self.memory.free_tokens():
             return True  # each of them begins a block
         ends: list[tuple[Sequence, int]] = []
         for seq in prompts:

@@ -67,7 +67,8 @@ def mamba2(keys: Keys, width: int) -> Recurrence:
     convolved = inner + 2 * keys.count("n_groups") * state
     projected = inner + convolved + heads
     params = width * projected + convolved * kernel + 2 * heads + inner * width
-    return Recurrence(state_size=_elements(keys) * inner * state, mixer_params=params)
+    held = _elements(keys) * inner * state + convolved * (kernel - 1)
+    return Recurrence(state_size=held, mixer_params=params)
 
 
 def blocks(keys: Keys) -> list[tuple[str, str]]:
@@ -117,6 +118,7 @@ def attention(
         kv_heads=kv_heads,
         head_dim=(head_dim + value_dim) // 2,
         window_tokens=window,
+        chunked=window is not None and keys.find(*NAMES["window"][:1]) is None,
         gated=keys.flag("attn_output_gate", False),
     )
 

@@ -55,7 +55,8 @@ class Attention(MixerShape):
     """Softmax attention with h query and k KV heads: MHA where k = h, MQA where k = 1, else GQA.
 
     ``window_tokens`` bounds what a query sees (and what stays resident) to the last tokens, beside
-    ``sink_tokens`` first ones; with ``dilation`` d only each d-th is read. ``kv_sharing`` layers
+    ``sink_tokens`` first ones; ``chunked``, to those of the chunk of so many that it lies in (Llama
+    4); with ``dilation`` d only each d-th is read. ``kv_sharing`` layers
     keep one K and V between them (CLA). ``gated``: a gate as wide as the queries multiplies the
     output. ``budget_tokens`` bounds what stays resident after the
     prompt, by dropping (H2O); the prompt itself is attended to in full. ``rank`` r keeps K and V of
@@ -71,6 +72,7 @@ class Attention(MixerShape):
     head_dim: Count
     window_tokens: Count | None = None
     sink_tokens: Annotated[int, Field(ge=0)] = 0
+    chunked: bool = False
     dilation: Count = 1
     kv_sharing: Count = 1
     gated: bool = False

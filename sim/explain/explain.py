@@ -77,7 +77,7 @@ def _modelled_s(model: StepTime, mixed: pd.DataFrame) -> FloatArray:
     return np.array(alone_s)
 
 
-_LAYOUTS: dict[str, KVLayout] = {"paged": "paged", "windowed": "paged", "contiguous": "contiguous"}
+_LAYOUTS: dict[str, KVLayout] = {"paged": "paged", "grouped": "paged", "contiguous": "contiguous"}
 _COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "replica")
 PARTS = ("queue", "prefill", "decode", "stalled", "preempted", "transfer", "api")
 """The parts of a request's time, in order; they sum to its E2E latency."""

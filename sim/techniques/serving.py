@@ -23,15 +23,19 @@ class ServingTechnique(Technique):
 
     def _require_whole_contexts(self, setup: Setup) -> None:
         """Raise ``PolicyError`` where a server does not keep every token of every layer."""
+        self._require_keys(setup)
         deployment = setup.deployment
-        if not deployment.kv_cache:
-            raise self.refusal("without a KV cache there are no keys and values to place")
         for group in deployment.model.layers:
             if group.mixer.resident_limit() or group.mixer.state_elements():
                 raise self.refusal(
                     f"{deployment.model.name} has layers that forget tokens or keep a state; such "
-                    "memory is counted, not mapped in blocks"
+                    "memory has blocks of its own for each group of layers"
                 )
+
+    def _require_keys(self, setup: Setup) -> None:
+        """Raise ``PolicyError`` where a server keeps no keys and values."""
+        if not setup.deployment.kv_cache:
+            raise self.refusal("without a KV cache there are no keys and values to place")
 
 
 class ContinuousBatching(ServingTechnique):
@@ -144,8 +148,8 @@ class PrefixCache(ServingTechnique):
     eviction: str = "lru"
 
     def apply(self, setup: Setup) -> Setup:
-        """Keep prefixes; raise where a layer forgets tokens or keeps a state."""
-        self._require_whole_contexts(setup)
+        """Keep prefixes; raise where there are no keys and values."""
+        self._require_keys(setup)
         if setup.policies.prefix_cache and not self.model_fields_set:
             return setup
         return setup.with_policies(
@@ -183,7 +187,7 @@ class CopyOnWrite(ServingTechnique):
                 "prefix_cache off"
             )
         self._require_whole_contexts(setup)
-        return setup.with_policies(kv="windowed")
+        return setup.with_policies(kv="grouped", kv_groups=f"kept:{setup.policies.max_model_len}")
 
 
 class PrefillDecodeSplit(ServingTechnique):

@@ -87,7 +87,7 @@ def test_impossible_settings_are_named(settings: dict[str, object], message: str
         ({"decodes_between_prefills": 2}, "batching: prefill-first"),
         ({"padding": False}, "batching: static"),
         ({"reservation": "exact"}, "kv: contiguous"),
-        ({"kv_window_tokens": 64}, "kv: windowed"),
+        ({"kv_groups": "window:64"}, "kv: grouped"),
     ],
 )
 def test_a_setting_that_no_policy_reads_is_refused(settings: dict[str, Any], named: str) -> None:
@@ -121,8 +121,7 @@ def test_a_change_of_policies_leaves_out_what_they_do_not_read() -> None:
         {"shed_ttft_s": 0.0},
         {"watermark": 0.0},
         {"watermark": 0.999},
-        {"kv": "windowed", "kv_window_tokens": 1, "kv_window_share": 0.0, "kv_state_tokens": 0},
-        {"kv_window_share": 1.0},
+        {"kv": "grouped", "kv_groups": "window:16,kept:1"},
         {"batching": "static", "max_seqs": 9, "token_budget": 1},
         {"batching": "insertion", "max_seqs": 9, "token_budget": 1},
         {"batching": "speculative", "max_seqs": 2, "draft_rows": 3, "token_budget": 8},
@@ -148,16 +147,13 @@ def test_a_setting_may_be_at_its_bound(least: dict[str, Any]) -> None:
         ({"host_kv_tokens": -1}, "host_kv_tokens"),
         ({"host_cache_tokens": -1}, "host_cache_tokens"),
         ({"host_cache_tokens": 1}, "host_cache_tokens"),
-        ({"kv_window_tokens": 0}, "kv_window_tokens"),
-        ({"kv_window_share": 1.01}, "kv_window_share"),
-        ({"kv_state_tokens": -1}, "kv_state_tokens"),
         ({"draft_rows": -1}, "draft_rows"),
         ({"decodes_between_prefills": -1}, "decodes_between_prefills"),
         ({"padding": "off"}, "padding"),
         ({"watermark_alone": 0}, "watermark_alone"),
         ({"decode_needs_free_block": None}, "decode_needs_free_block"),
         ({"admit_after_preemption": "no"}, "admit_after_preemption"),
-        ({"kv": "windowed", "prefix_cache": True}, "prefix_cache"),
+        ({"kv": "grouped", "kv_groups": "kept:64", "prefix_cache": True}, "prefix_cache"),
     ],
 )
 def test_a_setting_past_its_bound_is_named(settings: dict[str, Any], named: str) -> None:

@@ -23,8 +23,8 @@ from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.policies.batch import Batch
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.grouped import GroupedKV
 from servetwin.policies.kv.paged import PagedKV
-from servetwin.policies.kv.windowed import WindowedKV
 from servetwin.policies.sequence import output_id
 from servetwin.sim.experiments.decision_check import DecisionCheck, check_decisions
 from tests.support.core_story import STEP_S, FakeClock, Script, ScriptedInbox
@@ -41,7 +41,7 @@ _PLAIN: dict[str, dict[str, list[int]]] = {}
 class Poisoner:
     """Fills the blocks that nothing holds, and no prefix cache keeps, after all have moved."""
 
-    def __init__(self, memory: PagedKV | WindowedKV, store: KVStore) -> None:
+    def __init__(self, memory: PagedKV | GroupedKV, store: KVStore) -> None:
         self._memory, self._store = memory, store
 
     def before(self, batch: Batch) -> dict[str, Exception]:
@@ -150,7 +150,7 @@ def serve(
         stored.fill_(torch.nan)
     movers: list[Any] = kv_movers(config, memory, runner.stores)
     poisoner: list[KVMover] = []
-    if isinstance(memory, PagedKV | WindowedKV):
+    if isinstance(memory, PagedKV | GroupedKV):
         poisoner.append(Poisoner(memory, runner.store))
     core = EngineCore(
         scheduler,

@@ -30,7 +30,7 @@ def largest_step(
 class KVRoom:
     """How many ``units`` of KV memory fit, beside the ``step_bytes`` of the largest step then.
 
-    A unit is a token of all layers, or the state of a sequence where a model keeps nothing else.
+    A unit is a token of all layers, or of a group of them.
     """
 
     units: int
@@ -38,11 +38,18 @@ class KVRoom:
     step_bytes: float
 
     @classmethod
-    def beside(cls, deployment: Deployment, policies: PolicyConfig, weights: float) -> "KVRoom":
+    def beside(
+        cls,
+        deployment: Deployment,
+        policies: PolicyConfig,
+        weights: float,
+        unit_bytes: float | None = None,
+    ) -> "KVRoom":
         """Return the room beside ``weights``; no units where not even they fit."""
         model = deployment.model
         keeps_tokens = model.kv_elements_per_token() > 0
-        unit_bytes = deployment.kv_bytes_per_token() or model.state_elements() * STATE_BYTES
+        whole_bytes = deployment.kv_bytes_per_token() or model.state_elements() * STATE_BYTES
+        unit_bytes = unit_bytes or whole_bytes
 
         def step_bytes(units: int) -> float:
             is_bounded = keeps_tokens and not deployment.memory.is_profiled

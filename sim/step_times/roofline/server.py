@@ -6,13 +6,13 @@ output throughput never exceeds F / (2 P), nor what the bandwidth allows.
 """
 
 from dataclasses import dataclass, field, replace
-from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.catalogue.hardware import Link
+from servetwin.sim.catalogue.kv_pages import kv_pages
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.link_sensitivity import link_lines
@@ -120,44 +120,32 @@ def base_policies(max_model_len: int) -> PolicyConfig:
 def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfig:
     """Return ``config`` with the KV memory that fits the deployment, and how it grows.
 
-    Of ranks that step together it is the memory of one. Windows, budgets and states make it
-    ``windowed``. The unit is a token of all layers, or one
-    sequence's state where a model keeps nothing else. Raises ``PolicyError`` where the weights, or
-    a single block beside them, do not fit.
+    Of ranks that step together it is the memory of one. Layers with windows, budgets or states are
+    groups of their own, as vLLM has them (``kv_pages``); then the unit is a token of one group.
+    Raises ``PolicyError`` where the weights, or a single block beside them, do not fit.
     """
     if not deployment.kv_cache:
         return replace(config, kv_tokens=NEVER_FULL_TOKENS)
     deployment.require_room_for_weights()
     model, weights = deployment.model, deployment.resident_weight_bytes()
-    state = model.state_elements() * STATE_BYTES
-    limits = [g.mixer.resident_limit() for g in model.layers if g.mixer.kv_elements()]
-    room = KVRoom.beside(deployment, config, weights)
-    least = f"block of {config.block_tokens} tokens of {room.unit_bytes:.0f} bytes"
-    if not limits:
-        least = f"state of {room.unit_bytes:.0f} bytes"
-        config = replace(config, block_tokens=1)
+    per_element = deployment.kv_bytes_per_token() / (model.kv_elements_per_token() or 1)
+    pages = kv_pages(model, config.block_tokens, per_element, STATE_BYTES)
+    groups, block_tokens = pages.groups, pages.block_tokens
+    unit_bytes = pages.block_bytes / block_tokens
+    if per_element and config.kv not in ("paged", "grouped"):
+        groups, block_tokens = "full", config.block_tokens  # regions, and memories of a file
+        unit_bytes = deployment.kv_bytes_per_token()
+    room = KVRoom.beside(deployment, config, weights, unit_bytes)
     units = room.units // (deployment.parallel.groups if deployment.parallel.lockstep else 1)
-    if units < config.block_tokens:
+    if units < block_tokens:
         left = deployment.usable_bytes() - weights
         raise PolicyError(
             f"{deployment.name}: the weights leave {left / 1e9:.3f} GB; beside the "
-            f"{room.step_bytes / 1e9:.3f} GB of a step, not even one {least}"
+            f"{room.step_bytes / 1e9:.3f} GB of a step, not even one block of {block_tokens} "
+            f"tokens of {unit_bytes:.0f} bytes"
         )
-    sized = replace(
-        config, kv_tokens=units, kv_window_tokens=None, kv_window_share=1.0, kv_state_tokens=0
-    )
-    if not limits:
-        return replace(sized, kv="windowed", kv_window_tokens=1)
-    if not state and not any(limits):
-        return sized
-    windowed = model.total(lambda g: g.mixer.kv_elements() if g.mixer.resident_limit() else 0.0)
-    return replace(
-        sized,
-        kv="windowed",
-        kv_window_tokens=max((limit for limit in limits if limit), default=None),
-        kv_window_share=windowed / model.kv_elements_per_token(),
-        kv_state_tokens=ceil(state / room.unit_bytes),
-    )
+    kv = config.kv if groups == "full" else "grouped"
+    return replace(config, kv=kv, kv_groups=groups, block_tokens=block_tokens, kv_tokens=units)
 
 
 _ROUNDING = 1e-9

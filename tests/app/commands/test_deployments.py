@@ -46,7 +46,7 @@ def test_a_command_line_is_a_server(trace: Path) -> None:
     command = "vllm serve openai/gpt-oss-20b --max-num-seqs 64 --gpu-memory-utilization 0.8"
     done = servetwin("replay", trace, "--gpu", "h100", "--server", command)
     assert "at most 64 sequences" in done.out
-    assert "the prefix cache is not simulated" in done.err
+    assert "unified+grouped+prefix" in done.out
 
 
 def test_a_server_brings_its_limits_and_its_share_of_the_memory(trace: Path) -> None:

@@ -80,7 +80,7 @@ POLICIES = {
     # what the bundled engine cannot do
     "swap": replace(BASE, preemption="swap", host_kv_tokens=512),
     "host-tier": replace(BASE, prefix_cache=True, host_cache_tokens=512),
-    "windowed": replace(BASE, kv="windowed", kv_window_tokens=32, kv_window_share=0.5),
+    "grouped": replace(BASE, kv="grouped", kv_groups="full,window:32"),
 }
 BURSTS_S = (0.0, 50.0, 100.0)
 """A burst comes to an idle server."""
@@ -125,7 +125,7 @@ class ByLongestContext:
 
 
 @pytest.mark.parametrize("step_time", [STEP_TIME, ByLongestContext()], ids=["affine", "contexts"])
-@pytest.mark.parametrize("name", ["continuous", "chunked", "prefill-first", "swap", "windowed"])
+@pytest.mark.parametrize("name", ["continuous", "chunked", "prefill-first", "swap", "grouped"])
 def test_it_decides_what_the_simulator_decides_when_the_simulator_does(
     name: str, step_time: StepTime
 ) -> None:

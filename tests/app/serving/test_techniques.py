@@ -167,10 +167,10 @@ def test_memory_forgets_what_no_layer_sees(
     technique: str, changes: dict[str, object], kept: int
 ) -> None:
     model = replace(PRESETS["small"], **changes)  # type: ignore[arg-type]
-    policies = replace(SMALL.policies, kv="windowed", kv_window_tokens=kept)
+    policies = replace(SMALL.policies, kv="grouped", kv_groups=f"kept:{kept}")
     assert started_with(technique) == replace(SMALL, shape=model, policies=policies)
-    assert started_with("chunked-prefill", technique).policies.kv == "windowed"
-    assert started_with(technique, "chunked-prefill").policies.kv == "windowed"
+    assert started_with("chunked-prefill", technique).policies.kv == "grouped"
+    assert started_with(technique, "chunked-prefill").policies.kv == "grouped"
 
 
 def test_a_window_is_a_mask_alone_where_memory_cannot_forget() -> None:
@@ -182,7 +182,7 @@ def test_a_window_is_a_mask_alone_where_memory_cannot_forget() -> None:
     ):
         assert found.policies.kv == "paged"
         assert found.shape == replace(PRESETS["small"], windows=(64,) * 8)
-    with pytest.raises(PolicyError, match="prefix_cache: windowed KV memory forgets what others"):
+    with pytest.raises(PolicyError, match="of kv_groups forgets what others would share"):
         with_techniques(shares, Toggles.of(("streaming",), ()))
 
 

@@ -25,7 +25,7 @@ from tests.support.moved_keys import MODEL, SMALL, plain_tokens, random_requests
 CPU = torch.device("cpu")
 GROUP = MODEL.heads // MODEL.kv_heads
 TOKENS, BLOCK_TOKENS = 60, 4
-WINDOWED = replace(SMALL, kv="windowed", kv_window_tokens=12, kv_tokens=48)
+WINDOWED = replace(SMALL, kv="grouped", kv_groups="kept:12", kv_tokens=48)
 SCHEDULERS = ["static", "continuous", "chunked", "prefill-first", "unified"]
 
 
@@ -128,7 +128,7 @@ def test_random_loads_over_a_memory_that_forgets(
 ) -> None:
     config = replace(
         WINDOWED,
-        kv_window_tokens=window + sinks,
+        kv_groups=f"kept:{window + sinks}",
         batching=batching,
         preemption=preemption,  # type: ignore[arg-type]
         host_kv_tokens=64,

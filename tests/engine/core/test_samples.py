@@ -23,7 +23,7 @@ CONFIGS = [
     *(replace(SMALL, batching=name, prefix_cache=True) for name in ("continuous", "unified")),
     replace(SMALL, batching="chunked", prompt_blocks="chunk", prefix_cache=True),
     replace(SMALL, kv="contiguous", kv_tokens=256),
-    replace(SMALL, kv="windowed", kv_tokens=160),
+    replace(SMALL, kv="grouped", kv_tokens=160),
     replace(SMALL, admission="full"),
     replace(SMALL, prefix_cache=True, prefix_index="blocks"),
 ]
@@ -166,7 +166,7 @@ RUNNER_MODES = [
     replace(SMALL, kv_tokens=64, batching="chunked", prefix_cache=True),
     replace(SMALL, kv_tokens=512, batching="static"),
     replace(SMALL, kv_tokens=512, kv="contiguous"),
-    replace(SMALL, kv_tokens=512, kv="windowed"),
+    replace(SMALL, kv_tokens=512, kv="grouped"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Which windowed memories the bundled engine has, and why not the others."""
+"""Which memories that forget the bundled engine has, and why not the others."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,50 +14,50 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.errors import EngineError
 
 MODEL, PLAIN = model_preset("tiny"), Computation()
-WINDOWED = PolicyConfig(kv="windowed", kv_window_tokens=12)
+KEPT = PolicyConfig(kv="grouped", kv_groups="kept:12")
 
 
 def test_memory_keeps_the_window_and_the_sinks() -> None:
     assert kept_tokens(MODEL, PolicyConfig(), PLAIN) is None
-    assert kept_tokens(MODEL, PolicyConfig(kv="windowed"), PLAIN) is None
-    assert kept_tokens(MODEL, WINDOWED, PLAIN) == KeptTokens(12)
-    assert kept_tokens(replace(MODEL, sink_tokens=4), WINDOWED, PLAIN) == KeptTokens(8, 4)
+    assert kept_tokens(MODEL, PolicyConfig(kv="grouped"), PLAIN) is None
+    assert kept_tokens(MODEL, KEPT, PLAIN) == KeptTokens(12)
+    assert kept_tokens(replace(MODEL, sink_tokens=4), KEPT, PLAIN) == KeptTokens(8, 4)
     every = replace(MODEL, windows=(12,) * MODEL.layers)
-    assert kept_tokens(every, WINDOWED, PLAIN) == KeptTokens(12)
+    assert kept_tokens(every, KEPT, PLAIN) == KeptTokens(12)
 
 
 @pytest.mark.parametrize(
     ("model", "policies", "computation", "message"),
     [
-        ({}, {"kv_window_share": 0.5}, {}, "kv 'windowed' with kv_window_share below 1 or kv_st"),
-        ({}, {"kv_state_tokens": 3}, {}, "kv 'windowed' with kv_window_share below 1 or kv_state"),
+        ({}, {"kv_groups": "full,kept:9"}, {}, "kv_groups: full,kept:9 is simulated only; the lay"),
+        ({}, {"kv_groups": "window:32"}, {}, "kv_groups: window:32 is simulated only; the layers"),
         (
             {"sink_tokens": 12},
             {},
             {},
-            "kv_window_tokens: 12 leaves no window beside 12 sinks; give more",
+            "kv_groups: kept:12 leaves no window beside 12 sinks; give more",
         ),
         (
             {"windows": (None,) + (8,) * (MODEL.layers - 1)},
             {},
             {},
-            "kv_window_tokens: 12 with 0 sinks keeps a window of 12 in every layer; those of model "
+            "kv_groups: kept:12 with 0 sinks keeps a window of 12 in every layer; those of model "
             "tiny are 8, none, use kv: paged",
         ),
         (
             {"sink_tokens": 4},
             {"kv": "paged"},
             {},
-            "sinks: 4 of model tiny have places within a cache that forgets; use kv: windowed",
+            "sinks: 4 of model tiny have places within a cache that forgets; use kv: grouped",
         ),
-        ({}, {}, {"kv_cache": False}, "kv 'windowed': without a KV cache there is nothing to forg"),
-        ({}, {}, {"tensor_parallel": 2}, "kv 'windowed': ranks keep every token; use kv: paged"),
-        ({}, {}, {"drafts": Drafts("n-gram", (1,))}, "kv 'windowed': rejected drafts would take"),
+        ({}, {}, {"kv_cache": False}, "kv 'grouped': without a KV cache there is nothing to forg"),
+        ({}, {}, {"tensor_parallel": 2}, "kv 'grouped': ranks keep every token; use kv: paged"),
+        ({}, {}, {"drafts": Drafts("n-gram", (1,))}, "kv 'grouped': rejected drafts would take"),
         (
             {"kv_heads": 1, "head_dim": 24, "latent": LatentConfig(20, 8, 16)},
             {},
             {},
-            "kv 'windowed': latents, and keys that layers share, are kept whole; use kv: paged",
+            "kv 'grouped': latents, and keys that layers share, are kept whole; use kv: paged",
         ),
     ],
 )
@@ -66,6 +66,6 @@ def test_what_it_does_not_forget_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(EngineError) as refused:
         kept_tokens(
-            replace(MODEL, **model), replace(WINDOWED, **policies), replace(PLAIN, **computation)
+            replace(MODEL, **model), KEPT.changed(**policies), replace(PLAIN, **computation)
         )
     assert str(refused.value).startswith(message)

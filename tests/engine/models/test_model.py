@@ -57,7 +57,7 @@ MATRIX = [
     for mode in MODES
     if model in ONE_OF_A_KIND or mode in UNLIKE_MODES
 ]
-MODES["forgetting"] = Mode({"kv": "windowed", "kv_window_tokens": WINDOW})
+MODES["forgetting"] = Mode({"kv": "grouped", "kv_groups": f"kept:{WINDOW}"})
 """For models with the same window in every layer only."""
 MATRIX.append(("mistral", "forgetting"))
 REPEATED, JOINS = [*PROMPTS, PROMPTS[0]], [0, 0, 0, 2, 9]

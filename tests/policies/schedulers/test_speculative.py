@@ -204,7 +204,8 @@ def drafting(draw: st.DrawFn, most: int = 5, least: int = 1) -> PolicyConfig:
         prompt_token=not blocks,
     )
     if not config.prefix_cache and draw(st.booleans()):
-        config = config.changed(kv="windowed", kv_window_tokens=draw(st.integers(1, 40)))
+        groups = draw(st.sampled_from(["kept:7", "window:16", "full,chunk:24", "full,state"]))
+        config = config.changed(kv="grouped", kv_groups=groups)
     return config
 
 

@@ -138,7 +138,7 @@ def test_the_interval_is_students_t_over_pairs() -> None:
 def test_an_image_model_is_a_fixed_number_of_steps_without_keys_and_values() -> None:
     """Stable diffusion, as far as a server goes: service = steps x UNet time."""
     config = PolicyConfig(
-        kv="windowed", kv_window_tokens=1, kv_tokens=4, block_tokens=1, max_seqs=4, token_budget=8
+        kv="grouped", kv_groups="state", kv_tokens=4, block_tokens=1, max_seqs=4, token_budget=8
     )
     unet = LinearStepTime.of({"constant": 0.02, "rows_from_0": 0.01})
     requests = [Request(f"image {number}", 0.0, 1, 50) for number in range(4)]

@@ -93,8 +93,9 @@ def test_more_conversations_fit() -> None:
         for setup in (ideal(LLAMA), TurnCompression(turn_tokens=512).apply(ideal(LLAMA)))
     ]
     plain, low = policies
-    assert low.kv == "windowed"
-    held = low.kv_state_tokens + 3500
+    full, state = low.kv_groups.split(",")
+    assert full == "full"
+    held = int(state.removeprefix("state:")) + 3500
     assert low.kv_tokens // held > 3 * (plain.kv_tokens // 3500)
 
 

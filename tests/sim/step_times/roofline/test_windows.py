@@ -202,7 +202,7 @@ def test_macro_steps_equal_single_steps_where_every_context_counts(
 ) -> None:
     config = data.draw(policies(batching))
     if not config.prefix_cache and data.draw(st.booleans()):
-        config = config.changed(kv="windowed", kv_window_tokens=11)
+        config = config.changed(kv="grouped", kv_groups="full,window:16")
     model = WHOLE_RUNS[data.draw(st.sampled_from(sorted(WHOLE_RUNS)))]
     noise = np.array(data.draw(st.sampled_from([[1.0], [0.9, 1.0, 1.3]])))
     single = run(config, requests, model, noise, macro=False)
