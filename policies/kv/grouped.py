@@ -20,6 +20,8 @@ from servetwin.workloads.native_class import mypyc_attr
 
 _GROWTH = {"fixed": 0, "state": 2}
 """Blocks that a group takes for a new one of the sequence at most, where it is not one."""
+_CHUNKED = ("continuous", "chunked", "prefill-first")
+"""Schedulers that give a prompt its room by chunks where they are told to."""
 _SHOWN = ("full", "window", "chunk", "kept")
 
 
@@ -40,7 +42,8 @@ class GroupedKV(BlockPool):
         self.gives_back = not {"window", "chunk", "state"}.isdisjoint(kinds)
         self._shown = next((place for place, kind in enumerate(kinds) if kind in _SHOWN), -1)
         """The group whose table an executor sees; -1: all keep states alone."""
-        chunked = config.batching == "unified" or config.prompt_blocks == "chunk"
+        by_chunk = config.prompt_blocks == "chunk" and config.batching in _CHUNKED
+        chunked = config.admission != "full" and (config.batching == "unified" or by_chunk)
         self._lag = int(config.decide_ahead)
         self._most_rows = config.token_budget * (1 + self._lag) if chunked else 1 << 62
         self._cache = BlockCache(len(self._groups))
