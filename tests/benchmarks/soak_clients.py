@@ -55,7 +55,7 @@ def body(rng: np.random.Generator, target: Target, longest_output: int = 60) -> 
 def post(content: bytes, path: str = "/v1/completions", close: bool = True) -> bytes:
     """Return the bytes of a request."""
     ending = "Connection: close\r\n" if close else ""
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{ending}Content-Length: {len(content)}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: [::1]\r\n{ending}Content-Length: {len(content)}\r\n\r\n"
     return head.encode() + content
 
 

@@ -89,7 +89,7 @@ def send_all(port: int, clients: int, seconds: float, answers: "Queue[Counter[st
 
 def ask_health(port: int, end_s: float) -> list[float]:
     """Seconds that ``/health`` took, each time on a connection of its own."""
-    request = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    request = b"GET /health HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n"
     lasted_s = []
     while time.monotonic() < end_s:
         begin_s = time.monotonic()

@@ -233,7 +233,7 @@ def connect_and_ask(server: LiveServer, body: dict[str, Any]) -> socket.socket:
     url = server.client.base_url
     connection = socket.create_connection((url.host, url.port or 80))
     content = json.dumps(body).encode()
-    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n\r\n"
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: [::1]\r\nContent-Length: {len(content)}\r\n\r\n"
     connection.sendall(head.encode() + content)
     return connection
 

@@ -101,7 +101,7 @@ def test_a_second_signal_cuts_off_a_client_that_does_not_read() -> None:
         url = httpx.URL(server.url)
         with socket.create_connection((url.host, url.port or 80)) as deaf:
             body = json.dumps(LONG | {"stream": True, "max_tokens": 2000})
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: [::1]\r\nContent-Length: {len(body)}"
             deaf.sendall(f"{head}\r\n\r\n{body}".encode())
             deaf.recv(1)
             server.process.send_signal(signal.SIGTERM)
