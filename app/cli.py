@@ -12,11 +12,20 @@ import typer
 from typer.core import TyperGroup
 
 from servetwin.app.command import Command, UsageError, completions, section
+from servetwin.app.last_net import OUR_FAULT, last_words
 
 COMMANDS: Mapping[str, tuple[str, str]] = json.loads(
     Path(__file__).with_name("commands").joinpath("commands.json").read_text()
 )
 """The function behind each command in ``app.commands``, and what the command does."""
+EXIT_CODES: Mapping[str, str] = {
+    "0": "Done, and inside its limits.",
+    "1": "A limit is missed, a prediction refuted, or the work could not be ended.",
+    "2": "Wrong use, or input that cannot be used.",
+    "3": "Cannot tell: what was measured neither confirms nor refutes.",
+    str(OUR_FAULT): "An error of servetwin itself; a file has what to report.",
+}
+"""Of every command."""
 
 
 class LazyCommands(Mapping[str, Command]):
@@ -92,6 +101,7 @@ class CommandLine(TyperGroup):
         formatter.write(section("Commands", self.summaries.items()) + "\n\n")
         options: list[Any] = [p for p in self.params if p.param_type_name == "option"]
         formatter.write(section("Options", ((p.opts[0], p.help or "") for p in options)))
+        formatter.write("\n\n" + section("Exit codes", EXIT_CODES.items()))
         formatter.write("\n\nservetwin COMMAND --help shows how a command is used.")
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
@@ -157,8 +167,6 @@ def main() -> None:
             sys.exit(problem.exit_code)
         if not isinstance(error, Exception) or sys.argv[1:2] == ["--debug"]:
             raise
-        from servetwin.app.last_net import last_words
-
         line, code = last_words(error, sys.argv[1:], version_line())
         _print_error(f"servetwin: {line}")
     sys.exit(code)

@@ -7,9 +7,8 @@ from typing import Any
 from markdown_table import table
 from typer.main import get_command
 
-from servetwin.app.cli import app
+from servetwin.app.cli import EXIT_CODES, app
 from servetwin.app.command import default_words, describe, panel_of, value_words
-from servetwin.workloads import errors
 
 _INTRODUCTION = """# Command line
 
@@ -17,11 +16,6 @@ _INTRODUCTION = """# Command line
 with `--json`; notes, warnings and progress go to stderr.
 """
 _HEADS = ("option", "value", "default", "meaning")
-_CODES = (
-    ("0", "done"),
-    ("1", "the verdict failed (`verify`, `demo`, `selftest`, `workload stats --against`)"),
-    ("2", "an option is unknown, missing or impossible"),
-)
 
 
 def commands_page() -> str:
@@ -68,17 +62,5 @@ def _code(text: str) -> str:
 
 
 def _exit_codes() -> str:
-    kinds = [
-        error
-        for error in vars(errors).values()
-        if isinstance(error, type) and issubclass(error, errors.ServetwinError)
-    ]
-    leaves = [error for error in kinds if error is not errors.ServetwinError]
-    rows = [*_CODES, *((str(e.exit_code), _first_line(e.__doc__)) for e in leaves)]
-    rows.sort(key=lambda row: int(row[0]))
-    text = "What went wrong is one line on stderr, never a traceback."
-    return f"## Exit codes\n\n{text}\n\n{table(('code', 'when'), rows)}"
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").partition("\n")[0]
+    text = "What went wrong is one line on stderr, never a traceback (but with `--debug`)."
+    return f"## Exit codes\n\n{text}\n\n{table(('code', 'when'), EXIT_CODES.items())}"
