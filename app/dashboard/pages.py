@@ -15,7 +15,6 @@ PAGES = {
     "policies": "Policies",
     "timeline": "Timeline",
     "trust": "Trust",
-    "techniques": "Techniques",
     "load-test": "Load test",
     "runs": "Runs",
 }

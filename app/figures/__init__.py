@@ -30,15 +30,10 @@ from servetwin.app.figures.over_time import throughput_over_time as throughput_o
 from servetwin.app.figures.scenario_grid import frontier as frontier
 from servetwin.app.figures.scenario_grid import heat_map as heat_map
 from servetwin.app.figures.stacked_bars import PART_LOOKS as PART_LOOKS
-from servetwin.app.figures.stacked_bars import device_memory as device_memory
 from servetwin.app.figures.stacked_bars import mean_kv_parts as mean_kv_parts
 from servetwin.app.figures.stacked_bars import memory_bar as memory_bar
 from servetwin.app.figures.stacked_bars import provenance_bar as provenance_bar
 from servetwin.app.figures.stacked_bars import request_parts as request_parts
-from servetwin.app.figures.techniques import (
-    quality_against_throughput as quality_against_throughput,
-)
-from servetwin.app.figures.techniques import roofline as roofline
 from servetwin.app.figures.timeline import TimelineData as TimelineData
 from servetwin.app.figures.timeline import batch_bars as batch_bars
 from servetwin.app.figures.timeline import gantt as gantt

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.figures.canvas import LIMIT_LINE, Figure, canvas, escape_markup, spoken
+from servetwin.app.figures.canvas import Figure, canvas, escape_markup, spoken
 from servetwin.app.words import asset_table, origin_shares
 
 _GB = 1e9
@@ -34,24 +34,6 @@ def memory_bar(bars: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
     alt = " ".join(_shares(name, parts, unit) for name, parts in bars.items())
     figure = canvas(f"memory, {unit}", "", alt, "What the memory holds, mean over time")
     return _with_memory(figure, bars, "kv_memory", unit, 110)
-
-
-def device_memory(bars: Mapping[str, Mapping[str, float]], capacity_bytes: float) -> Figure:
-    """Draw a bar per name, its parts in bytes, and a line at the memory of the device.
-
-    Where the parts do not fit, the bar passes the line.
-    """
-    in_gb = {
-        name: {part: size / _GB for part, size in parts.items()} for name, parts in bars.items()
-    }
-    limit_gb = capacity_bytes / _GB
-    capacity = f"{limit_gb:,.4g} GB"
-    alt = " ".join([f"Device memory of {capacity}.", *(_amounts(*bar) for bar in in_gb.items())])
-    figure = canvas("memory, GB (10^9 bytes)", "", alt, "What the memory of a device holds")
-    label = {"annotation_text": capacity, "annotation_position": "top"}
-    figure.add_vline(x=limit_gb, line=LIMIT_LINE, **label)
-    figure.update_layout(legend={"y": 1.2})
-    return _with_memory(figure, in_gb, "device_memory", "GB", 160)
 
 
 def mean_kv_parts(steps: pd.DataFrame) -> dict[str, float]:
@@ -147,8 +129,3 @@ def _shares(name: str, parts: Mapping[str, float], unit: str) -> str:
         f"{part} {100 * amount / total:.0f} %" for part, amount in parts.items() if total
     )
     return f"{name}: {spoken(total)} {unit}, {shares}."
-
-
-def _amounts(name: str, parts_gb: Mapping[str, float]) -> str:
-    amounts = ", ".join(f"{part} {size:,.4g} GB" for part, size in parts_gb.items() if size)
-    return f"{name}: {amounts}."

@@ -49,18 +49,6 @@ GAINS = pd.DataFrame(
 )
 
 
-QUALITY = pd.DataFrame(
-    {"technique": ["paging", "int4"], "metric": ["kept", "perplexity"],
-     "throughput_percent": [20.0, 90.0], "loss_percent": [0.0, 4.8], "on_front": True,
-     "is_other_model": False, "source": "a paper"}
-)  # fmt: skip
-
-OPERATORS = pd.DataFrame(
-    {"phase": ["decode", "prefill"], "operator": ["decode FFN", "prefill FFN"],
-     "intensity_flops_per_byte": [16.0, 2000.0], "flops_per_s": [4e13, 6e14],
-     "share": [0.5, 0.5], "bound": ["memory", "compute"]}
-)  # fmt: skip
-
 GRID = pd.DataFrame(
     {"series": ["A", "A", "B"], "label": ["A 1", "A 2", "B 1"],
      "interactivity_tokens_per_s": [60.0, 40.0, 50.0], "goodput_per_s": [1.0, 1.9, 1.2],
@@ -100,9 +88,6 @@ DRAWN: dict[str, Callable[[], figures.Figure]] = {
         0.5,
     ),
     "gains": lambda: figures.gains_over_time(GAINS, "A", "B"),
-    "device memory": lambda: figures.device_memory({"A": {"weights": 3e9, "KV": 1e9}}, 8e9),
-    "quality": lambda: figures.quality_against_throughput(QUALITY),
-    "roofline": lambda: figures.roofline(OPERATORS, {"bf16": 1e15}, 3e12),
     "frontier": lambda: figures.frontier(
         GRID,
         "goodput_per_s",

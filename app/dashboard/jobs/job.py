@@ -7,7 +7,7 @@ cause of its end.
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -99,13 +99,6 @@ def find_job(name: str) -> "Job[Any, Any] | None":
 def forget_job(name: str) -> None:
     """Forget this session's job of that name; results that have keys are kept."""
     _jobs().pop(name, None)
-
-
-def results_of(function: Callable[[Any], Result]) -> Iterator[tuple[Any, Result]]:
-    """Yield the kept results of all sessions with ``function``, each with its key."""
-    for (name, key), result in RESULTS.all().items():
-        if name == function.__qualname__:
-            yield key, result
 
 
 def kept_results(

@@ -24,8 +24,6 @@ from servetwin.sim.catalogue.links import known_machines
 from servetwin.sim.experiments.fleet import devices_of
 from servetwin.sim.step_times.profile import load_profile, shipped_profiles
 from servetwin.sim.step_times.tables.kernel_support import backends_with_tables
-from servetwin.sim.techniques.registry import find_technique
-from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.plugins import names_a_file, split_settings
 
@@ -125,12 +123,6 @@ def require_offered(control: str, value: object) -> None:
     if choices is not None and value is not None and value not in choices:
         hint = did_you_mean(str(value), choices)
         raise PolicyError(f"{control}: {value!r} is not offered here; {hint}")
-
-
-def offered_technique(text: str) -> Technique:
-    """Return a technique with its parameters; raise ``PolicyError`` where it names a file."""
-    _require_shipped(text)
-    return find_technique(text)
 
 
 def _require_shipped(technique: str) -> None:

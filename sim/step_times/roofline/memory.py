@@ -67,57 +67,6 @@ class KVRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """Bytes over all devices of a replica.
-
-    ``usable`` are those of ``capacity`` that the server may take, without its runtime. ``step`` is
-    what the tensors of the largest step take, with what their allocator wastes. ``kv_per_sequence``
-    and ``state_per_sequence`` are of one context length.
-    """
-
-    capacity: float
-    usable: float
-    weights: float
-    step: float
-    kv_per_sequence: float
-    state_per_sequence: float
-
-    @classmethod
-    def of(
-        cls, deployment: Deployment, policies: PolicyConfig, context_tokens: int
-    ) -> "DeviceMemory":
-        """Return the memory at ``context_tokens`` per sequence; windows and budgets bound it."""
-        model, capacity = deployment.model, deployment.hardware.memory_bytes
-        capacity *= deployment.parallel.devices
-        elements = model.kv_elements_per_token()
-        element_bytes = deployment.kv_bytes_per_token() / elements if elements else 0.0
-        kv_elements = model.resident_kv_elements(context_tokens) - model.state_elements()
-        usable, weights = deployment.usable_bytes(), deployment.resident_weight_bytes()
-        step = KVRoom.beside(deployment, policies, weights).step_bytes
-        state = model.state_elements() * STATE_BYTES
-        return cls(capacity, usable, weights, step, kv_elements * element_bytes, state)
-
-    @property
-    def sequences(self) -> int:
-        """Return how many sequences fit beside the weights; 0 where the weights alone do not."""
-        room = self.usable - self.weights - self.step
-        return max(0, int(room // (self.kv_per_sequence + self.state_per_sequence)))
-
-    def parts(self, sequences: int) -> dict[str, float]:
-        """Return the bytes of each part with ``sequences`` running; ``free`` may still be used."""
-        kv, state = sequences * self.kv_per_sequence, sequences * self.state_per_sequence
-        taken = self.weights + self.step + kv + state
-        return {
-            "weights": self.weights,
-            "KV": kv,
-            "state": state,
-            "step": self.step,
-            "free": max(0.0, self.usable - taken),
-            "runtime": self.capacity - self.usable,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class MemorySizes:
     """Bytes of a model; ``sequence_bytes`` are those of one sequence of the given context.
 

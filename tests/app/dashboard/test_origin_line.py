@@ -38,13 +38,6 @@ def test_the_side_says_truly_what_a_profile_is(profile: str, origin: Origin) -> 
     assert f"Step times: {in_colour(origin)}" in captions(at)
 
 
-def test_a_model_on_a_device_is_computed_from_data_sheets() -> None:
-    at = page_test("techniques")
-    at.session_state["times"] = "sheet"
-    at.run()
-    assert captions(at).count(f"Step times: {in_colour(SHEETS)}") == 2, "at the side, on the page"
-
-
 def test_what_if_and_trust_say_the_same_of_the_shipped_profile() -> None:
     at = page_test("what_if")
     at.session_state["requests"] = 60
@@ -62,7 +55,7 @@ def test_what_if_and_trust_say_the_same_of_the_shipped_profile() -> None:
 def test_no_page_calls_the_shipped_profile_measured(user: Browser) -> None:
     """The profile of an H100 that ships with Servetwin is computed, and every page says so."""
     user.open("?requests=60", "What if?")
-    for name in ("What if?", "Techniques", "Trust"):
+    for name in ("What if?", "Trust"):
         if name != "What if?":
             user.visit(name)
         side = user.page.get_by_test_id("stSidebar")
