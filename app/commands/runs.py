@@ -38,7 +38,8 @@ def compare(
     """Say whether RUNs are worse than a BASELINE of the same load by more than is allowed.
 
     All runs of a side count together. What is faster than the baseline holds. Without --gate the
-    same requests may have gone to another model, or with other bodies; the report says so.
+    same requests may have gone to another model, or with other bodies; the report says so. Requests
+    of a simulation and of a measured run are matched by their ids, or by their order.
     """
     sides = [first, *options.baseline], candidates
     plotted = picture.file(overwrite=overwriting.overwrite, runs=sum(map(len, sides)))

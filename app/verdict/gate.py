@@ -133,14 +133,21 @@ def judge(
     rate or setting.
     """
     (first, reference), *others = [*baselines.items(), *runs.items()]
-    for name, run in others:
-        require_same_load(first, reference, name, run, asked_alike=asked_alike)
-    both = [endpoint_differences(first, reference, name, run) for name, run in others]
-    ours, theirs = list(baselines.values()), list(runs.values())
+    matched = {
+        name: require_same_load(first, reference, name, run, asked_alike=asked_alike)
+        for name, run in others
+    }
+    ours = [reference, *(matched[name] for name in [*baselines][1:])]
+    theirs = [matched[name] for name in runs]
+    both = [
+        endpoint_differences(first, reference, name, run)
+        for name, run in others
+        if run.kind == reference.kind == "loadtest"
+    ]
     metrics = [metric_change(metric, ours, theirs, limits.get(metric)) for metric in claims.METRICS]
     rows = (*metrics, _finished(ours, theirs, limits.get(FINISHED)))
     doubts = (*_doubts({**baselines, **runs}, ours, theirs), *_drift(ours, limits))
-    differences = tuple(chain.from_iterable(both)) if reference.kind == "loadtest" else ()
+    differences = tuple(chain.from_iterable(both))
     return Gate(rows, reference.kind, len(ours), len(theirs), doubts, differences)
 
 
@@ -253,7 +260,9 @@ def _within(metric: str, baselines: Sequence[Run], runs: Sequence[Run]) -> Relat
     if not pairs:
         return None
     freedom = fmean(one.freedom for one in pairs) * min(len(baselines), len(runs))
-    return RelativeVariance(fmean(one.value for one in pairs) * share / 2, freedom)
+    drawn = [one for one in draws if one is not None]  # of the simulated side
+    unsure = fmean(drawn) / len(drawn) if drawn else 0.0
+    return RelativeVariance(fmean(one.value for one in pairs) * share / 2 + unsure, freedom)
 
 
 def _of_draws(run: Run, metric: str) -> float | None:

@@ -1,6 +1,7 @@
 """Whether two runs, or a run and a trace, are the same load: requests, rate and settings."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,26 +65,59 @@ def _shown(value: Any) -> str:
 
 def require_same_load(
     name: str, run: Run, other: str, theirs: Run, *, asked_alike: bool = True
-) -> None:
-    """Raise ``LoadTestError`` where two runs differ in their requests, rate or settings.
+) -> Run:
+    """Return the other run, with the ids of the first where one of them is a simulation.
 
-    Unless they must be ``asked_alike``, settings of the endpoint may differ. Of a run that was
-    broken off only the settings are compared.
+    Raises ``LoadTestError`` where their requests, rate or settings differ. Unless they must be
+    ``asked_alike``, settings of the endpoint may differ. Of a run that was broken off only the
+    settings are compared.
     """
     if run.kind != theirs.kind:
-        raise LoadTestError(
-            f"{name} and {other}: a simulation and a load test; verify, and loadtest --against, "
-            "judge a prediction"
-        )
+        return _matched(name, run, other, theirs)
     if run.kind == "loadtest":
         require_same_settings(name, run.scenario, other, theirs.scenario, asked_alike=asked_alike)
-    if broke_off(run) or broke_off(theirs):
-        return
-    if not same_requests(run, theirs, times=not run.scenario.get("closed_loop")):
+    times = not run.scenario.get("closed_loop")
+    if not (broke_off(run) or broke_off(theirs) or same_requests(run, theirs, times=times)):
         raise LoadTestError(
             f"{other}: not the requests of {name}, by their ids and arrivals; give the same trace "
             "and options to both"
         )
+    return theirs
+
+
+def _matched(name: str, run: Run, other: str, theirs: Run) -> Run:
+    """Return the other run with the ids of the first; one is a simulation, one was measured.
+
+    Requests are matched by their ids, or by their order where those are of another tool. What the
+    measured server failed to answer was not simulated.
+    """
+    first, second = _simulated_rows(run), _simulated_rows(theirs)
+    if len(first) != len(second):
+        raise LoadTestError(
+            f"{other}: {len(second)} requests, but {len(first)} in {name}; replay the trace of the "
+            "measured run (trace.jsonl in its folder), all of it"
+        )
+    if set(first["request_id"]) == set(second["request_id"]):
+        second = second.set_index("request_id").loc[first["request_id"]].reset_index()
+    columns = ["scheduled_s", "prompt_tokens"]
+    equal = np.isclose(first[columns], second[columns], rtol=1e-9, atol=1e-6)
+    if not equal.all():
+        row = int(np.argmin(equal.all(axis=1)))
+        what = "arrival" if not equal[row, 0] else "prompt length"
+        raise LoadTestError(
+            f"{other}: request {second['request_id'][row]!r} has another {what} than "
+            f"{first['request_id'][row]!r} of {name}; replay the trace of the measured run"
+        )
+    ids = dict(zip(second["request_id"], first["request_id"], strict=True))
+    renamed = theirs.requests["request_id"].map(lambda one: ids.get(one, one))
+    return replace(theirs, requests=theirs.requests.assign(request_id=renamed))
+
+
+def _simulated_rows(run: Run) -> pd.DataFrame:
+    rows = run.requests
+    if run.kind == "loadtest":
+        rows = rows[rows["status"] == "finished"]
+    return rows.sort_values("scheduled_s", kind="stable").reset_index(drop=True)
 
 
 def same_requests(run: Run, other: Run, *, times: bool = True) -> bool:

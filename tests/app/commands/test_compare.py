@@ -1,14 +1,18 @@
-"""``compare --plot``: runs and their baseline in one picture."""
+"""``servetwin compare``: the verdict, its exit code, its table and its picture."""
 
 import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
 pytest.importorskip("plotly", reason="pictures need plotly")
 from servetwin.app.cli import app
-from servetwin.sim.records.run import RunError, load_run
+from servetwin.sim.records.run import Run, RunError, load_run
 from servetwin.workloads.errors import LoadTestError
 from tests.support.command import refused, servetwin
 from tests.support.gate_runs import noisy_run
@@ -106,14 +110,12 @@ def test_few_requests_cannot_tell(runs: Path) -> None:
         ("incomplete", RunError, "incomplete: not a readable run folder"),
         ("few", LoadTestError, "few: not the requests of {runs}/before, by their ids and arrivals"),
         ("rate", LoadTestError, "rate: rate 20, but 10 in {runs}/before; give the same load and"),
-        ("replay", LoadTestError, "{runs}/replay: a simulation and a load test; verify, and"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(
     runs: Path, other: str, error: type[Exception], message: str
 ) -> None:
     noisy_run(per_s=20.0).save(runs / "rate")
-    noisy_run(kind="simulation").save(runs / "replay")
     (noisy_run().save(runs / "incomplete") / "summary.json").unlink(missing_ok=True)
     result = invoke(runs / "before", runs / other, "--gate")
     assert isinstance(result.exception, error)
@@ -128,6 +130,56 @@ def test_replays_are_compared_too(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "one baseline" not in result.output, "a simulation does not drift"
     assert invoke(tmp_path / "b", tmp_path / "a", "--gate").exit_code == 0
+
+
+def recorded(slower: float = 1.0) -> Run:
+    """A run that another load tester recorded, with ids of its own; one more request failed."""
+    run = noisy_run(slower, failed=1, count=201)
+    rows = run.requests.assign(request_id=[f"bench-{n}" for n in range(201)])
+    stamps = ["scheduled_s", "sent_s", "first_token_s", "last_token_s"]
+    rows[stamps] -= 0.1
+    return replace(run, requests=rows, scenario={"recorded_by": "a bench", "notes": []})
+
+
+@pytest.mark.parametrize(
+    ("run", "code"), [(recorded(), 0), (recorded(1.2), 1), (noisy_run(1.2), 1)]
+)
+def test_a_simulation_is_compared_with_a_measured_run(tmp_path: Path, run: Run, code: int) -> None:
+    """By ids, or by order: what failed there was not simulated."""
+    noisy_run(kind="simulation", noise=0.0).save(tmp_path / "replay")
+    run.save(tmp_path / "bench")
+    limits = ("--allow", "tpot=5%,ttft=5%")
+    result = invoke(tmp_path / "replay", tmp_path / "bench", "--gate", *limits)
+    assert result.exit_code == code, result.output
+    (row,) = (line.split() for line in result.output.splitlines() if line.startswith("TPOT mean"))
+    assert float(row[5].rstrip("%")) == pytest.approx(20 * code, abs=1)
+    swapped = invoke(tmp_path / "bench", tmp_path / "replay", "--gate", *limits)
+    assert swapped.exit_code == 0, swapped.output
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows[:150], "bench: 149 requests, but 200 in .*/replay; replay the trace of"),
+        (
+            lambda rows: rows.assign(prompt_tokens=9),
+            "'bench-1' has another prompt length than",
+        ),
+        (
+            lambda rows: rows.assign(scheduled_s=2 * rows["scheduled_s"]),
+            "'bench-2' has another a",
+        ),
+    ],
+)
+def test_a_measured_run_of_another_trace_is_one_line(
+    tmp_path: Path, change: Callable[[pd.DataFrame], pd.DataFrame], message: str
+) -> None:
+    noisy_run(kind="simulation").save(tmp_path / "replay")
+    run = recorded()
+    replace(run, requests=change(run.requests)).save(tmp_path / "bench")
+    result = invoke(tmp_path / "replay", tmp_path / "bench")
+    assert isinstance(result.exception, LoadTestError)
+    assert re.search(message, str(result.exception))
 
 
 def test_a_replay_keeps_the_intervals_of_its_replications(tmp_path: Path) -> None:
