@@ -24,6 +24,7 @@ class MeasuredFacts:
     run: Run
     requests: tuple[Request, ...]
     steps: Sequence[StepRecord] | None = None
+    server: pd.DataFrame | None = None
 
     @property
     def answered(self) -> pd.DataFrame:

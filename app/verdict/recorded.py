@@ -63,7 +63,7 @@ class RecordedVerification:
         self, recorded: RecordedRun, seed: int, on_simulation: Callable[[int], None]
     ) -> "RecordedVerification":
         """Return the verification with competing hypotheses on its errors (``explain_error``)."""
-        facts = measured_facts(recorded.run, recorded.trace)
+        facts = replace(measured_facts(recorded.run, recorded.trace), server=recorded.server)
         why = explain_error(self.scenario, facts, seed=seed, on_simulation=on_simulation)
         return replace(self, why=why)
 

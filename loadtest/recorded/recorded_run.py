@@ -15,6 +15,7 @@ from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recording import RecordedRequest, Recording
 from servetwin.loadtest.report.records import requests_frame
 from servetwin.loadtest.report.rows import UNSEEN, Row
+from servetwin.loadtest.report.server_metrics import load_server_metrics
 from servetwin.sim.records.run import Files, Run, RunError, load_run, machine_facts, save_files
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.readers.native import trace_text
@@ -29,10 +30,11 @@ _FIRST = ("first_token_s", "first_event_s", "first_sure_s", "first_output_s")
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A measured run, and the requests that were sent in it."""
+    """A measured run, the requests that were sent in it, and what its server said meanwhile."""
 
     run: Run
     trace: Trace
+    server: pd.DataFrame | None = None
 
     def save(self, folder: Path) -> Path:
         """Write the run folder; raises ``NotSaved`` as ``Run.save`` does."""
@@ -61,7 +63,8 @@ def load_recorded_run(folder: Path, columns: Mapping[str, str] | None = None) ->
     if run.kind != "loadtest":
         raise RunError(f"{folder}: a simulation; a recorded run was measured (loadtest import)")
     path = folder / TRACE
-    return RecordedRun(run, read_trace(path) if path.exists() else _trace_of(run, folder))
+    trace = read_trace(path) if path.exists() else _trace_of(run, folder)
+    return RecordedRun(run, trace, load_server_metrics(folder))
 
 
 def as_recorded_run(recording: Recording, source: str) -> RecordedRun:

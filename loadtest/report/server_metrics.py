@@ -36,7 +36,8 @@ COLUMNS = tuple(SERVER_MEANINGS)
 _FILE = resources.files("servetwin.loadtest").joinpath("report/server_metrics.json")
 _NAMES: dict[str, dict[str, list[str]]] = json.loads(_FILE.read_text("utf-8"))
 GAUGES = _NAMES["gauges"]
-"""The gauges of each column of ``COLUMNS``, the preferred first; ``kv_usage`` is a share of 1."""
+"""The names of each gauge by server, the preferred first; ``kv_usage`` is a share of 1, and
+``preemptions`` counts, though SGLang calls it a gauge."""
 COUNTERS = _NAMES["counters"]
 """The counters of the server's prefix cache, in prompt tokens."""
 _KNOWN = tuple(name.encode() for names in (*GAUGES.values(), *COUNTERS.values()) for name in names)
@@ -80,8 +81,8 @@ class ServerWatch:
         """Return ``COLUMNS``: seconds after ``zero_ns``, and each gauge or NaN."""
         rows = []
         for at_ns, lines in list(self._scrapes):
-            if gauges := read_gauges(lines.decode(errors="replace")):
-                rows.append({"at_s": (at_ns - zero_ns) / 1e9, **gauges})
+            if figures := _figures(lines.decode(errors="replace"), {**GAUGES, **COUNTERS}):
+                rows.append({"at_s": (at_ns - zero_ns) / 1e9, **figures})
         return pd.DataFrame(rows, columns=list(COLUMNS), dtype=float)
 
     def cache_counts(self) -> CacheCounts | None:
@@ -177,6 +178,7 @@ def load_server_metrics(folder: Path) -> pd.DataFrame | None:
     if not path.exists():
         return None
     try:
-        return pd.read_parquet(path, columns=list(COLUMNS))
-    except (OSError, ValueError) as error:
+        frame = pd.read_parquet(path).set_index("at_s")  # a file of before has fewer columns
+        return frame.reindex(columns=list(COLUMNS[1:])).reset_index()
+    except (OSError, ValueError, KeyError) as error:
         raise RunError(f"{path}: not readable ({error})") from error

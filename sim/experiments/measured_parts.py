@@ -28,9 +28,9 @@ from servetwin.workloads.trace import Trace
 class MeasuredParts:
     """The measured parts; None leaves a part to the simulation.
 
-    ``steps`` are on the clock of the trace; ``pace`` stands for them where no log has them. Without
-    both, ``scale`` has factors on the steps without prompts and on those with them. ``request_s``
-    replaces the time of the API before the scheduler.
+    ``steps`` are on the clock of the trace; ``pace`` stands for them where no log has them. Where
+    no log says what steps took, ``scale`` has factors on those without prompts and on those with
+    them. ``request_s`` replaces the time of the API before the scheduler.
     """
 
     steps: Sequence[StepRecord] | None = None
@@ -47,6 +47,8 @@ def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts,
     streams = np.random.SeedSequence(seed).spawn(1)[0].spawn(4)
     source = profile.step_time(scheduler.memory.layout)
     step_time, noise = source.model(), None
+    if measured.scale != (1.0, 1.0):
+        step_time = ScaledStepTime(step_time, measured.scale)
     pace = measured.pace
     if measured.steps is not None:
         pace = Pace.of_log(measured.steps, step_time)
@@ -54,8 +56,6 @@ def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts,
         scheduler = step_time = MeasuredPace(scheduler, step_time, pace)
     else:
         noise = StepNoise(source.noise_factors(), np.random.default_rng(streams[1]))
-        if measured.scale != (1.0, 1.0):
-            step_time = ScaledStepTime(step_time, measured.scale)
     api = profile.api.model()
     if measured.request_s is not None:
         api = replace(api, request_s=measured.request_s)

@@ -12,7 +12,14 @@ import pandas as pd
 
 from servetwin.app.calibration.recorded import FEWEST
 from servetwin.app.verdict.measured_facts import MeasuredFacts
-from servetwin.app.verdict.why.hypotheses import Evidence, Hypothesis, rank, stated_steps
+from servetwin.app.verdict.why.hypotheses import (
+    Evidence,
+    Hypothesis,
+    machine_pace,
+    rank,
+    stated_steps,
+)
+from servetwin.app.verdict.why.server_evidence import kv_tokens, server_notes
 from servetwin.app.verdict.why.settings import Server, settings_of
 from servetwin.sim.experiments.measured_parts import MeasuredParts, simulate_measured
 from servetwin.sim.experiments.scenario import Scenario
@@ -73,7 +80,7 @@ def explain_error(
     What was sent, and when, is as measured in every simulation. It takes seconds; ``on_simulation``
     receives the number of simulations.
     """
-    notes = [_lateness(facts), _changed_lengths(facts)]
+    notes = [_lateness(facts), _changed_lengths(facts), *server_notes(facts)]
     if len(facts.requests) < FEWEST:
         few = f"{len(facts.requests)} answered requests are too few to tell which setting is wrong"
         return Explanation((), (*notes, f"{few}; at least {FEWEST} are needed"))
@@ -102,18 +109,20 @@ def _evidence(
     """Return what was measured, with simulations of what was sent."""
     sent, simulations = facts.trace(), count(1)
     scheduled_s = facts.answered["scheduled_s"]
+    pace = None if facts.steps else machine_pace(facts.run, scenario)
 
     def simulate(server: Server, draw: int) -> pd.DataFrame:
         on_simulation(next(simulations))
         way_in_s = scenario.profile.api.request_s
         if server.request_s is not None:
             way_in_s = server.request_s
-        if facts.steps:  # which leave no noise: only this tells luck from likeness
+        if facts.steps or pace:  # which leave no noise: only this tells luck from likeness
             way_in_s += _SHIFT_S * draw
-        parts = MeasuredParts(steps=facts.steps, scale=server.scale, request_s=way_in_s)
+        parts = MeasuredParts(facts.steps, pace, server.scale, way_in_s)
         other = replace(scenario, policies=server.policies)
         run = simulate_measured(sent, other, parts, seed + draw)
         return derive(run.requests.set_index("request_id").assign(scheduled_s=scheduled_s))
 
     steps = stated_steps(facts.run, facts.steps, scenario) if facts.steps else None
-    return Evidence(facts.answered, simulate, None if steps is None or steps.empty else steps)
+    known_steps = None if steps is None or steps.empty else steps
+    return Evidence(facts.answered, simulate, known_steps, kv_tokens(facts))

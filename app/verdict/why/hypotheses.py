@@ -12,6 +12,7 @@ samples of blocks of requests, drawn with replacement: a bagged posterior (Huggi
 
 The speed of a machine wanders by some per cent: where a hypothesis leaves the step times as stated,
 all steps may be ``SPEEDS`` times as long, so only more than that is an error of the step times.
+Where stamps tell the speed over the run (``machine_pace``), simulations have it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ from servetwin.app.verdict.two_claims import StepsInBeats
 from servetwin.app.verdict.why.settings import Server, Setting, Value
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.step_record import StepRecord
+from servetwin.sim.experiments.measured_parts import Pace
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile
@@ -50,7 +52,8 @@ _AS_STATED = (1.0, 1.0)
 
 Floats = npt.NDArray[np.float64]
 Losses = Sequence[Floats]
-"""Absolute residuals: of requests by latency, then of steps; NaN where nothing was measured."""
+"""Absolute residuals: of requests by latency, of steps, of the KV memory; NaN where nothing was
+measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,28 @@ def tied(ranking: Sequence[Hypothesis]) -> list[Hypothesis]:
     return [one for one in ranking if one.share >= _TIED * ranking[0].share]
 
 
+def machine_pace(run: Run, scenario: Scenario) -> Pace | None:
+    """Return the speed of the machine over a run, by the stamps of its tokens; None without.
+
+    It is what steps with and without prompts share: the drift of those without, at the level of the
+    kind whose steps are nearest to the stated ones. The rest of the other kind is its own error.
+    """
+    if not isinstance(scenario.profile, Profile) or "chunk_s" not in run.requests:
+        return None
+    profile = scenario.profile.with_policies(scenario.policies)
+    fit = profile.step_time(build_scheduler(scenario.policies).memory.layout)
+    steps = StepsInBeats.of_runs([replace(run, records=[])], profile, fit)
+    if steps.doubts() or not (steps.frame["kind"] == "decode").any():
+        return None
+    sums = steps.frame.groupby(steps.frame["kind"] == "decode")[["took_s", "stated_s"]].sum()
+    levels = np.log(sums["took_s"] / sums["stated_s"])
+    shared = max(0.0, levels.min()) + min(0.0, levels.max())
+    (pace,) = steps.paces(fit, 1)
+    paces = (np.array(pace.paces[False]) * np.exp(shared - levels[True])).tolist()
+    moments_s = pace.moments_s[False]
+    return Pace(dict.fromkeys((False, True), moments_s), dict.fromkeys((False, True), paces))
+
+
 def stated_steps(run: Run, steps: Sequence[StepRecord], scenario: Scenario) -> pd.DataFrame:
     """Return ``log_ratio``, of stated / measured seconds, and ``has_prompts`` of logged steps.
 
@@ -118,30 +143,36 @@ class Evidence:
 
     ``simulate`` returns the latencies of a server by request id, with the noise of a seed;
     ``steps`` are those of ``stated_steps``: with them the steps of a simulation are measured ones.
+    ``kv_tokens`` are sizes of the KV memory that the server's metrics tell.
     """
 
     measured: pd.DataFrame
     simulate: Callable[[Server, int], pd.DataFrame]
     steps: pd.DataFrame | None = None
+    kv_tokens: Floats = field(default_factory=lambda: np.empty(0))
     _known: dict[tuple[object, ...], Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rng, sizes = np.random.default_rng(0), [len(self.measured)]
         if self.steps is not None:
             sizes.append(len(self.steps))
+        if len(self.kv_tokens):
+            sizes.append(len(self.kv_tokens))
         self._samples = [_block_samples(size, rng) for size in sizes]
         self._whole = [np.ones((1, size)) for size in sizes]
 
     def losses(self, server: Server, seeds: Iterable[int]) -> Losses:
         """Return the absolute residuals of a server, by the mean of its simulations."""
+        sizes = np.log(self.kv_tokens / server.policies.kv_tokens)
+        memory = [np.abs(sizes)[:, None]] if len(sizes) else []
         if self.steps is None:
-            return [self._of_requests(server, seeds)]
+            return [self._of_requests(server, seeds), *memory]
         kinds = self.steps["has_prompts"].astype(int)
         away = self.steps["log_ratio"] + np.log(server.scale)[kinds]
         if server.scale == _AS_STATED:
             away -= away.groupby(kinds).transform("median").clip(*np.log([SPEEDS[0], SPEEDS[-1]]))
         requests = self._of_requests(replace(server, scale=_AS_STATED), seeds)
-        return [requests, away.abs().to_numpy()[:, None]]
+        return [requests, away.abs().to_numpy()[:, None], *memory]
 
     def _of_requests(self, server: Server, seeds: Iterable[int]) -> Floats:
         measured = np.log(self.measured[[*LATENCIES]].to_numpy(float))

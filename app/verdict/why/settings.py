@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from servetwin.app.verdict.measured_facts import MeasuredFacts
+from servetwin.app.verdict.why.server_evidence import most_running
 from servetwin.policies.config import PolicyConfig, has_token_budget
 
 Value = float | int | str | bool
@@ -71,7 +72,7 @@ class Setting:
 def settings_of(facts: MeasuredFacts, stated: Server, request_s: float) -> Iterator[Setting]:
     """Yield the settings that may explain what was measured; ``request_s`` is the stated API time.
 
-    The steps of a log bound the batch and its rows from below.
+    The steps of a log, or the server's metrics, bound the batch from below; a log its rows too.
     """
     policies, rows, steps = stated.policies, facts.answered, facts.steps or ()
     longest = max(request.total_tokens for request in facts.requests)
@@ -90,7 +91,7 @@ def settings_of(facts: MeasuredFacts, stated: Server, request_s: float) -> Itera
     if has_token_budget(policies.batching):
         least = max((step.shape().rows for step in steps), default=policies.max_seqs)
         yield policy("token budget", "token_budget", _grid(least, longest + policies.max_seqs))
-    least = max((len(step.entries) for step in steps), default=1)
+    least = max((len(step.entries) for step in steps), default=most_running(facts))
     yield policy("sequences", "max_seqs", _grid(least, in_flight))
     yield policy("batching", "batching", BATCHINGS)
     if policies.kv == "paged" and any(request.prefix_block_ids for request in facts.requests):

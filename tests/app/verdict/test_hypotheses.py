@@ -9,13 +9,16 @@ from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.why import Explanation, explain_error, tied
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
+from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
+from servetwin.sim.experiments.measured_parts import MeasuredPace, Pace
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import load_profile
 from servetwin.sim.step_times.step_time import NoiseSample, StepNoise
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
+from tests.support.stamped_runs import token_stamps_s
 
 PROFILE = load_profile("base-cpu").scaled(0.3)
 POLICIES = PolicyConfig(max_seqs=8, kv_tokens=4096, batching="chunked", token_budget=128)
@@ -77,6 +80,51 @@ def test_the_setting_that_was_stated_wrongly_is_named(
     assert {one.name for one in tied(found.hypotheses)} == names
     best = found.hypotheses[0]
     assert best.misses["ttft_s"] < 0.08
+
+
+@pytest.mark.parametrize(
+    ("scale", "names"),
+    [
+        ((1.2, 1.2), set()),
+        ((1.15, 1.0), {"step times of decodes"}),
+        ((1.0, 1.2), {"step times of prompts"}),
+    ],
+)
+def test_stamps_name_steps_that_differ_by_kind_and_not_a_machine_that_drifts(
+    scale: tuple[float, float], names: set[str]
+) -> None:
+    """The speed of the machine wanders by 10 %, on top of a factor for each kind of step."""
+    at_s = np.arange(0.0, 20.0, 0.5)
+    speed = np.exp(0.1 * np.sin(at_s))
+    paces = {bool(kind): (scale[kind] * speed).tolist() for kind in (0, 1)}
+    scheduler = build_scheduler(POLICIES)
+    model = PROFILE.step_time(scheduler.memory.layout).model()
+    paced = MeasuredPace(scheduler, model, Pace(dict.fromkeys(paces, at_s.tolist()), paces))
+    recorder = Recorder(PROFILE.api.model(), keep_records=True)
+    run = simulate(TRACE, paced, paced, recorder=recorder, macro=False)
+    rows = run.requests.assign(chunk_s=run.requests["request_id"].map(token_stamps_s(run)))
+    facts = measured_facts(Run("loadtest", rows, run.steps, {"trace": "made"}), TRACE)
+    assert {one.name for one in tied(explain_error(STATED, facts).hypotheses)} == names
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"), [({"kv_tokens": 768}, "KV tokens"), ({"max_seqs": 3}, "sequences")]
+)
+def test_the_metrics_of_a_server_tell_few_sequences_from_little_memory(
+    settings: dict[str, int], name: str
+) -> None:
+    """Latencies alone do not: above, both are named."""
+    plain = (replace(one, prefix_block_ids=(), block_tokens=None) for one in TRACE)
+    trace, truth = replace(TRACE, requests=tuple(plain)), server(**settings)
+    scheduler = build_scheduler(truth.policies)
+    model = PROFILE.step_time(scheduler.memory.layout).model()
+    run = simulate(trace, scheduler, model, api=PROFILE.api.model())
+    usage = 1 - run.steps["free_kv_tokens"] / truth.policies.kv_tokens
+    told = run.steps.assign(at_s=run.steps["start_s"], kv_usage=usage, preemptions=0)[::25]
+    facts = measured_facts(Run("loadtest", run.requests, run.steps, {"trace": "made"}), trace)
+    found = explain_error(STATED, replace(facts, server=told))
+    assert {one.name for one in tied(found.hypotheses)} == {name}
+    assert found.notes[2].startswith("the server's own metrics: at most ")
 
 
 def test_an_estimate_is_near_the_truth() -> None:

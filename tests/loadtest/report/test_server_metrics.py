@@ -37,19 +37,21 @@ vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
 vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.75
 # TYPE vllm:gpu_cache_usage_perc gauge
 vllm:gpu_cache_usage_perc{engine="0",model_name="m"} 0.9
+# TYPE vllm:num_preemptions counter
+vllm:num_preemptions_total{engine="0",model_name="m"} 5.0
 # TYPE vllm:generation_tokens counter
 vllm:generation_tokens_total{model_name="m"} 99.0
 """
 PAGES = {
-    "vllm": (VLLM, {"running": 7, "waiting": 2, "kv_usage": 0.5}),
+    "vllm": (VLLM, {"running": 7, "waiting": 2, "kv_usage": 0.5, "preemptions": 5}),
     "old vllm": (
         "vllm:num_requests_running 1\nvllm:gpu_cache_usage_perc 0.125\n",
         {"running": 1, "kv_usage": 0.125},
     ),
     "sglang": (
         'sglang:num_running_reqs{model_name="m"} 5\nsglang:num_queue_reqs{model_name="m"} 6\n'
-        'sglang:token_usage{model_name="m"} 0.28\n',
-        {"running": 5, "waiting": 6, "kv_usage": 0.28},
+        'sglang:token_usage{model_name="m"} 0.28\nsglang:num_retracted_reqs{model_name="m"} 4\n',
+        {"running": 5, "waiting": 6, "kv_usage": 0.28, "preemptions": 4},
     ),
     "tgi": (
         "# TYPE tgi_queue_size gauge\ntgi_queue_size 4\n# TYPE tgi_batch_current_size gauge\n"
@@ -78,7 +80,7 @@ def test_the_gauges_of_every_known_server_are_read(server: str) -> None:
 def test_our_own_engine_is_read() -> None:
     metrics = pytest.importorskip("servetwin.engine.core.metrics")
     page = metrics.Metrics("base").exposition().decode()
-    assert read_gauges(page) == {"running": 0, "waiting": 0, "kv_usage": 0}
+    assert read_gauges(page) == {"running": 0, "waiting": 0, "kv_usage": 0, "preemptions": 0}
 
 
 @contextmanager
@@ -119,7 +121,8 @@ def until(asked: list[str], times: int) -> None:
 
 
 def test_a_run_keeps_what_its_server_said(tmp_path: Path) -> None:
-    pages = [(200, f"vllm:num_requests_running {n}\n") for n in (1, 2, 3)]
+    hits = "vllm:prefix_cache_hits_total"
+    pages = [(200, f"vllm:num_requests_running {n}\n{hits} {16 * n}\n") for n in (1, 2, 3)]
     before_ns = time.perf_counter_ns()
     with serving(*pages) as (url, asked), ServerWatch(url, every_s=0.01) as watch:
         until(asked, 5)
@@ -130,6 +133,7 @@ def test_a_run_keeps_what_its_server_said(tmp_path: Path) -> None:
     assert found is not None
     assert tuple(found.columns) == COLUMNS
     assert found["running"].tolist()[:4] == [1, 2, 3, 1]
+    assert found["found"].tolist()[:4] == [16, 32, 48, 16]
     assert found["waiting"].isna().all()
     assert found["at_s"].iloc[0] > 0
     assert (np.diff(found["at_s"]) > 0.005).all()
@@ -249,6 +253,10 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text("not parquet")
     with pytest.raises(RunError, match=FILE_NAME):
         load_server_metrics(tmp_path)
-    pd.DataFrame({"at_s": [1.0]}).to_parquet(tmp_path / FILE_NAME)
+    pd.DataFrame({"running": [1.0]}).to_parquet(tmp_path / FILE_NAME)
     with pytest.raises(RunError, match=FILE_NAME):
         load_server_metrics(tmp_path)
+    pd.DataFrame({"at_s": [1.0], "running": [2.0]}).to_parquet(tmp_path / FILE_NAME)
+    older = load_server_metrics(tmp_path)
+    assert older is not None
+    assert older.dropna(axis=1).to_dict("records") == [{"at_s": 1.0, "running": 2.0}]
