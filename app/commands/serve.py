@@ -60,6 +60,9 @@ def serve(
     require_absent(given(mock), "only with --mock")
     policy.require_one_server()
     engine = replace(engine, model=model.name or "base", seed=model.seed)
+    if model.simulated:
+        named = {"--model": model.name, **given(servers)}
+        require_absent(named, "not with --simulated, whose profile is a server")
     if model.simulated or not servers.names_no_server():
         profiles = (model.simulated,) if model.simulated else ()
         servers = replace(servers, profile=profiles, model=model.name)

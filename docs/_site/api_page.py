@@ -8,7 +8,14 @@ GROUPS = {
     "Read and make a load": ("load_trace", "sample_trace", "Workload", "Trace", "Request"),
     "Simulate": ("simulate", "predict", "Scenario", "load_profile", "Run", "load_run", "SLO"),
     "Your own policy": ("PolicyConfig", "build_scheduler", "Scheduler", "KVMemory"),
-    "Search and compare": ("sweep", "find_capacity", "SLOTarget", "compare", "Explainer"),
+    "Search and compare": (
+        "Deployment",
+        "sweep",
+        "find_capacity",
+        "SLOTarget",
+        "compare",
+        "Explainer",
+    ),
     "Live servers": ("probe", "run_load_test", "LLM"),
     "Errors": ("ServetwinError",),
 }

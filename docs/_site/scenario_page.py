@@ -7,6 +7,7 @@ from typing import Any, get_args, get_origin
 from markdown_table import table
 from pydantic_core import PydanticUndefinedType
 
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.setting_docs import SettingDoc, section_docs
 from servetwin.sim.catalogue.entry import FrozenModel
 
@@ -89,13 +90,17 @@ def _kind(hint: Any) -> str:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is tuple:
         return f"list of {_kind(inner[0])}s"
-    if origin is dict or (isinstance(hint, type) and issubclass(hint, FrozenModel)):
+    if origin is dict or hint is Deployment or _is_section(hint):
         return "keys below"
     return " or ".join(_kind(kind) for kind in inner) if inner else _WORDS[hint]
 
 
+def _is_section(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, FrozenModel)
+
+
 def _default(value: Any) -> str:
-    if isinstance(value, FrozenModel | PydanticUndefinedType | tuple):
+    if isinstance(value, FrozenModel | Deployment | PydanticUndefinedType | tuple):
         return ""
     return f"`{str(value).lower() if isinstance(value, bool | None) else value}`"
 

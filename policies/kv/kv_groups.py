@@ -8,12 +8,14 @@ import re
 from dataclasses import dataclass
 
 from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.native_class import mypyc_attr
 
 _FORM = re.compile(r"(?:(\d+)x)?(full|state|window(?=:)|chunk(?=:)|kept(?=:))(?::(\d+))?")
 _RIGHT = "full, window:TOKENS, chunk:TOKENS, state, kept:TOKENS, several of one as 5xwindow:1024"
 _MOST = 1000
 
 
+@mypyc_attr(native_class=False)
 @dataclass(frozen=True, slots=True)
 class KVGroup:
     """Layers that keep all positions (``full``), those of a sliding ``window`` of so many tokens,

@@ -21,7 +21,6 @@ from servetwin.sim.step_times.provenance import (
     MeasuredRange,
     Origin,
     Source,
-    origin_in_words,
 )
 from servetwin.sim.step_times.step_time import (
     BATCH_PAIRS,
@@ -57,8 +56,6 @@ class StepTimeFit(_StrictModel):
     """A fitted step-time model (``sim.step_times.fit.Fit``), by feature name."""
 
     coefficients: dict[str, Annotated[Seconds, Field(ge=-1e6)]]
-    covariance: Any = Field(default=None, exclude=True)
-    """Of older profiles, and not used: the draws say the same."""
     draws: list[list[Seconds]] = Field(default_factory=list)
     noise: list[Factor] = Field(default_factory=lambda: [1.0])
     noise_correlation: float = Field(default=0.0, ge=0, lt=1)
@@ -186,15 +183,6 @@ class Profile(_StrictModel):
     layouts: dict[KVLayout, StepTimeFit]
     api: ApiLatencyFit = ApiLatencyFit()
     beat_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _origin_in_words(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or not isinstance(given.get("origin"), str):
-            return given
-        engine = given.get("engine")
-        source = str(engine.get("source", "")) if isinstance(engine, dict) else ""
-        return {**given, "origin": origin_in_words(given["origin"], source)}
 
     def step_time(self, layout: KVLayout) -> StepTimeFit:
         """Return the fit for a KV layout.

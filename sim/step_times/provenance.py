@@ -38,19 +38,6 @@ MEANINGS: dict[Origin, str] = shipped_json("step_times/origins.json")
 """What each origin means, in a sentence."""
 
 
-def origin_in_words(origin: str, source: str) -> str:
-    """Return the origin of a profile, also of older ones that state *measured* or *computed*.
-
-    ``source`` describes what the profile was converted from.
-    """
-    if origin == "computed" and "kernel tables" in source:
-        return "kernel tables"
-    if origin == "computed" and source.startswith("table profile"):
-        return "measured by others"
-    older = {"measured": "measured here", "computed": "computed from data sheets"}
-    return older.get(origin, origin)
-
-
 Provenance = Literal["measured", "interpolated", "extrapolated", "roofline"]
 
 

@@ -63,8 +63,8 @@ class Server:
 
     @property
     def policies(self) -> PolicyOptions:
-        """The policies of the engine."""
-        return PolicyOptions(preset="vllm-v1", settings=self.settings)
+        """The policies of the engine, vLLM 0.19, which decides in step."""
+        return PolicyOptions(preset="vllm-v1", settings=(*self.settings, "decide_ahead=off"))
 
     @property
     def has_kernels(self) -> bool:

@@ -3,11 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
+from servetwin.sim.step_times.roofline.operators import visible
 from servetwin.sim.step_times.roofline.step_cost import StepCost
 from servetwin.sim.techniques.kernels import (
     AsynchronousSoftmax,
@@ -39,4 +42,11 @@ def ideal(model: ModelShape = GQA, **kernels: Any) -> Deployment:
 
 def attention_s(deployment: Deployment, sequences: int, context_tokens: int) -> float:
     """Decode attention of equal contexts."""
-    return StepCost(deployment).attention.decodes_s(sequences, context_tokens)
+    cost = StepCost(deployment).attention
+    total = 0.0
+    for place, mixer in enumerate(cost.mixers()):
+        tokens = sequences * visible(mixer, np.array([context_tokens]))
+        (split,) = cost.splits(tokens, sequences).tolist()
+        token_s, apart_s = cost.decode_line_s(place, sequences, split)
+        total += token_s * int(tokens[0]) + apart_s
+    return total

@@ -39,16 +39,6 @@ class AttentionCost:
         share = self._parallel.path_share(decodes, False)
         return share * sum(token_s for _, token_s in self._groups_token_s)
 
-    def decodes_s(self, decodes: int, context_tokens: int) -> float:
-        """Return the seconds of decode attention where all contexts are equally long."""
-        total = 0.0
-        for place, mixer in enumerate(self.mixers()):
-            tokens = decodes * counts.visible(mixer, np.array([context_tokens]))
-            (split,) = self.splits(tokens, decodes).tolist()
-            token_s, apart_s = self.decode_line_s(place, decodes, split)
-            total += token_s * int(tokens[0]) + apart_s
-        return total
-
     def mixers(self) -> list[Mixer]:
         """Return the mixer of each group of layers."""
         return [group.mixer for group in self._deployment.model.layers]

@@ -37,7 +37,7 @@ def test_a_deployment_is_simulated_by_name_and_from_a_file(
     found = json.loads(done.out)
     assert found["tpot_s"]["mean"] > 1e-3
     path = tmp_path / "s.yaml"
-    path.write_text(yaml.safe_dump({"deployment": {**named, "server": SERVED[1]}}))
+    path.write_text(yaml.safe_dump({"deployment": {**named, "server": SERVED[1]}}, sort_keys=False))
     again = json.loads(servetwin("replay", trace, "--scenario", path, "--json").out)
     assert (again["tpot_s"], again["layout"]) == (found["tpot_s"], found["layout"])
 

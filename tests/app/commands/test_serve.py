@@ -138,7 +138,7 @@ async def _leave_early(url: str) -> None:
     [
         (["--simulated", "base-cpuu"], "no profile 'base-cpuu'; did you mean 'base-cpu'?"),
         (["--simulated", "gone.json"], "gone.json: the profile cannot be read"),
-        (["--simulated", "base-cpu", "--model", "tiny"], "--gpu: --model and --gpu go"),
+        (["--simulated", "base-cpu", "--model", "tiny"], "--model: not with --simulated"),
         (["--model", "base", "--hardware", "h1000"], "no device 'h1000'; did you mean 'h100'?"),
         (["--hardware", "h100"], "--gpu: needs --model"),
         (["--technique", "int4"], "technique: unknown technique 'int4'"),
@@ -148,7 +148,7 @@ async def _leave_early(url: str) -> None:
         ),
         (
             ["--simulated", "base-cpu", "--technique", "prefix-cache"],
-            "--technique: needs --model and --gpu",
+            "--technique: not with --simulated",
         ),
         (["--simulated", "base-cpu", "--threads", "2"], "--threads: says how torch computes"),
         (["--simulated", "base-cpu", "--batching", "speculative"], "batching 'speculative' cannot"),

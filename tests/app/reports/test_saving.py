@@ -14,7 +14,12 @@ from servetwin.app.tasks.report import write_html
 from servetwin.app.tasks.verify import finish
 from servetwin.app.verdict.load_tests import require_complete
 from servetwin.app.verdict.verification import Verification
-from servetwin.loadtest.report.server_metrics import FILE_NAME, ServerWatch, save_server_metrics
+from servetwin.loadtest.report.server_metrics import (
+    COLUMNS,
+    FILE_NAME,
+    ServerWatch,
+    save_server_metrics,
+)
 from servetwin.sim.records.run import (
     NotWritten,
     RunError,
@@ -149,7 +154,7 @@ class _Told(ServerWatch):
         self._rows = rows
 
     def frame(self, zero_ns: int) -> pd.DataFrame:
-        return pd.DataFrame(self._rows, columns=["at_s", "running", "waiting", "kv_usage"])
+        return pd.DataFrame(self._rows, columns=list(COLUMNS))
 
 
 def test_server_metrics_are_there_whole_or_not_at_all(tmp_path: Path) -> None:

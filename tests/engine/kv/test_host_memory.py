@@ -97,5 +97,5 @@ def test_an_abort_while_swapped_out_frees_the_host() -> None:
     assert space(served)._kept == {}
     others = {name: tokens for name, tokens in plain_tokens(requests).items() if name != victim}
     assert {name: tokens for name, tokens in served.tokens.items() if name != victim} == others
-    host = served.core.scheduler._host  # type: ignore[attr-defined]
+    host = served.core.scheduler.swap  # type: ignore[attr-defined]
     assert host._free_tokens == SWAP.host_kv_tokens

@@ -1,14 +1,12 @@
 """The words for where step times come from: of every server, and of what older profiles said."""
 
-import json
-from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.step_times.profile import load_profile, shipped_profiles
-from servetwin.sim.step_times.provenance import MEANINGS, Origin, origin_in_words
+from servetwin.sim.step_times.provenance import MEANINGS, Origin
 from servetwin.sim.step_times.server_model import PluginServer
 from servetwin.sim.step_times.tables import (
     KernelTable,
@@ -63,26 +61,3 @@ def test_servers_that_are_no_profiles_have_an_origin() -> None:
     server = build_setup("llama-3-8b", "h100").scenario().profile
     assert server.origin == "computed from data sheets"
     assert PluginServer("mine.py:Mine").origin == "not stated"
-
-
-@pytest.mark.parametrize(
-    ("said", "source", "origin"),
-    [
-        ("measured", "", "measured here"),
-        ("computed", "", "computed from data sheets"),
-        ("computed", "roofline llama-3-8b on h100 (assumed: 65% of FLOP/s)", ORIGINS[3]),
-        ("computed", "table profile x, vllm kernel tables of y; no server measured", ORIGINS[2]),
-        ("computed", "table profile RTX4090 layer: 3 points", "measured by others"),
-        ("kernel tables", "", "kernel tables"),
-        ("guessed", "", "guessed"),
-    ],
-)
-def test_what_older_profiles_said_is_put_in_words(said: str, source: str, origin: str) -> None:
-    assert origin_in_words(said, source) == origin
-
-
-def test_an_older_profile_is_read(tmp_path: Path) -> None:
-    profile = json.loads(load_profile(OF_KERNELS).as_json())
-    path = tmp_path / "older.json"
-    path.write_text(json.dumps({**profile, "origin": "computed"}))
-    assert load_profile(str(path)).origin == "kernel tables"

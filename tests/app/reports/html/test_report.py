@@ -130,7 +130,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     predicted = load_run(simulated(root / "predicted", "--kv-usage"))
     pretended(predicted).save(root / "alike")
     pretended(predicted, slower=2.0).save(root / "slower")
-    state = pd.DataFrame([(0.0, 1.0, 2.0, 0.5), (1.0, 2.0, 0.0, 0.25)], columns=list(COLUMNS))
+    state = pd.DataFrame(
+        [(0.0, 1.0, 2.0, 0.5, 0, 0, 0), (1.0, 2.0, 0.0, 0.25, 0, 0, 0)], columns=list(COLUMNS)
+    )
     state.to_parquet(root / "alike" / FILE_NAME)
     return root
 
@@ -264,7 +266,7 @@ def test_nothing_from_a_trace_becomes_markup(tmp_path: Path) -> None:
     run.scenario |= {"trace": EVIL, "notes": [EVIL]}
     run.scenario["endpoint"] |= {"model": EVIL, "base_url": EVIL}
     run.meta["processor"] = EVIL
-    server = pd.DataFrame([(0.0, 1.0, 1.0, 0.5)], columns=list(COLUMNS))
+    server = pd.DataFrame([(0.0, 1.0, 1.0, 0.5, 0.0, 0.0, 0.0)], columns=list(COLUMNS))
     page = Page(render_html([NamedRun(EVIL, run, server)], []))
     assert len(page.all("script")) == len(page.scripts) == 3
     assert page.all("img") == []

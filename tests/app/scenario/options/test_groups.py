@@ -19,6 +19,7 @@ from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 OTHER_MEANING = {
     "--against": "a prediction (loadtest), or a reference trace (workload stats)",
     "--attainment": "of a sweep over load levels (loadtest), and absent without one",
+    "--api-key-env": "of the endpoint (loadtest), or of the clients (serve)",
     "--arrivals": "one of three sources of a load (loadtest), or the process of a trace (generate)",
     "--batching": "a scheduler to offer beside the others (dashboard)",
     "--block-tokens": "tokens of a prefix id in a generated trace",

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.kv_pages import kv_pages
 from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.operators import STATE_BYTES
 from servetwin.sim.step_times.roofline.server import base_policies, memory_settings
 from servetwin.sim.step_times.roofline.step_memory import ServerMemory
 
@@ -35,7 +37,9 @@ def test_what_servers_printed(
     memory = ServerMemory(share, runtime, is_reported=True, is_profiled=True)
     server = Deployment(find_model(model), find_hardware(device), memory=memory)
     config = memory_settings(server, replace(base_policies(32_768), token_budget=rows))
-    kv_gib = config.kv_tokens * server.kv_bytes_per_token() / 2**30
+    per_element = server.kv_bytes_per_token() / server.model.kv_elements_per_token()
+    pages = kv_pages(server.model, 16, per_element, STATE_BYTES)
+    kv_gib = config.kv_tokens / pages.block_tokens * pages.block_bytes / 2**30
     assert kv_gib == pytest.approx(printed_gib, rel=TOLERANCE)
 
 
