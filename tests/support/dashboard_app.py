@@ -266,14 +266,17 @@ class Browser:
         self.act(lambda: field.press("Enter"))
 
     def upload(self, file: Any, place: int = 0) -> None:
-        """Give a file to an uploader of the sidebar (0: trace, 1: YAML), as often as ``visit``."""
+        """Give a file to an uploader of the sidebar (0: trace, 1: YAML), as often as ``visit``.
+
+        The name of a trace stands somewhere once it is taken.
+        """
         sidebar = self.page.get_by_test_id("stSidebar")
         name = file["name"] if isinstance(file, dict) else file.name
         for _ in range(_CLICKS):
             field = sidebar.locator("input[type=file]").nth(place)
             field.evaluate(_UNFOLD)
             self.act(partial(field.set_input_files, file))
-            if sidebar.get_by_text(name).count():
+            if place or self.page.get_by_text(name).count():
                 break
 
     def visit(self, name: str) -> None:

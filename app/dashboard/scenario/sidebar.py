@@ -96,8 +96,7 @@ def _workload() -> None:
             _distributions()
         else:
             _part_of_trace(source)
-    with st.expander("Your own trace"):
-        trace_uploader()
+    trace_uploader()
     offer_fit(source, shown_or_none())
 
 
