@@ -175,6 +175,9 @@ class FairShare:
     A tenant that comes back is lifted to the least counter of the waiting tenants, so that idleness
     earns nothing (Sheng et al., OSDI 2024, algorithm 2). Prompts count when they are admitted,
     outputs when their sequence leaves the batch.
+
+    The heap ranks tenants. Service and departures move one back, which is seen when its entry comes
+    to the top; one that moves forward gets a new entry, and only its newest counts.
     """
 
     def __init__(self) -> None:
@@ -182,8 +185,9 @@ class FairShare:
         self._served: dict[str | None, float] = {}
         self._lines: dict[str | None, ArrivalOrder] = {}
         """The sequences of each tenant that waits."""
-        self._next: Sequence | None = None
-        """The sequence that is next, where that has been found since a counter changed."""
+        self._heap: list[tuple[float, int, int, str | None]] = []
+        self._newest: dict[str | None, int] = {}
+        self._entries = 0
         self._last = 0.0
         """The counter of the tenant whose sequence left the queue last."""
 
@@ -202,15 +206,22 @@ class FairShare:
             line = self._lines[seq.tenant] = ArrivalOrder()
         self.size += 1
         line.push(seq)
-        if self._next is not None and self._rank(seq) < self._rank(self._next):
-            self._next = seq
+        if line.head() is seq:
+            self._enter(seq)
 
     def head(self) -> Sequence | None:
         """Return the sequence that is next; None where none waits."""
-        if self._next is None and self._lines:
-            heads = [head for line in self._lines.values() if (head := line.head())]
-            self._next = min(heads, key=self._rank)
-        return self._next
+        heap = self._heap
+        while heap:
+            served, number, entry, tenant = heap[0]
+            line = self._lines.get(tenant)
+            head = line.head() if line and entry == self._newest[tenant] else None
+            if head and head.arrival_number == number and self._served[tenant] == served:
+                return head
+            heappop(heap)
+            if head:
+                self._enter(head)
+        return None
 
     def pop(self) -> Sequence:
         """Remove and return the sequence that is next."""
@@ -227,7 +238,6 @@ class FairShare:
     def discard(self, seq: Sequence) -> None:
         """Remove a sequence, which must wait."""
         self.size -= 1
-        self._next = None
         self._last = self._served[seq.tenant]
         line = self._lines[seq.tenant]
         line.discard(seq)
@@ -236,9 +246,9 @@ class FairShare:
 
     def served(self, seq: Sequence) -> None:
         """Count the output for the tenant."""
-        if self._next is not None and self._next.tenant == seq.tenant:
-            self._next = None
         self._served[seq.tenant] += OUTPUT_WEIGHT * seq.generated_tokens
 
-    def _rank(self, seq: Sequence) -> tuple[float, int]:
-        return self._served[seq.tenant], seq.arrival_number
+    def _enter(self, head: Sequence) -> None:
+        self._entries = self._newest[head.tenant] = self._entries + 1
+        served = self._served[head.tenant]
+        heappush(self._heap, (served, head.arrival_number, self._entries, head.tenant))
