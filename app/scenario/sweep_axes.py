@@ -36,7 +36,7 @@ _REQUIRE_NAMED: dict[str, Callable[[str], object]] = {
     "profile": load_server,
     "model": find_model,
     "gpu": find_hardware,
-    "layout": lambda text: Layout.parse(widths_of(text)),
+    "layout": lambda text: Layout.parse(text.replace("+", ",")),
     "server": read_server,
     "link": find_link,
     "times": lambda text: TableOptions(text).check(),
@@ -123,15 +123,10 @@ def _servers(options: ScenarioOptions, values: dict[str, str]) -> Servers:
     if "profile" in given:
         given["profile"] = (given["profile"],)
     if "layout" in given:
-        given["layout"] = widths_of(given["layout"])
+        given["layout"] = given["layout"].replace("+", ",")
     on, off = (() if values.get(key, _NONE) == _NONE else (values[key],) for key in _TOGGLES)
     point = Deployment(techniques=on, without=off, **given)
     return point.over(options.servers).servers(options.cluster.device_link())
-
-
-def widths_of(value: str) -> str:
-    """Return the layout of a value, in which ``+`` joins the widths: ``tp=4+ep=4``."""
-    return value.replace("+", ",")
 
 
 def _check(key: str, value: str) -> None:

@@ -11,9 +11,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from servetwin.engine.http.api_errors import ApiError
 from servetwin.engine.http.http_settings import HttpSettings
 
-_OPEN = ("/health",)
-"""Paths that need no key."""
-_NO_KEY = "invalid_api_key"
 _OF_FORMS = ("text/plain", "multipart/form-data")
 """Content types that a page may send anywhere without asking first."""
 
@@ -45,10 +42,10 @@ class Gatekeeper:
         if headers.get("content-type", "").partition(";")[0].strip().lower() in _OF_FORMS:
             return ApiError(415, "content-type: must be application/json")
         sent = headers.get("authorization", "").removeprefix("Bearer ").encode()
-        if self._key is None or scope["path"] in _OPEN or scope["method"] == "OPTIONS":
+        if self._key is None or scope["path"] == "/health" or scope["method"] == "OPTIONS":
             return None
         if not hmac.compare_digest(sent, self._key.encode()):
-            return ApiError(401, "authorization: not the key of this server", code=_NO_KEY)
+            return ApiError(401, "authorization: not the server's key", code="invalid_api_key")
         return None
 
 

@@ -155,7 +155,8 @@ def fitted_server(half: Sequence[Point], server: tuple[str, bool]) -> dict[str, 
 
 def fitted_device(half: Sequence[Point], gpu: str, servers: dict[str, Any]) -> dict[str, float]:
     """Return the factors of a GPU on what its servers reach."""
-    mine = _some([point for point in half if point.gpu == gpu], gpu)
+    known = [point for point in half if BACKENDS[point.engine] in servers]
+    mine = _some([point for point in known if point.gpu == gpu], gpu)
 
     def reached(point: Point) -> Efficiency:
         terms = of_version(servers[BACKENDS[point.engine]], point.version or None)

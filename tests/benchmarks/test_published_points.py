@@ -8,9 +8,9 @@ import pytest
 
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.step_times.tables.kernel_library import installed_package
-from tests.benchmarks.published_fit import expert_shares, is_fitted
+from tests.benchmarks.published_fit import expert_shares
 from tests.benchmarks.published_points import NotExpressed, Point, read_points
-from tests.benchmarks.published_table import FILE, POINTS, fitted_device, fitted_server
+from tests.benchmarks.published_table import FILE
 
 HEAD = (
     "source,licence,date,model,precision,gpu,count,tp,pp,dp,ep,engine,version,options,load,prompts,"
@@ -72,13 +72,3 @@ def test_the_shipped_shares_of_experts_are_those_of_the_kernel_tables() -> None:
     if (package := installed_package()) is None:
         pytest.skip("no package with kernel tables is installed: pip install servetwin[kernels]")
     assert expert_shares(package) == SHIPPED["experts"]["shares"]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.skipif(not POINTS.exists(), reason="published points are no part of the repository")
-def test_the_shipped_efficiencies_are_those_that_the_fit_finds() -> None:
-    """One server and one GPU: all of them take ten minutes (``published_table --fit``)."""
-    half = [p for p in read_points(POINTS) if is_fitted(p) and not p.copied]
-    assert fitted_server(half, ("vLLM", True)) == SHIPPED["servers"]["vllm"][0]
-    assert fitted_device(half, "H200 SXM", SHIPPED["servers"]) == SHIPPED["devices"]["h200"]

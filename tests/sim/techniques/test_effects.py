@@ -196,18 +196,24 @@ def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("modle: llama-2-7b", "unknown key 'modle'; did you mean 'model'?"),
-        ("model: llama-2-7c", "did you mean 'llama-2-7b'"),
+        ("deployment: {modle: x}", "deployment.modle: unknown key; did you mean 'model'?"),
+        ("deployment: {model: llama-2-7c, gpu: h100}", "did you mean 'llama-2-7b'"),
         ("workload: {prompt: 3}", "workload: unknown key 'prompt'; did you mean 'prompt_tokens'?"),
         (
             "policies: {batchin: static}",
-            "policies: unknown key 'batchin'; did you mean 'batching'?",
+            "policies.batchin: unknown key; did you mean 'batching'?",
         ),
-        ("efficiency: {compute: 7}", "efficiency: compute: 7 is not possible"),
-        ("techniques: [tensor-parallel:ways=3]", "3 ways do not divide the 32 heads"),
+        (
+            "deployment: {model: llama-2-7b, gpu: h100, efficiency: compute=7}",
+            "efficiency: compute: 7 is not possible",
+        ),
+        (
+            "deployment: {model: llama-2-7b, gpu: h100, techniques: [tensor-parallel:ways=3]}",
+            "3 ways do not divide the 32 heads",
+        ),
         ("- 1", "a scenario is a YAML mapping"),
         ("model: [", "not a scenario that can be read"),
-        ("techniques: 3", "key 'techniques'"),
+        ("techniques: 3", "unknown key 'techniques'"),
     ],
 )
 def test_scenarios_that_are_wrong_say_where(tmp_path: Path, text: str, message: str) -> None:
@@ -218,7 +224,7 @@ def test_scenarios_that_are_wrong_say_where(tmp_path: Path, text: str, message: 
 
 def test_weights_that_do_not_fit_say_by_how_much(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text("model: llama-2-70b\n")
+    path.write_text("deployment: {model: llama-2-70b, gpu: a100-80gb}\n")
     done = servetwin("techniques", "--scenario", path, "--only", "kernel-fusion")
     assert done.code == 2
     assert "58.5 GB too much" in done.err
@@ -252,7 +258,8 @@ def test_the_figures_of_one_command_are_sure_of_all_signs() -> None:
 def test_what_is_on_already_and_what_cannot_hit_is_said(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     load = "{prompt_tokens: 64, output_tokens: 8, alone: 2, loaded: 8, saturated: 8}"
-    path.write_text(f"techniques: [fp8]\nworkload: {load}\n")
+    own = "{model: llama-2-7b, gpu: h100, techniques: [fp8]}"
+    path.write_text(f"deployment: {own}\nworkload: {load}\n")
     only = [f"--only={name}" for name in ("fp8", "kv-cache", "prefix-cache", "awq")]
     done = servetwin("techniques", "--scenario", path, *only, "--replications", 2)
     said = " ".join(done.out.split())
