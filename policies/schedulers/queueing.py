@@ -132,10 +132,11 @@ class WaitingLine:
         dropped = []
         while newcomers and queue.size > limit:
             seq, _ = newcomers.popitem()
-            if isinstance(queue, DiscardingQueue):
+            if isinstance(queue, DiscardingQueue) and seq.group is None:
                 queue.discard(seq)
-            else:
-                queue.remove(seq.request_id)
+            else:  # all samples of the request
+                while queue.remove(seq.request_id) is not None:
+                    pass
             dropped.append((seq, Refusal("queue_full", f"{limit} requests are waiting already")))
         self.dropped += reversed(dropped)
         self._has_changed = True

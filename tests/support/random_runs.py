@@ -54,9 +54,6 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
     prefix_cache = kv == "paged" and draw(st.booleans())
     may_shorten = not prefix_cache and batching != "unified"
     read: dict[str, Any] = {"batching": batching, "kv": kv}
-    victim = draw(one_of(Victim))
-    # Samples that are queued apart may preempt each other for ever, in vLLM too, by other victims.
-    is_vllm = batching == "unified" and victim == "newest"
     settings: dict[str, Any] = {
         "reservation": draw(one_of(Reservation)),
         "rounding_waste": draw(one_of(Waste)),
@@ -75,8 +72,8 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         "prompt_blocks": draw(one_of(PromptBlocks)),
         "full_prompt_gate": draw(st.booleans()),
         "long_prefill_tokens": draw(st.sampled_from([0, 0, 3, 9])),
-        "queue_samples": (queued := is_vllm and draw(st.booleans())),
-        "decide_ahead": queued and draw(st.booleans()),
+        "queue_samples": (queued := batching != "beam" and draw(st.booleans())),
+        "decide_ahead": queued and batching == "unified" and draw(st.booleans()),
         "watermark": draw(st.sampled_from([0.0, 0.0, 0.02])),
         "watermark_rounding": draw(one_of(Rounding)),
         "watermark_alone": draw(st.booleans()),
@@ -90,7 +87,7 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         "shed_ttft_s": draw(st.sampled_from([None, None, 0.2])),
         "preemption": draw(one_of(Preemption)),
         "recompute": draw(one_of(Recompute)) if may_shorten else "all",
-        "victim": victim,
+        "victim": draw(one_of(Victim)),
         "host_kv_tokens": draw(st.sampled_from([0, 40, 1000])),
         "host_cache_tokens": draw(st.sampled_from([0, 64, 1000])) if prefix_cache else 0,
     }

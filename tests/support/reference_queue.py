@@ -84,9 +84,17 @@ class ReferenceLine(WaitingLine):
         limit, queue = self._limit, self.queue
         if limit is None or queue.size <= limit:
             return
-        fresh = [s for s in queue if not (s.preemptions or s.group or s.computed_tokens)]
-        for seq in sorted(fresh, key=arrival_number)[limit - queue.size :]:
-            queue.remove(seq.request_id)
-            self.dropped.append(
-                (seq, Refusal("queue_full", f"{limit} requests are waiting already"))
-            )
+        fresh = [s for s in queue if not (s.preemptions or _is_later(s) or s.computed_tokens)]
+        dropped = []
+        for seq in sorted(fresh, key=arrival_number, reverse=True):
+            if queue.size > limit:
+                while queue.remove(seq.request_id):
+                    pass
+                dropped.append(seq)
+        full = Refusal("queue_full", f"{limit} requests are waiting already")
+        self.dropped += [(seq, full) for seq in reversed(dropped)]
+
+
+def _is_later(seq: Sequence) -> bool:
+    """Whether it is another sample than the first, with which a request is turned away."""
+    return seq.group is not None and seq.group.first is not seq

@@ -23,8 +23,7 @@ from tests.support.scheduler_steps import sequence
 def test_whole_runs_are_those_of_plain_lists(
     batching: str, data: st.DataObject, requests: list[Request], limit: int | None
 ) -> None:
-    # Of samples that are queued apart, the plain list forgets only the first.
-    config = replace(data.draw(policies(batching)), queue_limit=limit, queue_samples=False)
+    config = replace(data.draw(policies(batching)), queue_limit=limit)
     fast, slow = (run_over_queues(config, requests, reference) for reference in (False, True))
     pd.testing.assert_frame_equal(fast.requests, slow.requests, check_exact=True)
     assert fast.pauses.equals(slow.pauses)
