@@ -55,7 +55,7 @@ def _differences(
 def _at(scenario: Mapping[str, Any], place: str) -> Any:
     value: Any = scenario
     for key in place.split("."):
-        value = (value or {}).get(key)
+        value = value.get(key) if isinstance(value, dict) else None
     return value
 
 

@@ -19,6 +19,9 @@ _KNOWN = (
     "JSON Lines give --map arrival_s=COLUMN,prompt_tokens=COLUMN,..."
 )
 
+_HEAD_CHARACTERS = 2**16
+"""How much of a file says whether it is JSON, which is read as one text, or a table."""
+
 
 def read_recording(path: Path, columns: Mapping[str, str] | None = None) -> Recording:
     """Read a plain or gzipped file.
@@ -30,12 +33,13 @@ def read_recording(path: Path, columns: Mapping[str, str] | None = None) -> Reco
     if columns is not None:
         return _checked(path, mapped.read(path, columns))
     with open_text(path) as file:
-        text = file.whole()
+        text = file.read(_HEAD_CHARACTERS)
+        is_json = text.lstrip()[:1] in ("{", "[")
+        text += file.whole() if is_json else ""
     try:
         _require_utf8(text)
         if not text.strip():
             raise TraceError(f"{path}: empty; a recorded run has at least one request")
-        is_json = text.lstrip()[0] in "{["
         if not is_json and not table.recognises(text.lstrip().partition("\n")[0]):
             raise TraceError(f"{path}: no recorded run is in it; known are {_KNOWN}")
         return _checked(path, _read(path, records_of(text)) if is_json else mapped.read(path, None))

@@ -273,7 +273,7 @@ def servers_of(run: Run) -> Sequence[ServerModel]:
     Step times of a file are not loaded: explaining a run executes no code that the run names.
     """
     profiles = run.scenario.get("profile") or ()
-    if any(map(names_a_file, [profiles] if isinstance(profiles, str) else profiles)):
+    if any(map(names_a_file, map(str, profiles if isinstance(profiles, list) else [profiles]))):
         return ()
     try:
         return recorded_scenario(run.scenario).replicas()

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,15 @@ JOURNAL = "journal.jsonl"
 """The file of a load test until its run is saved (``loadtest.run.journal``)."""
 
 MAPPINGS = ("meta.json", SUMMARY, "scenario.yaml")
+SCENARIO_KINDS = {
+    **dict.fromkeys(("policies", "cluster", "endpoint", "options"), dict),
+    **{"notes": list, "trace": str},
+}
+POLICY_KINDS = {
+    **dict.fromkeys(("batching", "kv"), str),
+    **dict.fromkeys(("max_seqs", "token_budget", "kv_tokens"), int),
+}
+"""What reports read of a scenario without building it again."""
 MOST = 1e18
 """The largest figure of a request or a step, such as pairs of positions."""
 _TEXTS = {"request_id", "status", "error"}
@@ -280,8 +289,8 @@ def load_run(folder: Path) -> Run:
     require_saved(folder)
     try:
         meta, summary, scenario = (mapping_in(folder / name) for name in MAPPINGS)
-        if not isinstance(scenario.get("policies", {}), dict):
-            raise ValueError("scenario.yaml: policies: not a mapping")
+        _require_kinds(scenario, SCENARIO_KINDS)
+        _require_kinds(scenario.get("policies", {}), POLICY_KINDS)
         requests = _checked_frame(folder / "requests.parquet", REQUEST_COLUMNS)
         steps = _checked_frame(folder / "steps.parquet", MEANINGS["steps"], may_be_empty=True)
         pauses = _load_if_any(folder / "pauses.parquet", PAUSE_COLUMNS)
@@ -294,6 +303,12 @@ def load_run(folder: Path) -> Run:
     extra = {name: summary[name] for name in _EXTRAS if name in summary}
     parts = (requests, steps, scenario, meta, extra, records)
     return Run(kind, *parts, pauses=pauses, handovers=handovers)
+
+
+def _require_kinds(values: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
+    for name, kind in kinds.items():
+        if not isinstance(values.get(name, kind()), kind):
+            raise ValueError(f"scenario.yaml: {name}: {values[name]!r:.60} is no {kind.__name__}")
 
 
 def _checked_frame(path: Path, columns: Iterable[str], may_be_empty: bool = False) -> pd.DataFrame:

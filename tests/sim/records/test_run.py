@@ -47,6 +47,17 @@ def test_a_file_that_holds_something_else_is_named(tmp_path: Path, name: str, te
         load_run(folder)
 
 
+@pytest.mark.parametrize(
+    "scenario",
+    ["policies: [1]", "policies: {max_seqs: x}", "policies: {kv: [paged]}", "trace: 5", "notes: x"],
+)
+def test_a_scenario_of_other_kinds_is_named(tmp_path: Path, scenario: str) -> None:
+    folder = Run("simulation", four_requests(), pd.DataFrame(), {}).save(tmp_path / "run")
+    (folder / "scenario.yaml").write_text(scenario)
+    with pytest.raises(RunError, match="scenario.yaml: .* is no (dict|int|str|list)"):
+        load_run(folder)
+
+
 def test_stamps_that_had_not_happened_at_the_end_are_undefined() -> None:
     found = stamps_frame([[3, 1.5], [0, 1.0, 2.0]], PAUSE_COLUMNS)
     assert found["row"].tolist() == [3, 0]
