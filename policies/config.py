@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import ceil, isfinite
+from numbers import Integral
 from typing import Any, Literal, get_args, get_origin
 
 from servetwin.policies.kv.kv_groups import blocks_per_request, parse_groups
@@ -29,6 +30,8 @@ LEAST = {
     **dict.fromkeys(("draft_rows", "decodes_between_prefills", "long_prefill_tokens"), 0),
 }
 """The least value of each count."""
+MOST = 10**15
+"""The largest value of each."""
 
 READERS = {
     **dict.fromkeys(("draft_rows", "prompt_token"), ("batching", "speculative")),
@@ -147,6 +150,8 @@ class PolicyConfig:
             object.__setattr__(self, registry.role, name)
         for name, least in LEAST.items():
             value = getattr(self, name)
+            whole = value is None or (isinstance(value, Integral) and value <= MOST)
+            require(whole, name, value, f"a whole number, at most {MOST:,}")
             require(value is None or value >= least, name, value, f"at least {least}")
         for choice in fields(self):
             if get_origin(choice.type) is Literal:

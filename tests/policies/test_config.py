@@ -15,6 +15,14 @@ from servetwin.workloads.errors import PolicyError
         ({"kv_tokens": 8}, "kv_tokens: 8 is not possible; it must be at least one block"),
         ({"max_seqs": 0}, "max_seqs: 0 is not possible; it must be at least 1"),
         ({"token_budget": -1}, "token_budget: -1 is not possible; it must be at least 1"),
+        *(
+            (
+                {"max_seqs": odd},
+                f"max_seqs: {odd!r} is not possible; it must be a whole number, at most "
+                "1,000,000,000,000,000",
+            )
+            for odd in (1e308, 2.5, "x", 10**400, [])
+        ),
         (
             {"wait_limit_s": float("nan")},
             "wait_limit_s: nan is not possible; it must be a finite number, at least 0",

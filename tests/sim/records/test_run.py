@@ -54,7 +54,7 @@ def test_a_file_that_holds_something_else_is_named(tmp_path: Path, name: str, te
 def test_a_scenario_of_other_kinds_is_named(tmp_path: Path, scenario: str) -> None:
     folder = Run("simulation", four_requests(), pd.DataFrame(), {}).save(tmp_path / "run")
     (folder / "scenario.yaml").write_text(scenario)
-    with pytest.raises(RunError, match="scenario.yaml: .* is no (dict|int|str|list)"):
+    with pytest.raises(RunError, match=r"scenario.yaml: .* is no (dict|int|str|list)"):
         load_run(folder)
 
 
