@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from operator import attrgetter
 from typing import Any, Literal
 
-from servetwin.workloads.readers.prompt_fields import PromptContent
-
+Message = Mapping[str, Any]
+"""A message of a chat in OpenAI's form: ``role`` and ``content``, a text or a list of parts."""
+PromptContent = str | tuple[Message, ...]
 RequestStatus = Literal["ok", "failed"]
 CANCELLED_BY_TEST = "cancelled_by_test"
 """The error of a request on which a load test hung up on purpose."""

@@ -1,14 +1,11 @@
 """Real prompts: a text, or the messages of a chat, and about how many tokens they have."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from servetwin.workloads.fields import text
+from servetwin.workloads.request import Message, PromptContent
 from servetwin.workloads.rows import RowError
-
-Message = Mapping[str, Any]
-"""A message of a chat in OpenAI's form: ``role`` and ``content``, a text or a list of parts."""
-PromptContent = str | tuple[Message, ...]
 
 BYTES_PER_TOKEN = 4
 """About what tokenizers of large vocabularies make of English; of code and other languages less."""

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from servetwin.workloads import fields as check
 from servetwin.workloads.fields import request_headers, without_headers
-from servetwin.workloads.readers.prompt_fields import PromptContent, estimated_tokens, texts_of
-from servetwin.workloads.request import Request
+from servetwin.workloads.readers.prompt_fields import estimated_tokens, texts_of
+from servetwin.workloads.request import PromptContent, Request
 from servetwin.workloads.rows import RowError, Rows, counted
 from servetwin.workloads.trace import Trace
 
