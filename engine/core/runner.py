@@ -31,7 +31,6 @@ from servetwin.engine.models.linear import MakeLinear, Products
 from servetwin.engine.models.model import Decoder
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.rotary import rotary_frequencies
-from servetwin.engine.models.row_padding import choose_paddings
 from servetwin.engine.models.tensor_layout import parameters
 from servetwin.engine.models.weights import LoadWeights, Weights, random_weights
 from servetwin.engine.parallel.shards import shard_config, shard_weights
@@ -105,7 +104,6 @@ class Runner:
             config = shard_config(config, rank.ways)
         self._model = type(self).make_decoder(config, weights, make_linear)
         del weights  # what products have packed is free
-        choose_paddings(self._products.prepacked, self._dtype)
         self._kv_cache = computation.kv_cache
         attention = computation.attention if self._kv_cache else WithoutCache.name
         group, windows = config.heads // config.kv_heads, () if kept else config.windows

@@ -96,11 +96,6 @@ def round_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return codes -127 to 127 of each row of the last axis, still as float32, and the scales
     [..., 1].
     """
-    scales = row_scales(x)
+    steps = x.abs().amax(-1, keepdim=True).float().div_(_INT8)
+    scales = steps.clamp_min_(torch.finfo(torch.float32).tiny)
     return (x.float() / scales).round_(), scales
-
-
-def row_scales(x: Tensor) -> Tensor:
-    """Return the steps [..., 1] in which 127 reaches the largest magnitude of each row."""
-    scales = x.abs().amax(-1, keepdim=True).float().div_(_INT8)
-    return scales.clamp_min_(torch.finfo(torch.float32).tiny)

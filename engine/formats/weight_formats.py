@@ -1,6 +1,4 @@
-"""Number formats of weights: their names, and the fastest product for each on a device."""
-
-from functools import cache
+"""Number formats of weights: their names, and the product for each on a device."""
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +9,6 @@ from servetwin.engine.formats.rounded_weights import (
     Int8Weight,
     QuantisedProduct,
     round_rows,
-    row_scales,
 )
 from servetwin.engine.native.quantised_linear import (
     NativeInt4Product,
@@ -25,7 +22,6 @@ _INT_MM_ROWS = 32
 """CUDA's int8 product takes more than 16 rows."""
 _INT_MM_STEP = 8
 """It takes sizes in multiples of this."""
-_MIDDLE = 128
 
 
 class RestoredProduct(QuantisedProduct):
@@ -61,104 +57,6 @@ class IntegerProduct(QuantisedProduct):
         return (exact * self._scales * scales).to(x.dtype)
 
 
-class OnednnProduct(QuantisedProduct):
-    """What ``IntegerProduct`` computes, by the kernel that torch has for x86 processors."""
-
-    backend = "onednn"
-
-    def __init__(self, weight: Int8Weight) -> None:
-        super().__init__(weight)
-        self._packed: Tensor = torch.ops.onednn.qlinear_prepack(weight.codes, None)
-        self._scales = weight.scales
-        self._zeros = torch.zeros(len(weight.scales), dtype=torch.int32)
-
-    @staticmethod
-    def can_multiply(weight: Int8Weight) -> bool:
-        """Return whether the kernel is there, and exact on this processor."""
-        return weight.codes.device.type == "cpu" and _onednn_is_exact()
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map [rows, input size] to [rows, output size]."""
-        codes, scales = round_rows(x)
-        return self.of_codes(codes).mul_(scales).to(x.dtype)
-
-    def of_codes(self, codes: Tensor) -> Tensor:
-        """Multiply float32 codes of -127 to 127, which are lost, by the weight."""
-        unsigned = codes.add_(_MIDDLE).to(torch.uint8)  # it has no fast kernel for signed rows
-        product: Tensor = torch.ops.onednn.qlinear_pointwise(
-            unsigned, 1.0, _MIDDLE, self._packed, self._scales, self._zeros, None,
-            1.0, 0, torch.float32, "none", [], "",
-        )  # fmt: skip
-        return product
-
-
-class DigitsProduct(QuantisedProduct):
-    """int8 weights with rows in three digits, each int8: as exact as float32, by the same kernel.
-
-    A number is scale * (a + b / 254 + c / 254**2), so that three rows of integers stand for one of
-    24 bits. Restoring the weight in every call takes 4 to 60 times as long.
-    """
-
-    backend = "onednn"
-
-    _PLACES = (1.0, 254.0, 254.0**2)
-
-    def __init__(self, weight: Int8Weight) -> None:
-        super().__init__(weight)
-        self._digits = OnednnProduct(weight)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map [rows, input size] to [rows, output size]."""
-        places = x.new_tensor(self._PLACES, dtype=torch.float32).view(3, 1, 1)
-        scales = row_scales(x)
-        wholes = (x.float() / scales * places).round_()
-        digits = torch.cat((wholes[:1], wholes[1:] - 254 * wholes[:-1]))
-        products = self._digits.of_codes(digits.flatten(0, 1)).view(3, len(x), -1)
-        return (products / places).sum(0).mul_(scales).to(x.dtype)
-
-
-@cache
-def _onednn_is_exact() -> bool:
-    """Return whether the largest codes add up: without VNNI, 16-bit sums may overflow."""
-    largest = torch.full((1, 64), 127, dtype=torch.int8)
-    try:
-        product = OnednnProduct(Int8Weight(largest, torch.ones(1)))
-        return product(largest.float()).item() == 64 * 127**2
-    except (AttributeError, RuntimeError):
-        return False
-
-
-class PackedInt4Product(QuantisedProduct):
-    """int4 weights by torch's kernel for processors, with activations in bfloat16."""
-
-    backend = "int4pack"
-
-    def __init__(self, weight: Int4Weight) -> None:
-        super().__init__(weight)
-        pack = torch.ops.aten._convert_weight_to_int4pack_for_cpu
-        self._packed = pack(weight.codes.to(torch.int32), 1)
-        self._grid = torch.stack((weight.scales.T, weight.middles.T), 2).contiguous()
-        self._group = weight.group
-
-    @classmethod
-    def made(cls, weight: Int4Weight) -> "PackedInt4Product | None":
-        """Return the product, or None where the kernel does not take such a weight."""
-        if weight.codes.device.type != "cpu":
-            return None
-        try:
-            product = cls(weight)
-            product(torch.zeros(1, weight.codes.shape[1]))
-        except (AttributeError, RuntimeError):
-            return None
-        return product
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map [rows, input size] to [rows, output size]."""
-        multiply = torch.ops.aten._weight_int4pack_mm_for_cpu
-        product: Tensor = multiply(x.bfloat16(), self._packed, self._group, self._grid)
-        return product.to(x.dtype)
-
-
 AS_DTYPE = "as-dtype"
 WEIGHT_FORMATS = (AS_DTYPE, "int8", "int4", "w8a8")
 
@@ -173,35 +71,15 @@ def check_weight_format(name: str, group: int) -> None:
 
 
 def quantised_product(name: str, weight: Tensor, *, group: int, prepack: bool) -> QuantisedProduct:
-    """Return the product with ``weight`` rounded to the format ``name``.
+    """Return the product with ``weight`` rounded to the format ``name``: in C where that is there.
 
-    Without ``prepack`` it is the reference: plain torch, the same on every device.
+    Else, and without ``prepack``, it is the reference: plain torch, the same on every device.
     """
     if name == "int4":
-        return _int4(Int4Weight.of(weight, min(group, weight.shape[1])), prepack)
-    rounded = Int8Weight.of(weight)
+        int4 = Int4Weight.of(weight, min(group, weight.shape[1]))
+        return NativeInt4Product(int4) if prepack and can_multiply(int4) else RestoredProduct(int4)
+    int8 = Int8Weight.of(weight)
+    native = prepack and can_multiply(int8)
     if name == "w8a8":
-        return _integer(rounded, prepack)
-    return _int8(rounded, prepack)
-
-
-def _int8(rounded: Int8Weight, prepack: bool) -> QuantisedProduct:
-    if prepack and can_multiply(rounded):
-        return NativeInt8Product(rounded)
-    digits = prepack and OnednnProduct.can_multiply(rounded)
-    return DigitsProduct(rounded) if digits else RestoredProduct(rounded)
-
-
-def _int4(rounded: Int4Weight, prepack: bool) -> QuantisedProduct:
-    if prepack and can_multiply(rounded):
-        return NativeInt4Product(rounded)
-    packed = PackedInt4Product.made(rounded) if prepack else None
-    return RestoredProduct(rounded) if packed is None else packed
-
-
-def _integer(rounded: Int8Weight, prepack: bool) -> QuantisedProduct:
-    if prepack and can_multiply(rounded):
-        return NativeIntegerProduct(rounded)
-    if prepack and OnednnProduct.can_multiply(rounded):
-        return OnednnProduct(rounded)
-    return IntegerProduct(rounded)
+        return NativeIntegerProduct(int8) if native else IntegerProduct(int8)
+    return NativeInt8Product(int8) if native else RestoredProduct(int8)

@@ -14,10 +14,8 @@ from servetwin.engine.native.linear import NativeLinear
 PREPACKED = "onednn-prepacked"
 PLAIN = "plain"
 
-DEFAULT_PADDING = 4
-"""oneDNN takes 1 to 3 rows in other kernels: a third slower than its one for 4 on some processors,
-faster on others.
-"""
+_LEAST_ROWS = 4
+"""oneDNN takes fewer rows in other kernels, which are a third slower on some processors."""
 
 
 class LinearMap(Protocol):
@@ -42,8 +40,6 @@ class Products:
     def __init__(self, computation: Computation) -> None:
         check_weight_format(computation.weight_format, computation.weight_group)
         self._computation = computation
-        self.prepacked: list[Linear] = []
-        """Those that may pad their rows."""
         self.weight_bytes = 0
         """Of all products made so far, as they are kept: rounded weights with their scales."""
 
@@ -59,10 +55,7 @@ class Products:
         self.weight_bytes += weight.nbytes
         if prepack and NativeLinear.can_multiply(weight):
             return NativeLinear(weight)
-        product = Linear(weight, prepack=prepack)
-        if product.backend == PREPACKED:
-            self.prepacked.append(product)
-        return product
+        return Linear(weight, prepack=prepack)
 
 
 def within(make_linear: MakeLinear, place: str) -> MakeLinear:
@@ -77,23 +70,22 @@ class Linear:
     reorders the weight in every call. The operators are private to torch, hence the fallback.
     """
 
-    __slots__ = ("_kernel", "_weight", "backend", "padding", "shape")
+    __slots__ = ("_kernel", "_least_rows", "_weight", "backend")
 
     def __init__(self, weight: Tensor, *, prepack: bool = True) -> None:
         packed = _prepacked(weight) if prepack and weight.device.type == "cpu" else None
         self._weight = weight if packed is None else packed
         self._kernel = F.linear if packed is None else _prepacked_linear
         self.backend = PLAIN if packed is None else PREPACKED
-        self.shape = weight.shape
-        self.padding = 1 if packed is None else DEFAULT_PADDING
+        self._least_rows = 1 if packed is None else _LEAST_ROWS
         """Fewer rows than this are padded."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, input size] to [rows, output size]."""
         rows = x.shape[0]
-        if rows >= self.padding:
+        if rows >= self._least_rows:
             return self._kernel(x, self._weight)
-        return self._kernel(torch.cat([x] * -(-self.padding // rows)), self._weight)[:rows]
+        return self._kernel(torch.cat([x] * -(-self._least_rows // rows)), self._weight)[:rows]
 
 
 def _prepacked(weight: Tensor) -> Tensor | None:
