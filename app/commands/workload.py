@@ -90,7 +90,7 @@ def named(as_json: Json = False) -> None:
 
 
 @takes_options(
-    "--out", "--named", "--requests", "--arrivals", "--rate", "--prompt-mean", "--output-mean",
+    "--out", "--named", "--requests", "--arrivals", "--rate", "--prompt-tokens", "--output-tokens",
     "--prefix-groups", cls=GeneratorCommand,
 )  # fmt: skip
 def generate(options: GenerateOptions) -> None:

@@ -9,9 +9,7 @@ from math import isfinite
 
 from servetwin.app.scenario.options.distributions import (
     ArrivalChoice,
-    LengthChoice,
-    arrivals_of,
-    lengths_of,
+    independent_lengths,
     think_time_of,
 )
 from servetwin.app.scenario.options.policy import parse_kv_tokens
@@ -47,10 +45,6 @@ def _conditions(text: str) -> None:
         assert isfinite(condition.limit)
 
 
-def _lengths(text: str) -> None:
-    lengths_of(text, LengthChoice("prompt", "fixed", 100.0, 1.0), "--prompts").distribution()
-
-
 def _own_quality(text: str) -> None:
     tried = [find_technique(name) for name in ("awq", "fp8")]
     for quality in parse_own_qualities([text], tried).values():
@@ -82,10 +76,13 @@ TEXTS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "axis": (parse_axis, ("max_seqs=4,8,16", "replicas=1,2")),
     "rates": (parse_rates, ("2,4,8", "0.5")),
     "arrivals": (
-        lambda text: arrivals_of(text, ArrivalChoice()).process(),
+        lambda text: ArrivalChoice(text).process(),
         ("gamma:cv=2", "poisson", "mmpp2:on=3,off=4", "weibull:cv=1.5"),
     ),
-    "lengths": (_lengths, ("lognormal:mean=512,cv=0.8", "zipf:exponent=1.1,max=99", "7")),
+    "lengths": (
+        lambda text: independent_lengths(text, None),
+        ("lognormal:mean=512,cv=0.8", "zipf:exponent=1.1,max=99", "7"),
+    ),
     "prices": (
         lambda text: parse_prices(text, "--price"), ("2.5", "h100=2.5,l40s=0.9", "a=1 2")
     ),

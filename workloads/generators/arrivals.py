@@ -102,7 +102,7 @@ class PoissonArrivals(RatedArrivals):
 class GammaArrivals(RatedArrivals):
     """Gamma gaps of shape 1 / cv^2: burstier than Poisson above cv 1, steadier below."""
 
-    cv: float
+    cv: float = 1.2
     phrase: ClassVar[str] = "arrivals at {0.rate_per_s:g}/s with gamma gaps, CV {0.cv:.3g}"
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class GammaArrivals(RatedArrivals):
 class WeibullArrivals(RatedArrivals):
     """Weibull gaps by their coefficient of variation; above 1, a heavier tail than gamma gaps."""
 
-    cv: float
+    cv: float = 1.2
     phrase: ClassVar[str] = "arrivals at {0.rate_per_s:g}/s with Weibull gaps, CV {0.cv:.3g}"
 
     def __post_init__(self) -> None:

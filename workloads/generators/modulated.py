@@ -212,8 +212,8 @@ class DiurnalArrivals:
 
 def ramp_arrivals(
     rate_per_s: float,
-    from_per_s: float | None,
-    to_per_s: float | None,
+    from_per_s: float | None = None,
+    to_per_s: float | None = None,
     steps: int | None = None,
     period_s: float = DAY_S,
 ) -> DiurnalArrivals:

@@ -39,14 +39,11 @@ def arrival_settings(name: str) -> dict[str, inspect.Parameter]:
 
 
 def plain_arrivals() -> list[str]:
-    """Return the processes that need no more than a rate and a coefficient of variation."""
+    """Return the processes that need no more than a rate."""
     return [
         name
         for name in ARRIVALS
-        if all(
-            key == "cv" or takes.default is not takes.empty
-            for key, takes in arrival_settings(name).items()
-        )
+        if all(takes.default is not None for takes in arrival_settings(name).values())
     ]
 
 

@@ -23,7 +23,6 @@ from pydantic import (
 )
 
 from servetwin.app.scenario.options.deployment import Deployment
-from servetwin.app.scenario.options.distributions import ArrivalChoice, LengthChoice, PrefixChoice
 from servetwin.app.scenario.scenarios import fitted, preset_cluster
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import parse_policies
@@ -35,9 +34,13 @@ from servetwin.sim.records.metrics import SLO
 from servetwin.workloads.errors import PolicyError, ServetwinError, TraceError, did_you_mean
 from servetwin.workloads.files import document
 from servetwin.workloads.generators.generate import WorkloadSpec, generate
-from servetwin.workloads.generators.lengths import IndependentLengths
-from servetwin.workloads.generators.prefixes import with_conversations, with_shared_texts
-from servetwin.workloads.generators.processes import plain_arrivals
+from servetwin.workloads.generators.lengths import IndependentLengths, LognormalTokens
+from servetwin.workloads.generators.prefixes import (
+    PrefixGroups,
+    with_conversations,
+    with_shared_texts,
+)
+from servetwin.workloads.generators.processes import ARRIVALS, arrival_settings, plain_arrivals
 from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.tables.mapping import parse_mapping
 from servetwin.workloads.trace import Trace
@@ -141,14 +144,15 @@ class Workload(FrozenModel):
         return with_shared_texts(trace, self.prefix_share, _GROUPS, seed)
 
     def _spec(self) -> WorkloadSpec:
-        arrivals = ArrivalChoice(self.arrivals, self.rate_per_s or 1.0, self.cv)
-        prompt = LengthChoice("prompt", "lognormal", self.prompt_tokens, self.prompt_cv)
-        output = LengthChoice("output", "lognormal", self.output_tokens, self.output_cv)
-        groups = _GROUPS if self.shared_prefix_tokens else 0
-        shared = PrefixChoice(groups=groups, prefix_tokens=self.shared_prefix_tokens)
-        lengths = IndependentLengths(prompt.distribution(), output.distribution())
-        count = self.requests or GENERATED_REQUESTS
-        return WorkloadSpec(count, arrivals.process(), lengths, shared.prefixes())
+        cv = {"cv": self.cv} if "cv" in arrival_settings(self.arrivals) else {}
+        arrivals = ARRIVALS.build(self.arrivals, self.rate_per_s or 1.0, **cv)
+        lengths = IndependentLengths(
+            LognormalTokens.from_mean(self.prompt_tokens, self.prompt_cv),
+            LognormalTokens.from_mean(self.output_tokens, self.output_cv),
+        )
+        shared = self.shared_prefix_tokens
+        prefixes = PrefixGroups(_GROUPS, shared) if shared else None
+        return WorkloadSpec(self.requests or GENERATED_REQUESTS, arrivals, lengths, prefixes)
 
 
 def _listed(section: Any) -> Any:

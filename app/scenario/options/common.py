@@ -40,7 +40,7 @@ ThinkTime = Annotated[
     Option(
         metavar="S|DISTRIBUTION[:KEY=N,...]",
         help="Of users, in seconds: 2, exponential:mean=2, lognormal:median=2,sigma=1.",
-        rich_help_panel="Load",
+        rich_help_panel="Closed loop",
     ),
 ]
 Csv = Annotated[bool, Option("--csv", help="Also write requests.csv into the run folder.")]

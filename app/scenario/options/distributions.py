@@ -1,11 +1,11 @@
-"""Arrivals, lengths and shared prefixes of a generated workload, by name and numbers."""
+"""Arrivals, lengths, pauses and shared prefixes of a generated workload, as people write them."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from math import exp, sqrt
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from typer import Option
 
@@ -17,43 +17,52 @@ from servetwin.workloads.plugins import split_settings
 
 if TYPE_CHECKING:
     from servetwin.workloads.generators.arrivals import ArrivalProcess
-    from servetwin.workloads.generators.lengths import TokenLaw
+    from servetwin.workloads.generators.lengths import IndependentLengths, TokenLaw
     from servetwin.workloads.generators.modulated import RateCurve
     from servetwin.workloads.generators.pauses import PauseDistribution
     from servetwin.workloads.generators.prefixes import PrefixStructure
 
 LENGTHS = ("fixed", "uniform", "exponential", "lognormal", "zipf", "pareto")
 STRUCTURES = ("independent", "shared-prefix", "tree", "multi-turn", "agentic")
-THINK_TIMES = ("lognormal", "exponential")
 
 _Z95 = 1.6448536269514722
 """The 95 % point of the standard normal distribution."""
+_LENGTH_FORM = "N|DISTRIBUTION[:KEY=N,...]"
+PromptTokens = Annotated[
+    str | None,
+    Option(
+        metavar=_LENGTH_FORM,
+        help=f"Generated prompts: 512, or {', '.join(LENGTHS)}, such as "
+        "lognormal:mean=512,cv=0.8,max=4096.",
+        rich_help_panel="Lengths",
+    ),
+]
+OutputTokens = Annotated[
+    str | None,
+    Option(
+        metavar=_LENGTH_FORM,
+        help="Generated outputs, alike; in a load test also those of real prompts.",
+        rich_help_panel="Lengths",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivalChoice:
-    """An arrival process by name, and the curve of a day around it.
-
-    On the command line a name may carry its settings, ``gamma:cv=2`` (``distribution_specs``).
-    """
+    """An arrival process with its settings (``gamma:cv=2``), and the curve of a day around it."""
 
     PANEL: ClassVar = "Arrivals"
 
-    name: Annotated[
+    text: Annotated[
         str,
         Option(
-            "--arrivals", help=f"{', '.join(ARRIVALS)}, path.py:Class; with settings: gamma:cv=2."
+            "--arrivals",
+            metavar="PROCESS[:KEY=N,...]",
+            help=f"{', '.join(ARRIVALS)}, path.py:Class; with settings: gamma:cv=2.",
         ),
     ] = "poisson"
     rate_per_s: Annotated[float, Option("--rate")] = 4.0
     """Mean arrivals per second (of sessions, if any)."""
-    cv: Annotated[float, Option(help="{workload.cv}")] = 1.2
-    clients: Annotated[int, Option()] = 50
-    """How many clients."""
-    on_s: Annotated[float, Option()] = 11.3
-    """Mean seconds on (mmpp2)."""
-    off_s: Annotated[float, Option()] = 46.5
-    """Mean seconds off (mmpp2)."""
     diurnal: Annotated[bool, Option("--diurnal")] = False
     """The rate follows a day."""
     peak_to_trough: Annotated[float, Option("--peak-trough")] = 2.2
@@ -62,30 +71,25 @@ class ArrivalChoice:
     """Rates of the parts of a day: 1,0.5,..."""
     period_s: Annotated[float, Option("--period")] = 86_400.0
     """Seconds of a day, or of a ramp."""
-    from_per_s: float | None = None
-    to_per_s: float | None = None
-    steps: int | None = None
-
-    settings: tuple[tuple[str, float], ...] = ()
-    """What a process takes beside the fields above."""
 
     def process(self) -> "ArrivalProcess":
         """Return the process.
 
-        Raises ``TraceError`` for an unknown name or an impossible number, ``PluginError`` for a
-        class of a file that cannot be used.
+        Raises ``TraceError`` for an unknown name, setting or an impossible number, ``PluginError``
+        for a class of a file that cannot be used.
         """
+        name, parameters = split_settings(self.text)
         curve = self._curve()
-        around = ARRIVALS.build(self.name, self.rate_per_s, **self._settings())
+        around = ARRIVALS.build(name, self.rate_per_s, **self._settings(name, parameters))
         if curve is None:
             return around
         from servetwin.workloads.generators.modulated import DiurnalArrivals
 
-        if self.name == "ramp":
+        if name == "ramp":
             raise TraceError("--arrivals ramp: excludes --diurnal and --hourly")
         if not is_dataclass(around):
             raise TraceError(
-                f"--arrivals {self.name}: for --diurnal and --hourly it must be a dataclass with a "
+                f"--arrivals {name}: for --diurnal and --hourly it must be a dataclass with a "
                 "field rate_per_s"
             )
         return DiurnalArrivals(around, curve, self.period_s)
@@ -97,53 +101,12 @@ class ArrivalChoice:
             return Steps(numbers("--hourly", self.hourly))
         return Sinusoid(self.peak_to_trough) if self.diurnal else None
 
-    def _settings(self) -> dict[str, Any]:
-        """Return the fields that a registered process takes, and the settings."""
-        takes = [p.name for p in arrival_settings(self.name).values() if self.name in ARRIVALS]
-        fields = {name: getattr(self, name) for name in takes if name in self.__slots__}
-        return {**fields, **dict(self.settings)}
-
-
-@dataclass(frozen=True, slots=True)
-class LengthChoice:
-    """A distribution of lengths by name; ``part`` is prompt or output, as in its options."""
-
-    part: str
-    name: str
-    mean_tokens: float
-    cv: float
-    max_tokens: int | None = None
-    zipf: float = 1.1
-    tail_alpha: float = 2.2
-
-    def distribution(self) -> "TokenLaw":
-        """Return the distribution.
-
-        Raises ``TraceError`` for an unknown name or an impossible number.
-        """
-        from servetwin.workloads.generators import lengths
-
-        mean, most = self.mean_tokens, self.max_tokens
-        match known(f"--{self.part}-law", self.name, LENGTHS):
-            case "fixed":
-                return lengths.FixedTokens(round(mean))
-            case "exponential":
-                return lengths.ExponentialTokens(mean, most)
-            case "zipf":
-                return lengths.ZipfTokens(self.zipf, self._largest())
-            case "uniform":
-                half = sqrt(3) * self.cv * mean
-                least, largest = max(1, round(mean - half)), round(mean + half)
-                return lengths.UniformTokens(least, min(largest, most or largest))
-        body = lengths.LognormalTokens.from_mean(mean, self.cv, max_tokens=most)
-        if self.name == "lognormal":
-            return body
-        return lengths.ParetoTailTokens(body, exp(body.mu + _Z95 * body.sigma), self.tail_alpha)
-
-    def _largest(self) -> int:
-        if self.max_tokens is None:
-            raise TraceError(f"zipf lengths want a largest one: give --{self.part}-max")
-        return self.max_tokens
+    def _settings(self, name: str, parameters: str) -> dict[str, Any]:
+        takes = arrival_settings(name)
+        fields = {key: p.name for key, p in takes.items()}
+        whole = [p.name for p in takes.values() if re.search(r"\bint\b", str(p.annotation))]
+        period = {"period_s": self.period_s} if name == "ramp" else {}
+        return period | _parse_settings(f"--arrivals {name}", parameters, fields, whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +156,18 @@ class PrefixChoice:
 
 DEFAULT_GROUPS = 64
 DEFAULT_BLOCK_TOKENS = 16
-DEFAULT_PROMPT = LengthChoice("prompt", "lognormal", 128.0, 0.8)
-DEFAULT_OUTPUT = LengthChoice("output", "lognormal", 24.0, 0.6)
+
+
+class UsualLengths(NamedTuple):
+    """Mean and CV of lengths where a text does not say them."""
+
+    mean: float
+    cv: float
+
+
+USUAL = "lognormal"
+"""The distribution of lengths where none is named."""
+USUAL_PROMPTS, USUAL_OUTPUTS = UsualLengths(128.0, 0.8), UsualLengths(24.0, 0.6)
 
 
 def known(option: str, name: str, names: Sequence[str]) -> str:
@@ -215,48 +188,61 @@ def numbers(option: str, text: str) -> tuple[float, ...]:
         raise TraceError(f"{option}: wants numbers separated by commas, not {text!r}") from None
 
 
-_CV = {"cv": "cv"}
-_MEAN = {"mean": "mean_tokens"}
-_MAX = {"max": "max_tokens"}
-_LENGTH_KEYS: Mapping[str, Mapping[str, str]] = {
-    "fixed": _MEAN,
-    "uniform": {**_MEAN, **_CV, **_MAX},
-    "exponential": {**_MEAN, **_MAX},
-    "lognormal": {**_MEAN, **_CV, **_MAX},
-    "zipf": {"exponent": "zipf", **_MAX},
-    "pareto": {**_MEAN, **_CV, **_MAX, "alpha": "tail_alpha"},
+_LENGTH_KEYS: Mapping[str, Sequence[str]] = {
+    "fixed": ("mean",),
+    "uniform": ("mean", "cv", "max"),
+    "exponential": ("mean", "max"),
+    "lognormal": ("mean", "cv", "max"),
+    "zipf": ("exponent", "max"),
+    "pareto": ("mean", "cv", "max", "alpha"),
 }
 _THINK_KEYS: Mapping[str, Mapping[str, str]] = {
     "exponential": {"mean": "mean_s"},
     "lognormal": {"median": "median_s", "sigma": "sigma"},
 }
-_WHOLE = ("max_tokens",)
+_WHOLE = ("max",)
 
 
-def arrivals_of(text: str, base: ArrivalChoice, option: str = "--arrivals") -> ArrivalChoice:
-    """Return the choice of arrivals in ``text``, laid over ``base``.
+def independent_lengths(prompts: str | None, outputs: str | None) -> "IndependentLengths":
+    """Return the lengths of generated requests by the texts of the two options."""
+    from servetwin.workloads.generators.lengths import IndependentLengths
+
+    return IndependentLengths(
+        lengths_of(prompts or USUAL, USUAL_PROMPTS, "--prompt-tokens"),
+        lengths_of(outputs or USUAL, USUAL_OUTPUTS, "--output-tokens"),
+    )
+
+
+def lengths_of(text: str, usual: UsualLengths, option: str) -> "TokenLaw":
+    """Return the distribution of lengths in ``text``; a number alone is a fixed length.
 
     Raises ``TraceError`` naming the option, the part that is wrong and what is valid.
     """
-    name, parameters = split_settings(text)
-    takes = arrival_settings(name)
-    fields = {key: p.name for key, p in takes.items()}
-    whole = [p.name for p in takes.values() if re.search(r"\bint\b", str(p.annotation))]
-    settings = _parse_settings(f"{option} {name}", parameters, fields, whole)
-    known_fields: dict[str, Any] = {
-        f: v for f, v in settings.items() if name in ARRIVALS and f in ArrivalChoice.__slots__
-    }
-    others = tuple((field, value) for field, value in settings.items() if field not in known_fields)
-    return replace(base, name=name, **known_fields, settings=others)
+    from servetwin.workloads.generators import lengths
 
-
-def lengths_of(text: str, base: LengthChoice, option: str) -> LengthChoice:
-    """Return the choice of lengths in ``text``, laid over ``base``; a number alone is a fixed
-    length."""
     if text.isascii() and text.isdigit():
-        return replace(base, name="fixed", mean_tokens=_setting(option, text, whole=True))
-    name, settings = parse_spec(text, option, _LENGTH_KEYS)
-    return replace(base, name=known(option, name, LENGTHS), **settings)
+        return lengths.FixedTokens(int(_setting(option, text, whole=True)))
+    keys = {name: dict(zip(takes, takes, strict=True)) for name, takes in _LENGTH_KEYS.items()}
+    name, given = parse_spec(text, option, keys)
+    mean, cv, most = given.get("mean", usual.mean), given.get("cv", usual.cv), given.get("max")
+    match name:
+        case "fixed":
+            return lengths.FixedTokens(round(mean))
+        case "exponential":
+            return lengths.ExponentialTokens(mean, most)
+        case "zipf":
+            if most is None:
+                raise TraceError(f"{option} zipf: wants the largest length, such as zipf:max=500")
+            return lengths.ZipfTokens(given.get("exponent", 1.1), most)
+        case "uniform":
+            half = sqrt(3) * cv * mean
+            least, largest = max(1, round(mean - half)), round(mean + half)
+            return lengths.UniformTokens(least, min(largest, most or largest))
+    body = lengths.LognormalTokens.from_mean(mean, cv, max_tokens=most)
+    if name == "lognormal":
+        return body
+    tail_from = exp(body.mu + _Z95 * body.sigma)
+    return lengths.ParetoTailTokens(body, tail_from, given.get("alpha", 2.2))
 
 
 def think_time_of(text: str, option: str = "--think-time") -> "PauseDistribution":

@@ -10,10 +10,12 @@ from typer import Option
 
 from servetwin.app.scenario.options.common import Csv, Seed, ThinkTime
 from servetwin.app.scenario.options.distributions import (
-    DEFAULT_OUTPUT,
-    DEFAULT_PROMPT,
+    USUAL,
+    USUAL_OUTPUTS,
     ArrivalChoice,
-    arrivals_of,
+    OutputTokens,
+    PromptTokens,
+    independent_lengths,
     lengths_of,
     think_time_of,
 )
@@ -22,6 +24,7 @@ from servetwin.app.scenario.options.policy import ClosedLoop
 from servetwin.app.scenario.options.trace import WHOLE_TRACE, Limit, TraceOptions, TraceShape
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.generators.processes import ARRIVALS
+from servetwin.workloads.plugins import split_settings
 from servetwin.workloads.tokenizer import LocalTokenizer
 from servetwin.workloads.trace import Trace
 
@@ -120,10 +123,8 @@ class LoadChoice:
     """Or a closed loop of N concurrent users."""
     rate_per_s: Annotated[float | None, Option("--rate")] = None
     """Requests/s that are generated, or scaled to."""
-    prompt_tokens: Annotated[str | None, Option(metavar="N|DISTRIBUTION[:KEY=N,...]")] = None
-    """Generated prompts: 512, lognormal:mean=512,cv=0.8,max=4096 ..."""
-    output_tokens: Annotated[str | None, Option(metavar="N|DISTRIBUTION[:KEY=N,...]")] = None
-    """Generated outputs, or those of real prompts, alike."""
+    prompt_tokens: PromptTokens = None
+    output_tokens: OutputTokens = None
     header_columns: Annotated[str | None, Option(metavar="COLUMN=HEADER,...")] = None
     """Columns of the trace with an HTTP header of each request; values are not stored."""
     think_time: ThinkTime = None
@@ -295,7 +296,7 @@ class LoadChoice:
             return trace
         if any(request.prompt is None for request in trace):
             raise LoadTestError(OWN_LENGTHS)
-        outputs = lengths_of(self.output_tokens, DEFAULT_OUTPUT, "--output-tokens").distribution()
+        outputs = lengths_of(self.output_tokens, USUAL_OUTPUTS, "--output-tokens")
         return with_output_lengths(trace, outputs, self.output_tokens, self.seed)
 
     def _generated(self) -> Trace:
@@ -315,23 +316,20 @@ class LoadChoice:
 
     def _generate(self, process: "ArrivalProcess", count: int) -> Trace:
         from servetwin.workloads.generators.generate import WorkloadSpec, generate
-        from servetwin.workloads.generators.lengths import IndependentLengths
 
         note = [f"arrivals {self.arrivals}"] if self.arrivals else []
         note += [f"at {self.rate_per_s:g}/s"] if self.rate_per_s else []
-        prompts = self.prompt_tokens or DEFAULT_PROMPT.name
-        outputs = self.output_tokens or DEFAULT_OUTPUT.name
+        prompts, outputs = self.prompt_tokens or USUAL, self.output_tokens or USUAL
         note += [f"prompts {prompts}", f"outputs {outputs}", f"seed {self.seed}"]
-        lengths = IndependentLengths(
-            lengths_of(prompts, DEFAULT_PROMPT, "--prompt-tokens").distribution(),
-            lengths_of(outputs, DEFAULT_OUTPUT, "--output-tokens").distribution(),
-        )
+        lengths = independent_lengths(prompts, outputs)
         made = generate(WorkloadSpec(count, process, lengths), self.seed)
         return replace(made, notes=(", ".join(note),))
 
     def _arrivals(self, text: str) -> ArrivalChoice:
-        choice = arrivals_of(text, ArrivalChoice(rate_per_s=self.rate_per_s or 0.0))
-        if choice.name != "ramp":
+        name, _ = split_settings(text)
+        ARRIVALS.require(name)
+        choice = ArrivalChoice(text, self.rate_per_s or 0.0)
+        if name != "ramp":
             if self.rate_per_s is None:
                 raise LoadTestError(f"--arrivals {text}: wants --rate R, in requests/s")
             return choice

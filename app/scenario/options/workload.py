@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typer import Option
 
-from servetwin.app.scenario.options.common import KEEP, Overwriting, Seed
+from servetwin.app.scenario.options.common import KEEP, Overwriting, Seed, ThinkTime
 from servetwin.app.scenario.options.distributions import (
-    DEFAULT_OUTPUT,
-    DEFAULT_PROMPT,
-    LENGTHS,
-    THINK_TIMES,
+    USUAL,
+    USUAL_OUTPUTS,
     ArrivalChoice,
-    LengthChoice,
+    OutputTokens,
     PrefixChoice,
-    arrivals_of,
+    PromptTokens,
+    independent_lengths,
     lengths_of,
     think_time_of,
 )
@@ -23,7 +22,8 @@ from servetwin.workloads.errors import TraceError
 from servetwin.workloads.trace import Trace
 
 if TYPE_CHECKING:
-    from servetwin.workloads.generators.lengths import LengthDistribution
+    from servetwin.workloads.generators.arrivals import ArrivalProcess
+    from servetwin.workloads.generators.lengths import LengthDistribution, TokenLaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,53 +32,20 @@ class LengthOptions:
 
     PANEL: ClassVar = "Lengths"
 
-    prompt_law: Annotated[
-        str, Option(help=f"{', '.join(LENGTHS)}; with settings: uniform:mean=99.")
-    ] = DEFAULT_PROMPT.name
-    prompt_mean: Annotated[float, Option()] = DEFAULT_PROMPT.mean_tokens
-    """Mean prompt tokens."""
-    prompt_cv: Annotated[float, Option()] = DEFAULT_PROMPT.cv
-    """CV of lognormal, uniform, pareto prompts."""
-    prompt_max: Annotated[int | None, Option()] = None
-    """Cap of the prompts."""
-    output_law: Annotated[str, Option(help=f"{', '.join(LENGTHS)}; with settings as above.")] = (
-        DEFAULT_OUTPUT.name
-    )
-    output_mean: Annotated[float, Option()] = DEFAULT_OUTPUT.mean_tokens
-    """Mean output tokens."""
-    output_cv: Annotated[float, Option()] = DEFAULT_OUTPUT.cv
-    """CV of lognormal, uniform, pareto outputs."""
-    output_max: Annotated[int | None, Option()] = None
-    """Cap of the outputs."""
-    length_zipf: Annotated[float, Option()] = DEFAULT_PROMPT.zipf
-    """Exponent of zipf lengths."""
-    tail_alpha: Annotated[float, Option()] = DEFAULT_PROMPT.tail_alpha
-    """Index of the tail above the 95 % point (pareto)."""
-    fixed: Annotated[bool, Option("--fixed")] = False
-    """Every length is its mean."""
+    prompt_tokens: PromptTokens = None
+    output_tokens: OutputTokens = None
     lengths_from: Annotated[Path | None, Option()] = None
-    """Trace to draw lengths from."""
+    """Trace to draw both lengths from instead."""
     jitter: Annotated[float, Option()] = 0.0
     """Sigma of a factor on lengths drawn from a trace."""
 
-    def choice(self, part: str) -> LengthChoice:
-        """Return the choice of lengths of a part, ``prompt`` or ``output``.
-
-        Raises ``TraceError`` for an unknown name.
-        """
-        law, mean, cv, most = (getattr(self, f"{part}_{x}") for x in ("law", "mean", "cv", "max"))
-        choice = LengthChoice(part, "fixed", mean, cv, most, self.length_zipf, self.tail_alpha)
-        return lengths_of("fixed" if self.fixed else law, choice, f"--{part}-law")
-
-    def joint(self, prompt: LengthChoice, output: LengthChoice) -> "LengthDistribution":
-        """Return lengths of requests: drawn from a trace, or independently by the two choices."""
-        from servetwin.workloads.generators.lengths import EmpiricalLengths, IndependentLengths
+    def joint(self) -> "LengthDistribution":
+        """Return lengths of requests: drawn from a trace, or independently by two distributions."""
+        from servetwin.workloads.generators.lengths import EmpiricalLengths
         from servetwin.workloads.reading import read_trace
 
         if self.lengths_from is None:
-            return IndependentLengths(prompt.distribution(), output.distribution())
-        if self.fixed:
-            raise TraceError("--fixed and --lengths-from exclude each other; give one")
+            return independent_lengths(self.prompt_tokens, self.output_tokens)
         return EmpiricalLengths.of(read_trace(self.lengths_from), self.jitter)
 
 
@@ -94,7 +61,7 @@ class SessionOptions:
     """Compact a conversation that is longer, in tokens."""
 
     def generate(
-        self, prefix: PrefixChoice, arrivals: ArrivalChoice, output: LengthChoice, seed: int
+        self, prefix: PrefixChoice, arrivals: "ArrivalProcess", output: "TokenLaw", seed: int
     ) -> Trace:
         """Return a trace of conversations of the structure that ``prefix`` names."""
         from servetwin.workloads.generators.conversations import (
@@ -104,9 +71,9 @@ class SessionOptions:
         )
 
         spec = (
-            agentic(self.sessions, arrivals.process())
+            agentic(self.sessions, arrivals)
             if prefix.name == "agentic"
-            else multi_turn(self.sessions, arrivals.process(), output.distribution())
+            else multi_turn(self.sessions, arrivals, output)
         )
         limit_tokens = self.context_limit or spec.limit_tokens
         block_tokens = prefix.block_tokens or spec.block_tokens
@@ -124,16 +91,13 @@ class UserOptions:
     """Number of users, each waits for every answer; 0 for none."""
     each: Annotated[int, Option()] = 10
     """Requests of each user."""
-    think: Annotated[str, Option(help=" or ".join(THINK_TIMES))] = "lognormal"
-    think_time_s: Annotated[float, Option("--think-time")] = 120.0
-    """Median (lognormal) or mean think time."""
+    think_time: ThinkTime = None
 
     def generate(self, prefix: PrefixChoice, lengths: "LengthDistribution", seed: int) -> Trace:
         """Return a trace of the users' requests."""
         from servetwin.workloads.generators.generate import ClosedLoopSpec, generate_closed_loop
 
-        key = "mean" if self.think == "exponential" else "median"
-        think = think_time_of(f"{self.think}:{key}={self.think_time_s!r}", "--think")
+        think = think_time_of(self.think_time or "lognormal")
         spec = ClosedLoopSpec(self.closed_loop, self.each, lengths, think, prefix.prefixes())
         return generate_closed_loop(spec, seed)
 
@@ -214,14 +178,14 @@ class GenerateOptions:
     def _drawn(self) -> Trace:
         from servetwin.workloads.generators.generate import WorkloadSpec, generate
 
-        prompt, output = self.lengths.choice("prompt"), self.lengths.choice("output")
-        arrivals = arrivals_of(self.arrivals.name, self.arrivals)
+        arrivals = self.arrivals.process()
         if self.prefix.name in CONVERSATIONS:
+            output = lengths_of(
+                self.lengths.output_tokens or USUAL, USUAL_OUTPUTS, "--output-tokens"
+            )
             return self.sessions.generate(self.prefix, arrivals, output, self.seed)
-        lengths = self.lengths.joint(prompt, output)
+        lengths = self.lengths.joint()
         if self.users.closed_loop:
             return self.users.generate(self.prefix, lengths, self.seed)
         prefixes = self.prefix.prefixes()
-        return generate(
-            WorkloadSpec(self.requests, arrivals.process(), lengths, prefixes), self.seed
-        )
+        return generate(WorkloadSpec(self.requests, arrivals, lengths, prefixes), self.seed)

@@ -16,8 +16,8 @@ from servetwin.workloads.transform import limit, scale_rate, scale_tokens, windo
 from tests.support.paths import SAMPLE
 
 SAMPLE_OPTIONS = [
-    "--arrivals", "gamma", "--cv", "1.2", "--prompt-max", "512", "--output-max", "96",
-    "--prefix-groups", "8", "--seed", "1",
+    "--arrivals", "gamma", "--prompt-tokens", "lognormal:max=512",
+    "--output-tokens", "lognormal:max=96", "--prefix-groups", "8", "--seed", "1",
 ]  # fmt: skip
 
 
@@ -36,7 +36,8 @@ def test_generate_writes_the_sample(tmp_path: Path) -> None:
 
 def test_generate_fixed_lengths(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    run("generate", "--out", out, "--fixed", "--requests", 3, "--arrivals", "constant")
+    fixed = ("--prompt-tokens", 128, "--output-tokens", "fixed")
+    run("generate", "--out", out, *fixed, "--requests", 3, "--arrivals", "constant")
     trace = read_trace(out)
     assert [(r.arrival_s, r.prompt_tokens, r.output_tokens) for r in trace] == [
         (0.0, 128, 24),
@@ -50,11 +51,6 @@ def test_generate_lengths_from_a_trace(tmp_path: Path) -> None:
     run("generate", "--out", out, "--lengths-from", SAMPLE, "--requests", 50)
     pairs = {(r.prompt_tokens, r.output_tokens) for r in read_trace(SAMPLE)}
     assert {(r.prompt_tokens, r.output_tokens) for r in read_trace(out)} <= pairs
-
-
-def test_fixed_excludes_lengths_from(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="exclude each other"):
-        run("generate", "--out", tmp_path / "x.jsonl", "--fixed", "--lengths-from", SAMPLE)
 
 
 def test_convert_is_the_transforms_in_order(tmp_path: Path) -> None:
@@ -105,19 +101,19 @@ def test_stats_as_text_fits_the_terminal() -> None:
     "arguments",
     [
         ["--arrivals", "constant"],
-        ["--arrivals", "weibull", "--cv", 2],
-        ["--arrivals", "mmpp2", "--on-s", 2, "--off-s", 3],
-        ["--arrivals", "clients", "--clients", 5],
+        ["--arrivals", "weibull:cv=2"],
+        ["--arrivals", "mmpp2:on=2,off=3"],
+        ["--arrivals", "clients:clients=5"],
         ["--diurnal", "--peak-trough", 4, "--period", 60],
         ["--arrivals", "gamma", "--hourly", "1,0,2", "--period", 30],
-        ["--prompt-law", "uniform", "--output-law", "exponential"],
-        ["--prompt-law", "zipf", "--prompt-max", 500, "--output-law", "pareto"],
+        ["--prompt-tokens", "uniform", "--output-tokens", "exponential"],
+        ["--prompt-tokens", "zipf:max=500", "--output-tokens", "pareto"],
         ["--lengths-from", SAMPLE, "--jitter", 0.1],
         ["--structure", "shared-prefix", "--prefix-tokens", 32],
         ["--structure", "tree", "--node-tokens", 32, "--branching", 2, "--levels", 3],
         ["--structure", "multi-turn", "--sessions", 12, "--context-limit", 900],
         ["--structure", "agentic", "--sessions", 2, "--block-tokens", 512],
-        ["--closed-loop", 4, "--each", 3, "--think", "exponential", "--think-time", 5],
+        ["--closed-loop", 4, "--each", 3, "--think-time", "exponential:mean=5"],
     ],
     ids=lambda arguments: " ".join(map(str, arguments))[:40],
 )
@@ -155,12 +151,12 @@ def test_generate_from_servegen_clients(tmp_path: Path) -> None:
             ["--arrivals", "poison"],
             "--arrivals: unknown arrival process 'poison'; did you mean 'poisson'?",
         ),
-        (["--prompt-law", "normal"], "--prompt-law: unknown 'normal': did you mean 'lognormal'?"),
-        (["--output-law", "zip"], "--output-law: unknown 'zip': did you mean 'zipf'?"),
+        (["--prompt-tokens", "normal"], "--prompt-tokens: unknown 'normal': did you mean 'lognorm"),
+        (["--output-tokens", "zip"], "--output-tokens: unknown 'zip': did you mean 'zipf'?"),
         (["--structure", "trie"], "--structure: unknown 'trie': did you mean 'tree'?"),
-        (["--closed-loop", 2, "--think", "exp"], "unknown 'exp': did you mean 'exponential'?"),
+        (["--closed-loop", 2, "--think-time", "exp"], "unknown 'exp': did you mean 'exponential'?"),
         (["--hourly", "1,x"], "--hourly: wants numbers separated by commas, not '1,x'"),
-        (["--prompt-law", "zipf"], "zipf lengths want a largest one: give --prompt-max"),
+        (["--prompt-tokens", "zipf"], "--prompt-tokens zipf: wants the largest length, such as"),
         (["--closed-loop", 1, "--each", 0], "at least 1 user with 1 request, not 1 with 0"),
         (["--closed-loop", 2, "--servegen", "x"], "--closed-loop and --servegen exclude each"),
         (["--closed-loop", 2, "--structure", "agentic"], "--structure agentic and --closed-loop"),
@@ -187,7 +183,7 @@ def test_stats_against_prints_the_pass_table(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert lines[-1].endswith("checks pass")
     other = tmp_path / "other.jsonl"
-    run("generate", "--out", other, "--fixed", "--seed", 3)
+    run("generate", "--out", other, "--prompt-tokens", 128, "--seed", 3)
     result = CliRunner().invoke(app, ["workload", "stats", str(other), "--against", str(SAMPLE)])
     assert result.exit_code == 1
     assert "FAIL" in result.output

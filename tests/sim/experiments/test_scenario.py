@@ -124,7 +124,7 @@ def test_a_run_can_be_run_again_from_its_folder(tmp_path: Path, options: list[st
     [
         ["--structure", "multi-turn", "--sessions", "6", "--rate", "0.5"],
         ["--structure", "agentic", "--sessions", "2", "--rate", "0.01"],
-        ["--closed-loop", "5", "--each", "6", "--think-time", "2"],
+        ["--closed-loop", "5", "--each", "6", "--think-time", "lognormal:median=2"],
     ],
 )
 def test_generated_conversations_wait_for_their_answers(

@@ -133,8 +133,8 @@ def test_specifications_say_all_of_it() -> None:
     "options",
     [
         (),
-        ("--arrivals", "gamma:cv=2", "--prompt-law", "pareto", "--structure", "tree"),
-        ("--arrivals", "mmpp2", "--diurnal", "--output-law", "exponential"),
+        ("--arrivals", "gamma:cv=2", "--prompt-tokens", "pareto", "--structure", "tree"),
+        ("--arrivals", "mmpp2", "--diurnal", "--output-tokens", "exponential"),
         ("--structure", "multi-turn"),
         ("--structure", "agentic", "--arrivals", "clients"),
         ("--closed-loop", 3, "--each", 3),

@@ -221,7 +221,7 @@ def test_the_scenarios_of_the_notes_have_names() -> None:
 def test_a_named_workload_says_what_is_sourced_and_how_long_and_often(name: str) -> None:
     workload = find_named(name)
     assert any(year in workload.source for year in ("2021", "2023", "2024", "2025"))
-    wanted = {"requests", "arrivals", "rate", "prompt-law", "prompt-mean", "output-mean"}
+    wanted = {"requests", "arrivals", "rate", "prompt-tokens", "output-tokens"}
     assert wanted <= set(workload.options)
     assert "--rate " in workload.as_arguments()
 

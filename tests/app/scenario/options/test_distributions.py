@@ -1,48 +1,58 @@
 """Distributions and processes as text: what is read, and what is said of wrong ones."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from servetwin.app.scenario.options.distributions import (
-    DEFAULT_PROMPT,
+    USUAL_PROMPTS,
     ArrivalChoice,
-    arrivals_of,
     lengths_of,
     think_time_of,
 )
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.arrivals import (
+    ClientArrivals,
+    GammaArrivals,
+    PoissonArrivals,
+)
+from servetwin.workloads.generators.lengths import (
+    FixedTokens,
+    LognormalTokens,
+    UniformTokens,
+    ZipfTokens,
+)
+from servetwin.workloads.generators.modulated import OnOffArrivals, ramp_arrivals
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
 
 
 @pytest.mark.parametrize(
-    ("text", "fields"),
+    ("text", "process"),
     [
-        ("poisson", {"name": "poisson"}),
-        ("gamma:cv=2", {"name": "gamma", "cv": 2.0}),
-        ("mmpp2:on=3,off=7", {"name": "mmpp2", "on_s": 3.0, "off_s": 7.0}),
-        ("clients:clients=9", {"name": "clients", "clients": 9}),
-        ("ramp:from=1,to=9,steps=3", {"name": "ramp", "from_per_s": 1, "to_per_s": 9, "steps": 3}),
+        ("poisson", PoissonArrivals(4.0)),
+        ("gamma:cv=2", GammaArrivals(4.0, 2.0)),
+        ("mmpp2:on=3,off=7", OnOffArrivals(4.0, 3.0, 7.0)),
+        ("clients:clients=9", ClientArrivals(4.0, 9)),
+        ("ramp:from=1,to=9,steps=3", ramp_arrivals(4.0, 1.0, 9.0, 3)),
     ],
 )
-def test_arrivals_as_people_write_them(text: str, fields: dict[str, Any]) -> None:
-    assert arrivals_of(text, ArrivalChoice()) == replace(ArrivalChoice(), **fields)
+def test_arrivals_as_people_write_them(text: str, process: Any) -> None:
+    assert ArrivalChoice(text).process() == process
 
 
 @pytest.mark.parametrize(
-    ("text", "fields"),
+    ("text", "law"),
     [
-        ("512", {"name": "fixed", "mean_tokens": 512.0}),
-        ("lognormal", {}),
-        ("uniform:mean=9,cv=0.2,max=11", {"name": "uniform", "mean_tokens": 9, "cv": 0.2,
-                                          "max_tokens": 11}),
-        ("zipf:exponent=2,max=99", {"name": "zipf", "zipf": 2.0, "max_tokens": 99}),
+        ("512", FixedTokens(512)),
+        ("fixed", FixedTokens(128)),
+        ("lognormal", LognormalTokens.from_mean(128, 0.8)),
+        ("uniform:mean=9,cv=0.2,max=11", UniformTokens(6, 11)),
+        ("zipf:exponent=2,max=99", ZipfTokens(2.0, 99)),
     ],
-)  # fmt: skip
-def test_lengths_as_people_write_them(text: str, fields: dict[str, Any]) -> None:
-    assert lengths_of(text, DEFAULT_PROMPT, "--x") == replace(DEFAULT_PROMPT, **fields)
+)
+def test_lengths_as_people_write_them(text: str, law: Any) -> None:
+    assert lengths_of(text, USUAL_PROMPTS, "--x") == law
 
 
 @pytest.mark.parametrize(
@@ -66,47 +76,47 @@ def test_a_fixed_think_time_is_fixed() -> None:
     ("make", "message"),
     [
         (
-            lambda: arrivals_of("gama", ArrivalChoice()),
+            lambda: ArrivalChoice("gama").process(),
             "--arrivals: unknown arrival process 'gama'; did you mean",
         ),
         (
-            lambda: arrivals_of("gamma:cvs=2", ArrivalChoice()),
+            lambda: ArrivalChoice("gamma:cvs=2").process(),
             "--arrivals gamma: unknown setting 'cvs'; did you mean 'cv'?",
         ),
         (
-            lambda: arrivals_of("poisson:cv=2", ArrivalChoice()),
+            lambda: ArrivalChoice("poisson:cv=2").process(),
             "--arrivals poisson: unknown setting 'cv'; it takes none",
         ),
         (
-            lambda: arrivals_of("gamma:cv=much", ArrivalChoice()),
+            lambda: ArrivalChoice("gamma:cv=much").process(),
             "--arrivals gamma: cv: 'much' is not a number",
         ),
         (
-            lambda: arrivals_of("ramp:from=1,to=2,steps=2.5", ArrivalChoice()),
+            lambda: ArrivalChoice("ramp:from=1,to=2,steps=2.5").process(),
             "--arrivals ramp: steps: '2.5' is not a whole number",
         ),
         (
-            lambda: arrivals_of("ramp:from=1", ArrivalChoice()).process(),
+            lambda: ArrivalChoice("ramp:from=1").process(),
             "--arrivals ramp: wants two rates, such as ramp:from=1,to=10",
         ),
         (
-            lambda: arrivals_of("ramp:from=1,to=2,steps=1", ArrivalChoice()).process(),
+            lambda: ArrivalChoice("ramp:from=1,to=2,steps=1").process(),
             "--arrivals ramp: a staircase has at least 2 steps, not 1",
         ),
         (
-            lambda: arrivals_of("ramp:from=0,to=0", ArrivalChoice()).process(),
+            lambda: ArrivalChoice("ramp:from=0,to=0").process(),
             "rates of a ramp must be 0 or positive, one positive, not 0 and 0",
         ),
         (
-            lambda: lengths_of("0", DEFAULT_PROMPT, "--x").distribution(),
+            lambda: lengths_of("0", USUAL_PROMPTS, "--x"),
             "the fixed length must be a pos",
         ),
         (
-            lambda: lengths_of("zipf", DEFAULT_PROMPT, "--x").distribution(),
-            "zipf lengths want a largest",
+            lambda: lengths_of("zipf", USUAL_PROMPTS, "--x"),
+            "--x zipf: wants the largest length",
         ),
-        (lambda: lengths_of("²", DEFAULT_PROMPT, "--x"), "--x: unknown"),
-        (lambda: lengths_of("9" * 400, DEFAULT_PROMPT, "--x"), "9' is not a whole number"),
+        (lambda: lengths_of("²", USUAL_PROMPTS, "--x"), "--x: unknown"),
+        (lambda: lengths_of("9" * 400, USUAL_PROMPTS, "--x"), "9' is not a whole number"),
         (lambda: think_time_of("exponential"), "wants its mean, such as exponential:mean=2"),
         (lambda: think_time_of("-2"), "the median think time must be a positive number, not -2"),
     ],

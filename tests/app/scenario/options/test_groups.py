@@ -41,7 +41,6 @@ OTHER_MEANING = {
     "--scenario": "a file of the dashboard (replay), or of techniques",
     "--seed": "of replay, where the scenario's seed comes first",
     "--start": "the start of what is exported, or of ServeGen's clients",
-    "--think-time": "a distribution (loadtest), or a number beside its name (generate)",
     "--trace": "one of three sources of a load (loadtest), or optional (verify)",
 }
 """Options whose name has several meanings, each with its reason."""
