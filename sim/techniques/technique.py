@@ -3,9 +3,9 @@
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.entry import FrozenModel, shipped_json
@@ -22,6 +22,8 @@ from servetwin.workloads.transform import at_rate
 
 _APART_S = 1e5
 _PREFIX_BLOCK_TOKENS = 16
+_Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
+_Requests = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +35,16 @@ class Experiment:
     The first ``shared_tokens`` of all prompts are the same; ``samples`` answers are wanted to each.
     """
 
-    prompt_tokens: int = 512
-    output_tokens: int = 128
-    spread: float = 0.4
-    longest_tokens: int = 2048
-    load: float = 0.7
-    alone: int = 8
-    loaded: int = 120
-    saturated: int = 240
-    shared_tokens: int = 0
-    samples: int = 1
+    prompt_tokens: _Tokens = 512
+    output_tokens: _Tokens = 128
+    spread: Annotated[float, Field(ge=0, le=100)] = 0.4
+    longest_tokens: _Tokens = 2048
+    load: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = 0.7
+    alone: _Requests = 8
+    loaded: _Requests = 120
+    saturated: _Requests = 240
+    shared_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    samples: Annotated[int, Field(ge=1, le=10_000)] = 1
 
     def describe(self) -> str:
         """Describe the experiment for the caption of a table."""

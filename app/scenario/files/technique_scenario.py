@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from servetwin.app.scenario.files.scenario_file import parse_scenario_dict
 from servetwin.app.scenario.servers import ToggledServer
@@ -20,31 +20,10 @@ _DEFAULT = {"model": "llama-2-7b", "gpu": "a100-80gb"}
 _KEYS = ("deployment", "policies", "workload")
 
 
-_Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
-_Requests = Annotated[int, Field(ge=1, le=1_000_000)]
-
-
-class _Load(BaseModel):
-    """The bounds of an ``Experiment``."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
-
-    prompt_tokens: _Tokens = 1
-    output_tokens: _Tokens = 1
-    spread: Annotated[float, Field(ge=0, le=100)] = 0.0
-    longest_tokens: _Tokens = 1
-    load: Annotated[float, Field(gt=0, le=1_000)] = 1.0
-    alone: _Requests = 1
-    loaded: _Requests = 1
-    saturated: _Requests = 1
-    shared_tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
-    samples: Annotated[int, Field(ge=1, le=10_000)] = 1
-
-
 class _Loaded(BaseModel):
     """The section of the load, whose keys are named with it."""
 
-    workload: _Load
+    workload: Experiment
 
 
 class TechniqueScenario(NamedTuple):
@@ -109,9 +88,8 @@ def _scenario(content: dict[str, Any], where: str) -> TechniqueScenario:
     kv_tokens = settings.pop("kv_tokens", server.setup.kv_tokens)
     policies = with_settings(server.setup.policies, settings)
     setup = replace(server.setup, policies=policies, kv_tokens=kv_tokens)
+    experiment = _Loaded.model_validate({"workload": workload}).workload
     _require_known(f"{where}: workload", workload, Experiment.__match_args__)
-    load = _Loaded.model_validate({"workload": workload}).workload
-    experiment = Experiment(**load.model_dump(exclude_unset=True))
     scenario = TechniqueScenario(setup, server.toggles, experiment, bool(workload))
     _ = scenario.setup  # refuses what does not go together
     return scenario
