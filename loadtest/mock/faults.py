@@ -4,6 +4,7 @@ First the faults that make an answer fail: late, broken, refused, or missing. Th
 it complete: other forms of a stream, which are easily misread.
 """
 
+import gzip
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
@@ -300,6 +301,28 @@ class Split(Fault, name="split"):
             yield TimedWrite(max(before_s, event.at_s - self.gap_ms / 1e3), event.data[:middle])
             yield event._replace(data=event.data[middle:])
             before_s = event.at_s
+
+
+class Buffered(EveryNth, name="buffered"):
+    """The whole answer comes at the time of its last token: in one piece, as from a proxy.
+
+    Its ``kind`` is burst, gzip (compressed) or json (one object instead of a stream).
+    """
+
+    kind: Literal["burst", "gzip", "json"] = "burst"
+
+    def style(self, style: StreamStyle) -> StreamStyle:
+        """Set whether the answer is one object."""
+        return style._replace(whole=self.kind == "json")
+
+    def answer(self, answer: MockAnswer) -> MockAnswer:
+        """Join all events."""
+        events = list(answer.events)
+        data, tokens = b"".join(e.data for e in events), sum(e.tokens for e in events)
+        headers = dict(answer.headers)
+        if self.kind == "gzip":
+            data, headers["Content-Encoding"] = gzip.compress(data), "gzip"
+        return replace(answer, headers=headers, events=[TimedWrite(events[-1].at_s, data, tokens)])
 
 
 class NoDone(Fault, name="no-done"):

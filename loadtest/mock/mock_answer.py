@@ -45,11 +45,10 @@ class TimedWrite(NamedTuple):
 class StreamStyle(NamedTuple):
     """The form of an answer: which fields, comments and line ends its events have.
 
-    ``usage_says`` replaces the count of output tokens. ``whole`` is one JSON object, no stream.
+    ``whole`` is one JSON object, no stream.
     """
 
     usage: Literal["asked", "never", "each"] = "asked"
-    usage_says: int | None = None
     token_ids: bool = False
     comments: bool = False
     line_end: str = "\n"
@@ -80,7 +79,7 @@ def whole_answer(request: ParsedRequest, pieces: Iterable[TextPiece]) -> MockAns
     fields = {"message": {"role": "assistant", "content": text}} if request.chat else {"text": text}
     body = _head(request, "chat.completion" if request.chat else "text_completion")
     body["choices"] = [{"index": 0, **fields, "finish_reason": last.finish}]
-    body["usage"] = _usage(request, tokens, StreamStyle())
+    body["usage"] = _usage(request, tokens)
     return MockAnswer(headers=_JSON, events=[TimedWrite(last.at_s, encode(body).encode(), tokens)])
 
 
@@ -130,11 +129,11 @@ def stream_events(
         yield TimedWrite(at_s, _lines(_COMMENT, style))
     for piece in pieces:
         at_s, made = piece.at_s, made + piece.tokens
-        usage = f',"usage":{encode(_usage(request, made, style))}' if style.usage == "each" else ""
+        usage = f',"usage":{encode(_usage(request, made))}' if style.usage == "each" else ""
         choice = encode(_choice(request, piece, style))
         yield TimedWrite(at_s, sse(f'{opened},"choices":[{choice}]{usage}}}', style), piece.tokens)
     if request.include_usage and style.usage == "asked":
-        usage = encode(_usage(request, made, style))
+        usage = encode(_usage(request, made))
         yield TimedWrite(at_s, sse(f'{opened},"choices":[],"usage":{usage}}}', style))
     if style.done:
         yield TimedWrite(at_s, sse("[DONE]", style))
@@ -150,7 +149,6 @@ def _choice(request: ParsedRequest, piece: TextPiece, style: StreamStyle) -> dic
     return {"index": 0, **fields, **ids, "finish_reason": piece.finish}
 
 
-def _usage(request: ParsedRequest, made: int, style: StreamStyle) -> dict[str, int]:
+def _usage(request: ParsedRequest, made: int) -> dict[str, int]:
     prompt = request.prompt_tokens
-    made = made if style.usage_says is None else style.usage_says
     return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}

@@ -1,15 +1,11 @@
-"""The plan of a mock endpoint: how fast it answers, and what goes wrong.
-
-Plans and faults are read from files, or from ``NAME:KEY=VALUE,...`` on the command line.
-"""
+"""The plan of a mock endpoint: how fast it answers, and what goes wrong."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from servetwin.loadtest.mock.faults import Fault, Freeze, NotNegative, Refuse
+from servetwin.loadtest.mock.faults import FAULTS, Fault, Freeze, NotNegative, Refuse
 from servetwin.loadtest.mock.mock_answer import (
     MockAnswer,
     StreamStyle,
@@ -19,13 +15,10 @@ from servetwin.loadtest.mock.mock_answer import (
     whole_answer,
 )
 from servetwin.loadtest.mock.parsed_request import ParsedRequest
-from servetwin.loadtest.mock.stream_faults import FAULTS
 from servetwin.sim.catalogue.entry import Count, FrozenModel
 from servetwin.workloads.errors import MockError, did_you_mean
-from servetwin.workloads.files import document
 from servetwin.workloads.key_values import key_values
 from servetwin.workloads.plugins import split_settings
-from servetwin.workloads.yaml_text import YamlError, load_yaml
 
 _Part = TypeVar("_Part", bound=FrozenModel)
 
@@ -99,57 +92,16 @@ def parse_fault(text: str, where: str = "--fault") -> Fault:
     Raises ``MockError`` naming ``where``, the part that is wrong and what is valid.
     """
     name, settings = split_settings(text)
-    _kind(name, where)
-    return build_fault(name, key_values(settings, f"{where} {name}", MockError), where)
-
-
-def build_fault(name: str, settings: Mapping[str, Any], where: str) -> Fault:
-    """Make a fault of its name and settings. Raises ``MockError``."""
-    return _build(_kind(name, where), settings, f"{where} {name}")
-
-
-def _kind(name: str, where: str) -> type[Fault]:
     if name not in FAULTS:
         hint = did_you_mean(name, FAULTS, f"known are {', '.join(FAULTS)}")
         raise MockError(f"{where}: unknown fault {name!r}; {hint}")
-    return FAULTS[name]
+    where = f"{where} {name}"
+    return _build(FAULTS[name], key_values(settings, where, MockError), where)
 
 
-def read_plan(path: Path | None, given: Mapping[str, Any]) -> MockPlan:
-    """Read the plan in a YAML or JSON file; the options ``given`` replace its fields.
-
-    The file has the fields of ``MockPlan``; a fault in it is a text as on the command line, or a
-    mapping with its ``name`` and settings. The faults of both are joined. Raises ``MockError``
-    naming the file and key.
-    """
-    fields = _fields(path) if path else {}
-    where = str(path) if path else "--mock"
-    listed = fields.pop("faults", [])
-    if not isinstance(listed, list):
-        raise MockError(f"{where}: faults: a list is expected")
-    faults = (*(_listed(fault, where) for fault in listed), *given.get("faults", ()))
-    return _build(MockPlan, {**fields, **given, "faults": faults}, where)
-
-
-def _fields(path: Path) -> dict[str, Any]:
-    try:
-        fields = load_yaml(document(path))
-    except OSError as error:
-        raise MockError(f"{path}: cannot be read ({error.strerror})") from error
-    except YamlError as error:
-        raise MockError(f"{path}: neither YAML nor JSON ({error})") from error
-    if not isinstance(fields, dict):
-        raise MockError(f"{path}: a mapping with {', '.join(MockPlan.model_fields)} is expected")
-    return fields
-
-
-def _listed(fault: Any, where: str) -> Fault:
-    if isinstance(fault, str):
-        return parse_fault(fault, where)
-    if isinstance(fault, dict) and isinstance(fault.get("name"), str):
-        settings = {key: value for key, value in fault.items() if key != "name"}
-        return build_fault(fault["name"], settings, where)
-    raise MockError(f"{where}: faults: {fault!r} is neither a text nor a mapping with a name")
+def mock_plan(options: Mapping[str, Any]) -> MockPlan:
+    """Return the plan of options by field. Raises ``MockError`` naming the field."""
+    return _build(MockPlan, options, "--mock")
 
 
 def _build(kind: type[_Part], settings: Mapping[str, Any], where: str) -> _Part:

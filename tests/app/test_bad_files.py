@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.bad_files import BAD_FILES, make
-from tests.support.command_tree import NO_ADDRESS, NOWHERE, SOME, USUAL, Parameter, of_paths
+from tests.support.command_tree import NOWHERE, SOME, USUAL, Parameter, of_paths
 from tests.support.forked_commands import ForkedCommands, forked_commands
 from tests.support.paths import SAMPLE
 
@@ -28,7 +28,6 @@ INSTEAD: dict[str, Callable[[Path], tuple[object, ...]]] = {
     "run": lambda path: (path, "--slowest", 1),
     "file": lambda path: (path, "--out", "imported"),
     "--recorded": lambda path: ("--recorded", path),
-    "--fault-plan": lambda path: ("--mock", "--host", NO_ADDRESS, "--fault-plan", path),
 }
 """What is given in the place of the usual arguments."""
 USABLE = {
@@ -97,7 +96,7 @@ def test_the_tree_has_the_files() -> None:
     assert {(each.command, each.name) for each in read_by_commands()} >= {
         ("replay", "trace"), ("loadtest", "--trace"), ("loadtest import", "file"),
         ("report", "runs"),
-        ("serve", "--fault-plan"), ("techniques", "--scenario"), ("workload stats", "--against"),
+        ("techniques", "--scenario"), ("workload stats", "--against"),
     }  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from servetwin.loadtest.mock.stream_faults import FAULTS
 from servetwin.workloads.errors import ServetwinError
 from tests.fuzz import yaml_files
 from tests.fuzz.campaign import Budget, run
@@ -22,8 +21,3 @@ def test_every_sample_is_right_but_that_of_odd_yaml(name: str) -> None:
                 kind.read(sample)
         else:
             kind.read(sample)
-
-
-def test_every_fault_is_in_a_plan() -> None:
-    plans = b"\n".join(yaml_files.KINDS["plan"].samples)
-    assert all(f'"name": "{name}"'.encode() in plans for name in FAULTS)

@@ -1,6 +1,6 @@
 """Fuzz files of settings and of measured times: ``python -m tests.fuzz.yaml_files --minutes 10``.
 
-They are scenarios, plans of a mock endpoint, profiles, and the files of a bundle of layer times.
+They are scenarios, profiles, and the files of a bundle of layer times.
 """
 
 import gzip
@@ -15,9 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from servetwin.app.scenario.files.scenario_file import parse_scenario
-from servetwin.loadtest.mock.parsed_request import ParsedRequest
-from servetwin.loadtest.mock.plan import read_plan
-from servetwin.loadtest.mock.stream_faults import FAULTS
 from servetwin.sim.step_times.profile import load_profile
 from servetwin.sim.step_times.tables import PhaseTable, read_layer_bundle
 from tests.fuzz.campaign import command_line
@@ -33,17 +30,6 @@ _PHASES = (
     b"model,hardware,tensor_parallel,prompt_size,batch_size,token_size,prompt_time,token_time\n"
     b"m,h,1,128,1,64,20,9\nm,h,1,512,1,64,40,10\nm,h,1,128,2,64,30,11\nm,h,1,512,2,64,70,12\n",
 )
-ASKED = ParsedRequest(0, "m", "messages", True, True, 5, 3)
-"""What a mock endpoint of a plan answers."""
-
-
-def _plans() -> list[bytes]:
-    """Return a plan of every fault, with all settings at their defaults."""
-    plans = ["model: m\nttft_ms: 5\nitl_ms: 0.5\ntokens: 3\nfaults:\n- cut:every=2,after=8\n"]
-    for name, fault in FAULTS.items():
-        settings = {key: field.default for key, field in fault.model_fields.items()}
-        plans.append(json.dumps({"tokens": 3, "faults": [{"name": name, **settings}]}))
-    return [plan.encode() for plan in plans]
 
 
 def _profile() -> bytes:
@@ -74,13 +60,6 @@ def _read_scenario(data: bytes) -> None:
     parse_scenario(data, "s.yaml")
 
 
-def _read_plan(path: Path) -> None:
-    plan = read_plan(path, {})
-    json.dumps(plan.cards())
-    for event in plan.answer(ASKED).events:
-        assert event.at_s >= 0
-
-
 def _read_profile(path: Path) -> None:
     profile = load_profile(str(path))
     profile.policy_config()
@@ -103,7 +82,6 @@ def _read_in_bundle(name: str, data: bytes) -> None:
 KINDS = {
     "scenario": Kind(_SCENARIOS, _read_scenario),
     "scenario of odd YAML": Kind([_ODD_SCENARIO], _read_scenario),
-    "plan": Kind(_plans(), written(_read_plan)),
     "profile": Kind([_profile()], written(_read_profile, "p.json")),
     "phases": Kind(_PHASES, written(PhaseTable.read)),
     **{

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.mock.faults import Fault
 from servetwin.loadtest.mock.plan import MockPlan, parse_fault
 from servetwin.loadtest.mock.server import MockServer
 from servetwin.loadtest.mock.truth import Truth
@@ -28,8 +29,9 @@ TWO = POST + b"\r\n" + BODY + b"GET /health?now HTTP/1.1\r\nConnection: close\r\
 """A request for text and one for the health of the mock."""
 
 
-def plan(*faults: str, **settings: Any) -> MockPlan:
-    return MockPlan(faults=tuple(map(parse_fault, faults)), **settings)
+def plan(*faults: str | Fault, **settings: Any) -> MockPlan:
+    made = (parse_fault(fault) if isinstance(fault, str) else fault for fault in faults)
+    return MockPlan(faults=tuple(made), **settings)
 
 
 @contextmanager

@@ -195,22 +195,18 @@ class MockOptions:
     """A further model that it serves; repeatable."""
     fault: Annotated[tuple[str, ...], Option(metavar="NAME:KEY=VALUE,...")] = ()
     """What goes wrong: freeze:at_s=2, cut:every=2,after=8, status:code=429 ..."""
-    fault_plan: Annotated[Path | None, Option()] = None
-    """The same in a YAML or JSON file."""
     truth: Annotated[Path | None, Option()] = None
     """File (JSON Lines) of what was really sent when."""
     model: str | None = None
 
     def plan(self) -> "MockPlan":
-        """Return the plan of the file with the options laid over it. Raises ``MockError``."""
-        from servetwin.loadtest.mock.plan import parse_fault, read_plan
+        """Return the plan of the options. Raises ``MockError``."""
+        from servetwin.loadtest.mock.plan import mock_plan, parse_fault
 
         names = ("model", "ttft_ms", "itl_ms", "tokens")
         options = {name: v for name in names if (v := getattr(self, name)) is not None}
-        if self.lora_module:
-            options["lora_modules"] = self.lora_module
-        options["faults"] = tuple(parse_fault(text) for text in self.fault)
-        return read_plan(self.fault_plan, options)
+        faults = tuple(map(parse_fault, self.fault))
+        return mock_plan({**options, "lora_modules": self.lora_module, "faults": faults})
 
     def serve(self, host: str, port: int) -> None:
         """Serve until Ctrl-C."""

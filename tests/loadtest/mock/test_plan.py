@@ -2,15 +2,13 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from servetwin.loadtest.mock.faults import FAULTS, Cut, Freeze, Status
 from servetwin.loadtest.mock.parsed_request import BadRequest, parse_request
-from servetwin.loadtest.mock.plan import MockPlan, parse_fault, read_plan
-from servetwin.workloads.errors import MockError
+from servetwin.loadtest.mock.plan import parse_fault
 from tests.support.command import refused
 from tests.support.paths import DOCS
 
@@ -76,55 +74,6 @@ def test_faults_as_people_write_them(text: str, fault: Any) -> None:
 def test_faults_that_are_none(text: str, message: str) -> None:
     line = refused("serve", "--mock", "--fault", text)
     assert line == f"servetwin: --fault{message if message[0] == ' ' else f': {message}'}"
-
-
-FILE = """
-ttft_ms: 10
-tokens: 7
-faults:
-  - cut:every=2
-  - {name: status, code: 503}
-"""
-
-
-@pytest.mark.parametrize("as_json", [False, True])
-def test_a_file_and_options_over_it(tmp_path: Path, as_json: bool) -> None:
-    path = tmp_path / "plan"
-    faults = ["cut:every=2", {"name": "status", "code": 503}]
-    path.write_text(json.dumps({"ttft_ms": 10, "tokens": 7, "faults": faults}) if as_json else FILE)
-    plan = read_plan(path, {"ttft_ms": 20, "faults": (Freeze(),)})
-    assert plan == MockPlan(ttft_ms=20, tokens=7, faults=(Cut(every=2), Status(code=503), Freeze()))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[1]", "a mapping with model, ttft_ms, itl_ms, tokens, faults, lora_modules is expected"),
-        ("a: [", "neither YAML nor JSON (line 2: did not find expected node content"),
-        ("\x00", "neither YAML nor JSON (line 1: unacceptable character"),
-        ("ttft: 3", "unknown key 'ttft'; did you mean 'ttft_ms'?"),
-        ("1: 3", "unknown key 1; known are model, ttft_ms"),
-        ("tokens: 0", "tokens: 0: Input should be greater than or equal to 1"),
-        ("faults: cut", "faults: a list is expected"),
-        ("faults: [3]", "faults: 3 is neither a text nor a mapping with a name"),
-        ("faults: [{code: 3}]", "faults: {'code': 3} is neither a text nor a mapping with a name"),
-        ("faults: [{name: cut, every: 0}]", " cut: every: 0: Input should be greater than"),
-        ("faults: [cutt]", "unknown fault 'cutt'; did you mean 'cut'?"),
-    ],
-)
-def test_files_that_are_no_plan(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "plan.yaml"
-    path.write_text(text)
-    with pytest.raises(MockError) as caught:
-        read_plan(path, {})
-    said = message if message[0] == " " else f": {message}"
-    assert str(caught.value).startswith(f"{path}{said}")
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    path = tmp_path / "none.yaml"
-    line = refused("serve", "--mock", "--fault-plan", path)
-    assert line == f"servetwin: {path}: cannot be read (No such file or directory)"
 
 
 @pytest.mark.parametrize(

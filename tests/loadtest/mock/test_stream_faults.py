@@ -6,11 +6,20 @@ from dataclasses import dataclass, field
 import pytest
 
 from servetwin.loadtest.http import transport as http_client
+from servetwin.loadtest.mock.faults import Fault
 from servetwin.loadtest.report.load_notes import PROMPT_TEXT, hint
 from servetwin.loadtest.report.report import render_report
 from servetwin.loadtest.report.token_counts import token_count_warnings
 from servetwin.loadtest.run.client import LoadOptions, Progress, run_load_test
 from tests.support.mock_endpoint import Loaded, chat, completions, evenly, load_all, mocked, plan
+from tests.support.stream_faults import (
+    CR,
+    ByteOrderMark,
+    Redirect,
+    Refusal,
+    Undecoded,
+    UsageSays,
+)
 
 COUNT, TOKENS = 4, 20
 MANY = 200
@@ -31,7 +40,7 @@ BUFFERED = (
 class Row:
     """Faults, the chunks of each answer, the failure of all requests, and the doubts of the run."""
 
-    faults: tuple[str, ...]
+    faults: tuple[str | Fault, ...]
     chunks: int = TOKENS
     tokens: int = TOKENS
     api: str = "chat"
@@ -41,16 +50,18 @@ class Row:
 
 ROWS = {
     "plain": Row(()),
-    "byte order mark, CR": Row(("bom", "cr")),
-    "completions, byte order mark, CR, comments": Row(("bom", "cr", "comments"), api="completions"),
-    "refusal": Row(("refusal",)),
-    "tokens without text": Row(("undecoded",)),
-    "tokens without text, usage each time": Row(("undecoded", "usage:send=each")),
-    "tokens without text nor event": Row(("undecoded:sent=false",), chunks=14),
-    "tokens without text, completions": Row(("undecoded",), api="completions"),
+    "byte order mark, CR": Row((ByteOrderMark(), CR())),
+    "completions, byte order mark, CR, comments": Row(
+        (ByteOrderMark(), CR(), "comments"), api="completions"
+    ),
+    "refusal": Row((Refusal(),)),
+    "tokens without text": Row((Undecoded(),)),
+    "tokens without text, usage each time": Row((Undecoded(), "usage:send=each")),
+    "tokens without text nor event": Row((Undecoded(sent=False),), chunks=14),
+    "tokens without text, completions": Row((Undecoded(),), api="completions"),
     "error by its name": Row(("error:named=true",), chunks=8, failure=f"sse_error: {ERROR}"),
     "redirect": Row(
-        ("redirect:to=/v1/elsewhere?key=s3cret",),
+        (Redirect(to="/v1/elsewhere?key=s3cret"),),
         chunks=0,
         failure="http_3xx: HTTP 307: redirects to {url}/v1/elsewhere",
     ),
@@ -60,12 +71,12 @@ ROWS = {
         failure="http_4xx: HTTP 400: Token id 70000 is out of vocabulary",
     ),
     "usage below 0": Row(
-        ("usage-says:tokens=-7",), doubts=[FEWER.replace("below the chunks with text", "below 0")]
+        (UsageSays(tokens=-7),), doubts=[FEWER.replace("below the chunks with text", "below 0")]
     ),
-    "usage too small": Row(("usage-says:tokens=3",), doubts=[FEWER]),
-    "usage of nothing": Row(("usage-says:tokens=0",), doubts=[FEWER]),
+    "usage too small": Row((UsageSays(tokens=3),), doubts=[FEWER]),
+    "usage of nothing": Row((UsageSays(tokens=0),), doubts=[FEWER]),
     "usage too large": Row(
-        ("usage-says:tokens=100000000000000000000",),
+        (UsageSays(tokens=100000000000000000000),),
         doubts=[
             FEWER.replace(
                 "below the chunks with text", "more than was asked for and their text can hold"
