@@ -1,7 +1,6 @@
 """The file of a sweep: a row is appended as its point ends, so a killed sweep goes on from there.
 
-A CSV file grows itself. Parquet cannot grow: until the sweep ends its new rows are in a CSV file
-beside it, ``NAME.parquet.rows.csv``. At the end the rows are put into the order of the grid, once.
+At the end the rows are put into the order of the grid, once.
 """
 
 import json
@@ -27,7 +26,6 @@ SWEEP, RATE = "sweep", "rate_per_s"
 Point = Mapping[str, Any]
 """The values of a point by key, and its rate."""
 
-_SUFFIXES = (".csv", ".parquet")
 _NAME_ANOTHER = "name another --out, or --overwrite it"
 
 
@@ -51,16 +49,15 @@ class SweepFile:
         identity: str,
         overwrite: bool = False,
     ) -> None:
-        if path is not None and path.suffix not in _SUFFIXES:
-            raise SweepError(f"--out: {path.name}: wants the ending {' or '.join(_SUFFIXES)}")
+        if path is not None and path.suffix != ".csv":
+            raise SweepError(f"--out: {path.name}: wants the ending .csv")
         self._path = path
         self._keys = list(keys)
         self._columns = [*self._keys, RATE, *FIGURE_MEANINGS, PROBLEM, SWEEP]
         self._identity = identity
         self._order = {self._place(point): number for number, point in enumerate(wanted)}
-        self._appended = AppendedCsv(_growing(path)) if path else None
+        self._appended = AppendedCsv(path) if path else None
         self._rows: dict[tuple[str, ...], Row] = {}
-        self._replaced: set[Path] = set()
         if path is not None:
             self._rows = {self._place(row): row for row in self._kept(path, overwrite)}
 
@@ -71,7 +68,7 @@ class SweepFile:
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         """Put the rows into the order of the grid."""
-        if self._path is not None and not self._is_whole(self._path):
+        if self._path is not None and list(self._rows) != self._in_order():
             self._write(self._path)
 
     def __contains__(self, row: Point) -> bool:
@@ -85,8 +82,6 @@ class SweepFile:
         self._rows[self._place(point)] = row
         if self._appended is not None and self._path is not None:
             try:
-                while self._replaced:
-                    self._replaced.pop().unlink(missing_ok=True)
                 self._appended.append(self._frame([row]))
             except OSError as error:
                 raise _unwritten(self._path, error) from error
@@ -97,11 +92,6 @@ class SweepFile:
 
     def _in_order(self) -> list[tuple[str, ...]]:
         return sorted(self._rows, key=lambda place: self._order.get(place, len(self._order)))
-
-    def _is_whole(self, path: Path) -> bool:
-        """Return whether nothing is left to do for the file that is there."""
-        growing = _growing(path)
-        return list(self._rows) == self._in_order() and (growing == path or not growing.exists())
 
     def _frame(self, rows: Iterable[Row]) -> pd.DataFrame:
         frame = pd.DataFrame(list(rows), columns=self._columns)
@@ -115,39 +105,32 @@ class SweepFile:
 
     def _write(self, path: Path) -> None:
         """Write all rows in their order, in the place of what is there."""
-        frame, part = self.frame(), path.with_name(f".{path.name}.part")
-        write = frame.to_csv if path.suffix == ".csv" else frame.to_parquet
+        part = path.with_name(f".{path.name}.part")
         try:
-            write(part, index=False)
+            self.frame().to_csv(part, index=False)
             os.replace(part, path)
-            if (growing := _growing(path)) != path:
-                growing.unlink(missing_ok=True)
         except OSError as error:
             part.unlink(missing_ok=True)
             raise _unwritten(path, error) from error
 
     def _kept(self, path: Path, overwrite: bool) -> Sequence[Row]:
         """Return the rows of this sweep that are there; none where they are to be replaced."""
-        frames = [frame for frame in self._read(path) if frame is not None]
-        for frame in frames:
-            if overwrite and SWEEP not in frame:
-                raise SweepError(f"{path}: is not of any sweep; name another --out")
-            if not overwrite and (problem := self._foreign(frame)):
-                raise SweepError(f"{path}: is not of this sweep ({problem}); {_NAME_ANOTHER}")
-        if not overwrite:
-            rows: list[Any] = [row for frame in frames for row in frame.to_dict("records")]
-            return rows
-        self._replaced = {path, _growing(path)}
-        self._appended = AppendedCsv(_growing(path))
-        return []
-
-    def _read(self, path: Path) -> list[pd.DataFrame | None]:
         assert self._appended is not None
         try:
-            whole = pd.read_parquet(path) if path.suffix == ".parquet" and path.exists() else None
-            return [whole, _with_numbers(self._appended.read())]
+            frame = _with_numbers(self._appended.read())
         except (OSError, ValueError) as error:
             raise SweepError(f"{path}: not a readable frame ({error})") from error
+        if frame is None:
+            return []
+        if overwrite:
+            if SWEEP not in frame:
+                raise SweepError(f"{path}: is not of any sweep; name another --out")
+            self._appended = AppendedCsv(path)  # whose first row takes the place of what is there
+            return []
+        if problem := self._foreign(frame):
+            raise SweepError(f"{path}: is not of this sweep ({problem}); {_NAME_ANOTHER}")
+        rows: list[Any] = frame.to_dict("records")
+        return rows
 
     def _foreign(self, frame: pd.DataFrame) -> str | None:
         """Return why a frame is not of this sweep; None where it is."""
@@ -158,11 +141,6 @@ class SweepFile:
             if set(frame.columns) == set(self._columns) and {*frame[SWEEP]} <= {self._identity}:
                 return None
         return "another trace, server, SLO, seed or version"
-
-
-def _growing(path: Path) -> Path:
-    """Return the file to which rows are appended."""
-    return path if path.suffix == ".csv" else path.with_name(f"{path.name}.rows.csv")
 
 
 def _with_numbers(texts: pd.DataFrame | None) -> pd.DataFrame | None:

@@ -120,7 +120,7 @@ class GridOptions(ParallelOptions):
     rates: Annotated[str | None, Option(metavar="R,R")] = None
     """Requests/s at each point; else the trace's own."""
     out: Annotated[Path | None, Option()] = None
-    """Frame to write (.csv, .parquet), or to continue."""
+    """Frame to write (.csv), or to continue."""
     overwriting: Overwriting = KEEP
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from servetwin.app.scenario.files.sweep_file import RATE, SweepError, SweepFile
+from servetwin.app.scenario.files.sweep_file import RATE, SweepFile
 from servetwin.sim.experiments import ray_cluster, sweep
 from servetwin.sim.experiments.sweep import FIGURE_MEANINGS
 from tests.support.command import refused, servetwin
@@ -29,15 +29,10 @@ def run(*options: object) -> str:
     return done.out
 
 
-def read(path: Path) -> pd.DataFrame:
-    return pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
-
-
-@pytest.mark.parametrize("name", ["points.csv", "points.parquet"])
 def test_a_grid_has_a_row_per_point_and_goes_on_where_it_ended(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, simulated = tmp_path / name, sweep.simulate_point
+    out, simulated = tmp_path / "points.csv", sweep.simulate_point
     asked: list[Any] = []
 
     def killed_at_the_fourth(conditions: Any, point: Any) -> Any:
@@ -49,18 +44,18 @@ def test_a_grid_has_a_row_per_point_and_goes_on_where_it_ended(
     monkeypatch.setattr(sweep, "simulate_point", killed_at_the_fourth)
     killed = servetwin("sweep", SAMPLE, *SLO, *ALONE, *GRID, "--out", out)
     assert (killed.code, killed.out) == (130, "")
-    assert len(read(out)) == 3
+    assert len(pd.read_csv(out)) == 3
     run(*GRID, "--out", out)
     assert len(asked) == 4 + 5
-    whole = read(out)
-    run(*GRID, "--out", tmp_path / f"whole-{name}")
-    pd.testing.assert_frame_equal(whole, read(tmp_path / f"whole-{name}"))
+    whole = pd.read_csv(out)
+    run(*GRID, "--out", tmp_path / "whole.csv")
+    pd.testing.assert_frame_equal(whole, pd.read_csv(tmp_path / "whole.csv"))
     assert len(whole) == 8
     assert list(whole.columns)[:3] == ["batching", "max_seqs", "rate_per_s"]
     before = len(asked)
     run("--vary", "batching=static,continuous", "--vary", "max_seqs=4,16", "--rates", "1,4,6",
         "--out", out)  # fmt: skip
-    assert (len(asked) - before, len(read(out))) == (4, 12)
+    assert (len(asked) - before, len(pd.read_csv(out))) == (4, 12)
 
 
 KILLED_AT_THE_FOURTH = """
@@ -82,18 +77,16 @@ cli.main()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["points.csv", "points.parquet"])
-def test_a_sweep_that_is_killed_at_once_goes_on_where_it_was(tmp_path: Path, name: str) -> None:
-    out, whole = tmp_path / name, tmp_path / f"whole-{name}"
+def test_a_sweep_that_is_killed_at_once_goes_on_where_it_was(tmp_path: Path) -> None:
+    out, whole = tmp_path / "points.csv", tmp_path / "whole.csv"
     arguments = map(str, ("sweep", SAMPLE, *SLO, *ALONE, *GRID, "--out", out))
     killed = subprocess.run(
         [sys.executable, "-c", KILLED_AT_THE_FOURTH, *arguments], check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL
-    appended = out if name.endswith("csv") else tmp_path / "points.parquet.rows.csv"
-    assert len(read(appended)) == 3
-    with appended.open("a") as file:
+    assert len(pd.read_csv(out)) == 3
+    with out.open("a") as file:
         file.write("static,16,4.0,1,6")  # a line that was cut off
     done = servetwin("sweep", SAMPLE, *SLO, *ALONE, *GRID, "--out", out)
     assert "3 of 8 points are in" in done.err
@@ -141,7 +134,7 @@ def test_a_point_whose_worker_is_always_killed_is_named(tmp_path: Path) -> None:
     assert done.code == 1
     named = f"servetwin: batching={plug_in}:Deadly at 4 requests/s: the process was killed in each"
     assert done.err.splitlines()[-1].startswith(named)
-    assert read(out)["batching"].tolist() == ["continuous"]
+    assert pd.read_csv(out)["batching"].tolist() == ["continuous"]
 
 
 @pytest.mark.slow
@@ -166,7 +159,7 @@ def test_rows_are_appended_and_not_written_again(tmp_path: Path) -> None:
             found.add(point, {"servers": 1})
     assert path.stat().st_ino == file
     assert path.read_bytes().startswith(begun)
-    assert len(read(path)) == 5
+    assert len(pd.read_csv(path)) == 5
 
 
 def test_rows_that_end_in_another_order_are_ordered_at_the_end(tmp_path: Path) -> None:
@@ -175,8 +168,8 @@ def test_rows_that_end_in_another_order_are_ordered_at_the_end(tmp_path: Path) -
     with SweepFile(path, ["max_seqs"], wanted, "x") as found:
         for place in (2, 0, 3, 1):
             found.add(wanted[place], {"goodput_per_s": 0.1 + 0.2 * place})
-        assert read(path)["max_seqs"].tolist() == [2, 0, 3, 1]
-    assert read(path)["max_seqs"].tolist() == [0, 1, 2, 3]
+        assert pd.read_csv(path)["max_seqs"].tolist() == [2, 0, 3, 1]
+    assert pd.read_csv(path)["max_seqs"].tolist() == [0, 1, 2, 3]
     again = SweepFile(path, ["max_seqs"], wanted, "x").frame()
     assert again["goodput_per_s"].tolist() == [0.1, 0.1 + 0.2, 0.5, 0.1 + 0.2 * 3]
 
@@ -211,7 +204,7 @@ def test_techniques_are_varied_on_and_off_as_in_replay(tmp_path: Path) -> None:
     toggles = ("--vary", "technique=none,kv-cache", "--vary", "without=none,kv-cache")
     done = servetwin("sweep", SAMPLE, *SLO, *ALONE, *sheet, *toggles, "--rates", "1", "--out", out)
     assert "note: kv-cache is on here already; --without kv-cache takes it away" in done.err
-    rows = {(row["technique"], row["without"]): row for row in read(out).to_dict("records")}
+    rows = {(row["technique"], row["without"]): row for row in pd.read_csv(out).to_dict("records")}
     figure = "output_throughput_tokens_per_s"
     plain, on = rows["none", "none"], rows["kv-cache", "none"]
     assert plain[figure] == on[figure] != rows["none", "kv-cache"][figure]
@@ -232,7 +225,7 @@ def test_the_text_has_the_frontier_its_best_point_and_fits() -> None:
     [
         (["--vary", "max_seq=4"], "did you mean 'max_seqs'"),
         (["--rates", "fast"], "--rates: 'fast' is not a number"),
-        (["--out", "points.json"], "wants the ending .csv or .parquet"),
+        (["--out", "points.json"], "points.json: wants the ending .csv"),
         (["--ray", "head"], "--ray: 'head' is no HOST:PORT of a Ray cluster"),
         (["--ray", "127.0.0.1:9"], "--ray: no Ray cluster answers at 127.0.0.1:9; 'ray start"),
         (["--ray=127.0.0.1:9"], "--ray: no Ray cluster answers at 127.0.0.1:9; 'ray start"),
@@ -264,6 +257,3 @@ def test_the_file_of_another_sweep_is_left_alone(tmp_path: Path) -> None:
     assert "is not of this sweep" in refused("sweep", SAMPLE, *SLO, *ALONE, "--out", out)
     out.write_text("a")
     assert "not a readable frame" in refused("sweep", SAMPLE, *SLO, *ALONE, "--out", out)
-    (tmp_path / "points.parquet").write_text("no")
-    with pytest.raises(SweepError, match="not a readable frame"):
-        SweepFile(tmp_path / "points.parquet", [], [], "x")
