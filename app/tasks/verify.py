@@ -59,14 +59,13 @@ class VerifyTask:
     plan: Plan
     out: Path | None = None
     profile: Profile | None = None
-    resume: bool = False
     prompt_salt: str | None = None
     """Of a bundled engine; another endpoint has its own."""
 
     def run(self, calibrator: Calibrator) -> Verification:
         """Verify one endpoint."""
         return Verifier(
-            calibrator, self.trace, self.plan, report_progress, self.out, self.profile, self.resume
+            calibrator, self.trace, self.plan, report_progress, self.out, self.profile
         ).run()
 
     def run_on(self, engine: "LiveEngine") -> Verification:
@@ -91,7 +90,7 @@ def verify_live(options: VerifyOptions) -> None:
     requests = replace(options.part, path=options.trace, seed=server.seed)
     if techniques:
         others = {"--url": server.url, "--policy": options.policy[1:]}
-        require_absent(others | given(options, "utilisation", "resume", "why"), OF_ONE_ENGINE)
+        require_absent(others | given(options, "utilisation", "why"), OF_ONE_ENGINE)
         from servetwin.app.tasks.verify_techniques import finish_effects, techniques_task
 
         task = techniques_task(engine.options(configs[0]), options)
@@ -99,16 +98,14 @@ def verify_live(options: VerifyOptions) -> None:
         with options.overwriting.claimed_if_asked(out) as claim:
             finish_effects(task.run(), claim.begin() if claim else None, server.json)
         return
-    if options.resume and out is None:
-        raise LoadTestError("--resume: say with --out where the forecast is")
     _require_different_loads(options.utilisation)
     utilisations = options.utilisation or STEP_LOG_UTILISATIONS
     repeats = options.repeats or TESTS
     plan = Plan(utilisations, repeats, seed=server.seed, why=options.why)
     trace, endpoint = requests.read_or_sample(), server.probe()
-    with options.overwriting.claimed_if_asked(out, options.resume) as claim:
+    with options.overwriting.claimed_if_asked(out) as claim:
         at = claim.begin() if claim else None
-        verified = VerifyTask(trace, plan, at, profile, options.resume, server.endpoint.prompt_salt)
+        verified = VerifyTask(trace, plan, at, profile, server.endpoint.prompt_salt)
         if server.url is None or endpoint is None:
             finish(verify_policies(configs, engine, verified), at, server.json)
         elif not options.as_black_box and (live := _with_step_log(server.url)):
@@ -124,7 +121,7 @@ def verify_recorded_run(options: VerifyOptions) -> None:
     """Judge a prediction by a recorded run."""
     server = options.server
     assert server.recorded
-    server.require_recorded_alone(given(options, "trace", "policy", "utilisation", "resume"))
+    server.require_recorded_alone(given(options, "trace", "policy", "utilisation"))
     servers = server.recorded_servers(options.profile)
     with options.overwriting.claimed_if_asked(options.out) as claim:
         recorded = recorded_run(server.recorded, options.part)

@@ -2,7 +2,7 @@
 
 On disk a forecast is a folder: ``profile.json``, the predicted run of each load, and
 ``forecast.json`` with the intervals, the SHA-256 of all these files, and a
-digest of itself. Nothing that is measured later can change it unnoticed.
+digest of itself: nothing that is measured later can change it unnoticed.
 """
 
 import hashlib
@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from servetwin.app.verdict.claims import METRICS
-from servetwin.app.verdict.same_load import check_same_load
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.capacity import saturation_interval
 from servetwin.sim.experiments.predict import Interval, predict
-from servetwin.sim.records.run import Files, Run, RunError, load_run, machine_facts, within
-from servetwin.sim.step_times.profile import Profile, load_profile
-from servetwin.workloads.errors import ServetwinError
-from servetwin.workloads.files import mapping_in
+from servetwin.sim.records.run import Files, Run, machine_facts, within
+from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate
 
@@ -50,13 +47,8 @@ class LevelForecast:
 
     @property
     def folder(self) -> str:
-        """Name of the folder that holds its runs."""
-        return level_folder(self.utilisation)
-
-
-def level_folder(utilisation: float) -> str:
-    """Return the name of the folder of a load: ``at-70`` for 0.7."""
-    return f"at-{100 * utilisation:.0f}"
+        """Name of the folder that holds its runs: ``at-70`` for 0.7."""
+        return f"at-{100 * self.utilisation:.0f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,63 +128,6 @@ def make_forecast(
         intervals = {m: i for m in METRICS if (i := prediction.interval(m)) is not None}
         levels.append(LevelForecast(utilisation, load, prediction.run, intervals))
     return Forecast(profile, capacity_per_s, tuple(levels), seed, machine_facts())
-
-
-def read_forecast(folder: Path, trace: Trace) -> Forecast:
-    """Return the forecast in ``folder``, which was made for ``trace``.
-
-    Raises ``RunError`` that names a file that is missing or is not what the forecast wrote, or says
-    that the trace is another one.
-    """
-    path = folder / FORECAST
-    try:
-        record = mapping_in(path)
-        _check_digest(path, record)
-        for name, sha256 in record["files"].items():
-            if _sha256((folder / name).read_bytes()) != sha256:
-                raise RunError(
-                    f"{folder / name}: not the file of the forecast (its SHA-256 differs from the "
-                    f"one in {FORECAST}); forecast again into a new folder"
-                )
-        capacity_per_s = Interval(**record["capacity_per_s"])
-        levels = tuple(_read_level(folder, trace, one, capacity_per_s) for one in record["levels"])
-        return Forecast(
-            load_profile(str(folder / PROFILE)),
-            capacity_per_s,
-            levels,
-            record["seed"],
-            record["made"],
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path}: not a readable forecast ({error})") from error
-
-
-def _read_level(
-    folder: Path, trace: Trace, record: Mapping[str, Any], capacity_per_s: Interval
-) -> LevelForecast:
-    utilisation = record["utilisation"]
-    load = at_rate(trace, utilisation * capacity_per_s.value)
-    at = folder / level_folder(utilisation)
-    run = load_run(at / "predicted")
-    try:
-        check_same_load(run, load)
-    except ServetwinError as error:
-        raise RunError(
-            f"{folder}: the forecast was made for another trace; give the trace, its part and the "
-            "seed as they were"
-        ) from error
-    intervals = {name: Interval(**one) for name, one in record["metrics"].items()}
-    return LevelForecast(utilisation, load, run, intervals)
-
-
-def _check_digest(path: Path, record: dict[str, Any]) -> None:
-    digest = record.pop("digest")
-    if record["schema"] != SCHEMA:
-        raise RunError(f"{path}: schema {record['schema']!r}, not {SCHEMA!r}")
-    if digest != _digest(record):
-        raise RunError(
-            f"{path}: the digest does not match: the forecast was changed after it was made"
-        )
 
 
 def _digest(record: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from servetwin.sim.experiments.capacity import all_at_once
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import mean_latencies
-from servetwin.sim.records.run import SUMMARY, Files, NotSaved, Run, load_run, save_files
+from servetwin.sim.records.run import Files, NotSaved, Run, save_files
 from servetwin.sim.step_times.machine_speed import MachineSpeed
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.errors import EndedEarly
@@ -79,14 +79,6 @@ def keep(folder: Path, files: Callable[[], Files], report_progress: ReportProgre
         save_files(folder, files)
     except NotSaved as error:
         report_progress(str(error))
-
-
-def kept_runs(at: Path) -> list[Run]:
-    """Return the load tests that were done before an interruption, in order."""
-    runs: list[Run] = []
-    while (at / f"measured-{len(runs) + 1}" / SUMMARY).exists():
-        runs.append(load_run(at / f"measured-{len(runs) + 1}"))
-    return runs
 
 
 def require_complete(run: Run, keep: Path | None) -> None:

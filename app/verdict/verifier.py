@@ -13,14 +13,8 @@ from statistics import fmean
 
 from servetwin.app.calibration.calibrator import Calibrator, ReportProgress
 from servetwin.app.verdict.claims import judgeable
-from servetwin.app.verdict.forecast import (
-    FORECAST,
-    Forecast,
-    LevelForecast,
-    make_forecast,
-    read_forecast,
-)
-from servetwin.app.verdict.load_tests import LoadSender, keep, kept_runs
+from servetwin.app.verdict.forecast import Forecast, LevelForecast, make_forecast
+from servetwin.app.verdict.load_tests import LoadSender, keep
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.two_claims import TwoClaims
 from servetwin.app.verdict.verification import Level, Plan, Verification
@@ -37,8 +31,7 @@ from servetwin.workloads.transform import at_rate
 class Verifier:
     """Verifies one endpoint; ``out`` takes the folder of the verification, named by its policies.
 
-    ``resume`` goes on with the forecast and the load tests that ``out`` has, ``profile`` judges a
-    profile that exists instead of calibrating one.
+    ``profile`` is one to judge that exists, instead of calibrating one.
     """
 
     calibrator: Calibrator
@@ -47,37 +40,21 @@ class Verifier:
     report_progress: ReportProgress
     out: Path | None = None
     profile: Profile | None = None
-    resume: bool = False
 
     def run(self) -> Verification:
         """Forecast, test and judge every load.
 
         Raises ``LoadTestError`` for requests that the endpoint cannot take, ``EngineError`` or
-        ``EndedEarly`` when it fails on the way, ``RunError`` for a forecast that was changed. What
-        was done until then is in ``out``.
+        ``EndedEarly`` when it fails on the way. What was done until then is in ``out``.
         """
         if self.calibrator.endpoint.max_model_len is not None:
             _require_fits(self.trace, self.calibrator.endpoint.max_model_len)
-        forecast = self._saved_forecast() or self._new_forecast()
+        forecast = self._forecast()
         sender = LoadSender(self.calibrator)
         levels = [self._test(level, forecast, sender) for level in forecast.levels]
         return Verification(forecast, levels, self.calibrator.check_decisions())
 
-    def _saved_forecast(self) -> Forecast | None:
-        if not (self.resume and self.out):
-            return None
-        paths = self.out.glob(f"{self.calibrator.policy_name or '*'}/{FORECAST}")
-        folders = sorted(path.parent for path in paths)
-        if len(folders) > 1:
-            raise LoadTestError(
-                f"--resume: {self.out} has {len(folders)} forecasts; give a folder with one"
-            )
-        for folder in folders:
-            self.report_progress(f"going on with the forecast in {folder}")
-            return read_forecast(folder, self.trace)
-        return None
-
-    def _new_forecast(self) -> Forecast:
+    def _forecast(self) -> Forecast:
         plan, calibrator = self.plan, self.calibrator
         if self.profile is None:
             calibrator.identify(plan.rounds, self.trace)
@@ -101,8 +78,9 @@ class Verifier:
     def _test(self, level: LevelForecast, forecast: Forecast, sender: LoadSender) -> Level:
         """Send the trace as often as planned, each time at a share of the present capacity."""
         plan, trace = self.plan, self.trace
-        at, measured = self._measured(forecast, level.folder)
-        for number in range(len(measured) + 1, plan.repeats + 1):
+        folder, measured = self._folder(forecast), list[Run]()
+        at = folder and folder / level.folder
+        for number in range(1, plan.repeats + 1):
             capacity_per_s = forecast.capacity_per_s.value * sender.speed(forecast.profile, trace)
             sent = at_rate(trace, level.utilisation * capacity_per_s)
             self.report_progress(
@@ -131,12 +109,6 @@ class Verifier:
         scenario = Scenario(forecast.config, forecast.profile)
         facts = measured_facts(run, sent, self.calibrator.server_log())
         return explain_error(scenario, facts, seed=seed)
-
-    def _measured(self, forecast: Forecast, name: str) -> tuple[Path | None, list[Run]]:
-        """Return the folder of load tests, and those that are there if the verification goes on."""
-        folder = self._folder(forecast)
-        at = folder and folder / name
-        return at, kept_runs(at) if self.resume and at else []
 
     def _folder(self, forecast: Forecast) -> Path | None:
         return self.out and self.out / forecast.config.name

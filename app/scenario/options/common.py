@@ -54,17 +54,15 @@ class Overwriting:
     overwrite: Annotated[bool, Option("--overwrite")] = False
     """Overwrite existing output (only files that Servetwin wrote)."""
 
-    def claimed(self, folder: Path, resume: bool = False) -> "AbstractContextManager[RunClaim]":
+    def claimed(self, folder: Path) -> "AbstractContextManager[RunClaim]":
         """Claim a run folder before the work begins (``sim.records.run_claim.claimed_run``)."""
         from servetwin.sim.records.run_claim import claimed_run
 
-        return claimed_run(folder, overwrite=self.overwrite, resume=resume)
+        return claimed_run(folder, overwrite=self.overwrite)
 
-    def claimed_if_asked(
-        self, folder: Path | None, resume: bool = False
-    ) -> "AbstractContextManager[RunClaim | None]":
+    def claimed_if_asked(self, folder: Path | None) -> "AbstractContextManager[RunClaim | None]":
         """Do as ``claimed`` where there is a folder; else yield None."""
-        return nullcontext() if folder is None else self.claimed(folder, resume)
+        return nullcontext() if folder is None else self.claimed(folder)
 
     def claimed_or_new(self, folder: Path | None, stem: Path) -> "AbstractContextManager[RunClaim]":
         """Do as ``claimed`` where there is a folder; else claim a new one, named by ``stem``."""

@@ -127,8 +127,6 @@ class VerifyOptions:
     """Load tests at each load, or pairs of them with --technique; 5 unless given."""
     profile: Annotated[str | None, Option()] = None
     """Judge this profile (a name or a .json file) instead of calibrating."""
-    resume: Annotated[bool, Option("--resume")] = False
-    """Go on with the forecast and load tests in --out."""
     why: Annotated[bool, Option("--why")] = False
     """Say which setting of the server, stated wrongly, explains the measurements best."""
     out: RunFolder = None
