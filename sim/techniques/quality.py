@@ -9,12 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from importlib.resources.abc import Traversable
 from math import log
-from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field
 
 from servetwin.sim.catalogue.entry import FrozenModel, Positive
 from servetwin.sim.catalogue.model import ModelShape
@@ -72,42 +70,12 @@ class PublishedQuality(FrozenModel):
     models: dict[str, Positive]
     series: tuple[Series, ...]
 
-    @model_validator(mode="after")
-    def _require_known_names(self) -> Self:
-        for place, series in enumerate(self.series):
-            where = f"series[{place}]"
-            _require_known(f"{where}.source", series.source, self.sources)
-            for model in series.models:
-                _require_known(f"{where}.models", model, self.models)
-        return self
-
-
-def read_published_quality(path: Path | Traversable) -> PublishedQuality:
-    """Read published figures of quality.
-
-    Raises ``PolicyError`` that names the file, the key and what would be right.
-    """
-    try:
-        return PublishedQuality.model_validate_json(path.read_text("utf-8"))
-    except OSError as error:
-        raise PolicyError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
-        raise PolicyError(f"{path}: {f'{key[1:]}: ' if key else ''}{reason}") from error
-
 
 @cache
 def published_quality() -> PublishedQuality:
     """Return the figures that come with the product."""
-    file = "techniques/published_quality.json"
-    return read_published_quality(resources.files("servetwin.sim").joinpath(file))
-
-
-def _require_known(where: str, name: str, known: Iterable[str]) -> None:
-    if name not in known:
-        raise ValueError(f"{where}: unknown {name!r}; {did_you_mean(name, known)}")
+    file = resources.files("servetwin.sim").joinpath("techniques/published_quality.json")
+    return PublishedQuality.model_validate_json(file.read_text("utf-8"))
 
 
 Basis = Literal["by definition", "this model", "nearest model", "own value"]
