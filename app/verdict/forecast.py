@@ -47,8 +47,13 @@ class LevelForecast:
 
     @property
     def folder(self) -> str:
-        """Name of the folder that holds its runs: ``at-70`` for 0.7."""
-        return f"at-{100 * self.utilisation:.0f}"
+        """Name of the folder that holds its runs."""
+        return level_folder(self.utilisation)
+
+
+def level_folder(utilisation: float) -> str:
+    """Return the name of the folder of a load: ``at-70`` for 0.7."""
+    return f"at-{100 * utilisation:.0f}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ import typer
 
 from servetwin.app.verdict.claims import METRICS, Outcome, compare
 from servetwin.app.verdict.forecast import FORECAST, PROFILE, level_folder
-from servetwin.app.verdict.load_tests import kept_runs
 from servetwin.sim.experiments.predict import predict
-from servetwin.sim.records.run import Run
+from servetwin.sim.records.run import Run, load_run
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
@@ -50,7 +49,8 @@ def main(
     for folder in folders:
         profile = load_profile(str(folder / PROFILE))
         for level in json.loads((folder / FORECAST).read_text())["levels"]:
-            measured = kept_runs(folder / level_folder(level["utilisation"]))
+            at = folder / level_folder(level["utilisation"])
+            measured = [load_run(run) for run in sorted(at.glob("measured-*"))]
             found = Counter(outcome(profile, measured, seed, replications) for seed in range(seeds))
             say(f"{folder}, {100 * level['utilisation']:.0f} %: {dict(found)}")
 
