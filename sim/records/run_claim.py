@@ -90,24 +90,27 @@ class RunClaim:
 
 
 @contextmanager
-def claimed_run(folder: Path, *, overwrite: bool = False) -> Iterator[RunClaim]:
+def claimed_run(
+    folder: Path, *, overwrite: bool = False, resume: bool = False
+) -> Iterator[RunClaim]:
     """Make ``folder`` and claim it until the end of the block.
 
-    The run that ``overwrite`` replaces loses its files, and no other, when the new run begins. A
-    folder where nothing was written is removed again.
+    The run that ``overwrite`` replaces loses its files, and no other, when the new run begins; that
+    which ``resume`` goes on with keeps them. A folder where nothing was written is removed again.
 
-    Raises ``ClaimError`` where the folder has files and is that of no run, has a run without
-    ``overwrite``, belongs to a run in progress, or cannot be made.
+    Raises ``ClaimError`` where the folder has files and is that of no run, has a run and neither is
+    given, belongs to a run in progress, or cannot be made.
     """
-    made = _make(folder)
+    made = _make(folder, resume)
     try:
         _require_no_run_above(folder)
         with locked(folder / CLAIM, folder) as claim_file:
             run_files, others = _files_left(claim_file, folder)
-            _require_replaceable(folder, run_files, others, overwrite)
+            if not resume:
+                _require_replaceable(folder, run_files, others, overwrite)
             _note(claim_file, os.getpid(), files=sorted(run_files), others=sorted(others))
             try:
-                yield RunClaim(folder, run_files)
+                yield RunClaim(folder, frozenset() if resume else run_files)
             finally:
                 written = sorted(files_in(folder) - others)
                 _note(claim_file, None, files=written, others=sorted(others))
@@ -150,13 +153,17 @@ def _require_replaceable(
         )
 
 
-def _make(folder: Path) -> list[Path]:
+def _make(folder: Path, resume: bool) -> list[Path]:
     """Make the folder; return the folders that were made, the deepest first."""
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         is_free = (folder / CLAIM).exists() or not any(folder.iterdir())
-        if not (is_free or is_run(folder)):
+        if (
+            not is_free
+            and not is_run(folder)
+            and not (resume and any(map(is_run, folder.iterdir())))
+        ):
             raise ClaimError(
                 f"--out {folder}: has files and is no run folder; name a new or an empty one"
             )

@@ -85,7 +85,7 @@ def test_a_file_of_others_is_not_written_over(folder: Path) -> None:
     assert files(folder) == {"summary.json", "trace.jsonl"}
 
 
-@pytest.mark.parametrize("options", [{}, {"overwrite": True}])
+@pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}])
 @pytest.mark.parametrize(
     ("name", "text"), [("photo.png", ""), ("meta.json", "{}"), ("meta.json", "[")]
 )
@@ -122,7 +122,7 @@ def test_a_run_without_a_claim_is_known_by_its_files(folder: Path) -> None:
 def test_a_run_in_progress_is_left_alone(folder: Path, writer: "subprocess.Popen[str]") -> None:
     before = files(folder)
     said = f"process {writer.pid} writes there"
-    for options in ({}, {"overwrite": True}):
+    for options in ({}, {"overwrite": True}, {"resume": True}):
         with pytest.raises(ClaimError, match=said):
             a_run(folder, "x", **options)
     with pytest.raises(ClaimError, match=said):
@@ -143,6 +143,14 @@ def test_the_claim_of_a_killed_process_is_free(
         a_run(folder)
     a_run(folder, "new", overwrite=True)
     assert files(folder) == {"new", "notes/trace.jsonl", "level/odd.bin"}
+
+
+def test_a_run_is_gone_on_with(folder: Path) -> None:
+    a_run(folder, "policy/forecast.json")
+    a_run(folder, "policy/verdict.json", resume=True)
+    assert files(folder) == {"policy/forecast.json", "policy/verdict.json"}
+    a_run(folder, "new", overwrite=True)
+    assert files(folder) == {"new"}
 
 
 def test_what_never_begins_takes_nothing_away(folder: Path) -> None:
