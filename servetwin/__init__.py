@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from servetwin.app.plan.plan import plan as plan
     from servetwin.app.scenario.files.scenario_file import Workload as Workload
     from servetwin.app.scenario.options.deployment import Deployment as Deployment
     from servetwin.engine.llm import LLM as LLM
@@ -63,6 +64,7 @@ _PLACES = {
     "load_profile": "sim.step_times.profile:load_profile",
     "load_run": "sim.records.run:load_run",
     "load_trace": "workloads.reading:read_trace",
+    "plan": "app.plan.plan:plan",
     "predict": "sim.experiments.predict:predict",
     "probe": "loadtest.endpoint:probe",
     "run_load_test": "loadtest.run.client:run_load_test",

@@ -28,8 +28,11 @@ def capacity(
 ) -> None:
     """Find the highest rate of TRACE at which enough requests meet the SLO, with an interval; or,
     with --replicas or --users, how many keep it."""
-    from servetwin.app.tasks.capacity import find
+    from servetwin.app.tasks.capacity import Search
+    from servetwin.loadtest.report.limits import parse_slo
+    from servetwin.sim.experiments.capacity import SLOTarget
 
     cluster = replace(cluster, replicas=query.replica_count())
     options = ScenarioOptions(servers, policy, cluster, part)
-    find(options.with_trace(trace, query.seed), slo, query)
+    target = SLOTarget(parse_slo(slo), query.attainment)
+    Search(options.with_trace(trace, query.seed), target, query).report()

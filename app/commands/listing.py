@@ -1,6 +1,7 @@
-"""``servetwin list models`` and ``list devices``: what is known by name, and by what evidence."""
+"""``servetwin list``: models, devices, profiles, presets and policies that are known by name."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from typer import Argument
@@ -48,6 +49,65 @@ def list_devices(
     known = _chosen(shipped_hardware(), [find_hardware(word).name for word in words or ()])
     rows = [_device_row(find_hardware(name), shape) for name in known]
     print_result(as_json, {"devices": rows}, (_device_line(row) for row in rows))
+
+
+def list_profiles(words: Words = None, as_json: Json = False) -> None:
+    """List the profiles that --profile knows: what they are of, and where their times come from."""
+    from servetwin.sim.step_times.profile import load_profile, shipped_profiles
+
+    known = [load_profile(name) for name in _chosen(shipped_profiles(), words)]
+    record = {one.name: {"origin": one.origin, **one.engine} for one in known}
+    print_result(as_json, record, (f"{one.name:<20} {one.describe()[0]}" for one in known))
+
+
+def list_policies(words: Words = None, as_json: Json = False) -> None:
+    """List the policies by the option that takes them: schedulers, KV memories, routers, queues."""
+    from inspect import getdoc
+
+    from servetwin.policies.prefix.eviction import EVICTION_ORDERS
+    from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+
+    kinds: dict[str, Any] = {
+        "--batching": SCHEDULERS, "--kv": MEMORIES, "--router": ROUTERS,
+        "--set eviction=": EVICTION_ORDERS,
+    }  # fmt: skip
+    known = _chosen([name for kind in kinds.values() for name in kind], words)
+    about = {
+        option: {n: (getdoc(kind[n]) or "").splitlines()[0] for n in kind if n in known}
+        for option, kind in kinds.items()
+    }
+    rows = ((option, *row) for option, named in about.items() for row in named.items())
+    print_result(as_json, about, (f"{option:<16} {name:<18} {does}" for option, name, does in rows))
+
+
+def list_presets(
+    names: Annotated[list[str] | None, Argument(metavar="[NAME...]", help="Only these.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the known servers that --preset imitates: settings, kernels, sources, copies."""
+    from servetwin.policies.presets import PRESETS, find_preset
+
+    chosen = {name: find_preset(name) for name in names or PRESETS}
+    record = {name: asdict(preset) for name, preset in chosen.items()}
+    lines = (line for entry in chosen.items() for line in _preset_lines(*entry))
+    print_result(as_json, record, lines)
+
+
+def _preset_lines(name: str, preset: Any) -> list[str]:
+    copy = [f"  same figures as {preset.copy_of}"] if preset.copy_of else []
+    eager = ["  kernels of eager PyTorch, on data sheets"] if preset.kernels == "eager" else []
+    values = (*preset.policies.items(), *preset.cluster.items())
+    settings = " ".join(f"{key}={value}" for key, value in values)
+    lines = [name, *_wrapped(preset.imitates), *_wrapped(settings), *eager, *copy]
+    return [*lines, *_wrapped(f"source: {preset.source}")]
+
+
+def _wrapped(text: str) -> list[str]:
+    from textwrap import wrap
+
+    from servetwin.app.reports.tables import WIDTH
+
+    return wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _chosen(known: list[str], wanted: Iterable[str] | None) -> list[str]:

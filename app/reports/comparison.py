@@ -87,14 +87,14 @@ def print_comparison(
 def _report(
     comparison: RunComparison, sides: Sequence[_Side], servers: Mapping[str, object]
 ) -> list[str]:
-    lines = [f"{side.letter.upper()} = {side.name}: {side.scenario.name}" for side in sides]
+    lines = server_lines([side.scenario for side in sides], servers)
+    lines += [f"{side.letter.upper()} = {side.name}: {side.scenario.name}" for side in sides]
     same, seeds = "same load and noise on both sides", len(sides[0].runs)
     lines.append(
         f"one seed, {same}: no intervals"
         if seeds == 1
         else f"{seeds} seeds, {same} (common random numbers)"
     )
-    lines += server_lines([side.scenario for side in sides], servers)
     heads = ["", "A", "B", "B - A", "95 % interval"]
     lines += ["", *table_lines(heads, map(_metric_row, comparison.metrics), "<>>><"), ""]
     lines += [f"{side.letter.upper()} {provenance_line(side.provenance)}" for side in sides]

@@ -1,6 +1,5 @@
 """How many servers, users or requests per second: as a sentence, a table and JSON."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite
@@ -10,7 +9,7 @@ from typing import Any
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import WIDTH
 from servetwin.app.scenario.answers import FEWEST, Answer, CurvePoint, What, best
-from servetwin.app.words import asset_table, figure_words, target_words
+from servetwin.app.words import METRICS, RESOURCES, asset_table, figure_words, target_words
 from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.experiments.fleet import UNKNOWN
@@ -42,24 +41,23 @@ def report_lines(
     answer = best(answers) or answers[0]
     texts = headline(answers, target, load), spread_sentence(answer), few_words(target, requests)
     lines = [line for text in texts for line in wrap(text, WIDTH)]
-    return [*lines, "", *_aligned(table_rows(answers, target)), "", *_tried(answer, target)]
+    table, tried = _aligned(table_rows(answers, target)), _tried(answer, target)
+    return [*lines, "", *table, "", *tried, *_limited(answer)]
 
 
-def as_json(
+def as_record(
     answers: Sequence[Answer], target: SLOTarget, load: str, record: Mapping[str, Any]
-) -> str:
-    """Return all answers as JSON; figures that are without end are null."""
+) -> dict[str, Any]:
+    """Return all answers as JSON has them; figures that are without end are None."""
     winner = best(answers)
-    return json.dumps(
-        {
-            "what": answers[0].what,
-            "answer": headline(answers, target, load),
-            "best": None if winner is None else winner.label,
-            "slo": {**asdict(target.slo), "attainment": target.attainment},
-            "candidates": [_finite(asdict(answer)) for answer in answers],
-            **record,
-        }
-    )
+    return {
+        "what": answers[0].what,
+        "answer": headline(answers, target, load),
+        "best": None if winner is None else winner.label,
+        "slo": {**asdict(target.slo), "attainment": target.attainment},
+        "candidates": [_finite(asdict(answer)) for answer in answers],
+        **record,
+    }
 
 
 def _row(answer: Answer, target: SLOTarget) -> dict[str, str]:
@@ -128,6 +126,26 @@ def _tried(answer: Answer, target: SLOTarget) -> list[str]:
     overloaded = answer.what in FEWEST and max(loads, default=0.0) > 1
     star = " or the servers are overloaded" if overloaded else ""
     return [*lines, "", f"* the SLO is missed{star}; rows without resamples are the trace itself"]
+
+
+def _limited(answer: Answer) -> list[str]:
+    """Return the saturation of the servers and what limits them, where a rate was searched."""
+    capacity = answer.capacity
+    if capacity is None:
+        return []
+    missed, limiting = capacity.missed, capacity.limiting
+    limit = "saturation: above it, the queue grows without bound"
+    if missed is not None:
+        share, rate = 100 * missed.shares["all"], f"{missed.rate_per_s:.4g}/s"
+        limit = f"{METRICS[capacity.limit].label}: at {rate} only {share:.2f} % meet the SLO"
+    part = limiting.share_of_waiting
+    due = "" if part is None else f": {100 * part:.0f} % of waiting time is due to it"
+    return [
+        "",
+        f"saturation  {capacity.saturation_per_s.value:.4g} requests/s",
+        f"limited by  {limit}",
+        f"resource    {RESOURCES[limiting.resource]}{due}",
+    ]
 
 
 def _finite(value: Any) -> Any:

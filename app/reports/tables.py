@@ -31,9 +31,9 @@ def scenario_lines(source: str, scenario: "Scenario", record: Mapping[str, Any])
     """
     config = scenario.policies
     return [
+        *server_lines([scenario], record),
         f"{source}: {scenario.name}, {config.kv_size_tokens} KV tokens, at most "
         f"{config.max_seqs} sequences",
-        *server_lines([scenario], record),
     ]
 
 

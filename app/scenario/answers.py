@@ -54,6 +54,8 @@ class Answer:
     cost_per_h: float | None = None
     draws: int = 0
     problem: str = ""
+    capacity: Capacity | None = None
+    """Of a rate: what was found beside it."""
 
     @property
     def at(self) -> CurvePoint | None:
@@ -105,7 +107,7 @@ def of_capacity(
     ends = (rate.low, rate.high) if found.replications > 1 else None
     return Answer(
         label, "rate", rate.value, ends, points, beyond, bought, prices.per_hour(bought),
-        found.replications,
+        found.replications, capacity=found,
     )  # fmt: skip
 
 

@@ -1,13 +1,18 @@
 """What a device costs per hour: an input of the reader, by device or one for all."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
+from typing import Any
 
 from servetwin.app.scenario.options.groups import as_number
+from servetwin.sim.catalogue.catalogue import find_hardware
+from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.workloads.errors import PolicyError, did_you_mean
 
 FORM = "2.5, or DEVICE=2.5,DEVICE=0.9"
+LISTED: dict[str, Any] = shipped_json("catalogue/prices.json")
+"""List prices ``per_hour`` by device, what they are (``about``), and the ``usual`` devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,12 @@ class Prices:
         if len(known) < len(each):
             return None
         return sum(count * known[name] for name, count in devices.items())
+
+    def over_listed(self) -> "Prices":
+        """Return these prices over the list; one for all others leaves nothing of it."""
+        mine = {find_hardware(name).name: price for name, price in self.by_device.items()}
+        listed = LISTED["per_hour"] if self.others is None else {}
+        return replace(self, by_device={**listed, **mine})
 
     def require_known(self, devices: Iterable[str], where: str) -> None:
         """Raise ``PolicyError`` for the price of a device that no candidate has."""

@@ -18,8 +18,8 @@ from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.scenarios import recorded_prior, recorded_server
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.recorded.recorded_run import RecordedRun, load_recorded_run
-from servetwin.sim.experiments.linearised import linearised
 from servetwin.sim.experiments.stamp_fit import FITTED
+from servetwin.sim.step_times.linearised import linearised
 from servetwin.sim.step_times.tables import KernelTable, LayerTable, LoadedTable, TableProfile
 from servetwin.sim.step_times.tables.server_overheads import ServerOverheads, fitted_overheads
 from servetwin.workloads.errors import LoadTestError, PolicyError, ProfileError

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import typer
 
-from servetwin.app.reports import capacity as capacity_report
+from servetwin.app.command import print_result
 from servetwin.app.reports import how_many as count_report
 from servetwin.app.reports.progress import progress
 from servetwin.app.reports.run_words import outside_warning
@@ -14,27 +14,13 @@ from servetwin.app.scenario.options.distributions import think_time_of
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import CapacityOptions
 from servetwin.app.scenario.prices import Prices, parse_prices
-from servetwin.app.scenario.scenarios import build_scenario
 from servetwin.app.scenario.sweep_axes import combinations, parse_axis, scenario_at
-from servetwin.loadtest.report.limits import parse_slo
-from servetwin.sim.experiments.capacity import Capacity, Replications, SLOTarget, find_capacity
+from servetwin.sim.experiments.capacity import Replications, SLOTarget, find_capacity
 from servetwin.sim.experiments.fleet import Replicas, Users, devices
 from servetwin.sim.experiments.how_many import MOST, CountQuestion, how_many
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.workloads.errors import PluginError, PolicyError, ServetwinError
 from servetwin.workloads.trace import Trace
-
-
-def find(options: ScenarioOptions, slo: str, query: CapacityOptions) -> None:
-    """Search and print the highest rate of a scenario, or the answer of every candidate."""
-    if not query.attainment:
-        raise PolicyError("--attainment: 0 is no share; 0.99 is 99 of 100 requests")
-    search = Search(options, SLOTarget(parse_slo(slo), query.attainment), query)
-    query.check()
-    if query.what == "rate" and not (query.vary or query.count.price):
-        search.report_rate()
-    else:
-        search.report_answers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +31,9 @@ class Search:
     target: SLOTarget
     query: CapacityOptions
 
-    def report_rate(self) -> None:
-        """Print the highest rate of the one scenario."""
-        options, target = self.options, self.target
-        servers = options.servers.servers()
-        trace = options.trace.read()
-        scenario = build_scenario(trace, servers, options.policy, options.cluster)
-        capacity = self._rate(trace, scenario, "")
-        highest = capacity.tried[-1].summary["provenance"]
-        if warning := outside_warning(highest, widened=capacity.replications > 1):
-            typer.echo(warning, err=True)
-        if self.query.json:
-            typer.echo(capacity_report.as_json(capacity, target, trace, scenario, options))
-        else:
-            record = options.servers.record()
-            lines = capacity_report.report_lines(capacity, target, trace, scenario, record)
-            typer.echo("\n".join(lines))
-
-    def report_answers(self) -> None:
+    def report(self) -> None:
         """Print the answer of every candidate; those that cannot be are named with the reason."""
+        self.query.check()
         what, trace = self.query.what, self.options.trace.read()
         prices = parse_prices(self.query.count.price or "", "--price")
         notes: dict[str, None] = {}
@@ -83,12 +53,13 @@ class Search:
         rate = trace.rate_per_s if what == "replicas" else None
         load = f"the {len(trace):,} requests of this trace"
         load += f" at {rate:.4g} requests/s" if rate else ""
-        if self.query.json:
-            record = {"trace": trace.source, "requests": len(trace), "seed": self.query.seed}
-            typer.echo(count_report.as_json(answers, self.target, load, record))
-        else:
-            lines = count_report.report_lines(answers, self.target, load, len(trace))
-            typer.echo("\n".join(lines))
+        load += f", on {possible[0].profile.describe()[0]}" if len(candidates) == 1 else ""
+        record = {"trace": trace.source, "requests": len(trace), "seed": self.query.seed}
+        print_result(
+            self.query.json,
+            count_report.as_record(answers, self.target, load, record),
+            count_report.report_lines(answers, self.target, load, len(trace)),
+        )
 
     def _candidates(
         self, trace: Trace, say: Callable[[str], object]
@@ -107,24 +78,21 @@ class Search:
 
     def _answer(self, label: str, trace: Trace, scenario: Scenario, prices: Prices) -> Answer:
         query, what, target = self.query, self.query.what, self.target
-        if what == "rate":
-            rate = self._rate(trace, scenario, label)
-            return of_capacity(label, scenario, rate, target, prices)
-        counted: Users | Replicas = Replicas(trace, scenario)
-        if what == "users":
-            pauses = query.count.think_time
-            think = think_time_of(pauses) if pauses else None
-            counted = Users(trace, scenario, think, query.seed)
-        question = CountQuestion(target, query.count.most or MOST, query.seed, query.precision)
         with progress(f"{label or what}, replications", total=query.draws) as advance:
             draws = Replications(query.draws, query.processes, advance)
-            counts = how_many(counted, question, draws)
-        return of_counts(label, what, scenario, counts, prices)
-
-    def _rate(self, trace: Trace, scenario: Scenario, label: str) -> Capacity:
-        query = self.query
-        with progress(f"{label or 'capacity'}, replications", total=query.draws) as advance:
-            return find_capacity(
-                trace, scenario, self.target, seed=query.seed, precision=query.precision,
-                replications=Replications(query.draws, query.processes, advance),
-            )  # fmt: skip
+            if what == "rate":
+                capacity = find_capacity(
+                    trace, scenario, target, seed=query.seed, precision=query.precision,
+                    replications=draws,
+                )  # fmt: skip
+                highest = capacity.tried[-1].summary["provenance"]
+                if warning := outside_warning(highest, widened=capacity.replications > 1):
+                    typer.echo(warning, err=True)
+                return of_capacity(label, scenario, capacity, target, prices)
+            counted: Users | Replicas = Replicas(trace, scenario)
+            if what == "users":
+                pauses = query.count.think_time
+                think = think_time_of(pauses) if pauses else None
+                counted = Users(trace, scenario, think, query.seed)
+            question = CountQuestion(target, query.count.most or MOST, query.seed, query.precision)
+            return of_counts(label, what, scenario, how_many(counted, question, draws), prices)

@@ -32,7 +32,7 @@ from servetwin.sim.explain.bottleneck import Limiting, find_bottleneck, limiting
 from servetwin.sim.records.metrics import LATENCIES, SLO, figure, margins
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.server_model import ServerModel
-from servetwin.workloads.errors import TraceError
+from servetwin.workloads.errors import PolicyError, TraceError
 from servetwin.workloads.generators.resampled import Resampling
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate
@@ -56,6 +56,10 @@ class SLOTarget:
 
     slo: SLO
     attainment: float = 0.99
+
+    def __post_init__(self) -> None:
+        if not 0 < self.attainment <= 1:
+            raise PolicyError(f"--attainment: {self.attainment:g} is no share; 0.99 is 99 of 100")
 
     def shares(self, run: Run) -> dict[str, float]:
         """Return the share of requests that meet the whole SLO (``all``), and each limit by name.
@@ -92,7 +96,7 @@ class TriedRate:
 class Capacity:
     """The highest rate at which a target holds, beside the rate at which the server saturates.
 
-    Rates are requests per second of all ``servers`` together, with their intervals if there are at
+    Rates are requests per second of all servers together, with their intervals if there are at
     least two ``replications``. ``missed`` is the next rate, at which the target fails; None if it
     holds up to saturation. ``tried`` is in the order of the rates. ``limiting`` is what the servers
     lack at ``missed``, or at saturation.
@@ -101,7 +105,6 @@ class Capacity:
     rate_per_s: Interval
     saturation_per_s: Interval
     missed: TriedRate | None
-    servers: int
     tried: Sequence[TriedRate]
     replications: int
     limiting: Limiting
@@ -113,11 +116,6 @@ class Capacity:
             return "saturation"
         shares = {name: share for name, share in self.missed.shares.items() if name != "all"}
         return min(shares, key=lambda name: shares[name])
-
-    @property
-    def per_server_per_s(self) -> float:
-        """The rate per server, in requests per second."""
-        return self.rate_per_s.value / self.servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +152,14 @@ def find_capacity(
     seed: int = 0,
     precision: float = PRECISION,
     replications: Replications = Replications(),
+    known_per_s: float = 0.0,
 ) -> Capacity:
     """Find the capacity of ``scenario`` by simulating ``trace`` at rates up to its saturation rate.
 
     Every replication draws traffic like that of ``trace`` and an engine, and uses both at every
-    rate: each yields one threshold, and the spread of the thresholds makes the interval. Raises
-    ``TraceError`` for a trace without a rate, or with too few requests.
+    rate: each yields one threshold, and the spread of the thresholds makes the interval. The search
+    begins at ``known_per_s``, a rate that holds. Raises ``TraceError`` for a trace without a rate,
+    or with too few requests.
     """
     at_once = run_once(all_at_once(trace), admitting_all(scenario), seed=seed)
     ceiling_per_s = completions_per_s(at_once, trace.source)
@@ -169,7 +169,8 @@ def find_capacity(
         tried[rate_per_s] = one = _simulate_rate(trace, scenario, target, seed, rate_per_s)
         return one.shares["all"] >= target.attainment
 
-    rungs = [*(share * ceiling_per_s for share in _LADDER), ceiling_per_s]
+    ladder = [known_per_s, *(share * ceiling_per_s for share in _LADDER), ceiling_per_s]
+    rungs = [rate for rate in ladder if rate >= known_per_s and rate]
     bracket = bisect_rate(holds, rungs, precision)
     by_rate = [tried[rate] for rate in sorted(tried)]
     pairs: list[tuple[float, float]] = []
@@ -182,8 +183,8 @@ def find_capacity(
     rate_per_s = containing(bracket.holds_per_s, [capacity for capacity, _ in pairs])
     rate_per_s = replace(rate_per_s, high=min(rate_per_s.high, saturation_per_s.high))
     missed = None if bracket.fails_per_s is None else tried[bracket.fails_per_s]
-    servers, limiting = len(scenario.servers()), (missed or by_rate[-1]).limiting
-    return Capacity(rate_per_s, saturation_per_s, missed, servers, by_rate, len(pairs), limiting)
+    limiting = (missed or by_rate[-1]).limiting
+    return Capacity(rate_per_s, saturation_per_s, missed, by_rate, len(pairs), limiting)
 
 
 def containing(value: float, draws: Sequence[float]) -> Interval:

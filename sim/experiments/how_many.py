@@ -234,14 +234,17 @@ class _Tries:
             self._is_outside |= is_outside(whole)
         run = replace(whole, requests=self._counted.judged_requests(whole, trace))
         _require_enough(len(run.requests), target, f"{trace.source}, while all are at work")
-        share, load = target.shares(run)["all"], self.load
-        at_count = None if load is None else load / count
-        holds = share >= target.attainment and (at_count is None or at_count <= _FULL)
-        excess = target.excess(run)
-        factor = exp(excess) if excess < inf else inf
-        return TriedCount(
-            count, len(run.requests), share, _latencies_s(run, target), factor, at_count, holds
-        )
+        return tried_count(count, run, target, self.load)
+
+
+def tried_count(count: int, run: Run, target: SLOTarget, load: float | None = None) -> TriedCount:
+    """Return what a run says of a target; ``load`` is that of a count of 1."""
+    share, excess = target.shares(run)["all"], target.excess(run)
+    at_count = None if load is None else load / count
+    holds = share >= target.attainment and (at_count is None or at_count <= _FULL)
+    factor = exp(excess) if excess < inf else inf
+    latencies_s = _latencies_s(run, target)
+    return TriedCount(count, len(run.requests), share, latencies_s, factor, at_count, holds)
 
 
 def least_requests(attainment: float) -> int:

@@ -24,10 +24,10 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.experiments.linearised import linearised
 from servetwin.sim.experiments.predict import predict
 from servetwin.sim.experiments.stamp_fit import FITTED
 from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.step_times.linearised import linearised
 from servetwin.sim.step_times.step_time import StepTime
 from servetwin.sim.step_times.tables import LayerTable, read_layer_bundle
 from servetwin.sim.step_times.tables.kernel_library import installed_package, open_kernels

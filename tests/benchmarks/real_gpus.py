@@ -28,10 +28,10 @@ from servetwin.app.scenario.scenarios import recorded_prior, recorded_server
 from servetwin.app.words import number
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recorded_run import RecordedRun, as_recorded_run
-from servetwin.sim.experiments.linearised import linearised
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.stamp_fit import FITTED
 from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.step_times.linearised import linearised
 from servetwin.sim.step_times.tables.kernel_library import SYSTEMS, open_kernels
 from tests.benchmarks.black_box import say
 from tests.support.paths import GPU_RUNS

@@ -195,3 +195,29 @@ class CapacityOptions:
         if self.what == "rate":
             why = "is of replicas or users: give --replicas or --users as well"
             require_absent(given(self.count, "most"), why)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions(ParallelOptions):
+    """The GPUs to choose from, what they cost, how many there may be, and where the plan goes."""
+
+    PANEL: ClassVar = "Plan"
+
+    gpu: Annotated[str | None, Option("--gpu", "--hardware", metavar="NAME,NAME")] = None
+    """GPUs to choose from: h100,h200,l40s; else five that clouds list."""
+    server: Annotated[str, Option(metavar="vllm|sglang|COMMAND")] = "vllm"
+    """What serves, vllm@0.19 too; or a command line, whose flags every plan keeps."""
+    price: Annotated[str | None, Option(metavar="N|GPU=N,...")] = None
+    """Your price of a GPU-hour in place of the list prices: h100=2.5,l40s=0.9, or one for all."""
+    most_gpus: Annotated[int, Option(min=1, max=10_000)] = 512
+    """Most GPUs in all."""
+    budget: Annotated[float | None, Option()] = None
+    """Most that all GPUs may cost per hour."""
+    spares: Annotated[int, Option(max=1000)] = 0
+    """Servers beside those that hold the SLO, for when some fail."""
+    replications: Annotated[int, Option(min=0, max=MOST_REPLICATIONS)] = 4
+    """Draws behind the interval of a capacity; 0 for none."""
+    out: Annotated[Path | None, Option(metavar="DIR")] = None
+    """Folder for a manifest of Kubernetes for each kind of GPU."""
+    overwriting: Overwriting = KEEP
+    as_json: Json = False

@@ -1,8 +1,11 @@
 """Options that say which part of a trace is taken, and how it is scaled."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import NamedTemporaryFile
 from typing import Annotated, ClassVar
 
 from typer import Option
@@ -82,6 +85,12 @@ class TraceOptions(TraceShape):
 
         if self.path is None:
             raise TraceError("no trace: give TRACE, or --scenario FILE")
+        if str(self.path) == "-":
+            with NamedTemporaryFile() as file:
+                copyfileobj(sys.stdin.buffer, file)
+                file.flush()
+                trace = replace(self, path=Path(file.name)).read()
+            return replace(trace, source="standard input")
         has_window = self.start_s is not None or self.end_s is not None
         trace = read_first(
             self.path,

@@ -29,6 +29,8 @@ class Flags:
     silent: list[str]
     weights: Mapping[str, Mapping[str, str]]
     source: str
+    image: str
+    """The container image of the server, without a version."""
 
     @classmethod
     @cache
@@ -44,6 +46,12 @@ class Flags:
     def is_switch(self, name: str) -> bool:
         """Return whether a flag takes no value."""
         return name != "disable_access_log_for_endpoints" and matches(name, self.switches)
+
+    def words(self, roles: Mapping[str, int | None]) -> list[str]:
+        """Return the words of a command line that give each role its number; None is a switch."""
+        flags = {role: _dashed(name) for name, role in self.settings.items()}
+        each = ([flags[role], *([] if n is None else [str(n)])] for role, n in roles.items())
+        return [word for words in each for word in words]
 
     def knows(self, name: str) -> bool:
         """Return whether the server has a flag."""

@@ -126,6 +126,19 @@ def _layout(backend: Backend, given: Given) -> tuple[Layout, int]:
     return Layout(tp // ranks, pp, ranks, ep), 1
 
 
+def layout_roles(backend: Backend, layout: Layout) -> dict[str, int | None]:
+    """Return the flags of a layout by their roles, as ``_layout`` reads them; None is a switch."""
+    tp, roles = layout.tp, dict[str, int | None]()
+    if backend == "vllm" and layout.ep > 1:
+        roles["expert_parallel"] = None
+    elif layout.ep > 1:
+        roles["ep"] = layout.ep
+    if layout.dp > 1 and backend != "vllm":
+        tp, roles["attention_dp"] = layout.stage_devices, None
+    widths = {"tp": tp, "pp": layout.pp, "dp": layout.dp}
+    return {name: width for name, width in widths.items() if width > 1} | roles
+
+
 def _policies(given: Given) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for name in _COUNTS:

@@ -91,7 +91,7 @@ def test_bad_input_is_one_line(options: list[str], message: str) -> None:
 
 
 def test_every_preset_is_listed_with_all_that_it_sets() -> None:
-    printed = servetwin("presets").out
+    printed = servetwin("list", "presets").out
     assert [line for line in printed.splitlines() if not line.startswith(" ")] == list(PRESETS)
     assert max(map(len, printed.splitlines())) <= 100
     settings = printed.split()
@@ -101,21 +101,23 @@ def test_every_preset_is_listed_with_all_that_it_sets() -> None:
 
 
 def test_a_copy_and_eager_kernels_are_said() -> None:
-    assert "same figures as vllm-v0" in servetwin("presets", "openllm").out
-    assert "same figures" not in servetwin("presets", "vllm-v0").out
-    assert "kernels of eager PyTorch" in servetwin("presets", "hf-transformers").out
-    assert "kernels" not in servetwin("presets", "sarathi").out
+    assert "same figures as vllm-v0" in servetwin("list", "presets", "openllm").out
+    assert "same figures" not in servetwin("list", "presets", "vllm-v0").out
+    assert "kernels of eager PyTorch" in servetwin("list", "presets", "hf-transformers").out
+    assert "kernels" not in servetwin("list", "presets", "sarathi").out
 
 
 def test_presets_as_numbers() -> None:
-    found = json.loads(servetwin("presets", "paddle", "distserve", "--json").out)
+    found = json.loads(servetwin("list", "presets", "paddle", "distserve", "--json").out)
     assert list(found) == ["paddle", "distserve"]
     assert found["distserve"]["cluster"] == PRESETS["distserve"].cluster
     assert found["paddle"]["copy_of"] is None
 
 
 def test_a_preset_that_does_not_exist_is_named_with_the_nearest() -> None:
-    assert "unknown preset 'opnllm'; did you mean 'openllm'?" in refused("presets", "opnllm")
+    assert "unknown preset 'opnllm'; did you mean 'openllm'?" in refused(
+        "list", "presets", "opnllm"
+    )
 
 
 def selftest(*arguments: str) -> Result:

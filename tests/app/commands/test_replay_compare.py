@@ -114,8 +114,9 @@ def test_servers_are_compared_as_policies_are() -> None:
 def test_the_text_fits_100_columns(a: str, b: str, options: tuple[object, ...]) -> None:
     lines = text(a, b, *options, "--replications", 2)
     assert max(map(len, lines)) <= 100
-    assert lines[0].startswith(f"A = {a}: ")
-    assert lines[1].startswith(f"B = {b}: ")
+    assert lines[0].startswith("profile ")
+    sides = [line for line in lines if line[:4] in ("A = ", "B = ")]
+    assert [side.partition(": ")[0] for side in sides] == [f"A = {a}", f"B = {b}"]
     assert len([line for line in lines if line.startswith(("ttft ", "tpot ", "e2e "))]) == 12
     heads = [line.partition(" (") for line in lines if line.startswith("requests that ")]
     assert [head for head, *_ in heads] == ["requests that gained most", "requests that lost most"]

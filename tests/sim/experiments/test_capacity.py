@@ -184,7 +184,6 @@ def test_replicas_share_the_rate_and_no_delay_is_left_at_saturation() -> None:
     one, scenario = one_second(), one_second().policies
     two = Scenario(scenario, one.profile, ClusterConfig(replicas=2))
     found = find_capacity(requests(np.arange(100.0)), two, SLOTarget(SLO(ttft_s=1.5)))
-    assert found.servers == 2
     assert found.per_server_per_s == pytest.approx(1.0, rel=0.02)
     assert saturation_rate_per_s(
         requests(np.arange(100.0)), ONE_SLOT, one.profile
@@ -226,9 +225,9 @@ def test_the_command_says_capacity_limit_and_saturation() -> None:
     lines = done.out.splitlines()
     assert max(map(len, lines)) <= 100
     starts = [line.split()[0] for line in lines if line]
-    assert {"capacity", "saturation", "limited"} <= set(starts)
-    assert "only 2 of 240 requests may miss" in done.out
-    assert ", 95 %: " in done.out
+    assert {"saturation", "limited", "resource"} <= set(starts)
+    assert "Only 2 of 240 requests may miss" in done.out
+    assert "requests/s (95 %)" in done.out
 
 
 def test_json_has_rates_limits_and_every_rate_that_was_tried() -> None:
@@ -237,12 +236,13 @@ def test_json_has_rates_limits_and_every_rate_that_was_tried() -> None:
         "--profile", "llama-3-8b-h100", "--replicas", 2,
     )  # fmt: skip
     found = json.loads(done.out)
-    assert found["capacity_per_server_per_s"] == found["capacity_per_s"]["value"] / 2
-    assert found["replications"] == 10
-    rates = [tried["rate_per_s"] for tried in found["tried"]]
+    (answer,) = found["candidates"]
+    assert answer["count"] == answer["capacity"]["rate_per_s"]["value"]
+    assert answer["draws"] == 10
+    rates = [tried["rate_per_s"] for tried in answer["capacity"]["tried"]]
     assert rates == sorted(rates)
     assert found["slo"] == {"ttft_s": 0.5, "tpot_s": 0.08, "e2e_s": None, "attainment": 0.9}
-    assert found["cluster"]["replicas"] == 2
+    assert answer["devices"] == {"h100": 2}
 
 
 @pytest.mark.parametrize(

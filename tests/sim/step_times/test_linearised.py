@@ -2,8 +2,8 @@
 
 import pytest
 
-from servetwin.sim.experiments.linearised import linearised
 from servetwin.sim.experiments.stamp_fit import FITTED
+from servetwin.sim.step_times.linearised import linearised
 from servetwin.sim.step_times.step_time import LinearStepTime
 
 

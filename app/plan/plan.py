@@ -1,0 +1,198 @@
+"""Which GPUs, how many, and how split: the cheapest servers that hold an SLO for a trace."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from math import ceil, inf
+
+import pandas as pd
+
+from servetwin.app.plan.server_command import ServerCommand
+from servetwin.app.scenario.options.deployment import Deployment
+from servetwin.app.scenario.options.simulations import PlanOptions
+from servetwin.app.scenario.prices import LISTED, Prices, parse_prices
+from servetwin.app.scenario.scenarios import fitted
+from servetwin.app.words import slo_words, target_words
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.layout import Layout
+from servetwin.sim.experiments import fewest_devices as search
+from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.experiments.fewest_devices import Candidate, Planned, PlanQuestion
+from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.explain.bottleneck import Resource
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.step_times.provenance import Origin
+from servetwin.workloads.errors import PolicyError, ServetwinError
+from servetwin.workloads.trace import Trace
+
+_BUDGETS = (2048, 4096, 8192, 16384)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDeployment:
+    """The servers of one kind of GPU; where they cannot be, ``problem`` says why.
+
+    ``servers`` and what they cost include the spares; ``capacity_per_s``, requests per second that
+    the others take together, does not. ``headroom`` is the share of the limits that is left at the
+    load, negative where they are missed. ``cost_per_million_tokens`` is that of prompts and answers
+    together, at the load. ``command`` starts one server, ``manifest`` all on Kubernetes (YAML);
+    ``deployment`` is one of them, as a scenario has it.
+    """
+
+    gpu: str
+    problem: str = ""
+    headroom: float | None = None
+    servers: int = 0
+    gpus: int = 0
+    layout: str = ""
+    cost_per_h: float | None = None
+    cost_per_million_tokens: float | None = None
+    capacity_per_s: Interval | None = None
+    limited_by: Resource | None = None
+    evidence: Origin | None = None
+    command: str = ""
+    manifest: str = ""
+    deployment: Deployment = Deployment()  # noqa: RUF009 - it is frozen
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer: a row for each kind of GPU, the cheapest first, those with problems last."""
+
+    model: str
+    target: SLOTarget
+    requests: int
+    rate_per_s: float
+    rows: tuple[PlannedDeployment, ...]
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rows as a frame, without manifests and deployments."""
+        return pd.DataFrame(list(map(asdict, self.rows))).drop(columns=["manifest", "deployment"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """What all kinds of GPUs have in common."""
+
+    question: PlanQuestion
+    command: ServerCommand
+    prices: Prices
+    options: PlanOptions
+
+
+def plan(
+    trace: Trace,
+    model: str,
+    slo: SLO,
+    *,
+    attainment: float = 0.99,
+    seed: int = 0,
+    options: PlanOptions = PlanOptions(processes=1),  # noqa: B008 - it is frozen
+    on_gpu: Callable[[int], None] = lambda done: None,
+) -> Plan:
+    """Find the cheapest servers of ``model`` for which ``attainment`` of the requests hold ``slo``.
+
+    ``options`` are those of ``servetwin plan``; ``on_gpu`` gets how many kinds of GPUs are done.
+    Raises ``ServetwinError`` where no GPU holds the SLO: which limit is missed, and what can be
+    held.
+    """
+    find_model(model)
+    given = (options.gpu or LISTED["usual"]).split(",")
+    names = list(dict.fromkeys(find_hardware(name).name for name in given))
+    target = SLOTarget(slo, attainment)
+    question = PlanQuestion(trace, target, options.most_gpus, seed, options.replications)
+    prices = parse_prices(options.price or "", "--price").over_listed()
+    query = _Query(question, ServerCommand.of(options.server, model), prices, options)
+    rows: list[PlannedDeployment] = []
+    for _, row in options.map(plan_gpu, query, names, lambda place: names[place]):
+        rows.append(row)
+        on_gpu(len(rows))
+    rows.sort(key=_rank)
+    if rows[0].problem:
+        nearest = max(rows, key=lambda row: row.headroom or -inf)
+        raise PolicyError(f"no plan for {target_words(target)}: {nearest.problem}")
+    return Plan(model, target, len(trace), trace.rate_per_s, tuple(rows))
+
+
+def _rank(row: PlannedDeployment) -> tuple[bool, float, int, str]:
+    cost = inf if row.cost_per_h is None else row.cost_per_h
+    return bool(row.problem), cost, row.gpus, row.gpu
+
+
+def plan_gpu(query: _Query, gpu: str) -> PlannedDeployment:
+    """Return the servers of one kind of GPU, or why there are none."""
+    problems: list[str] = []
+
+    def others(best: Candidate) -> Iterator[Candidate]:
+        usual = best.scenario.policies.token_budget
+        return (_candidate(query, gpu, best.layout, n) for n in _BUDGETS if n != usual)
+
+    try:
+        candidates = list(_candidates(query, gpu, problems))
+        if not candidates:
+            return PlannedDeployment(gpu, problems[-1])
+        planned = search.fewest_devices(query.question, candidates, others)
+    except ServetwinError as error:
+        return PlannedDeployment(gpu, str(error))
+    if not planned.at.holds:
+        problem = _missed_words(query.question.target, gpu, planned)
+        return PlannedDeployment(gpu, problem, 1 - planned.at.factor)
+    return _row(query, gpu, planned)
+
+
+def _candidates(query: _Query, gpu: str, problems: list[str]) -> Iterator[Candidate]:
+    """Yield the layouts that can be; ``problems`` gets why others cannot."""
+    for layout in search.layouts(find_model(query.command.model)):
+        try:
+            yield _candidate(query, gpu, layout)
+        except ServetwinError as error:
+            problems.append(str(error))
+
+
+def _candidate(query: _Query, gpu: str, layout: Layout, budget: int | None = None) -> Candidate:
+    """Return a candidate, its model length cut where the KV memory takes no such request.
+
+    Raises ``ServetwinError`` where it cannot be.
+    """
+    trace = query.question.trace
+    longest = trace.longest_tokens
+    for length in (None, 1024 * ceil((longest + 1) / 1024)):
+        command = query.command.on(layout, max_model_len=length, token_budget=budget)
+        scenario, _ = fitted(command.deployment(gpu).servers(), trace, {})
+        if (kv_tokens := scenario.policies.kv_tokens) >= scenario.policies.max_model_len:
+            break
+    if kv_tokens < longest:
+        raise PolicyError(
+            f"{command.model} on {layout.devices} x {gpu}: {kv_tokens:,} tokens of KV memory do "
+            f"not take a request of {longest:,}"
+        )
+    return Candidate(command.words, layout, scenario)
+
+
+def _row(query: _Query, gpu: str, planned: Planned) -> PlannedDeployment:
+    candidate, trace, options = planned.candidate, query.question.trace, query.options
+    layout, servers = candidate.layout, planned.at.count + options.spares
+    gpus, capacity = servers * layout.devices, planned.capacity
+    cost = query.prices.per_hour({gpu: gpus})
+    tokens_per_h = 3600 * trace.rate_per_s * sum(r.total_tokens for r in trace) / len(trace)
+    problem = f"{gpus} GPUs with the spares" if gpus > options.most_gpus else ""
+    if options.budget is not None and (cost is None or cost > options.budget):
+        price = "an unknown price" if cost is None else f"{cost:,.2f}"
+        problem = f"{gpus} GPUs cost {price} per hour, above the budget"
+    start = replace(query.command, words=candidate.command)
+    return PlannedDeployment(
+        gpu, problem, 1 - planned.at.factor, servers, gpus, str(layout), cost,
+        1e6 * cost / tokens_per_h if cost is not None and tokens_per_h else None,
+        capacity.rate_per_s if capacity else None,
+        capacity.limiting.resource if capacity else None, candidate.scenario.profile.origin,
+        start.text, start.manifest(gpu, layout.devices, servers), start.deployment(gpu),
+    )  # fmt: skip
+
+
+def _missed_words(target: SLOTarget, gpu: str, missed: Planned) -> str:
+    """Return which limits no number of servers holds, and what could be held."""
+    at, limits_s = missed.at, asdict(target.slo)
+    least_s = {name: float(f"{s:.3g}") for name, s in at.latencies_s.items() if s > limits_s[name]}
+    wanted = slo_words(SLO(**{name: limits_s[name] for name in least_s})) or target_words(target)
+    count = "a request alone holds" if missed.alone else f"{at.count} servers hold"
+    nearest = f" (nearest: {slo_words(SLO(**least_s))})" if least_s else ""
+    return f"{gpu} ({missed.candidate.layout}): not even {count} {wanted}{nearest}"

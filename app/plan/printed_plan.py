@@ -1,0 +1,90 @@
+"""A plan as text, as JSON, and as manifests in a folder."""
+
+from dataclasses import asdict
+from textwrap import wrap
+
+from servetwin.app.command import print_result
+from servetwin.app.plan.plan import Plan, PlannedDeployment, plan
+from servetwin.app.reports.progress import progress
+from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.tables import WIDTH
+from servetwin.app.scenario.options.simulations import PlanOptions
+from servetwin.app.scenario.options.trace import TraceOptions
+from servetwin.app.scenario.prices import LISTED
+from servetwin.app.words import RESOURCES, figure_words, number, short, target_words
+from servetwin.loadtest.report.limits import parse_slo
+from servetwin.workloads.errors import ServetwinError
+
+_HEADS = ("GPUs", "split", "per hour", "per M tokens", "holds up to", "at the load", "step times")
+
+
+def print_plan(
+    load: TraceOptions, model: str, slo: str, attainment: float, options: PlanOptions
+) -> None:
+    """Plan for the load, print the rows, and write their manifests where a folder is given."""
+    limits, trace = parse_slo(slo), load.read()
+    kinds = (options.gpu or LISTED["usual"]).split(",")
+    with progress("plan, kinds of GPUs", total=len(kinds)) as advance:
+        answer = plan(
+            trace, model, limits, attainment=attainment, seed=load.seed, options=options,
+            on_gpu=advance,
+        )  # fmt: skip
+    written = _write(answer, options)
+    record = {
+        "model": model, "trace": trace.source, "requests": len(trace), "seed": load.seed,
+        "rate_per_s": trace.rate_per_s, "slo": {**asdict(limits), "attainment": attainment},
+        "plans": [asdict(row) for row in answer.rows], "prices": LISTED["about"],
+    }  # fmt: skip
+    print_result(options.as_json, record, [*plan_lines(answer), *written])
+
+
+def plan_lines(answer: Plan) -> list[str]:
+    """Return the answer in a sentence, the rows, their commands, and what they rest on."""
+    best, rows = answer.rows[0], [row for row in answer.rows if not row.problem]
+    cost = "price unknown" if best.cost_per_h is None else f"{best.cost_per_h:,.2f} per hour"
+    load = f"{target_words(answer.target)} for {answer.requests:,} requests"
+    load += f" at {answer.rate_per_s:.4g}/s"
+    first = f"{answer.model} on {best.gpus:,} x {best.gpu}, {cost}: {load}"
+    table = table_lines(_HEADS, [_cells(answer, row) for row in rows], "<")
+    problems = [f"{row.gpu}: {row.problem}" for row in answer.rows if row.problem]
+    texts = [*problems, f"Prices: {LISTED['about']}; yours with --price."]
+    return [
+        *wrap(first, WIDTH), "", *table, "",
+        *(line for row in rows for line in (_limit(row), f"  {row.command}")), "",
+        *(line for text in texts for line in wrap(text, WIDTH)),
+    ]  # fmt: skip
+
+
+def _cells(answer: Plan, row: PlannedDeployment) -> list[str]:
+    rate = row.capacity_per_s
+    ends = f" [{short(rate.low)} to {short(rate.high)}]" if rate and rate.low < rate.high else ""
+    return [
+        f"{row.gpus:,} x {row.gpu}",
+        f"{row.servers:,} x {row.layout}",
+        number(row.cost_per_h, 1),
+        number(row.cost_per_million_tokens, 1),
+        f"{number(rate and rate.value, 1)}/s{ends}",
+        figure_words(answer.target, 1 - (row.headroom or 0.0)),
+        row.evidence or "",
+    ]
+
+
+def _limit(row: PlannedDeployment) -> str:
+    limit = f", limited by {RESOURCES[row.limited_by]}" if row.limited_by else ""
+    return f"{row.servers:,} x on {row.gpu}{limit}:"
+
+
+def _write(answer: Plan, options: PlanOptions) -> list[str]:
+    """Write a manifest for each row; raises ``ServetwinError`` where a file is there."""
+    folder, mode = options.out, "w" if options.overwriting.overwrite else "x"
+    if folder is None:
+        return []
+    paths = {folder / f"{row.gpu}.yaml": row for row in answer.rows if not row.problem}
+    for path, row in paths.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with path.open(mode, encoding="utf-8") as file:
+                file.write(row.manifest)
+        except OSError as error:
+            raise ServetwinError(f"--out: {path}: {error.strerror} (--overwrite)") from error
+    return [f"manifests: {', '.join(map(str, paths))}"]

@@ -1,0 +1,91 @@
+"""``servetwin plan``: ranked rows, their costs and commands, and input that cannot be planned."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from servetwin import SLO, plan, sample_trace
+from servetwin.app.scenario.options.simulations import PlanOptions
+from servetwin.workloads.errors import PolicyError
+from tests.support.command import servetwin
+from tests.support.paths import SAMPLE
+
+ASKED = (
+    "plan", SAMPLE, "--model", "qwen3-14b", "--slo", "ttft=500ms,tpot=100ms", "--attainment", 0.9,
+    "--limit", 60, "--rate", 40, "--replications", 0, "--processes", 1,
+)  # fmt: skip
+
+
+def test_the_cheapest_comes_first_with_its_command(tmp_path: Path) -> None:
+    done = servetwin(*ASKED, "--gpu", "h100,l40s", "--out", tmp_path / "plan")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0].startswith("qwen3-14b on ")
+    assert "vllm serve Qwen/Qwen3-14B" in done.out
+    assert "list prices of" in done.out
+    files = sorted((tmp_path / "plan").iterdir())
+    assert [path.name for path in files] == ["h100.yaml", "l40s.yaml"]
+    for path in files:
+        assert [part["kind"] for part in yaml.safe_load_all(path.read_text())] == [
+            "Deployment", "Service",
+        ]  # fmt: skip
+    again = servetwin(*ASKED, "--gpu", "h100,l40s", "--out", tmp_path / "plan")
+    assert again.code == 2
+    assert "(--overwrite)" in again.err
+
+
+def test_prices_decide_and_spares_cost() -> None:
+    def planned(*more: object) -> list[dict[str, object]]:
+        done = servetwin(*ASKED, "--gpu", "h100,l40s", "--json", *more)
+        assert done.code == 0, done.err
+        return list(json.loads(done.out)["plans"])
+
+    dear = planned("--price", "l40s=100")
+    cheap = planned("--price", "l40s=0.01", "--spares", 1)
+    assert [row["gpu"] for row in dear] == ["h100", "l40s"]
+    assert [row["gpu"] for row in cheap] == ["l40s", "h100"]
+    assert cheap[0]["servers"] == dear[1]["servers"] + 1
+    assert cheap[0]["cost_per_h"] == pytest.approx(0.01 * cheap[0]["gpus"])
+
+
+def test_a_device_without_a_price_comes_last_and_one_above_the_budget_with_its_reason() -> None:
+    rows = plan(
+        sample_trace(), "qwen3-14b", SLO(ttft_s=1.0), attainment=0.9,
+        options=PlanOptions(gpu="mi300x,l40s", price="l40s=50", replications=0, processes=1),
+    )  # fmt: skip
+    assert [(row.gpu, row.cost_per_h is None) for row in rows.rows] == [
+        ("l40s", False), ("mi300x", True),
+    ]  # fmt: skip
+    assert list(rows.frame()["gpu"]) == ["l40s", "mi300x"]
+    poor = servetwin(*ASKED, "--gpu", "h100,l40s", "--price", "h100=99", "--budget", 20)
+    assert poor.code == 0, poor.err
+    assert "above the budget" in poor.out
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--model", "llama-3-405b", "--gpu", "l4"), "weights do not fit"),
+        (("--slo", "ttft=500ms,tpot=1ms", "--gpu", "l40s,h100"), "(nearest: "),
+        (("--limit", 8), "8 requests cannot tell what 90 % of them keep: take at least 10"),
+        (("--gpu", "h1000"), "did you mean"),
+        (("--price", "h100=dear"), "'h100=dear' is no price"),
+        (("--server", "trtllm"), "trtllm is not planned; vllm or sglang"),
+        (("--attainment", "0"), "0 is no share"),
+        (("--most-gpus", 1, "--rate", 400, "--gpu", "l4"), "more than 1 devices"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(options: tuple[object, ...], problem: str) -> None:
+    done = servetwin(*ASKED, *options)
+    assert (done.code, done.out) == (2, "")
+    *progress, line = done.err.splitlines()
+    assert all(each.startswith("plan, kinds of GPUs: ") for each in progress)
+    assert problem in line
+
+
+def test_a_limit_that_nothing_holds_names_the_part() -> None:
+    options = PlanOptions(gpu="h100", processes=1)
+    with pytest.raises(PolicyError, match=r"not even a request alone holds TPOT 1 ms \(nearest"):
+        plan(sample_trace(), "qwen3-14b", SLO(ttft_s=0.5, tpot_s=0.001), options=options)

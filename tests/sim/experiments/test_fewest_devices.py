@@ -1,0 +1,104 @@
+"""The search for the fewest devices: against an exhaustive one, and at loads beside the plan."""
+
+import pytest
+
+from servetwin.app.scenario.options.deployment import Deployment
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.layout import Layout
+from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.experiments.fewest_devices import (
+    Candidate,
+    PlanQuestion,
+    fewest_devices,
+    layouts,
+)
+from servetwin.sim.experiments.fleet import Replicas, times
+from servetwin.sim.experiments.how_many import CountQuestion, search
+from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.records.metrics import SLO
+from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.reading import sample_trace
+from servetwin.workloads.transform import at_rate, limit
+
+MODEL = "qwen3-14b"
+RATE_PER_S = 60.0
+
+
+def candidates(gpu: str) -> list[Candidate]:
+    possible = []
+    for layout in layouts(find_model(MODEL)):
+        deployment = Deployment(model=MODEL, gpu=gpu, layout=str(layout))
+        try:
+            scenario = deployment.scenario()
+        except ServetwinError:
+            continue
+        possible.append(Candidate((str(layout),), layout, scenario))
+    return possible
+
+
+def question(
+    slo: SLO, rate_per_s: float = RATE_PER_S, most: int = 12, requests: int = 100
+) -> PlanQuestion:
+    trace = at_rate(limit(sample_trace(), requests), rate_per_s)
+    return PlanQuestion(trace, SLOTarget(slo, 0.95), most, replications=2)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "slo"),
+    [
+        ("l40s", SLO(ttft_s=0.5, tpot_s=0.1)),
+        ("h100", SLO(ttft_s=0.1, tpot_s=0.012)),
+    ],
+)
+def test_the_winner_is_that_of_an_exhaustive_search(gpu: str, slo: SLO) -> None:
+    asked = question(slo)
+    every = []
+    for one in candidates(gpu):
+        result = search(Replicas(asked.trace, one.scenario), CountQuestion(asked.target, 12))
+        if result.count is not None:
+            every.append(result.count * one.layout.devices)
+    planned = fewest_devices(asked, candidates(gpu))
+    assert planned.at.holds
+    assert planned.devices == min(every)
+
+
+def test_the_limit_holds_below_the_planned_capacity_and_not_above() -> None:
+    asked = question(SLO(ttft_s=0.3, tpot_s=0.1), requests=240)
+    planned = fewest_devices(asked, candidates("l40s"))
+    assert planned.at.holds
+    assert planned.capacity is not None
+    capacity = planned.capacity.rate_per_s
+    assert capacity.low <= capacity.value <= capacity.high
+    assert capacity.value >= asked.trace.rate_per_s
+    servers = times(planned.candidate.scenario, planned.at.count)
+    holds = [
+        asked.target.shares(run_once(at_rate(asked.trace, share * capacity.value), servers))["all"]
+        >= asked.target.attainment
+        for share in (0.95, 1.1)
+    ]
+    assert holds == [True, False]
+
+
+def test_what_no_number_of_devices_holds_is_told_with_what_they_can() -> None:
+    missed = fewest_devices(question(SLO(ttft_s=0.5, tpot_s=0.001)), candidates("l40s"))
+    assert not missed.at.holds
+    assert missed.alone
+    least_s = missed.at.latencies_s["tpot_s"]
+    assert least_s > 0.001
+    slow = SLO(ttft_s=0.5, tpot_s=1.3 * least_s)
+    held = fewest_devices(question(slo=slow, rate_per_s=4.0), candidates("l40s"))
+    assert held.at.holds
+
+
+def test_too_few_devices_are_told_by_the_nearest_miss() -> None:
+    missed = fewest_devices(question(SLO(ttft_s=0.5), 400.0, most=2), candidates("l40s"))
+    assert not missed.at.holds
+    assert not missed.alone
+
+
+def test_layouts_fill_one_machine_at_most_and_experts_have_their_own() -> None:
+    dense = list(layouts(find_model(MODEL)))
+    assert max(layout.devices for layout in dense) == 8
+    assert len({*dense}) == len(dense) == 10
+    assert all(layout.ep == 1 for layout in dense)
+    assert Layout(dp=4, ep=4) in layouts(find_model("qwen3-30b-a3b"))
