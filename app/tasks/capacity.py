@@ -53,12 +53,12 @@ class Search:
         rate = trace.rate_per_s if what == "replicas" else None
         load = f"the {len(trace):,} requests of this trace"
         load += f" at {rate:.4g} requests/s" if rate else ""
-        load += f", on {possible[0].profile.describe()[0]}" if len(candidates) == 1 else ""
+        server = [possible[0].profile.describe()[0]] if len(candidates) == 1 else []
         record = {"trace": trace.source, "requests": len(trace), "seed": self.query.seed}
         print_result(
             self.query.json,
             count_report.as_record(answers, self.target, load, record),
-            count_report.report_lines(answers, self.target, load, len(trace)),
+            [*server, *count_report.report_lines(answers, self.target, load, len(trace))],
         )
 
     def _candidates(

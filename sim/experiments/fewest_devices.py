@@ -112,7 +112,7 @@ def fewest_devices(
     for candidate in variants(best.candidate) if best else ():
         best = _better(question, part, candidate, best, missed)
     if best and part is not trace:
-        best = _searched(question, trace, best.candidate, question.most, missed)
+        best = _searched(question, trace, best.candidate, question.most, missed, best.at.count)
     if not (best or missed):
         raise PolicyError(f"peak FLOP/s alone demand more than {question.most} devices")
     if best is None:
@@ -167,12 +167,17 @@ def alone(question: PlanQuestion, scenario: Scenario) -> how_many.TriedCount:
 
 
 def _searched(
-    question: PlanQuestion, trace: Trace, candidate: Candidate, most: int, missed: list[Planned]
+    question: PlanQuestion,
+    trace: Trace,
+    candidate: Candidate,
+    most: int,
+    missed: list[Planned],
+    guess: int | None = None,
 ) -> Planned | None:
     """Return the fewest servers of a candidate; None where ``most`` devices miss the target."""
     servers = most // candidate.layout.devices
     counts = how_many.CountQuestion(question.target, servers, question.seed)
-    result = how_many.search(Replicas(trace, candidate.scenario), counts)
-    if result.held is None and result.missed is not None:
+    result = how_many.search(Replicas(trace, candidate.scenario), counts, guess)
+    if result.missed and not result.held:
         missed.append(Planned(candidate, result.missed))
-    return result.held and Planned(candidate, result.held)
+    return Planned(candidate, result.held) if result.held else None

@@ -156,8 +156,10 @@ def how_many(
     return HowMany(first, tuple(draws))
 
 
-def search(counted: ScaledScenario, question: CountQuestion) -> CountSearch:
-    """Search on the trace as it is, with the fitted step times.
+def search(
+    counted: ScaledScenario, question: CountQuestion, guess: int | None = None
+) -> CountSearch:
+    """Search on the trace as it is, with the fitted step times, from ``guess`` on, or the load.
 
     Of replicas one more is tried, so that the answer has a neighbour on either side.
     """
@@ -167,7 +169,7 @@ def search(counted: ScaledScenario, question: CountQuestion) -> CountSearch:
 
     tries = _Tries(counted, question, simulate)
     load = tries.load
-    first = tries.search(None if load is None else ceil(load / _FULL))
+    first = tries.search(guess or (None if load is None else ceil(load / _FULL)))
     if (count := first.count) and counted.more_holds and count < question.most:
         tries.at(count + 1)
     return tries.so_far(first.turning)

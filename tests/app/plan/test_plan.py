@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -37,7 +38,7 @@ def test_the_cheapest_comes_first_with_its_command(tmp_path: Path) -> None:
 
 
 def test_prices_decide_and_spares_cost() -> None:
-    def planned(*more: object) -> list[dict[str, object]]:
+    def planned(*more: object) -> list[dict[str, Any]]:
         done = servetwin(*ASKED, "--gpu", "h100,l40s", "--json", *more)
         assert done.code == 0, done.err
         return list(json.loads(done.out)["plans"])

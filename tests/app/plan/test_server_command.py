@@ -5,6 +5,7 @@ import yaml
 
 from servetwin.app.plan.server_command import ServerCommand, served_name
 from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.servers import read_server
 from servetwin.sim.experiments.fewest_devices import layouts
 from servetwin.workloads.errors import PolicyError
@@ -14,7 +15,7 @@ LAYOUTS = list(layouts(find_model("qwen3-30b-a3b")))
 
 @pytest.mark.parametrize("backend", ["vllm", "sglang"])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_a_command_says_its_layout_and_limits(backend: str, layout: object) -> None:
+def test_a_command_says_its_layout_and_limits(backend: str, layout: Layout) -> None:
     command = ServerCommand.of(backend, "qwen3-30b-a3b")
     read = read_server(command.on(layout, max_model_len=4096, token_budget=2048).text)
     assert (read.backend, read.layout, read.model) == (backend, layout, "Qwen/Qwen3-30B-A3B")
