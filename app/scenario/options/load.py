@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
-from math import ceil, inf, sqrt
+from math import ceil, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -130,8 +130,6 @@ class LoadChoice:
     think_time: ThinkTime = None
     ramp_up_s: Annotated[float, Option("--ramp-up", min=0)] = 0.0
     """Seconds until the last user begins."""
-    time_scale: Annotated[float | None, Option()] = None
-    """Factor on all times of the trace; 0.5 = twice as fast."""
     loop: Annotated[int, Option(min=1)] = 1
     """Repeat the trace N times."""
     duration_s: Annotated[float | None, Option("--duration")] = None
@@ -229,16 +227,14 @@ class LoadChoice:
         if self.path is None and self.header_columns:
             yield "--header-columns are of a trace: give --trace as well"
         shape = replace(self.shape, tokenizer=None)
-        if self.path is None and (shape != WHOLE_TRACE or self.loop != 1 or self.time_scale):
+        if self.path is None and (shape != WHOLE_TRACE or self.loop != 1):
             yield "--start, --end, --loop and scales are of a trace: give --trace as well"
         if self.path is not None and self.prompt_tokens:
             yield OWN_LENGTHS
         if self.concurrency is not None and self.closed_loop is False:
             yield "--open-loop and --concurrency exclude each other: users wait for their answers"
-        if (self.rate_per_s, self.shape.rate_scale, self.time_scale).count(None) < 2:
-            yield "--rate, --rate-scale and --time-scale exclude each other; give one"
-        if self.time_scale is not None and not 0 < self.time_scale < inf:
-            yield f"--time-scale {self.time_scale:g}: must be above 0; 0.5 is twice as fast"
+        if None not in (self.rate_per_s, self.shape.rate_scale):
+            yield "--rate and --rate-scale exclude each other; give one"
 
     def _contradictions_of_the_source(self) -> Iterator[str]:
         if self.arrivals and (self.path or self.concurrency):
@@ -253,15 +249,14 @@ class LoadChoice:
             yield "the load has no end: give --duration S or --limit N"
         if self.limit is not None and self.limit < 1:
             yield f"--limit {self.limit}: must be at least 1 request"
-        scaled = (self.rate_per_s, self.shape.rate_scale, self.time_scale) != (None, None, None)
+        scaled = (self.rate_per_s, self.shape.rate_scale) != (None, None)
         if self.concurrency is not None and scaled:
             yield "--concurrency: how fast users send is up to the server; leave the rate out"
 
     def _contradictions_of_a_sweep(self) -> Iterator[str]:
         """Yield a message for options that set what the levels of a sweep differ in."""
         rates = {"--rate": self.rate_per_s, "--rate-scale": self.shape.rate_scale}
-        users = {"--concurrency": self.concurrency, "--time-scale": self.time_scale}
-        for name, value in (rates | users).items():
+        for name, value in {**rates, "--concurrency": self.concurrency}.items():
             if value is not None:
                 yield f"{name} and --sweep exclude each other: a sweep sets the load of its levels"
         if self.limit is not None:
@@ -280,10 +275,7 @@ class LoadChoice:
         from servetwin.workloads.fields import parse_header_columns
 
         assert self.path
-        shape = self.shape
-        if self.time_scale is not None:
-            shape = replace(shape, rate_scale=1 / self.time_scale)
-        options = TraceOptions(**asdict(shape), limit=self.limit, rate_per_s=self.rate_per_s)
+        options = TraceOptions(**asdict(self.shape), limit=self.limit, rate_per_s=self.rate_per_s)
         columns = parse_header_columns(self.header_columns) if self.header_columns else None
         options = replace(options, path=self.path, seed=self.seed, header_columns=columns)
         return looped(self._with_outputs(options.read()), self.loop)

@@ -259,7 +259,7 @@ def test_a_prediction_for_another_load_is_refused_before_anything_is_sent(
         (
             ["--rate", "2", "--rate-scale", "2"],
             LoadTestError,
-            "--rate, --rate-scale and --time-scale",
+            "--rate and --rate-scale exclude",
         ),
         (["--model", "gpt"], LoadTestError, "--model gpt: not served"),
         (["--api", "chat", "--prompt", "ids"], LoadTestError, "--prompt ids"),

@@ -102,9 +102,9 @@ def test_what_cannot_be_predicted_is_refused(
     assert message in str(result.exception)
 
 
-def test_a_traces_loop_and_time_scale_on_the_command_line(tmp_path: Path) -> None:
+def test_a_traces_loop_and_rate_scale_on_the_command_line(tmp_path: Path) -> None:
     write_trace(evenly(4, 10, 2), tmp_path / "t.jsonl")
-    asked = ["--trace", str(tmp_path / "t.jsonl"), "--loop", "2", "--time-scale", "0.5"]
+    asked = ["--trace", str(tmp_path / "t.jsonl"), "--loop", "2", "--rate-scale", "2"]
     result, run = served(tmp_path / "run", *asked)
     assert result.exit_code == 0, result.output
     assert np.allclose(run.requests["scheduled_s"], np.arange(8) / 20)

@@ -19,11 +19,11 @@ from tests.support.mock_load import GAPS_MS, paired_trace
 
 @settings(max_examples=examples(20))
 @given(GAPS_MS, st.sampled_from([0.1, 0.5, 1.0, 3.0]))
-def test_a_time_scale_scales_every_gap(gaps_ms: list[int], factor: float) -> None:
+def test_a_rate_scale_scales_every_gap(gaps_ms: list[int], factor: float) -> None:
     trace = paired_trace(gaps_ms)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("servetwin.workloads.reading.read_trace", lambda *_, **__: trace)
-        scaled = LoadChoice(Path("pairs.jsonl"), time_scale=factor).trace()
+        scaled = LoadChoice(Path("pairs.jsonl"), shape=TraceShape(rate_scale=1 / factor)).trace()
     gaps = [np.diff([r.arrival_s for r in each]) for each in (trace, scaled)]
     assert np.allclose(gaps[1], factor * gaps[0])
     assert [r.delay_s and r.delay_s / factor for r in scaled] == [r.delay_s for r in trace]
@@ -71,17 +71,18 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"arrivals": "poisson", "rate_per_s": 2.0}, "the load has no end: give --duration S or"),
     ({"concurrency": 2}, "the load has no end: give --duration S or --limit N"),
     ({"concurrency": 2, "limit": 9, "rate_per_s": 2.0}, "--concurrency: how fast users send is up"),
-    ({"concurrency": 2, "path": TRACE, "time_scale": 2.0}, "--concurrency: how fast users send"),
+    (
+        {"concurrency": 2, "path": TRACE, "shape": TraceShape(rate_scale=2.0)},
+        "--concurrency: how fast users send",
+    ),
     ({"concurrency": 2, "limit": 9, "closed_loop": False}, "--open-loop and --concurrency exclude"),
     ({"path": TRACE, "think_time": "2"}, "--think-time and --ramp-up are of users"),
     ({"path": TRACE, "ramp_up_s": 2.0}, "--think-time and --ramp-up are of users"),
     ({"path": TRACE, "prompt_tokens": "5"}, "--prompt-tokens and --output-tokens are of a gen"),
     (
-        {"path": TRACE, "rate_per_s": 1.0, "time_scale": 2.0},
-        "--rate, --rate-scale and --time-scale",
+        {"path": TRACE, "rate_per_s": 1.0, "shape": TraceShape(rate_scale=2.0)},
+        "--rate and --rate-scale",
     ),
-    ({"path": TRACE, "time_scale": 0.0}, "--time-scale 0: must be above 0"),
-    ({"path": TRACE, "time_scale": float("nan")}, "--time-scale nan: must be above 0"),
     ({"path": TRACE, "limit": 0}, "--limit 0: must be at least 1 request"),
     ({"arrivals": "poisson", "limit": 3, "rate_per_s": 1.0, "loop": 2}, "--loop and scales are of"),
     (
