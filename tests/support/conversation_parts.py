@@ -2,17 +2,30 @@
 
 from collections import defaultdict
 
-from servetwin.workloads.generators.generate import ClosedLoopSpec
+from servetwin.workloads.generators.generate import WorkloadSpec, generate
 from servetwin.workloads.generators.lengths import IndependentLengths, UniformTokens
-from servetwin.workloads.generators.pauses import LognormalPause
-from servetwin.workloads.generators.prefixes import PrefixGroups
+from servetwin.workloads.generators.pauses import LognormalPause, PauseDistribution
+from servetwin.workloads.generators.prefixes import PrefixGroups, PrefixStructure
+from servetwin.workloads.generators.resampled import sent_by_users
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
 LENGTHS = IndependentLengths(UniformTokens(10, 90), UniformTokens(1, 30))
 
 
-LOOP = ClosedLoopSpec(20, 15, LENGTHS, LognormalPause(10.0), PrefixGroups(2, 32))
+TEN_S = LognormalPause(10.0)
+GROUPS = PrefixGroups(2, 32)
+
+
+def of_twenty_users(
+    seed: int,
+    lengths: IndependentLengths = LENGTHS,
+    think: PauseDistribution = TEN_S,
+    prefixes: PrefixStructure | None = GROUPS,
+) -> Trace:
+    """Fifteen requests of each of twenty users."""
+    drawn = generate(WorkloadSpec(20 * 15, None, lengths, prefixes), seed)
+    return sent_by_users(drawn, 20, think=think, seed=seed, rounds=15)
 
 
 def sessions_of(trace: Trace) -> dict[str, list[Request]]:

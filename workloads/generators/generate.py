@@ -1,7 +1,4 @@
-"""Seeded synthetic traces of independent requests or closed-loop users, and what generators share.
-
-A closed-loop user sends its next request some time after the answer to its last.
-"""
+"""Seeded synthetic traces of independent requests, and what generators share."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +13,6 @@ from servetwin.workloads.generators.arrivals import (
     describe,
 )
 from servetwin.workloads.generators.lengths import IntArray, LengthDistribution, TokenLaw
-from servetwin.workloads.generators.pauses import PauseDistribution
 from servetwin.workloads.generators.prefixes import PrefixStructure
 from servetwin.workloads.readers.prompt_records import NO_TIMES
 from servetwin.workloads.request import Request
@@ -34,10 +30,10 @@ FOLLOWERS_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSpec:
-    """How many requests, when they come, how long they are and what they share."""
+    """How many requests, when they come (None: all at once), how long they are, what they share."""
 
     requests: int
-    arrivals: ArrivalProcess
+    arrivals: ArrivalProcess | None
     lengths: LengthDistribution
     prefixes: PrefixStructure | None = None
 
@@ -46,7 +42,7 @@ class WorkloadSpec:
 
     def describe(self) -> str:
         """Return all of it, as a note of the trace."""
-        parts = [self.arrivals, self.lengths, *([self.prefixes] if self.prefixes else [])]
+        parts = filter(None, [self.arrivals, self.lengths, self.prefixes])
         return "; ".join([counted(self.requests, "request"), *map(describe, parts)])
 
 
@@ -67,67 +63,6 @@ def generate(spec: WorkloadSpec, seed: int) -> Trace:
         for row, fields in enumerate(rows, 1)
     )
     return Trace(requests, SOURCE, notes=(f"{spec.describe()}; seed {seed}",))
-
-
-@dataclass(frozen=True, slots=True)
-class ClosedLoopSpec:
-    """``users`` that each think, send a request, wait for the answer and think again, several
-    times.
-    """
-
-    users: int
-    requests_each: int
-    lengths: LengthDistribution
-    think: PauseDistribution
-    prefixes: PrefixStructure | None = None
-
-    def __post_init__(self) -> None:
-        if self.users < 1 or self.requests_each < 1:
-            given = f"{self.users} with {self.requests_each}"
-            raise TraceError(f"a closed loop wants at least 1 user with 1 request, not {given}")
-        require_possible(self.users * self.requests_each)
-
-    def describe(self) -> str:
-        """Return all of it, as a note of the trace."""
-        each = f"{counted(self.users, 'user')} with {counted(self.requests_each, 'request')} each"
-        parts = [self.lengths, *([self.prefixes] if self.prefixes else [])]
-        return "; ".join([each, f"think times {describe(self.think)}", *map(describe, parts)])
-
-
-def generate_closed_loop(spec: ClosedLoopSpec, seed: int) -> Trace:
-    """Generate the trace of a specification; the same seed gives the same trace.
-
-    A user is a ``tenant``; its first request arrives after its first think time, every other one
-    has the one before as ``parent_id`` and the think time as ``delay_s``. Think times, lengths and
-    prefixes each have their own random stream. Raises TraceError for a negative seed.
-    """
-    think_rng, lengths_rng, prefixes_rng = random_streams(seed, 3)
-    total = spec.users * spec.requests_each
-    thinks_s = spec.think.sample(total, think_rng).round(6)
-    prompts, outputs = spec.lengths.sample(total, lengths_rng)
-    ids, block_tokens = prefix_ids(spec.prefixes, prompts, prefixes_rng)
-    draws = zip(thinks_s.tolist(), prompts.tolist(), outputs.tolist(), ids, strict=True)
-    requests = []
-    for user in range(1, spec.users + 1):
-        arrival_s, parent_id = 0.0, None
-        for number in range(1, spec.requests_each + 1):
-            think_s, prompt_tokens, output_tokens, block_ids = next(draws)
-            arrival_s = round(arrival_s + think_s, 6)
-            request = Request(
-                f"{SOURCE}:{user}.{number}",
-                arrival_s,
-                prompt_tokens,
-                output_tokens,
-                block_ids,
-                block_tokens,
-                parent_id=parent_id,
-                delay_s=think_s if parent_id else None,
-                tenant=f"user-{user}",
-            )
-            requests.append(request)
-            parent_id = request.request_id
-    requests.sort(key=lambda request: request.arrival_s)
-    return Trace(tuple(requests), SOURCE, notes=(f"{spec.describe()}; seed {seed}", FOLLOWERS_NOTE))
 
 
 def require_possible(requests: int) -> None:
@@ -158,11 +93,15 @@ def prefix_ids(
     return prefixes.block_ids(prompts, rng), prefixes.block_tokens
 
 
-def arrival_times_s(process: ArrivalProcess, count: int, rng: np.random.Generator) -> FloatArray:
+def arrival_times_s(
+    process: ArrivalProcess | None, count: int, rng: np.random.Generator
+) -> FloatArray:
     """Return ``count`` arrivals in seconds, to the microsecond, the first at 0.
 
     Raises ``TraceError`` where they take longer than a trace may.
     """
+    if process is None:
+        return np.zeros(count)
     times_s = np.concatenate([[0.0], np.cumsum(process.gaps_s(count - 1, rng))]).round(6)
     if not times_s[-1] <= MAX_SECONDS:
         last_s = f"{count:,} arrivals would take {times_s[-1]:.3g} s"

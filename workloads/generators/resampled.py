@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.arrivals import describe
 from servetwin.workloads.generators.generate import require_possible
 from servetwin.workloads.generators.parents import rooted
 from servetwin.workloads.generators.pauses import PauseDistribution
@@ -182,20 +183,26 @@ class _OwnIds:
 _DRAWN = 1024
 """Think times that are drawn at a time."""
 ROUNDS = 20
-"""Conversations of each user, at least: a shorter trace is sent again."""
-_THINK_STREAM = 2
+"""Conversations of each user, at least, where nothing else is said."""
+_THINK_STREAM = 6
 """Apart from the streams that the workload generators take from the same seed."""
 
 
 def sent_by_users(
-    trace: Trace, users: int, *, think: PauseDistribution | None = None, seed: int = 0
+    trace: Trace,
+    users: int,
+    *,
+    think: PauseDistribution | None = None,
+    seed: int = 0,
+    rounds: int = ROUNDS,
 ) -> Trace:
     """Give conversation i of the trace to user i mod ``users``, in the order of the trace.
 
     A user thinks, sends a conversation, and thinks again after its last answer; turns of a
     conversation keep their own pauses, where they have any. The first time user u of n thinks for
-    u / n of its time, so that equal users do not begin as one. Conversation i has the same think
-    time whatever the number of users. Arrivals are the earliest possible ones, as of a server that
+    u / n of its time, so that equal users do not begin as one. Each sends ``rounds`` conversations
+    at least: a shorter trace is sent again. Conversation i has the same think time whatever the
+    number of users. Arrivals are the earliest possible ones, as of a server that
     answers at once. Raises ``TraceError`` for a trace without requests, or without end.
     """
     if users < 1:
@@ -203,7 +210,7 @@ def sent_by_users(
     conversations = _conversations(trace)
     if not conversations:
         raise TraceError(f"{trace.source}: no request that a user could send")
-    each = max(ROUNDS, len(conversations) // users)
+    each = max(rounds, len(conversations) // users)
     require_possible(each * users * len(trace) // len(conversations))
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_THINK_STREAM,)))
     pauses_s = _pauses_s(think, rng)
@@ -218,7 +225,7 @@ def sent_by_users(
         ends[user] = sent[-1]
         requests += sent
     requests.sort(key=lambda request: request.arrival_s)
-    thinking = f"{think}, seed {seed}" if think else "no think time"
+    thinking = f"{describe(think)}, seed {seed}" if think else "no think time"
     note = f"sent by {counted(users, 'user')}, each waits for every answer ({thinking})"
     return replace(trace, timed=True).replaced(requests, note)
 

@@ -95,11 +95,13 @@ class UserOptions:
 
     def generate(self, prefix: PrefixChoice, lengths: "LengthDistribution", seed: int) -> Trace:
         """Return a trace of the users' requests."""
-        from servetwin.workloads.generators.generate import ClosedLoopSpec, generate_closed_loop
+        from servetwin.workloads.generators.generate import WorkloadSpec, generate
+        from servetwin.workloads.generators.resampled import sent_by_users
 
         think = think_time_of(self.think_time or "lognormal")
-        spec = ClosedLoopSpec(self.closed_loop, self.each, lengths, think, prefix.prefixes())
-        return generate_closed_loop(spec, seed)
+        spec = WorkloadSpec(self.closed_loop * self.each, None, lengths, prefix.prefixes())
+        trace = generate(spec, seed)
+        return sent_by_users(trace, self.closed_loop, think=think, seed=seed, rounds=self.each)
 
 
 @dataclass(frozen=True, slots=True)

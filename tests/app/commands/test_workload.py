@@ -157,7 +157,7 @@ def test_generate_from_servegen_clients(tmp_path: Path) -> None:
         (["--closed-loop", 2, "--think-time", "exp"], "unknown 'exp': did you mean 'exponential'?"),
         (["--hourly", "1,x"], "--hourly: wants numbers separated by commas, not '1,x'"),
         (["--prompt-tokens", "zipf"], "--prompt-tokens zipf: wants the largest length, such as"),
-        (["--closed-loop", 1, "--each", 0], "at least 1 user with 1 request, not 1 with 0"),
+        (["--closed-loop", 1, "--each", 0], "a trace has at least 1 request, not 0"),
         (["--closed-loop", 2, "--servegen", "x"], "--closed-loop and --servegen exclude each"),
         (["--closed-loop", 2, "--structure", "agentic"], "--structure agentic and --closed-loop"),
         (["--servegen", "nowhere"], "nowhere: no ServeGen clients here"),

@@ -15,8 +15,9 @@ from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import ApiLatency, FloatArray, LinearStepTime
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.generators.generate import ClosedLoopSpec, generate_closed_loop
+from servetwin.workloads.generators.generate import WorkloadSpec, generate
 from servetwin.workloads.generators.lengths import IntArray
+from servetwin.workloads.generators.resampled import sent_by_users
 from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler, request
 from tests.support.effort import REDUCTION, WIDENING
@@ -146,8 +147,8 @@ def test_the_client_waits_until_it_has_the_answer_itself() -> None:
 
 
 def test_a_generated_closed_loop_runs_to_its_end() -> None:
-    spec = ClosedLoopSpec(3, 20, _Lengths(), _Think())
-    trace = generate_closed_loop(spec, seed=1)
+    drawn = generate(WorkloadSpec(60, None, _Lengths()), seed=1)
+    trace = sent_by_users(drawn, 3, think=_Think(), seed=1)
     run = run_on_one(list(trace))
     assert (run.requests["status"] == "finished").all()
     _check_each_waits(list(trace), run)

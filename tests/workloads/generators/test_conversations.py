@@ -18,13 +18,13 @@ from servetwin.workloads.generators.conversations import (
     generate_conversations,
     multi_turn,
 )
-from servetwin.workloads.generators.generate import FOLLOWERS_NOTE, generate_closed_loop
+from servetwin.workloads.generators.generate import FOLLOWERS_NOTE
 from servetwin.workloads.generators.lengths import FixedTokens, LognormalTokens, UniformTokens
 from servetwin.workloads.generators.pauses import ExponentialPause
 from servetwin.workloads.request import Request
 from servetwin.workloads.statistics.statistics import prefix_statistics, session_samples, statistics
 from servetwin.workloads.trace import Trace
-from tests.support.conversation_parts import LENGTHS, LOOP, by_id, sessions_of
+from tests.support.conversation_parts import LENGTHS, by_id, of_twenty_users, sessions_of
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +102,7 @@ def test_no_turn_passes_the_limit_and_every_prompt_extends_the_one_before(
 
 
 @pytest.mark.parametrize(
-    "trace", [generate_conversations(CHAT, 1), generate_closed_loop(LOOP, 1)], ids=["chat", "loop"]
+    "trace", [generate_conversations(CHAT, 1), of_twenty_users(1)], ids=["chat", "loop"]
 )
 def test_followers_arrive_a_delay_after_their_parent(trace: Trace) -> None:
     by_id = {request.request_id: request for request in trace}
@@ -122,8 +122,8 @@ def test_followers_arrive_a_delay_after_their_parent(trace: Trace) -> None:
 def test_same_seed_same_trace_other_seed_other_trace() -> None:
     assert generate_conversations(CHAT, 3) == generate_conversations(CHAT, 3)
     assert generate_conversations(CHAT, 3).requests != generate_conversations(CHAT, 4).requests
-    assert generate_closed_loop(LOOP, 3) == generate_closed_loop(LOOP, 3)
-    assert generate_closed_loop(LOOP, 3).requests != generate_closed_loop(LOOP, 4).requests
+    assert of_twenty_users(3) == of_twenty_users(3)
+    assert of_twenty_users(3).requests != of_twenty_users(4).requests
 
 
 def test_each_law_of_a_conversation_has_its_own_stream() -> None:
@@ -185,9 +185,7 @@ def test_agents_look_like_public_sessions() -> None:
         (lambda: replace(STORY, compacted_share=1.0), "the compacted share is 0 to 1, not 1"),
         (lambda: replace(STORY, limit_tokens=9), "a limit of 9 tokens leaves no room after a head"),
         (lambda: generate_conversations(STORY, -1), "a seed must be 0 or positive, not -1"),
-        (lambda: replace(LOOP, users=0), "at least 1 user with 1 request, not 0 with 15"),
-        (lambda: replace(LOOP, requests_each=0), "at least 1 user with 1 request, not 20 with 0"),
-        (lambda: generate_closed_loop(LOOP, -1), "a seed must be 0 or positive, not -1"),
+        (lambda: of_twenty_users(-1), "a seed must be 0 or positive, not -1"),
     ],
 )
 def test_impossible_specifications(make: Callable[[], object], message: str) -> None:
@@ -197,23 +195,23 @@ def test_impossible_specifications(make: Callable[[], object], message: str) -> 
 
 
 def test_each_law_of_a_closed_loop_has_its_own_stream() -> None:
-    base = by_id(generate_closed_loop(LOOP, 3))
-    slower = by_id(generate_closed_loop(replace(LOOP, think=ExponentialPause(9.0)), 3))
+    base = by_id(of_twenty_users(3))
+    slower = by_id(of_twenty_users(3, think=ExponentialPause(9.0)))
     assert [(r.prompt_tokens, r.output_tokens, r.prefix_block_ids) for r in slower] == [
         (r.prompt_tokens, r.output_tokens, r.prefix_block_ids) for r in base
     ]
     other = replace(LENGTHS, output=FixedTokens(1))
-    outputs = by_id(generate_closed_loop(replace(LOOP, lengths=other, prefixes=None), 3))
+    outputs = by_id(of_twenty_users(3, lengths=other, prefixes=None))
     assert [(r.arrival_s, r.delay_s, r.prompt_tokens) for r in outputs] == [
         (r.arrival_s, r.delay_s, r.prompt_tokens) for r in base
     ]
 
 
 def test_users_think_ask_and_think_again() -> None:
-    users = sessions_of(generate_closed_loop(LOOP, 0))
+    users = sessions_of(of_twenty_users(0))
     assert {len(requests) for requests in users.values()} == {15}
     assert set(users) == {f"user-{n}" for n in range(1, 21)}
-    thinks = [r.delay_s or r.arrival_s for one in users.values() for r in one]
-    logs = np.log(thinks)
-    assert logs.mean() == pytest.approx(log(10), abs=4 * 1.5 / sqrt(300))
+    thinks = [r.delay_s for one in users.values() for r in one if r.delay_s is not None]
+    assert len(thinks) == 20 * 14
+    assert np.log(thinks).mean() == pytest.approx(log(10), abs=4 * 1.5 / sqrt(280))
     assert prefix_statistics(users["user-1"]) is not None

@@ -1,6 +1,7 @@
 """What generators draw, in plain English: every distribution, and the notes of their traces."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.workloads.generators import arrivals, lengths, modulated, pauses, prefixes
 from servetwin.workloads.generators.arrivals import describe
 from servetwin.workloads.generators.conversations import agentic, multi_turn
-from servetwin.workloads.generators.generate import ClosedLoopSpec, WorkloadSpec, generate
+from servetwin.workloads.generators.generate import WorkloadSpec, generate
+from servetwin.workloads.generators.resampled import sent_by_users
 from servetwin.workloads.reading import read_trace
 from tests.support.command import servetwin
 
@@ -114,10 +116,11 @@ def test_specifications_say_all_of_it() -> None:
     assert prefixes.PrefixShares(3, 0.25).describe() == (
         "shared prefixes of 0.25 of each prompt in 3 groups (Zipf exponent 1)"
     )
-    loop = ClosedLoopSpec(3, 2, pairs, pauses.ExponentialPause(2))
-    assert loop.describe() == (
-        "3 users with 2 requests each; think times exponential, mean 2 s; prompts always 9 tokens; "
-        "outputs always 2 tokens"
+    loop = generate(replace(spec, requests=6, arrivals=None, prefixes=None), 0)
+    sent = sent_by_users(loop, 3, think=pauses.ExponentialPause(2), rounds=2)
+    assert sent.notes == (
+        "6 requests; prompts always 9 tokens; outputs always 2 tokens; seed 0",
+        "sent by 3 users, each waits for every answer (exponential, mean 2 s, seed 0)",
     )
     for conversations in (multi_turn(1, spec.arrivals, HUNDRED, 9_000), agentic(5, spec.arrivals)):
         said = conversations.describe()
