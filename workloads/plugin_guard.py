@@ -2,23 +2,17 @@
 
 A guarded class is a subclass of the user's: every method of its interface turns an exception into a
 ``PluginError`` that names file, line, class and method, and checks the type of what is returned.
-A call that does not return is ended by a signal timer, which exists in the main thread alone: in
-other threads, and on systems without ``signal.setitimer``, there is no time limit. Registered
-classes are never guarded.
+Registered classes are never guarded.
 """
 
-import atexit
 import inspect
-import os
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
-from threading import get_ident, main_thread
 from traceback import walk_tb
-from types import CodeType, FrameType, FunctionType, UnionType
+from types import FunctionType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
 
@@ -27,8 +21,6 @@ import numpy as np
 from servetwin.workloads.errors import PluginError, ServetwinError
 
 _LONGEST_REASON = 300
-_MAIN = main_thread().ident if hasattr(signal, "setitimer") else None
-"""The thread in which calls are timed."""
 _CLASSES: dict[type, tuple[type, ...]] = {int: (Integral,), float: (Real,), bool: (bool, np.bool_)}
 _PLAIN: dict[type, tuple[type, ...]] = {
     Integral: (int,),
@@ -46,77 +38,6 @@ ValueCheck = Callable[..., str | None]
 """Returns what is wrong with a returned value, given it and the arguments of the call; or None."""
 
 
-class TimeLimitReached(BaseException):
-    """A plug-in did not return in time; no ``except Exception`` of its own swallows this."""
-
-
-class CallTimer:
-    """Raises ``TimeLimitReached`` in the main thread where a call takes longer than its limit.
-
-    Calls cost nothing: a timer looks now and then which call is running, the outermost of nested
-    ones, and looks again when that must have ended. A call stops up to a quarter of its limit late.
-    """
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self._call: FrameType | None = None
-        """The call that was running when the timer rang last."""
-        self._others_handler: Any = signal.SIG_DFL
-        self._others_timer = (0.0, 0.0)
-
-    def set(self, limit_s: float | None) -> bool:
-        """Set the timer for a call of the main thread; return whether the call must clear it.
-
-        It must where it replaces a timer of somebody else.
-        """
-        if limit_s is None or get_ident() != _MAIN:
-            return False
-        handler = signal.signal(signal.SIGALRM, self.ring)
-        if handler == self.ring:
-            return False
-        self._others_handler = handler
-        self._others_timer = signal.setitimer(signal.ITIMER_REAL, limit_s / 4)
-        if not self.is_set:
-            atexit.unregister(self.clear)
-            atexit.register(self.clear)  # an interpreter that ends has no handler
-        self.is_set = True
-        return self._others_timer[0] > 0
-
-    def clear(self) -> None:
-        """Restore what was there before."""
-        if get_ident() == _MAIN:
-            signal.setitimer(signal.ITIMER_REAL, *self._others_timer)
-            signal.signal(signal.SIGALRM, self._others_handler)
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew, as a forked process must, which has no timer."""
-        self.is_set, self._call, self._others_timer = False, None, (0.0, 0.0)
-
-    def ring(self, number: int, frame: FrameType | None) -> None:
-        """Stop the running call if it was running the last time; as the handler of the signal."""
-        call = None
-        while frame is not None:
-            if frame.f_code in _TIMED and frame.f_locals["limit_s"] is not None:
-                call = frame
-            frame = frame.f_back
-        if call is None:
-            self.clear()
-        elif call is self._call:
-            self.clear()
-            raise TimeLimitReached
-        else:
-            self._call = call
-            signal.setitimer(signal.ITIMER_REAL, call.f_locals["limit_s"])
-
-
-_TIMER = CallTimer()
-_TIMED: set[CodeType] = set()
-"""The functions whose calls are timed; each has a variable ``limit_s``."""
-if _MAIN is not None:
-    os.register_at_fork(after_in_child=_TIMER.forget)
-
-
 @dataclass(frozen=True, slots=True)
 class PluginSource:
     """The origin of a plug-in: the setting that named it, its file and its class."""
@@ -130,7 +51,7 @@ class PluginSource:
         place = f"{self.path}:{line}" if line else f"{self.path}"
         return PluginError(f"{self.role}: {place}: {self.name}{problem}")
 
-    def failure(self, call: str, error: BaseException, limit_s: float | None) -> PluginError:
+    def failure(self, call: str, error: BaseException) -> PluginError:
         """Return the error for an exception that left ``call``."""
         file = str(self.path.absolute())
         frames = walk_tb(error.__traceback__)
@@ -138,29 +59,18 @@ class PluginSource:
         line = lines[-1] if lines else None  # of the deepest frame
         if isinstance(error, SyntaxError) and error.filename == file:
             line = error.lineno
-        if isinstance(error, TimeLimitReached):
-            return self.error(f"{call} did not return within {limit_s:g} s", line)
         reason = " ".join(str(error).split())[:_LONGEST_REASON]
         raised = f"{call} raised {type(error).__name__}"
         return self.error(f"{raised}: {reason}" if reason else raised, line)
 
-    def run(
-        self, call: str, limit_s: float | None, body: Callable[..., R], /, *args: Any, **kwargs: Any
-    ) -> R:
+    def run(self, call: str, body: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Return what ``body`` returns; whatever it raises is this plug-in's failure."""
-        clears = _TIMER.set(limit_s)
         try:
             return body(*args, **kwargs)
         except (ServetwinError, KeyboardInterrupt):
             raise
         except BaseException as error:  # the user's own code: anything may happen in it
-            raise self.failure(call, error, limit_s) from error
-        finally:
-            if clears:
-                _TIMER.clear()
-
-
-_TIMED.add(PluginSource.run.__code__)
+            raise self.failure(call, error) from error
 
 
 def guard_class(
@@ -168,7 +78,6 @@ def guard_class(
     source: PluginSource,
     interface: type[Any],
     checks: Mapping[str, ValueCheck],
-    limit_s: float | None,
 ) -> type[Any]:
     """Return a subclass of ``cls`` whose methods of ``interface`` are guarded."""
     namespace: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
@@ -176,23 +85,20 @@ def guard_class(
     for name, member in members(interface).items():
         method = getattr(cls, name, None)
         if isinstance(member, FunctionType) and inspect.isroutine(method):
-            namespace[name] = _guarded(method, source, member, checks.get(name), limit_s)
+            namespace[name] = _guarded(method, source, member, checks.get(name))
     metaclass: Callable[..., type[Any]] = type(cls)
-    return source.run(": the class", limit_s, metaclass, cls.__name__, (cls,), namespace)
+    return source.run(": the class", metaclass, cls.__name__, (cls,), namespace)
 
 
 _GUARD = """
-def guard(_method, _source, _call, limit_s, _passed, _returned_as_is, _check, _timer, _defaults):
+def guard(_method, _source, _call, _passed, _returned_as_is, _check, _defaults):
     def guarded({parameters}):
-        if _timer.is_set:
-            try:  # as ``source.run``, which would be a call more
-                _result = _method({arguments})
-            except _passed:
-                raise
-            except BaseException as _error:
-                raise _source.failure(_call, _error, limit_s) from _error
-        else:
-            _result = _source.run(_call, limit_s, _method, {arguments})
+        try:  # as ``source.run``, which would be a call more
+            _result = _method({arguments})
+        except _passed:
+            raise
+        except BaseException as _error:
+            raise _source.failure(_call, _error) from _error
         return _result if {is_plain} else _check(_result, {checked_with})
     return guarded
 """
@@ -210,7 +116,6 @@ def _guarded(
     source: PluginSource,
     wanted: FunctionType,
     check: ValueCheck | None,
-    limit_s: float | None,
 ) -> Callable[..., Any]:
     call, line = f".{method.__name__}()", _line_in(source, method)
     returned = hints_of(wanted).get("return", Any)
@@ -239,9 +144,8 @@ def _guarded(
     exec(guard, namespace)
     passed = (ServetwinError, KeyboardInterrupt)
     guarded: FunctionType = namespace["guard"](
-        method, source, call, limit_s, passed, returned_as_is, checked, _TIMER, defaults
+        method, source, call, passed, returned_as_is, checked, defaults
     )
-    _TIMED.add(guarded.__code__)
     return wraps(method)(guarded)
 
 
@@ -252,7 +156,7 @@ def _parameters(method: Callable[..., Any]) -> tuple[str, str, list[Any]]:
     except (TypeError, ValueError):  # compiled, and without a signature
         return _ANY_PARAMETERS
     plain = all(p.kind is p.POSITIONAL_OR_KEYWORD and p.name[0] != "_" for p in taken)
-    if not plain or not taken or any(p.name == "limit_s" for p in taken):
+    if not plain or not taken:
         return _ANY_PARAMETERS
     defaults = [p.default for p in taken if p.default is not p.empty]
     required = len(taken) - len(defaults)

@@ -20,11 +20,6 @@ from servetwin.workloads.errors import PolicyError, ServetwinError, did_you_mean
 if TYPE_CHECKING:
     from servetwin.workloads.plugin_guard import PluginSource
 
-LOAD_LIMIT_S = 5.0
-"""Longest import of a plug-in's file, and longest construction of one."""
-CALL_LIMIT_S = 10.0
-"""Longest call of a plug-in where its kind does not say otherwise."""
-
 _BY_PATH = re.compile(r"(?P<path>.+\.py):(?P<name>\w+)(?::(?P<settings>.*))?", re.DOTALL)
 
 Built = TypeVar("Built")
@@ -67,8 +62,8 @@ class Registry(Mapping[str, Any], Generic[Built]):
     ``module:Class``, or for a whole module, imported when it is first used.
 
     An unknown name is an ``error``. Of a plug-in loaded by path, ``checks`` (``module:NAME``, a
-    dict by method) say what is wrong with a returned value, ``prepare`` is called with its class
-    when that is loaded, and ``call_limit_s`` limits each call.
+    dict by method) say what is wrong with a returned value, and ``prepare`` is called with its
+    class when that is loaded.
     """
 
     role: str
@@ -79,7 +74,6 @@ class Registry(Mapping[str, Any], Generic[Built]):
     error: type[ServetwinError] = field(default=PolicyError, kw_only=True)
     checks: str = field(default="", kw_only=True)
     prepare: str = field(default="", kw_only=True)
-    call_limit_s: float | None = field(default=CALL_LIMIT_S, kw_only=True)
     _guarded: dict[type[Any], type[Any]] = field(default_factory=dict, init=False)
 
     def __getitem__(self, name: str) -> Any:
@@ -165,8 +159,8 @@ class Registry(Mapping[str, Any], Generic[Built]):
 
         source = plugin.__plugin__
         check_constructor(source, plugin, self.takes, args, kwargs)
-        made = source.run("()", LOAD_LIMIT_S, plugin, *args, **kwargs)
-        source.run("", LOAD_LIMIT_S, check_instance, source, made, self.interface)
+        made = source.run("()", plugin, *args, **kwargs)
+        source.run("", check_instance, source, made, self.interface)
         return made
 
     def _guard(self, cls: type[Any], source: "PluginSource") -> type[Any]:
@@ -178,8 +172,8 @@ class Registry(Mapping[str, Any], Generic[Built]):
         if cls not in self._guarded:
             if self.prepare:
                 _resolved(self.prepare)(cls)
-            checks, limit_s = _resolved(self.checks) if self.checks else {}, self.call_limit_s
-            self._guarded[cls] = guard_class(cls, source, self.interface, checks, limit_s)
+            checks = _resolved(self.checks) if self.checks else {}
+            self._guarded[cls] = guard_class(cls, source, self.interface, checks)
         return self._guarded[cls]
 
 
@@ -211,7 +205,7 @@ def _load_module(source: "PluginSource") -> ModuleType:
         exec(compile(content, file, "exec", dont_inherit=True), vars(module))
 
     try:
-        source.run(": the file", LOAD_LIMIT_S, execute)
+        source.run(": the file", execute)
     except BaseException:
         del sys.modules[name]
         raise
@@ -243,5 +237,5 @@ def plugin_error(error: BaseException) -> ServetwinError | None:
     for frame, _ in reversed(list(walk_tb(error.__traceback__))):
         if (file := frame.f_code.co_filename) in files:
             source = PluginSource("plug-in", Path(file), frame.f_code.co_qualname)
-            return source.failure("()", error, None)
+            return source.failure("()", error)
     return None

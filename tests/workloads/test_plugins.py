@@ -1,7 +1,6 @@
 """Registries: what is registered is there and whole; names, files and settings are kept apart."""
 
 import sys
-import threading
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Protocol
@@ -90,18 +89,6 @@ def test_a_file_that_failed_leaves_no_module(tmp_path: Path) -> None:
     assert set(sys.modules) == before
 
 
-def test_a_plug_in_of_a_thread_runs_without_a_time_limit(tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(ORDER.format(value="now"))
-    ranks = list[float]()
-    thread = threading.Thread(
-        target=lambda: ranks.append(EVICTION_ORDERS.build(f"{path}:Mine").rank(0, 0, 7))
-    )
-    thread.start()
-    thread.join()
-    assert ranks == [7]
-
-
 def test_an_interrupt_stays_one(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("raise KeyboardInterrupt\n")
@@ -143,7 +130,7 @@ OWN_PARAMETERS = """class Mine:
 @pytest.mark.parametrize(
     ("more", "value"),
     [
-        ("limit_s=2", "first + limit_s"),
+        ("more=2", "first + more"),
         ("_hidden=2", "first + _hidden"),
         ("type=2, result=0", "first + type + result"),
         ("*rest, last=2", "first + last"),

@@ -25,7 +25,6 @@ ARRIVALS: "Registry[ArrivalProcess]" = Registry(
     },
     error=TraceError,
     checks="servetwin.workloads.generators.processes:RETURNED",
-    call_limit_s=None,
 )
 
 

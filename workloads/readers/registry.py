@@ -41,7 +41,6 @@ READERS: Registry[Reader] = Registry(
     },
     error=TraceError,
     checks="servetwin.workloads.readers.registry:RETURNED",
-    call_limit_s=None,
 )
 """The readers, in the order in which they see the first row of a file."""
 
