@@ -5,7 +5,7 @@ from collections import defaultdict
 from servetwin.workloads.generators.generate import WorkloadSpec, generate
 from servetwin.workloads.generators.lengths import IndependentLengths, UniformTokens
 from servetwin.workloads.generators.pauses import LognormalPause, PauseDistribution
-from servetwin.workloads.generators.prefixes import PrefixGroups, PrefixStructure
+from servetwin.workloads.generators.prefixes import PrefixGroups
 from servetwin.workloads.generators.resampled import sent_by_users
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
@@ -21,7 +21,7 @@ def of_twenty_users(
     seed: int,
     lengths: IndependentLengths = LENGTHS,
     think: PauseDistribution = TEN_S,
-    prefixes: PrefixStructure | None = GROUPS,
+    prefixes: PrefixGroups | None = GROUPS,
 ) -> Trace:
     """Fifteen requests of each of twenty users."""
     drawn = generate(WorkloadSpec(20 * 15, None, lengths, prefixes), seed)

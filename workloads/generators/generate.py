@@ -12,8 +12,8 @@ from servetwin.workloads.generators.arrivals import (
     PoissonArrivals,
     describe,
 )
-from servetwin.workloads.generators.lengths import IntArray, LengthDistribution, TokenLaw
-from servetwin.workloads.generators.prefixes import PrefixStructure
+from servetwin.workloads.generators.lengths import LengthDistribution, TokenLaw
+from servetwin.workloads.generators.prefixes import PrefixGroups
 from servetwin.workloads.readers.prompt_records import NO_TIMES
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted
@@ -35,7 +35,7 @@ class WorkloadSpec:
     requests: int
     arrivals: ArrivalProcess | None
     lengths: LengthDistribution
-    prefixes: PrefixStructure | None = None
+    prefixes: PrefixGroups | None = None
 
     def __post_init__(self) -> None:
         require_possible(self.requests)
@@ -56,7 +56,9 @@ def generate(spec: WorkloadSpec, seed: int) -> Trace:
     arrivals_rng, lengths_rng, prefixes_rng = random_streams(seed, 3)
     arrivals_s = arrival_times_s(spec.arrivals, spec.requests, arrivals_rng)
     prompts, outputs = spec.lengths.sample(spec.requests, lengths_rng)
-    ids, block_tokens = prefix_ids(spec.prefixes, prompts, prefixes_rng)
+    prefixes = spec.prefixes
+    ids = prefixes.block_ids(prompts, prefixes_rng) if prefixes else [()] * len(prompts)
+    block_tokens = prefixes.block_tokens if prefixes else None
     rows = zip(arrivals_s.tolist(), prompts.tolist(), outputs.tolist(), ids, strict=True)
     requests = tuple(
         Request(f"{SOURCE}:{row}", *fields, block_tokens=block_tokens)
@@ -82,15 +84,6 @@ def random_streams(seed: int, count: int, *part: int) -> list[np.random.Generato
         raise TraceError(f"a seed must be 0 or positive, not {seed}")
     root = np.random.SeedSequence(seed, spawn_key=part)
     return [np.random.default_rng(child) for child in root.spawn(count)]
-
-
-def prefix_ids(
-    prefixes: PrefixStructure | None, prompts: IntArray, rng: np.random.Generator
-) -> tuple[list[tuple[int, ...]], int | None]:
-    """Return the block ids of each prompt and the tokens of a block; none without prefixes."""
-    if prefixes is None:
-        return [()] * len(prompts), None
-    return prefixes.block_ids(prompts, rng), prefixes.block_tokens
 
 
 def arrival_times_s(

@@ -1,9 +1,7 @@
 """Shared prefixes of generated prompts, as chained block ids."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count, islice, repeat
-from typing import Protocol
 
 import numpy as np
 
@@ -14,20 +12,7 @@ from servetwin.workloads.request import Request, with_columns
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
-MAX_NODES = 2**40
 MAX_GROUPS = 1_000_000
-"""So that the ids of a tree stay well within 64 bits."""
-
-
-class PrefixStructure(Protocol):
-    """Says which prompts begin alike. Prompts keep their lengths."""
-
-    @property
-    def block_tokens(self) -> int:
-        """Tokens per block id."""
-
-    def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
-        """Return ceil(prompt / block_tokens) chained ids for each of the prompt lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,85 +51,6 @@ class PrefixGroups:
             f"shared prefixes of {counted(self.prefix_tokens, 'token')} in "
             f"{counted(self.groups, 'group')} (Zipf exponent {self.zipf:.3g})"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class PrefixTree:
-    """Prompts that walk down a radix tree of shared parts and then go their own way.
-
-    Each node has ``branching`` children of ``node_tokens`` tokens each, the k-th drawn with
-    probability proportional to k^-zipf. A prompt takes a child with probability ``descend``, then a
-    child of that, ``levels`` deep at most, as long as at least one token of its own remains. So how
-    deep it goes depends on how long it is: drawn apart, depth and length would keep the mean but
-    lose the spread of the prompts.
-    """
-
-    branching: int = 8
-    levels: int = 4
-    node_tokens: int = 256
-    descend: float = 0.8
-    zipf: float = 1.0
-    block_tokens: int = 16
-
-    def __post_init__(self) -> None:
-        if min(self.branching, self.levels, self.node_tokens, self.block_tokens) < 1:
-            sizes = f"{self.branching}, {self.levels}, {self.node_tokens} and {self.block_tokens}"
-            raise TraceError(
-                f"branching, levels, node and block tokens want 1 or more, not {sizes}"
-            )
-        if self.node_tokens % self.block_tokens:
-            blocks = f"blocks of {self.block_tokens}"
-            raise TraceError(f"a node of {self.node_tokens} tokens is no multiple of {blocks}")
-        if not 0 <= self.descend <= 1:
-            raise TraceError(f"the chance to descend must be 0 to 1, not {self.descend:g}")
-        if self._nodes > MAX_NODES:
-            raise TraceError(f"a tree has at most {MAX_NODES:,} nodes, not {self._nodes:,}")
-        check_not_negative("Zipf exponent", self.zipf)
-
-    def describe(self) -> str:
-        """Return the shape of the tree."""
-        return (
-            f"shared prefixes in a tree of {self.levels} levels with {self.branching} children a "
-            f"node of {counted(self.node_tokens, 'token')}, taken with a chance of {self.descend:g}"
-        )
-
-    def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
-        """Return ceil(prompt / block_tokens) chained ids for each of the prompt lengths.
-
-        Node n has the ids from n B, B = node_tokens // block_tokens; unique ids follow.
-        """
-        depth_rng, child_rng = rng.spawn(2)
-        popularity = _popularity(self.branching, self.zipf)
-        children = child_rng.choice(self.branching, (len(prompts), self.levels), p=popularity)
-        unique_ids = count(self._nodes * self._node_blocks)
-        depths = self._depths(prompts, depth_rng).tolist()
-        walks = zip(children.tolist(), depths, prompts.tolist(), strict=True)
-        return [
-            tuple(self._chain(path[:depth], tokens, unique_ids)) for path, depth, tokens in walks
-        ]
-
-    @property
-    def _node_blocks(self) -> int:
-        return self.node_tokens // self.block_tokens
-
-    @property
-    def _nodes(self) -> int:
-        return sum(self.branching**level for level in range(1, self.levels + 1))
-
-    def _depths(self, prompts: IntArray, rng: np.random.Generator) -> IntArray:
-        stays = rng.random((len(prompts), self.levels)) >= self.descend
-        willing = np.where(stays.any(axis=1), stays.argmax(axis=1), self.levels)
-        return np.minimum(willing, (prompts - 1) // self.node_tokens)
-
-    def _chain(
-        self, path: list[int], prompt_tokens: int, unique_ids: Iterator[int]
-    ) -> Iterator[int]:
-        node = -1  # the root, which holds nothing; b nodes from (n + 1) b on are the children of n
-        for child in path:
-            node = (node + 1) * self.branching + child
-            yield from range(node * self._node_blocks, (node + 1) * self._node_blocks)
-        blocks = -(-prompt_tokens // self.block_tokens)
-        yield from islice(unique_ids, blocks - len(path) * self._node_blocks)
 
 
 @dataclass(frozen=True, slots=True)

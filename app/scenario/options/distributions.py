@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from servetwin.workloads.generators.lengths import IndependentLengths, TokenLaw
     from servetwin.workloads.generators.modulated import RateCurve
     from servetwin.workloads.generators.pauses import PauseDistribution
-    from servetwin.workloads.generators.prefixes import PrefixStructure
+    from servetwin.workloads.generators.prefixes import PrefixGroups
 
 LENGTHS = ("fixed", "uniform", "exponential", "lognormal", "zipf", "pareto")
-STRUCTURES = ("independent", "shared-prefix", "tree", "multi-turn", "agentic")
+STRUCTURES = ("independent", "shared-prefix", "multi-turn", "agentic")
 
 _Z95 = 1.6448536269514722
 """The 95 % point of the standard normal distribution."""
@@ -122,14 +122,6 @@ class PrefixChoice:
     """Tokens of each prefix."""
     zipf: Annotated[float, Option("--prefix-zipf")] = 1.0
     """Popularity exponent; 0 is even."""
-    branching: Annotated[int, Option()] = 8
-    """Children of a tree's node."""
-    levels: Annotated[int, Option()] = 4
-    """Levels of a tree."""
-    node_tokens: Annotated[int, Option()] = 256
-    """Tokens of a tree's node."""
-    descend: Annotated[float, Option()] = 0.8
-    """Chance to take one more node."""
     block_tokens: Annotated[int | None, Option()] = None
     """Tokens per prefix id; else 16, agentic 64."""
 
@@ -140,18 +132,14 @@ class PrefixChoice:
             return "shared-prefix" if self.groups else "independent"
         return known("--structure", self.structure, STRUCTURES)
 
-    def prefixes(self) -> "PrefixStructure | None":
-        """Return the structure of independent requests; None where they share nothing."""
-        from servetwin.workloads.generators.prefixes import PrefixGroups, PrefixTree
+    def prefixes(self) -> "PrefixGroups | None":
+        """Return the prefixes of independent requests; None where they share nothing."""
+        from servetwin.workloads.generators.prefixes import PrefixGroups
 
-        block_tokens = self.block_tokens or DEFAULT_BLOCK_TOKENS
-        if self.name == "shared-prefix":
-            groups = self.groups or DEFAULT_GROUPS
-            return PrefixGroups(groups, self.prefix_tokens, self.zipf, block_tokens)
-        if self.name != "tree":
+        if self.name != "shared-prefix":
             return None
-        shape = self.branching, self.levels, self.node_tokens
-        return PrefixTree(*shape, self.descend, self.zipf, block_tokens)
+        sizes = self.groups or DEFAULT_GROUPS, self.prefix_tokens
+        return PrefixGroups(*sizes, self.zipf, self.block_tokens or DEFAULT_BLOCK_TOKENS)
 
 
 DEFAULT_GROUPS = 64

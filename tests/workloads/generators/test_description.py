@@ -79,11 +79,6 @@ HUNDRED = lengths.LognormalTokens.from_mean(100, 1.0)
             prefixes.PrefixGroups(8, 64),
             "shared prefixes of 64 tokens in 8 groups (Zipf exponent 1)",
         ),
-        (
-            prefixes.PrefixTree(),
-            "shared prefixes in a tree of 4 levels with 8 children a node of 256 tokens, taken "
-            "with a chance of 0.8",
-        ),
     ],
 )
 def test_a_distribution_says_what_it_draws(drawn: object, said: str) -> None:
@@ -136,7 +131,7 @@ def test_specifications_say_all_of_it() -> None:
     "options",
     [
         (),
-        ("--arrivals", "gamma:cv=2", "--prompt-tokens", "pareto", "--structure", "tree"),
+        ("--arrivals", "gamma:cv=2", "--prompt-tokens", "pareto", "--prefix-groups", 4),
         ("--arrivals", "mmpp2", "--diurnal", "--output-tokens", "exponential"),
         ("--structure", "multi-turn"),
         ("--structure", "agentic", "--arrivals", "clients"),

@@ -13,8 +13,6 @@ from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.prefixes import (
     PrefixGroups,
     PrefixShares,
-    PrefixStructure,
-    PrefixTree,
     with_conversations,
     with_shared_texts,
 )
@@ -62,7 +60,7 @@ def test_prefix_hits_meet_their_closed_form() -> None:
     assert figures["hit_per_token"] == (1000 - 5) * 64 / (1000 * 100)
 
 
-def ideal_token_hits(structure: PrefixStructure, prompts: np.ndarray, seed: int = 0) -> float:
+def ideal_token_hits(structure: PrefixGroups, prompts: np.ndarray, seed: int = 0) -> float:
     ids = structure.block_ids(prompts, np.random.default_rng(seed))
     figures = prefix_statistics([
         Request("r", 0.0, prompt, 1, chain, structure.block_tokens)
@@ -86,69 +84,6 @@ def test_shared_prefixes_hit_by_their_closed_form(
     expected = (requests - groups) * whole / (requests * (prefix_tokens + question))
     found = ideal_token_hits(structure, np.full(requests, prefix_tokens + question))
     assert found == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_full_tree_hits_by_its_closed_form() -> None:
-    """Every prompt reaches a leaf; the first to meet a node misses it: (n d - nodes) / n d."""
-    tree = PrefixTree(branching=3, levels=3, node_tokens=64, descend=1.0, zipf=0.0)
-    requests, nodes = 2000, 3 + 9 + 27
-    found = ideal_token_hits(tree, np.full(requests, 200))
-    assert found == pytest.approx((requests * 3 - nodes) * 64 / (requests * 200), rel=1e-12)
-
-
-@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 5), st.floats(0, 1), st.integers(0, 99))
-def test_prompts_of_a_tree(
-    branching: int, levels: int, node_blocks: int, descend: float, seed: int
-) -> None:
-    tree = PrefixTree(branching, levels, 8 * node_blocks, descend, 1.0, 8)
-    prompts = np.random.default_rng(seed).integers(1, 200, 40)
-    chains = tree.block_ids(prompts, np.random.default_rng(seed))
-    first_unique = sum(branching**level for level in range(1, levels + 1)) * node_blocks
-    before: dict[int, tuple[int, ...]] = {}
-    unique: list[int] = []
-    for prompt, ids in zip(prompts.tolist(), chains, strict=True):
-        shared = [i for i in ids if i < first_unique]
-        assert len(ids) == -(-prompt // 8)
-        assert len(shared) % node_blocks == 0
-        assert len(shared) <= levels * node_blocks
-        assert len(shared) * 8 < prompt  # a token of its own remains
-        assert list(ids[: len(shared)]) == shared
-        for end, block_id in enumerate(ids):
-            assert before.setdefault(block_id, ids[:end]) == ids[:end]  # chained
-        unique += ids[len(shared) :]
-    assert len(unique) == len(set(unique))
-
-
-def test_children_of_a_tree_follow_zipf_and_depth_its_chance() -> None:
-    tree = PrefixTree(branching=3, levels=5, node_tokens=16, descend=0.7, zipf=1.0)
-    prompts = np.full(20_000, 1000)
-    chains = tree.block_ids(prompts, np.random.default_rng(0))
-    first_unique = sum(3**level for level in range(1, 6))
-    deep = Counter(sum(i < first_unique for i in ids) for ids in chains)
-    for depth in range(6):
-        share = 0.7**5 if depth == 5 else 0.7**depth * 0.3
-        assert deep[depth] == pytest.approx(20_000 * share, abs=4 * sqrt(20_000 * share))
-    roots = Counter(ids[0] for ids in chains if ids[0] < 3)
-    descended = sum(roots.values())
-    for child in range(3):
-        share = 6 / 11 / (child + 1)
-        assert roots[child] == pytest.approx(descended * share, abs=4 * sqrt(descended * share))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"branching": 0}, "branching, levels, node and block tokens want 1 or more"),
-        ({"node_tokens": 100}, "a node of 100 tokens is no multiple of blocks of 16"),
-        ({"descend": 1.5}, "the chance to descend must be 0 to 1, not 1.5"),
-        ({"branching": 1000, "levels": 5}, "a tree has at most 1,099,511,627,776 nodes, not"),
-        ({"zipf": -1.0}, "the Zipf exponent must be 0 or positive, not -1"),
-    ],
-)
-def test_impossible_trees(options: dict[str, float], message: str) -> None:
-    with pytest.raises(TraceError) as raised:
-        PrefixTree(**options)  # type: ignore[arg-type]
-    assert message in str(raised.value)
 
 
 def trace(*requests: tuple[int, int, str | None]) -> Trace:
