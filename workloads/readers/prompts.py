@@ -15,9 +15,9 @@ from servetwin.workloads.readers.prompt_records import (
     read_records,
 )
 from servetwin.workloads.request import Request
-from servetwin.workloads.rows import RowError, Rows, utf8
+from servetwin.workloads.rows import RowError, Rows
 from servetwin.workloads.tables.names import meanings
-from servetwin.workloads.tables.table import csv_cells
+from servetwin.workloads.tables.table import Cells, Table, delimiter_of, split_cells
 from servetwin.workloads.trace import Trace
 
 FIELDS = ("prompt", "text")
@@ -27,7 +27,7 @@ _OF_TRACES = ("prompt_tokens", "arrival_s")
 
 def recognises(row: str) -> bool:
     """Return whether the first row of a file has this format."""
-    names = check.keys(row) if row.startswith("{") else set(_header(row))
+    names = check.keys(row) if row.startswith("{") else set(split_cells(row, delimiter_of(row)))
     if names.isdisjoint(FIELDS) or not names.isdisjoint(_OF_TRACES):
         return False
     return not any("arrival" in meanings(name) for name in names)
@@ -47,28 +47,13 @@ def prompt_of(record: Record) -> Exchange:
     return Exchange(prompt_content(*field), answer_of(record))
 
 
-def _header(row: str) -> list[str]:
-    return [name.strip().strip('"') for name in row.split(",")]
-
-
 def _read_csv(rows: Rows) -> Trace:
-    line, header = rows.take()
-    names = _header(header)
-    if len(set(names)) < len(names):
-        raise rows.failure(line, RowError("row", "a column has the name of another", header))
-    records = PromptRecords(rows, prompt_of)
-    requests: list[Request | None] = []
-    for at, cells in csv_cells(rows):
-        try:
-            requests.append(records.request(at, _record(names, cells)))
-        except RowError as error:
-            rows.reject(at, error)
-    return records.trace(requests)
+    table, records = Table(rows), PromptRecords(rows, prompt_of)
 
+    def parse(line: int, cells: Cells | RowError) -> Request | None:
+        if isinstance(cells, RowError):
+            raise cells
+        told = {name: cell for name, cell in cells.items() if cell or name in FIELDS}
+        return records.request(line, told)
 
-def _record(names: list[str], cells: list[str]) -> dict[str, str]:
-    if len(cells) != len(names):
-        reason = f"has {len(cells)} cells where the header has {len(names)}"
-        raise RowError("row", reason, len(cells))
-    record = dict(zip(names, map(utf8, cells), strict=True))
-    return {name: cell for name, cell in record.items() if cell or name in FIELDS}
+    return records.trace(rows.parsed(table.numbered(), parse))

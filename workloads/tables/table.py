@@ -109,7 +109,7 @@ def split_cells(row: str, delimiter: str) -> list[str]:
         return [cell.strip() for cell in row.split(delimiter)]
 
 
-def csv_cells(rows: Rows, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+def csv_cells(rows: Rows, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of each record and the line on which it begins.
 
     Cells may be quoted, and then hold delimiters, quotes and line ends.

@@ -222,9 +222,9 @@ BAD = [
     ('{"prompt": "a", "max_tokens": true}', ":1: field 'max_tokens': not an integer"),
     ('{"prompt": "a", "answer": 3}', ":1: field 'answer': not a string (3)"),
     ("prompt,output_tokens\na,x\n", ":2: field 'output_tokens': not an integer"),
-    ("prompt,output_tokens\na,1,2\n", ":2: field 'row': has 3 cells where the header has 2"),
+    ("prompt,output_tokens\na,1,2\n", ":2: field 'row': the row has 3 cells where"),
     ('prompt\na\n"b\nc', ":3: field 'row': not CSV: unexpected end of data"),
-    ("prompt,prompt\na,b\n", ":1: field 'row': a column has the name of another"),
+    ("prompt,prompt\na,b\n", ":1: field 'prompt': columns 1 and 2 have this name"),
 ]
 
 
