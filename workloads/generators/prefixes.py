@@ -43,7 +43,23 @@ class PrefixGroups:
         Group k's prefix has the ids from k P, P = prefix_tokens // block_tokens; unique ids follow.
         """
         shared = np.minimum(self.prefix_tokens, prompts - 1) // self.block_tokens
-        return _in_groups(self, prompts, shared, self.prefix_tokens // self.block_tokens, rng)
+        return self.ids_sharing(shared, prompts, rng)
+
+    def ids_sharing(
+        self, shared: IntArray, prompts: IntArray, rng: np.random.Generator
+    ) -> list[tuple[int, ...]]:
+        """Return ids of prompts that share so many blocks each, of at most a prefix."""
+        whole_prefix = self.prefix_tokens // self.block_tokens
+        popularity = _popularity(self.groups, self.zipf)
+        groups = rng.choice(self.groups, size=len(prompts), p=popularity)
+        own_ids = count(self.groups * whole_prefix)
+        blocks = -(-prompts // self.block_tokens)
+        starts = (groups * whole_prefix).tolist()
+        rows = zip(starts, shared.tolist(), blocks.tolist(), strict=True)
+        return [
+            (*range(first, first + begins), *islice(own_ids, whole - begins))
+            for first, begins, whole in rows
+        ]
 
     def describe(self) -> str:
         """Return how many groups there are, and what each shares."""
@@ -51,57 +67,6 @@ class PrefixGroups:
             f"shared prefixes of {counted(self.prefix_tokens, 'token')} in "
             f"{counted(self.groups, 'group')} (Zipf exponent {self.zipf:.3g})"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class PrefixShares:
-    """Each prompt begins with one of ``groups`` texts, for a ``share`` of its own length.
-
-    Group k (from 1) is drawn with probability proportional to k^-zipf. The prompt keeps its length;
-    at least one token is its own, and only whole blocks are shared.
-    """
-
-    groups: int
-    share: float
-    zipf: float = 1.0
-    block_tokens: int = 16
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise TraceError(f"a shared part must be 0 to 1 of a prompt, not {self.share:g}")
-
-    def describe(self) -> str:
-        """Return how many groups there are, and what each shares."""
-        return (
-            f"shared prefixes of {self.share:.3g} of each prompt in "
-            f"{counted(self.groups, 'group')} (Zipf exponent {self.zipf:.3g})"
-        )
-
-    def block_ids(self, prompts: IntArray, rng: np.random.Generator) -> list[tuple[int, ...]]:
-        """Return ceil(prompt / block_tokens) chained ids for each of the prompt lengths."""
-        shared = np.minimum((self.share * prompts).astype(int), prompts - 1).clip(0)
-        shared //= self.block_tokens
-        return _in_groups(self, prompts, shared, int(shared.max(initial=0)), rng)
-
-
-def _in_groups(
-    structure: PrefixGroups | PrefixShares,
-    prompts: IntArray,
-    shared: IntArray,
-    text_blocks: int,
-    rng: np.random.Generator,
-) -> list[tuple[int, ...]]:
-    """Return ids of prompts that share blocks with a group, whose text has ``text_blocks``."""
-    popularity = _popularity(structure.groups, structure.zipf)
-    groups = rng.choice(structure.groups, size=len(prompts), p=popularity)
-    own_ids = count(structure.groups * text_blocks)
-    blocks = -(-prompts // structure.block_tokens)
-    starts = (groups * text_blocks).tolist()
-    rows = zip(starts, shared.tolist(), blocks.tolist(), strict=True)
-    return [
-        (*range(first, first + begins), *islice(own_ids, whole - begins))
-        for first, begins, whole in rows
-    ]
 
 
 def _popularity(choices: int, zipf: float) -> FloatArray:
@@ -115,12 +80,19 @@ BLOCK_TOKENS = 16
 
 def with_shared_texts(trace: Trace, share: float, texts: int, seed: int) -> Trace:
     """Return the trace with prompts that begin like one of ``texts``, for a ``share`` of their
-    length, as ``PrefixShares`` draws them by ``seed``."""
+    length, drawn by ``seed`` as ``PrefixGroups`` are.
+
+    At least one token is a prompt's own, and only whole blocks are shared.
+    """
+    if not 0 <= share <= 1:
+        raise TraceError(f"a shared part must be 0 to 1 of a prompt, not {share:g}")
     if not share or trace.has_prefix_ids:
         return trace
-    structure = PrefixShares(texts, share, block_tokens=BLOCK_TOKENS)
     prompts = np.array([request.prompt_tokens for request in trace], dtype=np.int64)
-    ids = structure.block_ids(prompts, np.random.default_rng(seed))
+    shared = np.minimum((share * prompts).astype(int), prompts - 1).clip(0) // BLOCK_TOKENS
+    longest = max(1, BLOCK_TOKENS * int(shared.max(initial=0)))
+    groups = PrefixGroups(texts, longest, block_tokens=BLOCK_TOKENS)
+    ids = groups.ids_sharing(shared, prompts, np.random.default_rng(seed))
     requests = with_columns(
         trace.requests, prefix_block_ids=ids, block_tokens=repeat(BLOCK_TOKENS, len(ids))
     )

@@ -108,9 +108,6 @@ def test_specifications_say_all_of_it() -> None:
         "1,000 requests; Poisson arrivals at 4/s; prompts always 9 tokens; outputs always 2 "
         "tokens; shared prefixes of 64 tokens in 8 groups (Zipf exponent 1)"
     )
-    assert prefixes.PrefixShares(3, 0.25).describe() == (
-        "shared prefixes of 0.25 of each prompt in 3 groups (Zipf exponent 1)"
-    )
     loop = generate(replace(spec, requests=6, arrivals=None, prefixes=None), 0)
     sent = sent_by_users(loop, 3, think=pauses.ExponentialPause(2), rounds=2)
     assert sent.notes == (

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.prefixes import (
     PrefixGroups,
-    PrefixShares,
     with_conversations,
     with_shared_texts,
 )
@@ -99,15 +98,15 @@ def trace(*requests: tuple[int, int, str | None]) -> Trace:
 
 @given(
     prompts=st.lists(st.integers(0, 900), min_size=1, max_size=40),
-    share=st.floats(0, 0.95),
+    share=st.floats(0.01, 0.95),
     groups=st.integers(1, 5),
     seed=st.integers(0, 9),
 )
 def test_whole_blocks_of_the_share_are_common_and_the_rest_is_each_prompts_own(
     prompts: list[int], share: float, groups: int, seed: int
 ) -> None:
-    lengths = np.array(prompts)
-    chains = PrefixShares(groups, share).block_ids(lengths, np.random.default_rng(seed))
+    whole = with_shared_texts(trace(*[(p, 1, None) for p in prompts]), share, groups, seed)
+    chains = [request.prefix_block_ids for request in whole]
     most = max(max(0, min(int(share * p), p - 1)) // 16 for p in prompts)
     own: set[int] = set()
     for prompt, chain in zip(prompts, chains, strict=True):
@@ -168,4 +167,4 @@ def test_requests_without_a_session_share_nothing() -> None:
 
 def test_a_share_beyond_the_prompt_is_refused() -> None:
     with pytest.raises(TraceError, match=r"must be 0 to 1 of a prompt, not 1\.5"):
-        PrefixShares(4, 1.5)
+        with_shared_texts(trace((9, 9, None)), 1.5, texts=4, seed=0)
