@@ -103,7 +103,8 @@ def test_every_distribution_declares_its_description(module: object) -> None:
 
 def test_specifications_say_all_of_it() -> None:
     pairs = lengths.IndependentLengths(lengths.FixedTokens(9), lengths.FixedTokens(2))
-    spec = WorkloadSpec(1_000, arrivals.PoissonArrivals(4), pairs, prefixes.PrefixGroups(8, 64))
+    poisson = arrivals.PoissonArrivals(4)
+    spec = WorkloadSpec(1_000, poisson, pairs, prefixes.PrefixGroups(8, 64))
     assert spec.describe() == (
         "1,000 requests; Poisson arrivals at 4/s; prompts always 9 tokens; outputs always 2 "
         "tokens; shared prefixes of 64 tokens in 8 groups (Zipf exponent 1)"
@@ -114,14 +115,11 @@ def test_specifications_say_all_of_it() -> None:
         "6 requests; prompts always 9 tokens; outputs always 2 tokens; seed 0",
         "sent by 3 users, each waits for every answer (exponential, mean 2 s, seed 0)",
     )
-    for conversations in (multi_turn(1, spec.arrivals, HUNDRED, 9_000), agentic(5, spec.arrivals)):
+    for conversations in (multi_turn(1, poisson, HUNDRED, 9_000), agentic(5, poisson)):
         said = conversations.describe()
         assert not REPR.search(said)
         assert " turns, CV " in said
-    assert (
-        "1 conversation, Poisson arrivals at 4/s"
-        in multi_turn(1, spec.arrivals, HUNDRED).describe()
-    )
+    assert "1 conversation, Poisson arrivals at 4/s" in multi_turn(1, poisson, HUNDRED).describe()
 
 
 @pytest.mark.parametrize(
