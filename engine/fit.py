@@ -63,18 +63,15 @@ def _of_computation(policies: PolicyConfig, computation: Computation) -> Iterato
 def _of_drafts(policies: PolicyConfig, computation: Computation) -> Iterator[str]:
     """Yield why decodes verify other drafts than are made."""
     drafts = computation.drafts
-    rows = policies.draft_rows if policies.batching == "speculative" else 0
+    rows = policies.draft_rows
     made = drafts.tree.drafts if drafts.widths else 0
     if rows and not made:
         yield (
-            f"batching: speculative with draft_rows {rows} needs a drafter: --technique "
-            f"speculative:drafts={rows} has one; or set draft_rows to 0"
+            f"draft_rows {rows} needs a drafter: --technique speculative:drafts={rows} has one; or "
+            "set draft_rows to 0"
         )
     if made != rows:
-        yield (
-            f"drafts of {made} tokens a pass need batching: speculative with draft_rows {made}, "
-            f"not {policies.batching} with {policies.draft_rows}"
-        )
+        yield f"drafts of {made} tokens a pass need draft_rows {made}, not {rows}"
     if rows and drafts.drafter == "model" and policies.host_cache_tokens:
         yield (
             f"host_cache_tokens: the host keeps no keys and values of draft model {drafts.model}; "

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from servetwin.policies.kv.kv_groups import blocks_per_request, parse_groups
 from servetwin.policies.prefix.eviction import EVICTION_ORDERS
-from servetwin.policies.registry import MEMORIES, SCHEDULERS
+from servetwin.policies.registry import MEMORIES, SCHEDULERS, TABLES
 from servetwin.workloads.errors import PolicyError, did_you_mean
 
 Reservation = Literal["max", "pow2", "exact"]
@@ -24,27 +24,13 @@ BudgetCount = Literal["rows", "padded"]
 ChunkKind = Literal["decode", "prefill"]
 Waste = Literal["internal", "external"]
 
-LEAST = {
-    **dict.fromkeys(("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget"), 1),
-    **dict.fromkeys(("queue_limit", "host_kv_tokens", "host_cache_tokens"), 0),
-    **dict.fromkeys(("draft_rows", "decodes_between_prefills", "long_prefill_tokens"), 0),
-}
+LEAST: dict[str, int] = TABLES["least"]
 """The least value of each count."""
 MOST = 10**15
 """The largest value of each."""
 
-READERS = {
-    **dict.fromkeys(("draft_rows", "prompt_token"), ("batching", "speculative")),
-    "full_prompt_gate": ("batching", "unified"),
-    "long_prefill_tokens": ("batching", "unified"),
-    "chunk_prompts": ("batching", "unified"),
-    "decodes_between_prefills": ("batching", "prefill-first"),
-    "pad_newcomers": ("batching", "insertion"),
-    "padding": ("batching", "static"),
-    **dict.fromkeys(("reservation", "rounding_waste"), ("kv", "contiguous")),
-    "kv_groups": ("kv", "grouped"),
-}
-"""The one policy that reads a setting: that of ``batching`` or ``kv``."""
+READERS: dict[str, list[str]] = TABLES["readers"]
+"""The policies that read a setting: those of ``batching`` or of ``kv``."""
 
 
 def unread_settings(policies: Mapping[str, object]) -> list[str]:
@@ -52,8 +38,8 @@ def unread_settings(policies: Mapping[str, object]) -> list[str]:
     known: dict[str, Mapping[str, Any]] = {"batching": SCHEDULERS, "kv": MEMORIES}
     return [
         name
-        for name, (kind, reader) in READERS.items()
-        if policies[kind] in known[kind] and policies[kind] != reader
+        for name, (kind, readers) in READERS.items()
+        if policies[kind] in known[kind] and policies[kind] not in readers.split(", ")
     ]
 
 
@@ -140,9 +126,11 @@ class PolicyConfig:
     kv_groups: str = "full"
     """Groups of layers with block tables of their own, as ``full,5xwindow:1024`` (grouped)."""
     draft_rows: int = 0
-    """Rows that a decode verifies beside its own (``batching: speculative``)."""
+    """Drafted tokens that each decode verifies in a step, as rows beside its own."""
+    draft_slots: int = 0
+    """Positions behind the rows of a decode that a drafter fills with keys of its own."""
     prompt_token: bool = True
-    """The prompt's pass yields the first token; false: the first block does (``speculative``)."""
+    """The prompt's pass yields the first token; false: the first block of drafts does."""
 
     def __post_init__(self) -> None:
         for registry in (SCHEDULERS, MEMORIES, EVICTION_ORDERS):
@@ -165,10 +153,10 @@ class PolicyConfig:
             _require_seconds("shed_ttft_s", self.shed_ttft_s)
         require(0 <= self.watermark < 1, "watermark", self.watermark, "at least 0 and below 1")
         for name in unread_settings(self._named()):
-            (kind, reader), value = READERS[name], getattr(self, name)
+            (kind, readers), value = READERS[name], getattr(self, name)
             if value != _DEFAULTS[name]:
                 raise PolicyError(
-                    f"{name}: {value!r} would change nothing: only {kind}: {reader} reads it, not "
+                    f"{name}: {value!r} would change nothing: only {kind}: {readers} reads it, not "
                     f"{getattr(self, kind)}; leave it out"
                 )
         self._require_room()
@@ -186,6 +174,24 @@ class PolicyConfig:
         """Return a copy with changes, without earlier settings that its policies do not read."""
         unread = unread_settings({**self._named(), **changes})
         return replace(self, **{**{name: _DEFAULTS[name] for name in unread}, **changes})
+
+    @property
+    def draft_reach(self) -> int:
+        """Positions behind its answer that the last pass of a sequence uses."""
+        drafts = self.draft_rows
+        return drafts and drafts + self.draft_slots + (not self.prompt_token)
+
+    def with_drafts(self, drafts: int, prompt_token: bool = True) -> "PolicyConfig":
+        """Return a copy whose decodes verify so many drafts, decided in step.
+
+        The rows of ``unified`` keep their budget, if it feeds every sequence (vLLM V1); elsewhere
+        it grows by the drafts, so that prompts find as much room as before.
+        """
+        budget = self.token_budget + self.max_seqs * drafts
+        if self.batching == "unified":
+            budget = max(self.token_budget, self.max_seqs * (1 + drafts))
+        drafting = {"draft_rows": drafts, "prompt_token": prompt_token}
+        return self.changed(**drafting, token_budget=budget, decide_ahead=False)
 
     def _named(self) -> dict[str, object]:
         return {"batching": self.batching, "kv": self.kv}
@@ -212,9 +218,29 @@ class PolicyConfig:
         require(ahead, "decide_ahead", True, right)
         queued = not self.queue_samples or batching != "beam"
         require(queued, "queue_samples", True, "false with batching: beam")
+        self._require_drafts()
         longest = f"at least max_model_len ({self.max_model_len}), as no prompt is split"
         whole = self.chunk_prompts or budget >= self.max_model_len
         require(whole, "token_budget", budget, longest)
+
+    def _require_drafts(self) -> None:
+        """Raise where decodes that verify drafts meet what goes on row by row."""
+        drafts, long = self.draft_rows, self.long_prefill_tokens
+        if drafts:
+            rows = f"0, or at least {1 + drafts}: the rows of a decode and its drafts"
+            rules = [
+                ("decide_ahead", not self.decide_ahead, "false"),
+                ("decode_needs_free_block", not self.decode_needs_free_block, "false"),
+                ("recompute", self.recompute == "all", "all"),
+                ("long_prefill_tokens", not long or long > drafts, rows),
+            ]
+        else:
+            rules = [
+                ("draft_slots", not self.draft_slots, "0"),
+                ("prompt_token", self.prompt_token, "true"),
+            ]
+        for name, holds, right in rules:
+            require(holds, name, getattr(self, name), f"{right} with draft_rows {drafts}")
 
     def _require_recomputable(self) -> None:
         """Raise where a shortened prompt has another meaning: its tokens come out as an answer."""
@@ -236,7 +262,7 @@ class PolicyConfig:
         if has_token_budget(self.batching):
             right = f"at least max_seqs ({self.max_seqs}): a step feeds every running sequence"
             rows = self.max_seqs
-            if self.batching == "speculative" and self.draft_rows:
+            if self.draft_rows:
                 rows *= 1 + self.draft_rows
                 right = (
                     f"at least {rows} (max_seqs {self.max_seqs} x {1 + self.draft_rows} rows): a "

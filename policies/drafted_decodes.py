@@ -4,16 +4,20 @@ A simulation sets once, after a member has joined, how many tokens come out of e
 So the end of a member is known, and so is a sum over the members for every pass to come: whatever
 joins adds its numbers, and a run of passes reads one slice. An engine has no such schedule; it
 sets after each pass what came out of it.
+
+A pass takes room for all of its rows. Rejected ones leave it to those of the next, and a prefix
+cache learns of what was accepted when the next pass is decided (vLLM V1).
 """
 
 from collections.abc import Callable
+from functools import partial
 from heapq import heappush
 from typing import NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.lockstep import Growth, Lockstep
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.native_class import mypyc_attr
@@ -32,16 +36,24 @@ class DraftedDecodes(Lockstep):
     ``unjudged`` are members without a schedule of tokens. A simulator calls ``set_schedule`` for
     each before the step, once; an engine calls ``gained`` for each before every step is completed.
     ``began`` are members whose first token came out in the last pass, where that of the prompt
-    yields none.
+    yields none. Behind its rows each has ``slots`` positions for the keys of a drafter.
     """
 
     __slots__ = (
-        "_bases", "_firsts", "_gained", "_gains", "_schedules", "_sums", "began", "unjudged",
+        "_bases", "_firsts", "_gained", "_gains", "_held_blocks", "_needed_blocks",
+        "_schedules", "_size", "_sums", "began", "unjudged",
     )  # fmt: skip
 
-    def __init__(self, rows: int) -> None:
-        super().__init__(block_tokens=1)
-        self.rows = rows
+    def __init__(
+        self, rows: int, room: Growth | None = None, size: int = 1, slots: int = 0
+    ) -> None:
+        super().__init__(block_tokens=1, room=room)
+        self.rows, self.reach = rows, rows + slots
+        self._size = size
+        """Tokens of a block."""
+        self._held_blocks = 0
+        """Blocks of all members, as far as they have been granted."""
+        self._needed_blocks: OfPasses = partial(_pass_blocks, self.reach, size)
         self.unjudged: list[Sequence] = []
         self._schedules: dict[Sequence, IntArray] = {}
         """Tokens of a member after 0, 1, 2, ... passes since it joined."""
@@ -66,6 +78,7 @@ class DraftedDecodes(Lockstep):
         self.context_tokens += seq.base_computed_tokens
         seq.lockstep = self
         seq.joined_step = self.steps
+        self._held_blocks += seq.held_blocks
         self.unjudged.append(seq)
 
     def set_schedule(self, seq: Sequence, tokens_by_pass: IntArray) -> None:
@@ -134,6 +147,37 @@ class DraftedDecodes(Lockstep):
         """Return the tokens of a member since it joined."""
         return self._tokens_after(seq, self.steps)
 
+    def grant(self, steps: int) -> None:
+        """Note that members have room for so many further passes."""
+        self._held_blocks += self.new_blocks(steps)
+        for seq in self.unjudged:
+            seq.held_blocks = self._blocks(seq.base_computed_tokens + self.reach)
+        super().grant(steps)
+
+    def new_blocks(self, steps: int) -> int:
+        """Return the blocks that members lack for ``steps`` passes beyond the granted ones."""
+        needed = self._sums_of(self._needed_blocks).at(self.granted_step + steps - 1)
+        for seq in self.unjudged:
+            needed += self._blocks(seq.base_computed_tokens + self.reach)
+        return needed - self._held_blocks
+
+    def granted_tokens(self, seq: Sequence) -> int:
+        """Return the positions for which a member has KV memory: as many as its last pass used."""
+        if self.granted_step <= seq.joined_step or seq not in self._schedules:
+            return seq.held_blocks * self._size
+        before = self._tokens_after(seq, self.granted_step - 1)
+        return seq.base_computed_tokens + before + self.reach
+
+    def known_tokens(self, seq: Sequence) -> int:
+        """Return the computed positions of a member that the last decision knew to be right.
+
+        Of one without a schedule they are told to the prefix cache pass by pass.
+        """
+        if self.steps == seq.joined_step or seq not in self._schedules:
+            return 0
+        known = self._tokens_after(seq, self.steps - 1) + 1
+        return seq.base_computed_tokens + min(known, self.advanced(seq))
+
     def coming(self, seq: Sequence, steps: int) -> int:
         """Return the tokens that come out of the next passes of a member."""
         if seq in self._gains:
@@ -149,10 +193,7 @@ class DraftedDecodes(Lockstep):
 
         They are kept while members come and go, so functions are to be equal from call to call.
         """
-        sums = self._sums.get(of_passes)
-        if sums is None:
-            sums = self._begin_sums(of_passes)
-        return sums.of(self.steps, steps)
+        return self._sums_of(of_passes).of(self.steps, steps)
 
     def _take_gains(self, steps: int) -> list[Sequence]:
         """Advance the members that were not foreseen by a pass; take out and return the ended."""
@@ -161,6 +202,8 @@ class DraftedDecodes(Lockstep):
         ended = []
         for seq in self.unjudged:
             tokens = self.coming(seq, 1)
+            if self._room is not None:
+                self._room.commit(seq, seq.base_computed_tokens + min(tokens, 1))
             seq.base_computed_tokens += tokens
             seq.base_generated_tokens += tokens
             self._bases += tokens
@@ -178,13 +221,19 @@ class DraftedDecodes(Lockstep):
         for seq in self.began:
             del self._firsts[seq]
 
-    def _begin_sums(self, of_passes: OfPasses) -> "PassSums":
+    def _sums_of(self, of_passes: OfPasses) -> "PassSums":
+        """Return the sums of ``of_passes`` over the members that have a schedule."""
+        if of_passes in self._sums:
+            return self._sums[of_passes]
         if len(self._sums) == _MOST_SUMS:
             del self._sums[next(iter(self._sums))]
         sums = self._sums[of_passes] = PassSums()
-        for seq in self._members:
+        for seq in self._schedules:
             sums.add(self.steps, of_passes(seq.base_computed_tokens, self._rest(seq)))
         return sums
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self._size)
 
     def _tokens_after(self, seq: Sequence, step: int) -> int:
         tokens_by_pass = self._schedules.get(seq)
@@ -199,6 +248,11 @@ class DraftedDecodes(Lockstep):
         return tokens_by_pass[self.steps - seq.joined_step : _passes(seq, tokens_by_pass)]
 
     def _take_out(self, seq: Sequence) -> None:
+        if self._room is not None:
+            seq.held_blocks = self._blocks(self.granted_tokens(seq))
+            self._held_blocks -= seq.held_blocks
+            if known := self.known_tokens(seq):
+                self._room.commit(seq, known)
         self._bases -= seq.base_computed_tokens
         super()._take_out(seq)
         self._schedules.pop(seq, None)
@@ -242,6 +296,11 @@ class PassSums:
         place = step - self._first
         sums: list[int] = self._sums[place : place + steps].tolist()
         return sums
+
+
+def _pass_blocks(reach: int, size: int, base: int, tokens: IntArray) -> IntArray:
+    """Return the blocks that a member holds in each pass, by the tokens before it."""
+    return -(-(tokens + (base + reach)) // size)
 
 
 def _passes(seq: Sequence, tokens_by_pass: IntArray) -> int:

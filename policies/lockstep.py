@@ -26,6 +26,9 @@ class Growth(Protocol):
     def repeatable_steps(self, lockstep: "Lockstep", limit: int) -> int:
         """Return how many more steps (at most ``limit``) ``grow`` would grant."""
 
+    def commit(self, seq: Sequence, tokens: int) -> None:
+        """Let others find the full blocks among the first ``tokens`` positions."""
+
 
 class CappedContexts:
     """The sum of min(context, ``limit``) over the members of a ``Lockstep``, own positions too.
@@ -90,22 +93,24 @@ class CappedContexts:
 class Lockstep(DecodeGroup):
     """Sequences of which each step yields one token; ``steps`` counts the steps so far.
 
-    Of each member a step computes ``rows`` rows.
+    Of each member a step computes ``rows`` rows and uses ``reach`` positions behind the computed
+    ones; ``prompt_token`` says whether the pass of a prompt yields a token.
     ``size`` is the number of members, ``context_tokens`` the sum of their computed tokens,
     ``granted_step`` the step up to which they have KV memory (where they grow on demand).
     ``stopped`` collects members that an engine ends early; ``advance`` takes them out.
     With a ``room`` they grow in it, block after block; without one they hold all they need.
     """
 
-    __slots__ = ("_ahead", "_block", "_capped", "_ends", "_joins", "_leads", "_members",
-                 "_past_ends", "_places", "_room", "context_tokens", "rows", "size")  # fmt: skip
+    __slots__ = ("_block", "_capped", "_ends", "_joins", "_leads", "_members",
+                 "_past_ends", "_places", "_room", "context_tokens", "prompt_token", "reach",
+                 "rows", "size")  # fmt: skip
 
     def __init__(self, block_tokens: int, room: Growth | None = None) -> None:
         super().__init__()
         self._room = room
-        self._ahead = 0
         self.size = 0
-        self.rows = 1
+        self.rows = self.reach = 1
+        self.prompt_token = True
         self.context_tokens = 0
         self._block = block_tokens
         self._members: dict[Sequence, int] = {}  # in the order of joining, by number of the join
@@ -154,19 +159,12 @@ class Lockstep(DecodeGroup):
         """Take room for the next position of every member; False, unchanged, without room."""
         return self._room is None or not self.size or self._room.grow(self, 1)
 
-    def go_on(self) -> bool:
-        """Return whether there is room for a step without asking for it yet; some member runs."""
-        room = self._room
-        self._ahead = 0 if room is None else room.repeatable_steps(self, self.steps_to_end())
-        return room is None or self._ahead > 0
+    def grant(self, steps: int) -> None:
+        """Note that members have room for so many further steps."""
+        self.granted_step += steps
 
-    def repeats(self, gone_on: bool = False) -> int:
-        """Return the steps until a member ends or lacks room, with the one that was granted.
-
-        ``gone_on``: of the step that ``go_on`` began, the last answer of which still holds.
-        """
-        if gone_on and self._ahead:
-            return self._ahead
+    def repeats(self) -> int:
+        """Return the steps until a member ends or lacks room, with the one that was granted."""
         limit, room = self.steps_to_end(), self._room
         if limit == 1 or room is None:
             return limit
@@ -214,6 +212,10 @@ class Lockstep(DecodeGroup):
             if members.get(seq) == join:
                 return self.steps - lead
             heappop(leads)
+
+    def known_tokens(self, seq: Sequence) -> int:
+        """Return the computed positions of a member that the last decision knew to be right."""
+        return seq.computed_tokens
 
     def seen_tokens(self, limit: int, after: int = 0) -> tuple[int, int, int]:
         """Return what members see of contexts, own positions included, each at most ``limit``.

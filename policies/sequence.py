@@ -29,6 +29,10 @@ class DecodeGroup:
         """Return the tokens of a member since it joined."""
         return self.steps - seq.joined_step
 
+    def granted_tokens(self, seq: "Sequence") -> int:
+        """Return the positions for which a member has KV memory, where the group takes it."""
+        return seq.computed_tokens + max(0, self.granted_step - self.steps)
+
 
 def output_id(request_id: str, sample: int) -> str:
     """Return the name of one of several answers to a prompt; the first has the request's."""
@@ -69,21 +73,11 @@ class Sequence:
     )  # fmt: skip
 
     def __init__(
-        self,
-        request_id: str,
-        arrival_s: float,
-        prompt_tokens: int,
-        max_tokens: int,
-        block_keys: Keys = (),
-        priority: int = 0,
-        number: int = 0,
-        samples: int = 1,
-        tenant: str | None = None,
-        estimated_tokens: int | None = None,
-        deadline_s: float = inf,
-        key_blocks: int = 1,
-        names_answer: bool = False,
-    ) -> None:
+        self, request_id: str, arrival_s: float, prompt_tokens: int, max_tokens: int,
+        block_keys: Keys = (), priority: int = 0, number: int = 0, samples: int = 1,
+        tenant: str | None = None, estimated_tokens: int | None = None, deadline_s: float = inf,
+        key_blocks: int = 1, names_answer: bool = False,
+    ) -> None:  # fmt: skip
         self.request_id = request_id
         self.arrival_s = arrival_s
         self.prompt_tokens = prompt_tokens
@@ -221,19 +215,11 @@ class Sequence:
     def fork(self, sample: int = 1, arrival_number: int = 0) -> "Sequence":
         """Return one more sample of the same prompt, by number; it holds no memory yet."""
         child = Sequence(
-            self.request_id,
-            self.arrival_s,
-            self.prompt_tokens,
-            self.max_tokens,
-            self.block_keys,
-            self.priority,
-            key_blocks=self.key_blocks,
-            number=self.number,
-            names_answer=self.names_answer,
-            tenant=self.tenant,
-            estimated_tokens=self.estimated_tokens,
-            deadline_s=self.deadline_s,
-        )
+            self.request_id, self.arrival_s, self.prompt_tokens, self.max_tokens, self.block_keys,
+            self.priority, key_blocks=self.key_blocks, number=self.number,
+            names_answer=self.names_answer, tenant=self.tenant,
+            estimated_tokens=self.estimated_tokens, deadline_s=self.deadline_s,
+        )  # fmt: skip
         child.group, child.arrival_number = self.group, arrival_number
         child.output_id = output_id(self.request_id, sample)
         child.stopped = sample in self.ended_samples

@@ -98,14 +98,9 @@ def gaps_s(steps: Sequence[StepRecord]) -> Iterator[float]:
 
 
 def record_step(
-    step: int,
-    batch: Batch,
-    scheduler: Scheduler,
-    now_s: float,
-    duration_s: float,
-    idle_before: bool,
-    drafts: Sequence[tuple[str, int, int]] = (),
-) -> StepRecord:
+    step: int, batch: Batch, scheduler: Scheduler, now_s: float, duration_s: float,
+    idle_before: bool, drafts: Sequence[tuple[str, int, int]] = (),
+) -> StepRecord:  # fmt: skip
     """The log row of ``batch``; call it before ``scheduler.complete``."""
     running, waiting, free_tokens = scheduler.load()
     entries = [(e.seq.request_id, e.start, e.tokens, e.padding) for e in batch.entries]

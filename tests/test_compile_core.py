@@ -59,8 +59,9 @@ def test_both_builds_simulate_the_same_policies_to_the_last_bit(
     builds: tuple[Build, Build], batching: str, data: st.DataObject, requests: list[Request]
 ) -> None:
     config = data.draw(policies(batching))
-    if batching == "speculative":
-        config = config.changed(draft_rows=data.draw(st.sampled_from([0, 2])), token_budget=64)
+    if batching in ("continuous", "unified") and data.draw(st.booleans()):
+        plain = {"decode_needs_free_block": False, "recompute": "all", "long_prefill_tokens": 0}
+        config = config.changed(token_budget=64, **plain).with_drafts(2)
     clock: Clock = data.draw(st.sampled_from(get_args(Clock)))
     assert_equal(builds, lambda b, macro: b.run(on_one_server, config, requests, macro, clock))
 

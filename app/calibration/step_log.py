@@ -235,10 +235,10 @@ class StepLogCalibrator:
 
 def _require_plain_decodes(config: PolicyConfig) -> None:
     """Raise ``EngineError`` where a step lasts as long as drafts take too: no fit tells them."""
-    if config.batching == "speculative" and config.draft_rows:
+    if config.draft_rows:
         raise EngineError(
             "calibration: this engine's decodes verify drafts, and a step lasts as long as the "
-            "drafting takes as well; calibrate one without drafts (batching: continuous): what a "
+            "drafting takes as well; calibrate one without (draft_rows: 0): what a "
             "technique changes is predicted from that"
         )
 

@@ -194,10 +194,6 @@ def scenario_record(
 def idle_settings(scenario: Scenario, trace: "Trace | StreamedTrace") -> Iterator[str]:
     """Yield a note for each; of a streamed trace only the rows that are read are known."""
     config, cluster = scenario.policies, scenario.cluster
-    if config.batching == "speculative" and not config.draft_rows:
-        yield (
-            "batching: speculative has no drafts to verify here; --technique speculative makes them"
-        )
     alone = isinstance(trace, Trace) and all(request.samples <= 1 for request in trace)
     if config.batching == "beam" and alone:
         yield (

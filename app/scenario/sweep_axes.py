@@ -124,7 +124,8 @@ def _servers(options: ScenarioOptions, values: dict[str, str]) -> Servers:
         given["profile"] = (given["profile"],)
     if "layout" in given:
         given["layout"] = given["layout"].replace("+", ",")
-    on, off = (() if values.get(key, _NONE) == _NONE else (values[key],) for key in _TOGGLES)
+    named = [values.get(key, _NONE).replace("+", ",") for key in _TOGGLES]
+    on, off = (() if name == _NONE else (name,) for name in named)
     point = Deployment(techniques=on, without=off, **given)
     return point.over(options.servers).servers(options.cluster.device_link())
 
@@ -136,7 +137,7 @@ def _check(key: str, value: str) -> None:
         return
     try:
         if key in _REQUIRE_NAMED:
-            _REQUIRE_NAMED[key](value)
+            _REQUIRE_NAMED[key](value.replace("+", ",") if key in _TOGGLES else value)
         elif get_origin(_KINDS.get(key)) is Literal:
             require_known(key, value, get_args(_KINDS[key]))
     except ServetwinError as error:

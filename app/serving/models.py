@@ -16,7 +16,7 @@ from servetwin.sim.catalogue.layers import (
     Mixer,
 )
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
-from servetwin.sim.step_times.acceptance import Chain, Tree
+from servetwin.sim.step_times.acceptance import Chain, Measured, Tree
 from servetwin.sim.step_times.roofline.deployment import Drafting
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError
@@ -185,10 +185,10 @@ def drafts_of(setup: Setup, target: ModelConfig) -> Drafts:
     Raises ``PolicyError`` with what the engine has nothing for.
     """
     law, drafting = setup.acceptance, setup.deployment.drafting
-    if not isinstance(law, Chain | Tree) or drafting is None:
+    if not isinstance(law, Chain | Measured | Tree) or drafting is None:
         raise PolicyError("it drafts with a model, with layers of the model itself, or n-grams")
     _require_simple(drafting)
-    widths = law.widths if isinstance(law, Tree) else (1,) * law.drafts
+    widths = law.widths if isinstance(law, Tree) else (1,) * (law.rows - 1)
     least = law.least_confidence if isinstance(law, Chain) else 0.0
     if drafting.is_part:
         layers = sum(group.count for group in drafting.model.layers)

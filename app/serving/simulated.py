@@ -251,10 +251,10 @@ def simulated_engine(
             "technique prefill-decode-split cannot be served: it needs several servers; use "
             "servetwin replay"
         )
-    if config.batching == "speculative":
+    if config.draft_rows:
         raise EngineError(
-            "batching 'speculative' cannot be served: a core sends one token of a sequence per "
-            "step; use servetwin replay, or batching: continuous"
+            f"draft_rows {config.draft_rows} cannot be served: a core sends one token of a "
+            "sequence per step; use servetwin replay, or draft_rows: 0"
         )
     memory = build_scheduler(config).memory
     steps = server.step_time(memory.layout)

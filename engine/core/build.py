@@ -151,15 +151,10 @@ def build_core(
     )
     log = StepLogFile(options.step_log, facts) if options.step_log else None
     core = EngineCore(
-        scheduler,
-        runner,
-        prefix_cache=policies.prefix_cache,
-        clock=clock,
-        log=log,
-        tokenizer=source.tokenizer(),
-        movers=kv_movers(policies, memory, runner.stores),
+        scheduler, runner, prefix_cache=policies.prefix_cache, clock=clock, log=log,
+        tokenizer=source.tokenizer(), movers=kv_movers(policies, memory, runner.stores),
         timekeeper=_timekeeper(options.computation, clock) if options.beat else None,
-    )
+    )  # fmt: skip
     return core, facts
 
 
@@ -191,12 +186,9 @@ def _runner(
     """
     computation = options.computation
     sizes: RunnerOptions = {
-        "layout": memory.layout,
-        "kv_tokens": memory.capacity_tokens,
-        "block_tokens": memory.block_tokens,
-        "seed": options.seed,
-        "load_weights": load_weights,
-    }
+        "layout": memory.layout, "kv_tokens": memory.capacity_tokens,
+        "block_tokens": memory.block_tokens, "seed": options.seed, "load_weights": load_weights,
+    }  # fmt: skip
     if kept := kept_tokens(model, options.policies, computation):
         sizes["kept"] = kept
         return Runner(model, computation, **sizes)

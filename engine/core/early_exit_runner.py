@@ -61,15 +61,9 @@ class ExitingDecoder(Decoder):
         super().__init__(config, weights, make_linear)
 
     def forward_leaving(
-        self,
-        token_ids: Tensor,
-        positions: Tensor,
-        length: int,
-        attend: Attend | None,
-        stages: Mapping[int, Stage],
-        store: KVStore,
-        rows: Tensor,
-    ) -> Tensor:
+        self, token_ids: Tensor, positions: Tensor, length: int, attend: Attend | None,
+        stages: Mapping[int, Stage], store: KVStore, rows: Tensor,
+    ) -> Tensor:  # fmt: skip
         """Return logits as ``forward`` does; ``stages`` are by the layer before which they are.
 
         ``rows`` count those that stay to the end first, then those that left, in their order.

@@ -225,23 +225,16 @@ class Runner:
     def describe(self) -> dict[str, object]:
         """Return model, device, dtype and layout; every ``auto`` is resolved."""
         return {
-            "model": self._config.name,
-            "parameters": parameters(self._config),
-            "dtype": str(self._dtype).removeprefix("torch."),
-            "device": device_name(self._device),
-            "threads": torch.get_num_threads(),
-            "attention": self._attention.name,
-            "linear": self._model.linear_backend,
-            "weight_format": self._formats[0],
+            "model": self._config.name, "parameters": parameters(self._config),
+            "dtype": str(self._dtype).removeprefix("torch."), "device": device_name(self._device),
+            "threads": torch.get_num_threads(), "attention": self._attention.name,
+            "linear": self._model.linear_backend, "weight_format": self._formats[0],
             "weight_bytes": self._products.weight_bytes + self._model.absorbed_bytes,
-            "graph_rows": self._graphs.most_rows if self._graphs else 0,
-            "kv_cache": self._kv_cache,
-            "kv_tokens": self.store.tokens if self._kv_cache else 0,
-            "kv_format": self._formats[1],
-            "kv_bytes": self.store.bytes if self._kv_cache else 0,
-            "layout": self.store.layout,
+            "graph_rows": self._graphs.most_rows if self._graphs else 0, "kv_cache": self._kv_cache,
+            "kv_tokens": self.store.tokens if self._kv_cache else 0, "kv_format": self._formats[1],
+            "kv_bytes": self.store.bytes if self._kv_cache else 0, "layout": self.store.layout,
             "block_tokens": self.store.block_tokens,
-        }
+        }  # fmt: skip
 
 
 def forward(model: Decoder, attention: AttentionBackend, step: StepInput) -> Tensor:

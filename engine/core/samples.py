@@ -5,7 +5,6 @@ from servetwin.policies.batch import Batch
 from servetwin.policies.protocols import Scheduler
 from servetwin.policies.schedulers.beam import BeamSearch
 from servetwin.policies.schedulers.continuous import ContinuousBatching
-from servetwin.policies.schedulers.speculative import SpeculativeBatching
 from servetwin.policies.sequence import SampleGroup, Sequence
 
 
@@ -15,9 +14,9 @@ def forks_samples(scheduler: Scheduler) -> bool:
     With any other, and with ``queue_samples``, each sample is a request of its own: static batching
     has one row for each, a beam is no sample, and drafts are made for single sequences.
     """
-    if isinstance(scheduler, BeamSearch | SpeculativeBatching):
+    if isinstance(scheduler, BeamSearch) or not isinstance(scheduler, ContinuousBatching):
         return False
-    return isinstance(scheduler, ContinuousBatching) and not scheduler.config.queue_samples
+    return not (scheduler.config.queue_samples or scheduler.config.draft_rows)
 
 
 class Forks:

@@ -164,28 +164,17 @@ def _arrival_row(seq: Sequence) -> dict[str, Any]:
 
 
 def core_facts(
-    names: Listed[str],
-    vocab_size: int,
-    policies: PolicyConfig,
-    memory: KVMemory,
-    runner: Mapping[str, Any],
-    clock: CoreClock,
-    step_log: Path | None,
-) -> dict[str, Any]:
+    names: Listed[str], vocab_size: int, policies: PolicyConfig, memory: KVMemory,
+    runner: Mapping[str, Any], clock: CoreClock, step_log: Path | None,
+) -> dict[str, Any]:  # fmt: skip
     """Return the facts about a core; call it in the core's process. ``runner`` describes the
     executor; ``names`` are the model's, then those of adapters, which requests may give instead.
     """
     model, *adapters = names
     return {
-        "model": model,
-        "vocab_size": vocab_size,
-        "adapters": adapters,
-        "max_model_len": policies.max_model_len,
-        "kv_tokens": memory.capacity_tokens,
-        "policies": policies.as_dict(),
-        "runner": dict(runner),
-        "step_log": step_log and str(step_log.resolve()),
-        "process_id": os.getpid(),
-        "clock_zero_s": clock.zero_s,
-        "started_at_unix_s": time.time() - clock(),
-    }
+        "model": model, "vocab_size": vocab_size, "adapters": adapters,
+        "max_model_len": policies.max_model_len, "kv_tokens": memory.capacity_tokens,
+        "policies": policies.as_dict(), "runner": dict(runner),
+        "step_log": step_log and str(step_log.resolve()), "process_id": os.getpid(),
+        "clock_zero_s": clock.zero_s, "started_at_unix_s": time.time() - clock(),
+    }  # fmt: skip

@@ -75,12 +75,13 @@ class BlockPool:
         if needed > self._free and not self._find_room(needed):
             return False
         self._free -= needed
-        lockstep.granted_step += steps
+        lockstep.grant(steps)
         return True
 
     def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:
         """Return how many more steps (at most ``limit``) ``grow`` would grant."""
-        most = lockstep.size * (limit // self.block_tokens + 1) * self.growing_groups
+        most = lockstep.size * (limit * lockstep.reach // self.block_tokens + 1)
+        most *= self.growing_groups
         most += self._spare_block
         available = self._available()
         if most <= available:
@@ -115,9 +116,8 @@ class BlockPool:
 
     def _held(self, seq: Sequence) -> int:
         """Blocks of a sequence; decodes that grow hold what they have been granted."""
-        tokens, group = seq.computed_tokens, seq.lockstep
-        if group is not None and group.granted_step > group.steps:
-            tokens += group.granted_step - group.steps
+        group = seq.lockstep
+        tokens = seq.base_computed_tokens if group is None else group.granted_tokens(seq)
         return max(seq.held_blocks, self._blocks(tokens))
 
     def _available(self) -> int:

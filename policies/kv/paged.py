@@ -27,6 +27,8 @@ class PagedKV(BlockPool):
         self.shares_prefixes = config.prefix_cache
         self._index = build_index(config)
         self._keeps_answers = config.prefix_cache and config.prefix_index == "blocks"
+        self._knows_all = not config.draft_rows or config.admission == "full"
+        """Whether others may find all that a sequence has computed, committed or not."""
         host_blocks = config.host_cache_tokens // config.block_tokens
         self._host = HostTier(host_blocks, config.block_tokens) if host_blocks else None
         self._forks = PrefixTree("lru")
@@ -142,7 +144,7 @@ class PagedKV(BlockPool):
         if self._index is not None:
             if self._keeps_answers:
                 self._settle()
-                if not seq.on_host:
+                if self._knows_all and not seq.on_host:
                     self._keep(seq, seq.base_computed_tokens)
             self._release_shared(self._index, seq, held)
         elif seq.prefix is not None:

@@ -7,6 +7,7 @@ from servetwin.policies.batch import Batch
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.protocols import KVMemory, Load, Refusal, Room, WaitingQueue
+from servetwin.policies.schedulers.admission import Reserved
 from servetwin.policies.schedulers.preemption import Swap
 from servetwin.policies.schedulers.queueing import WaitingLine, queue_in_order
 from servetwin.policies.sequence import Sequence
@@ -37,7 +38,8 @@ class SchedulerBase:
         self.memory = memory
         self.config = config
         self.room = room
-        self.line = WaitingLine(self.build_queue(config), room, config)
+        limits = Reserved(memory, config.draft_reach) if config.draft_rows else room
+        self.line = WaitingLine(self.build_queue(config), limits, config)
         self.queue, self.dropped = self.line.queue, self.line.dropped
         self.prompts: list[Sequence] = []
         self.decodes = decodes
@@ -109,7 +111,7 @@ class SchedulerBase:
         They are in host memory, or on another server, which computed its prompt.
         """
         grown = batch.lockstep is not None  # the decodes have grown for this step already
-        if not self.room.reserve(seq, seq.base_computed_tokens + grown):
+        if not self.room.reserve(seq, seq.base_computed_tokens + grown * self.decodes.reach):
             return False
         self.line.pop()
         if self.swap is not None:
@@ -126,7 +128,7 @@ class SchedulerBase:
         if not (self.queue.size or self.prompts):
             if not decodes.size:
                 return None
-            if decodes.go_on():
+            if decodes.grow():
                 return self.decodes_only
         batch = Batch((), decodes, self.one_row_prefills)
         self.decide(batch, now_s)
@@ -136,7 +138,7 @@ class SchedulerBase:
     def repeatable_steps(self, batch: Batch) -> int:
         """Return the steps until a decode ends or a block is missing; 1 with a prompt."""
         if batch is self.decodes_only:
-            return self.decodes.repeats(gone_on=True)
+            return self.decodes.repeats()
         if batch.chunks or batch.preempted or batch.swapped_tokens:
             return 1
         return 1 if self.line.may_change() and self.has_slot() else self.decodes.repeats()

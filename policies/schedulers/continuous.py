@@ -6,6 +6,7 @@ memory as they grow; when it runs out, a running sequence loses its own and wait
 
 from servetwin.policies.batch import Batch
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.protocols import ChunkMemory, KVMemory, Room
 from servetwin.policies.schedulers.admission import (
@@ -27,20 +28,24 @@ from servetwin.workloads.native_class import mypyc_attr
 class ContinuousBatching(SchedulerBase):
     """At most ``token_budget`` rows a step, decodes first; prompts join in order.
 
-    Whether a waiting prompt may join a step is the rule ``joins``.
+    Whether a waiting prompt may join a step is the rule ``joins``. A decode that verifies drafts
+    has ``draft_rows`` further rows, and positions for them. Where it cannot take those block by
+    block, in a region or in groups of layers, it reserves its whole length and the last drafts.
     """
 
-    def __init__(
-        self,
-        memory: KVMemory,
-        config: PolicyConfig,
-        joins: Joins = whole,
-        room: Room | None = None,
-        decodes: Lockstep | None = None,
-    ) -> None:
-        room = room or (Reserved(memory) if config.admission == "full" else memory)
-        grows = room is memory and memory.layout == "paged"
-        decodes = decodes or Lockstep(memory.block_tokens, memory if grows else None)
+    def __init__(self, memory: KVMemory, config: PolicyConfig, joins: Joins = whole) -> None:
+        room: Room = memory
+        drafts = config.draft_rows
+        is_paged = memory.layout == "paged"
+        if drafts and (config.kv == "grouped" or not config.prompt_token):
+            is_paged = False
+        if config.admission == "full" or (drafts and not is_paged):
+            room = Reserved(memory, config.draft_reach)
+        growth = memory if is_paged and room is memory else None
+        decodes = Lockstep(memory.block_tokens, growth)
+        if drafts:
+            decodes = DraftedDecodes(1 + drafts, growth, memory.block_tokens, config.draft_slots)
+            decodes.prompt_token = config.prompt_token
         super().__init__(memory, config, room, decodes)
         self.joins = padded if config.budget_count == "padded" and joins is whole else joins
         self.budget = config.token_budget

@@ -18,12 +18,9 @@ from servetwin.policies.sequence import SampleGroup, Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
 _QUEUES: dict[str, Callable[[], WaitingQueue]] = {
-    "fcfs": ArrivalOrder,
-    "sjf": ShortestJobFirst,
-    "priority": PriorityFirst,
-    "edf": EarliestDeadlineFirst,
-    "fair": FairShare,
-}
+    "fcfs": ArrivalOrder, "sjf": ShortestJobFirst, "priority": PriorityFirst,
+    "edf": EarliestDeadlineFirst, "fair": FairShare,
+}  # fmt: skip
 
 
 def queue_in_order(memory: KVMemory, config: PolicyConfig) -> WaitingQueue:

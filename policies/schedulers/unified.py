@@ -39,6 +39,11 @@ class UnifiedBatching(ContinuousBatching):
         if not config.chunk_prompts:
             self.joins = self.fits_unsplit
         self.growing_groups: int = getattr(memory, "growing_groups", 1)
+        self.drafts = config.draft_rows > 0
+        self.paused = set[Sequence]()
+        """Decodes with drafts that had no turn in the last step."""
+        self.pads = False
+        """Whether a newcomer of one row is padded to the rows of decodes (``padding``)."""
         self.names_answers = False
         """Whether a prompt may repeat an answer that a prefix cache keeps."""
         self.chunks = None
@@ -67,6 +72,10 @@ class UnifiedBatching(ContinuousBatching):
         """Compute what every running sequence lacks; return the rows left of the budget."""
         if self.parts is None:
             return super().run(batch)
+        for seq in [seq for seq in self.prompts if seq in self.paused]:
+            self.prompts.remove(seq)
+            self.decodes.join(seq)
+        self.paused = set()
         if self.has_room(self.parts) and self.decodes.grow():
             return self.go_on_with_prompts(batch)
         return self.run_in_turn(batch, self.parts)
@@ -74,15 +83,16 @@ class UnifiedBatching(ContinuousBatching):
     def has_room(self, memory: GatedMemory) -> bool:
         """Return whether there is memory for what every running sequence computes next."""
         decodes, prompts = self.decodes, self.prompts
-        left = self.budget - decodes.size
-        most_tokens = left + self.memory.block_tokens * (decodes.size + len(prompts))
+        left = self.budget - decodes.rows * decodes.size
+        each = self.memory.block_tokens + decodes.reach - 1
+        most_tokens = left + each * (decodes.size + len(prompts))
         if left >= 0 and most_tokens * self.growing_groups <= self.memory.free_tokens():
             return True  # each of them begins a block
         ends: list[tuple[Sequence, int]] = []
         for seq in prompts:
             tokens = self.rows_of(seq, left)
             left -= tokens
-            ends.append((seq, seq.base_computed_tokens + tokens))
+            ends.append((seq, seq.base_computed_tokens + tokens + self.config.draft_slots))
         return memory.has_room(decodes, ends)
 
     def settle(self) -> None:
@@ -98,7 +108,8 @@ class UnifiedBatching(ContinuousBatching):
 
     def add_rows(self, batch: Batch, seq: Sequence, tokens: int) -> None:
         """Let a step compute the next positions of a sequence outside the lockstep."""
-        batch.add_chunk(seq, tokens)
+        if tokens:
+            batch.add_chunk(seq, tokens)
 
     def commit(self, seq: Sequence, end: int) -> None:
         """Let others find what the step fills up to position ``end``."""
@@ -111,9 +122,11 @@ class UnifiedBatching(ContinuousBatching):
         A sequence that is its own victim ends the step for the sequences behind it. Returns the
         rows that are left.
         """
-        running, decodes = self.prompts, self.decodes
+        running, decodes, slots = self.prompts, self.decodes, self.config.draft_slots
         if self.names_answers:
             self.commit_answers(0)
+        drafting = set(decodes) if self.drafts else set()
+        goes_on = drafting.__contains__ if self.drafts else self.is_decode
         for seq in list(decodes):
             decodes.leave(seq)
             running.append(seq)
@@ -123,23 +136,27 @@ class UnifiedBatching(ContinuousBatching):
         while len(rows) < len(running) and left > 0:
             seq = running[len(rows)]
             computed = seq.base_computed_tokens
-            tokens = self.rows_of(seq, left)
+            tokens = decodes.rows
+            if seq not in drafting:  # which have their rows, wherever they stand
+                behind = sum([other in drafting for other in running[len(rows) :]])
+                tokens = self.rows_of(seq, max(0, left - behind * decodes.rows))
             victim: Sequence | None = None
-            while victim is not seq and not memory.extend(seq, computed + tokens):
+            while victim is not seq and not memory.extend(seq, computed + tokens + slots):
                 victim = self.victim(running)
                 self.preempt(victim, batch)
                 left += rows.pop(victim, 0)
             if victim is seq:
                 break
-            self.commit(seq, computed + tokens)
+            self.commit(seq, min(computed + tokens, seq.total_tokens))
             rows[seq] = tokens
             left -= tokens
         for seq, tokens in rows.items():
-            if self.is_decode(seq):
+            if goes_on(seq):
                 running.remove(seq)
                 decodes.join(seq)
             else:
                 self.add_rows(batch, seq, tokens)
+        self.paused = drafting.intersection(running)
         if decodes.size:
             decodes.granted_step = decodes.steps + 1
         return left
@@ -158,24 +175,47 @@ class UnifiedBatching(ContinuousBatching):
 
     def reserve(self, seq: Sequence, cached: int, left: int) -> bool:
         """Take memory for the first chunk; False without room for it, or for the whole prompt."""
+        total = seq.prompt_tokens + seq.base_generated_tokens
+        padding = self.padding(seq, cached)
+        if padding >= left:
+            return False
         if self.parts is None:
             return super().reserve(seq, cached, left)
-        total = seq.prompt_tokens + seq.base_generated_tokens
-        end = min(total, cached + min(left, self.most_rows))
-        return self.parts.reserve_part(seq, end, total if self.config.full_prompt_gate else end)
+        end = min(total, cached + min(left, self.most_rows)) + padding + self.config.draft_slots
+        whole = total if self.config.full_prompt_gate else 0
+        return self.parts.reserve_part(seq, end, max(end, whole))
+
+    def admit(self, batch: Batch, left: int, now_s: float) -> None:
+        """Admit what waits, as far as slots, the rows left of the budget and memory allow."""
+        self.pads = self.drafts and not batch.chunks
+        super().admit(batch, left, now_s)
+        self.pads = False
+
+    def padding(self, seq: Sequence, computed: int) -> int:
+        """Return the rows that are computed in vain beside the one that a newcomer lacks.
+
+        So that all rows of a step without prompts are as many for each sequence (CUDA graphs).
+        """
+        drafts = self.config.draft_rows
+        alone = self.decodes.size == 0 and computed == 0
+        if not self.pads or alone or computed + 1 < seq.prompt_tokens + seq.base_generated_tokens:
+            return 0
+        return drafts if computed + drafts + 2 <= self.config.max_model_len else 0
 
     def compute(self, seq: Sequence, left: int, batch: Batch) -> int:
         """Compute the next part of a prompt, at most ``left`` rows; return how many they are."""
         if left <= 0:
             return 0
-        tokens = self.rows_of(seq, left)
+        tokens, padding = self.rows_of(seq, left), self.padding(seq, seq.base_computed_tokens)
         end = seq.base_computed_tokens + tokens
         if self.parts is not None:
-            room = self.parts.extend(seq, end)
+            room = self.parts.extend(seq, end + padding + self.config.draft_slots)
             assert room, "there was room for every running sequence"
         self.commit(seq, end)
         self.add_rows(batch, seq, tokens)
-        return tokens
+        if padding:
+            batch.chunks = (*batch.chunks[:-1], batch.chunks[-1]._replace(padding=padding))
+        return tokens + padding
 
     def go_on_with_prompts(self, batch: Batch) -> int:
         """Compute the next parts of prompts; the decodes before them fill blocks first."""
@@ -201,7 +241,8 @@ class UnifiedBatching(ContinuousBatching):
         """
         block, filled = self.memory.block_tokens, list[tuple[int, Sequence]]()
         for seq in self.decodes:
-            tokens = seq.computed_tokens + coming
+            tokens = seq.computed_tokens if coming > 0 else self.decodes.known_tokens(seq)
+            tokens += coming
             if seq.names_answer and tokens // block > seq.keyed_blocks:
                 filled.append((tokens, seq))
         for tokens, seq in sorted(filled, key=lambda each: -each[0]):

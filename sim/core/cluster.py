@@ -36,20 +36,12 @@ NO_DELAY = KVLink()
 
 
 def simulate_cluster(
-    requests: Iterable[Request],
-    pools: Listed[Pool],
-    router: RouterConfig = ROUND_ROBIN,
-    decode_router: RouterConfig = ROUND_ROBIN,
-    link: KVLink = NO_DELAY,
-    *,
-    recorder: Recorder | None = None,
-    closed_loop: bool = True,
-    macro: bool = True,
-    seed: int | Listed[int] = 0,
-    on_arrival: Callable[[int], None] | None = None,
-    build: BuildScheduler = build_scheduler,
-    share: Share | None = None,
-) -> Run:
+    requests: Iterable[Request], pools: Listed[Pool], router: RouterConfig = ROUND_ROBIN,
+    decode_router: RouterConfig = ROUND_ROBIN, link: KVLink = NO_DELAY, *,
+    recorder: Recorder | None = None, closed_loop: bool = True, macro: bool = True,
+    seed: int | Listed[int] = 0, on_arrival: Callable[[int], None] | None = None,
+    build: BuildScheduler = build_scheduler, share: Share | None = None,
+) -> Run:  # fmt: skip
     """Run ``requests`` to the end on the replicas of ``pools``, which are numbered in order.
 
     Either all pools serve whole requests behind ``router``; or prefill pools are behind ``router``,
@@ -112,13 +104,9 @@ class _Member(NamedTuple):
 
 
 def _members(
-    env: Environment,
-    recorder: Recorder,
-    pools: Listed[Pool],
-    seeds: Listed[np.random.SeedSequence],
-    macro: bool,
-    build: BuildScheduler,
-) -> Iterator[_Member]:
+    env: Environment, recorder: Recorder, pools: Listed[Pool],
+    seeds: Listed[np.random.SeedSequence], macro: bool, build: BuildScheduler,
+) -> Iterator[_Member]:  # fmt: skip
     seed, draft_seed = seeds
     places = [pool for pool in pools for _ in range(pool.replicas * pool.ranks)]
     verifiers = {

@@ -59,20 +59,12 @@ NO_LATENCY = ApiLatency()
 
 
 def simulate(
-    requests: Iterable[Request],
-    scheduler: Scheduler,
-    step_time: StepTime,
-    *,
-    api: ApiLatency = NO_LATENCY,
-    recorder: Recorder | None = None,
-    noise: StepNoise | None = None,
-    macro: bool = True,
-    keep_records: bool = False,
-    keep_usage: bool = False,
-    keys: BlockKeys | None = None,
-    on_arrival: Callable[[int], None] | None = None,
+    requests: Iterable[Request], scheduler: Scheduler, step_time: StepTime, *,
+    api: ApiLatency = NO_LATENCY, recorder: Recorder | None = None, noise: StepNoise | None = None,
+    macro: bool = True, keep_records: bool = False, keep_usage: bool = False,
+    keys: BlockKeys | None = None, on_arrival: Callable[[int], None] | None = None,
     verifier: DraftVerifier | None = None,
-) -> Run:
+) -> Run:  # fmt: skip
     """Run ``requests`` (in order of arrival) to the end on one server.
 
     ``macro`` runs repetitions of one batch as one event; without it every step is an event.
@@ -123,15 +115,10 @@ def finished_run(recorder: Recorder, wall_s: float) -> Run:
     per_s = count / wall_s if wall_s > 0 else 0.0
     speed = {"wall_s": wall_s, "requests_per_s": per_s, "steps": int(steps["steps"].sum())}
     return Run(
-        "simulation",
-        recorder.requests_frame(),
-        steps,
-        scenario={},
-        extra={"simulation": speed},
-        records=recorder.records,
-        pauses=stamps_frame(recorder.pauses, PAUSE_COLUMNS),
+        "simulation", recorder.requests_frame(), steps, scenario={}, extra={"simulation": speed},
+        records=recorder.records, pauses=stamps_frame(recorder.pauses, PAUSE_COLUMNS),
         handovers=stamps_frame(recorder.handovers, HANDOVER_COLUMNS),
-    )
+    )  # fmt: skip
 
 
 def as_sequence(

@@ -59,10 +59,10 @@ class RecordedDrafts:
     """Says of each sequence what came out of its passes that verified drafts in a log."""
 
     def __init__(self, log: list[StepRecord]) -> None:
-        self._gained = defaultdict[str, list[int]](list)
-        for record in log:
+        self._gained = defaultdict[str, list[tuple[int, int]]](list)
+        for step, record in enumerate(record for record in log if record.drafts):
             for name, _, accepted in record.drafts:
-                self._gained[name].append(1 + accepted)
+                self._gained[name].append((step, 1 + accepted))
 
     def verify(self, batch: Batch) -> None:
         """Say it of the sequences that have joined; beyond the log one token comes out of a pass.
@@ -72,7 +72,8 @@ class RecordedDrafts:
         group = batch.lockstep
         if isinstance(group, DraftedDecodes):
             for seq in tuple(group.unjudged):
-                passes = self._gained[seq.output_id] + [1] * seq.max_tokens
+                gained = self._gained[seq.output_id]
+                passes = [n for step, n in gained if step >= group.steps] + [1] * seq.max_tokens
                 group.set_schedule(seq, np.array(list(accumulate(passes, initial=0))))
 
 

@@ -8,7 +8,6 @@ on average; ``passes(m)`` for diffusion, whose first block has the first token.
 Chain      a draft model proposes a row of tokens: Leviathan et al. (ICML 2023), Chen et al. (2023);
            it may end where the draft model is unsure: Zhang et al. (2023)
 Tree       several proposals at each position, verified at once: SpecInfer (ASPLOS 2024)
-Blockwise  heads of the model itself propose the next block: Stern et al. (NeurIPS 2018)
 Diffusion  a block is refined as a whole: block diffusion, Arriola et al. (ICLR 2025)
 ========== ======================================================================================
 """
@@ -148,6 +147,27 @@ class Chain(OrderedAcceptance):
 
 
 @dataclass(frozen=True, slots=True)
+class Measured(OrderedAcceptance):
+    """Draft j is accepted in a share ``shares[j - 1]`` of the passes, as a server has counted."""
+
+    shares: tuple[float, ...]
+    step_shares: ClassVar[tuple[float, ...]] = ()
+
+    @classmethod
+    def of(cls, shares: tuple[float, ...], drafts: int) -> "Measured":
+        """Return the acceptance of ``drafts`` drafts; further ones fall as the last two did."""
+        before = shares[-2] if len(shares) > 1 else 1.0
+        falls = shares[-1] / before if before else 0.0
+        further = tuple(shares[-1] * falls**place for place in range(1, drafts))
+        return cls((shares + further)[:drafts])
+
+    @property
+    def reach(self) -> tuple[float, ...]:
+        """``shares``."""
+        return self.shares
+
+
+@dataclass(frozen=True, slots=True)
 class Tree(OrderedAcceptance):
     """``widths[i]`` proposals below each token of level i, all of them verified in one pass.
 
@@ -175,26 +195,6 @@ class Tree(OrderedAcceptance):
     def reach(self) -> tuple[float, ...]:
         """Products of the levels' probabilities."""
         return tuple(accumulate((1 - (1 - self.alpha) ** width for width in self.widths), mul))
-
-
-@dataclass(frozen=True, slots=True)
-class Blockwise(OrderedAcceptance):
-    """The model predicts ``block`` tokens at once; the next pass verifies them and predicts anew.
-
-    The first is always right, each further one with probability ``alpha`` if its predecessors are
-    (Stern et al., NeurIPS 2018). ``alpha`` of 1 accepts whole blocks.
-    """
-
-    alpha: float
-    block: int
-
-    def __post_init__(self) -> None:
-        _require(alpha=self.alpha, block=self.block)
-
-    @property
-    def reach(self) -> tuple[float, ...]:
-        """alpha^j, j < block."""
-        return tuple(self.alpha**accepted for accepted in range(1, self.block))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,19 +266,23 @@ class Verifier:
             group.set_schedule(seq, self._tokens_by_pass(seq))
 
     def _tokens_by_pass(self, seq: Sequence) -> IntArray:
-        """Return the tokens of a sequence after 0, 1, 2, ... passes, up to its end or beyond."""
+        """Return the tokens of a sequence after 0, 1, 2, ... passes, up to its end or beyond.
+
+        One that decodes again, after a preemption, draws on from where it was.
+        """
         answer, number = 0, seq.number
         if seq.group is not None:
             answer = self._answers[number]
             self._answers[number] += 1
         block, row = divmod(number, _ANSWERS)
         tokens: IntArray = self._page(answer, block, 0)[row]
-        left, page = seq.max_tokens - seq.base_generated_tokens, 1
-        while tokens[-1] < left:
+        page, prompt_token = 1, self._acceptance.prompt_token
+        while tokens[-1] < seq.max_tokens + self._acceptance.rows:
             more = tokens[-1] + self._page(answer, block, page)[row, 1:]
             tokens = np.concatenate((tokens, more))
             page += 1
-        return tokens
+        place = int(tokens.searchsorted(seq.base_generated_tokens - prompt_token))
+        return tokens[place:] - tokens[place] if place else tokens
 
     def _drawn_page(self, answer: int, block: int, page: int) -> IntArray:
         """Return the tokens after 0, 1, 2, ... passes of a page, a row for each request."""
@@ -300,13 +304,12 @@ class Verifier:
 def require_acceptance(policies: PolicyConfig, acceptance: Acceptance | None) -> None:
     """Raise ``PolicyError`` where decodes verify drafts without a matching acceptance."""
     drafts = policies.draft_rows
-    if policies.batching != "speculative" or not drafts:
+    if not drafts:
         return
     if acceptance is None:
         raise PolicyError(
-            f"batching: 'speculative' with draft_rows {drafts} needs a technique that judges the "
-            "drafts; name one for a server of --model and --hardware, such as --technique "
-            f"speculative:drafts={drafts}, or set draft_rows to 0"
+            f"draft_rows: {drafts} needs a technique that judges the drafts; name one for a server "
+            f"of --model and --hardware, such as --technique speculative:drafts={drafts}, or set 0"
         )
     if policies.prompt_token != acceptance.prompt_token:
         raise PolicyError(

@@ -64,13 +64,10 @@ def fit_black_box(
     noise = noise_quantiles(ratios, fitted_s) if decodes else fit.noise
     mean = float(noise.mean())  # which the coefficients hold
     stripped = replace(
-        fit,
-        coefficients=mean * _extended(fit.coefficients[:width], ranges),
-        draws=mean * draws,
-        noise=noise / mean,
-        ranges=dict(zip(FEATURES, ranges.tolist(), strict=True)),
+        fit, coefficients=mean * _extended(fit.coefficients[:width], ranges), draws=mean * draws,
+        noise=noise / mean, ranges=dict(zip(FEATURES, ranges.tolist(), strict=True)),
         steps=len(steps),
-    )
+    )  # fmt: skip
     return BlackBoxFit(stripped, first_token_s, wait_s, chunk_per_sequence_s)
 
 

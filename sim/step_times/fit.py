@@ -146,12 +146,9 @@ def _with_totals(fit: Fit, samples: Sequence[StepSample], matrix: FloatArray) ->
 
 
 def fit_rows(
-    matrix: FloatArray,
-    seconds: FloatArray,
-    rounds: IntArray,
-    seed: int = 0,
+    matrix: FloatArray, seconds: FloatArray, rounds: IntArray, seed: int = 0,
     bursts: IntArray | None = None,
-) -> Fit:
+) -> Fit:  # fmt: skip
     """Fit ``seconds`` to rows of features (``FEATURES`` first, others may follow).
 
     The rows of a burst share what disturbed the machine at that time: they are drawn again, or held
@@ -172,15 +169,12 @@ def fit_rows(
     errors = _held_out_errors(matrix, seconds, groups, rng)
     ratios = seconds / (matrix @ coefficients)
     return Fit(
-        coefficients=coefficients,
-        draws=draws,
+        coefficients=coefficients, draws=draws,
         noise=noise_quantiles(ratios, matrix @ coefficients),
-        noise_correlation=_lag_correlation(ratios, groups),
-        drift=_drift(ratios, rounds),
+        noise_correlation=_lag_correlation(ratios, groups), drift=_drift(ratios, rounds),
         held_out_error=float(np.median(errors)) if len(errors) else 0.0,
-        ranges=dict(zip(FEATURES, largest.tolist(), strict=False)),
-        steps=len(seconds),
-    )
+        ranges=dict(zip(FEATURES, largest.tolist(), strict=False)), steps=len(seconds),
+    )  # fmt: skip
 
 
 def fit_line(points: list[tuple[int, float]]) -> tuple[float, float]:

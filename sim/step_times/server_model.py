@@ -106,13 +106,9 @@ def _wrong_durations(durations_s: Any, shape: BatchShape, steps: int = 1) -> str
 
 RETURNED = {"seconds": _wrong_durations}
 STEP_TIMES: Registry[StepTime] = Registry(
-    "profile",
-    "step time",
-    "servetwin.sim.step_times.protocol:StepTime",
-    "",
-    {},
+    "profile", "step time", "servetwin.sim.step_times.protocol:StepTime", "", {},
     checks="servetwin.sim.step_times.server_model:RETURNED",
-)
+)  # fmt: skip
 """None is registered: a registered step time is a profile, a data sheet or a table."""
 
 

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from servetwin.sim.catalogue.entry import Share
-from servetwin.sim.step_times.acceptance import Acceptance, Blockwise, Diffusion
+from servetwin.sim.step_times.acceptance import Acceptance, Chain, Diffusion
 from servetwin.sim.step_times.roofline.deployment import Cascade, Drafting, EarlyExit
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
+from servetwin.workloads.errors import PolicyError
 
-_BATCHING = "continuous"
 _SEVERAL_TOKENS = "not modelled together with passes of several tokens"
 
 
@@ -37,26 +37,21 @@ class DraftedDecoding(Technique):
     ) -> Setup:
         """Return ``setup`` whose decodes verify what ``drafting`` proposes.
 
-        ``acceptance`` says how many tokens come out of a pass. The token budget of a step grows by
-        the drafts, so that prompts find as much room as before. Raises ``PolicyError`` where drafts
+        ``acceptance`` says how many tokens come out of a pass. Raises ``PolicyError`` where drafts
         make no sense.
         """
         self._refuse_other_decoding(setup)
-        drafts, policies = acceptance.rows - 1, setup.policies
-        drafted = setup.with_deployment(drafting=drafting).with_policies(
-            batching="speculative",
-            draft_rows=drafts,
-            prompt_token=acceptance.prompt_token,
-            token_budget=policies.token_budget + policies.max_seqs * drafts,
-        )
+        if setup.acceptance is not None:
+            raise self.refusal(_SEVERAL_TOKENS)
+        try:
+            policies = setup.policies.with_drafts(acceptance.rows - 1, acceptance.prompt_token)
+        except PolicyError as error:
+            raise self.refusal(str(error)) from error
+        drafted = replace(setup, policies=policies).with_deployment(drafting=drafting)
         return replace(drafted, acceptance=acceptance)
 
     def _refuse_other_decoding(self, setup: Setup) -> None:
-        batching, deployment = setup.policies.batching, setup.deployment
-        if batching != _BATCHING:
-            raise self.refusal(
-                f"needs batching: {_BATCHING}, whose decodes it replaces, not {batching}"
-            )
+        deployment = setup.deployment
         for other, is_there in (
             ("a server without a KV cache", not deployment.kv_cache),
             ("a cascade of models", deployment.cascade is not None),
@@ -78,7 +73,7 @@ class BlockwiseDecoding(DraftedDecoding):
 
     def apply(self, setup: Setup) -> Setup:
         """Return the setup with passes of a block."""
-        return self._passing(setup, Blockwise(self.alpha, self.block))
+        return self._passing(setup, Chain(self.alpha, self.block - 1))  # the first is always right
 
 
 class DiffusionDecoding(DraftedDecoding):

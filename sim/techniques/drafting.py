@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import accumulate
 from math import sqrt
 from operator import mul
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -15,7 +16,8 @@ from servetwin.sim.catalogue.catalogue import find_hardware
 from servetwin.sim.catalogue.entry import Count, Positive, Share
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.model import ModelShape
-from servetwin.sim.step_times.acceptance import Chain, Tree
+from servetwin.sim.catalogue.servers.acceptance import read_acceptance
+from servetwin.sim.step_times.acceptance import Chain, Measured, Tree
 from servetwin.sim.step_times.roofline.deployment import Deployment, Drafting
 from servetwin.sim.step_times.roofline.formats import FORMATS, Format
 from servetwin.sim.techniques.decoding import DraftedDecoding, PassCount, split_by_x
@@ -27,22 +29,40 @@ ENTROPY_FACTOR = 0.2
 """A token of entropy H is accepted with probability 1 - sqrt(0.2 H) or more (AdaEDL 2024)."""
 
 
+def _measured(given: Any) -> Any:
+    """Return the shares that ``0.8x0.6x0.5`` names, or that a file of a server counts."""
+    if not isinstance(given, str):
+        return given
+    return read_acceptance(Path(given)) if Path(given).is_file() else split_by_x(given)
+
+
 class ChainDecoding(DraftedDecoding):
     """A technique that drafts ``drafts`` tokens in a row, or fewer.
 
     Each is accepted with probability ``alpha`` on average if all before it were. Drafting ends
     early behind a token of which the drafter is less sure than ``least_confidence``, or whose
-    distribution has an entropy above ``most_entropy`` (nats).
+    distribution has an entropy above ``most_entropy`` (nats). ``reach`` has the shares of passes
+    that accept at least 1, 2, ... drafts, in the place of ``alpha``: ``0.8x0.6x0.5``, or a file of
+    vLLM's metrics or log.
     """
 
     alpha: Share = 0.7
     drafts: PassCount = 4
     least_confidence: Share = 0.0
     most_entropy: Annotated[float | None, Field(ge=0)] = None
+    reach: Annotated[tuple[Share, ...] | None, BeforeValidator(_measured), Field(min_length=1)] = (
+        None
+    )
 
-    def _law(self) -> Chain:
+    def _law(self) -> Chain | Measured:
         """Return the acceptance of a pass; raise where two conditions end the drafting."""
         least = self.least_confidence
+        if self.reach is not None:
+            if least or self.most_entropy is not None:
+                raise self.refusal("reach counts whole passes; leave out what ends the drafting")
+            if list(self.reach) != sorted(self.reach, reverse=True):
+                raise self.refusal(f"reach: {self.reach} must fall: a draft needs those before it")
+            return Measured.of(self.reach, self.drafts)
         if self.most_entropy is not None:
             if least:
                 raise self.refusal(

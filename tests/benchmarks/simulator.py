@@ -110,7 +110,7 @@ def roofline(
     policies = case.scenario.policies
     if acceptance is not None:
         rows = acceptance.rows - 1
-        policies = replace(policies, batching="speculative", draft_rows=rows)
+        policies = replace(policies, draft_rows=rows)
     return replace(case, scenario=replace(case.scenario, profile=server, policies=policies))
 
 

@@ -59,6 +59,8 @@ def _rules(workload: Workload) -> list[str]:
         "whole prompts": not workload.chunk_prompts,
         f"long prefill {workload.long_prefill_tokens}": workload.long_prefill_tokens > 0,
         f"watermark {workload.watermark:g}": workload.watermark > 0,
+        f"drafts {workload.draft_rows}": workload.draft_rows > 0,
+        f"draft slots {workload.draft_slots}": workload.draft_slots > 0,
         "repeated answers": workload.repeats,
         "several answers": any(one.n > 1 for one in workload.requests),
         "stops": any(one.stops for one in workload.requests),

@@ -5,9 +5,10 @@ from dataclasses import replace
 from servetwin.policies.block_keys import token_keys
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.presets import find_preset
 from servetwin.policies.sequence import Sequence
-from tests.conformance.workload import BLOCK_TOKENS, Asked, Step, Workload
+from tests.conformance.workload import BLOCK_TOKENS, Asked, Step, Workload, accepted
 
 
 def policies_of(workload: Workload) -> PolicyConfig:
@@ -27,6 +28,8 @@ def policies_of(workload: Workload) -> PolicyConfig:
         watermark=workload.watermark,
         chunk_prompts=workload.chunk_prompts,
         decide_ahead=workload.decide_ahead,
+        draft_rows=workload.draft_rows,
+        draft_slots=workload.draft_slots,
     )
 
 
@@ -67,6 +70,8 @@ class OwnServer:
             self._abort()
             return None
         scheduled = {e.seq.output_id: [e.start, e.rows] for e in batch.entries}
+        if isinstance(batch.lockstep, DraftedDecodes):
+            _verify(batch.lockstep)
         preempted = sorted(seq.output_id for seq in batch.preempted)
         ended = {seq.request_id for seq in self._scheduler.complete(batch)}
         finished = sorted(ended - self._abort())
@@ -78,3 +83,10 @@ class OwnServer:
         for name in aborted:
             self._scheduler.abort(name)
         return aborted
+
+
+def _verify(decodes: DraftedDecodes) -> None:
+    """Say what comes out of the pass of each decode."""
+    for seq in decodes:
+        right = accepted(seq.output_id, seq.generated_tokens, decodes.rows - 1)
+        decodes.gained(seq, 1 + right)

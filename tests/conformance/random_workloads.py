@@ -1,5 +1,6 @@
 """Random workloads: prefixes, conversations, preemption, aborts, priorities, long prompts."""
 
+from dataclasses import replace
 from random import Random
 
 from tests.conformance.workload import BLOCK_TOKENS, Asked, Workload
@@ -32,6 +33,31 @@ def random_workload(seed: int) -> Workload:
         decide_ahead=rng.random() < 0.5,
         requests=requests,
     )
+
+
+def with_drafts(workload: Workload) -> Workload:
+    """Return the workload whose decodes verify drafts, in step.
+
+    No answer ends where the model does, and every step feeds all sequences. Beside a prefix cache
+    each prompt has one answer: of the equal blocks of equal answers, vLLM may find an older copy.
+    """
+    rng = Random(f"drafts {workload.name}")
+    drafts = rng.choice([1, 2, 3, 5, 8])
+    slots = rng.choice([0, 0, drafts])
+    longest = max(len(asked.prompt) + len(asked.answer) for asked in workload.requests)
+    max_model_len = max(workload.max_model_len, longest + 2 * drafts + 2)
+    rows = workload.max_seqs * (1 + drafts)
+    budget = max(workload.token_budget, rows, 0 if workload.chunk_prompts else max_model_len)
+    needed = (longest + drafts + slots) // BLOCK_TOKENS + 1
+    blocks = _fitting_blocks(max(workload.blocks, needed), workload.watermark)
+    long, requests = workload.long_prefill_tokens, workload.requests
+    if workload.prefix_cache:
+        requests = [replace(asked, n=1) for asked in requests]
+    return replace(
+        workload, blocks=blocks, token_budget=budget, max_model_len=max_model_len,
+        long_prefill_tokens=max(long, 1 + drafts) if long else 0, decide_ahead=False,
+        draft_rows=drafts, draft_slots=slots, requests=requests,
+    )  # fmt: skip
 
 
 def _fitting_blocks(blocks: int, watermark: float) -> int:

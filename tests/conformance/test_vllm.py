@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.comparison import compare
 from tests.conformance.drive import drive
 from tests.conformance.own_server import OwnServer, policies_of
-from tests.conformance.random_workloads import random_workload
+from tests.conformance.random_workloads import random_workload, with_drafts
 from tests.conformance.vllm import INTERPRETER, compared, digest, started_vllm
 from tests.conformance.workload import Step
 
@@ -35,6 +35,14 @@ def test_decisions_are_those_that_vllm_made() -> None:
         assert digest(own_steps(int(seed))) == recorded, f"workload {seed}"
 
 
+def test_drafts_are_verified_as_by_vllm() -> None:
+    assert len(RECORDED["drafts"]) >= 25
+    for seed, recorded in RECORDED["drafts"].items():
+        workload = with_drafts(random_workload(int(seed)))
+        steps = drive(workload, OwnServer(policies_of(workload)))
+        assert digest(steps) == recorded, f"workload {seed} with drafts"
+
+
 def test_another_policy_is_seen_with_its_first_difference() -> None:
     workload = random_workload(BUSY)
     found = compare(workload, own_steps(BUSY), own_steps(BUSY, max_seqs=3))
@@ -53,6 +61,8 @@ def test_a_few_workloads_with_vllm_itself() -> None:
     with started_vllm(PYTHON) as vllm:
         for seed in (0, 2, 4, 12, 15, 29):
             workload = random_workload(seed)
+            if seed > BUSY:
+                workload = with_drafts(workload)
             found = compared(workload, vllm.steps(workload))
             assert found.difference is None, found.line()
             assert found.steps > 100

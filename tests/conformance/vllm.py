@@ -21,7 +21,7 @@ import typer
 from tests.conformance.comparison import Comparison, by_mode, compare
 from tests.conformance.drive import drive
 from tests.conformance.own_server import OwnServer, policies_of
-from tests.conformance.random_workloads import random_workload
+from tests.conformance.random_workloads import random_workload, with_drafts
 from tests.conformance.workload import Step, Workload
 from tests.support.paths import ROOT
 
@@ -79,19 +79,23 @@ def main(
     first: int = 0,
     python: Annotated[str, typer.Option(envvar=INTERPRETER)] = sys.executable,
     record: Path | None = None,
+    drafts: bool = False,
 ) -> None:
-    """Compare so many random workloads, from seed FIRST on."""
+    """Compare so many random workloads, from seed FIRST on; with DRAFTS, of speculation."""
     found = list[Comparison]()
     digests: dict[str, str] = {}
     with started_vllm(python) as vllm:
         for seed in range(first, first + workloads):
             workload = random_workload(seed)
+            if drafts:
+                workload = with_drafts(workload)
             theirs = vllm.steps(workload)
             digests[str(seed)] = digest(theirs)
             found.append(compared(workload, theirs))
             typer.echo(found[-1].line())
     if record:
-        recorded = {"vllm": vllm.version, "decisions": digests}
+        recorded = json.loads(record.read_text()) if record.exists() else {}
+        recorded |= {"vllm": vllm.version, "drafts" if drafts else "decisions": digests}
         record.write_text(json.dumps(recorded, indent=1) + "\n")
     typer.echo(f"vLLM {vllm.version}")
     typer.echo("\n".join(by_mode(found)))

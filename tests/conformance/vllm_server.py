@@ -15,19 +15,26 @@ from typing import Any
 
 import torch
 import vllm
-from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import (
+    CacheConfig,
+    ModelConfig,
+    ParallelConfig,
+    SchedulerConfig,
+    SpeculativeConfig,
+    VllmConfig,
+)  # fmt: skip
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 from tests.conformance.drive import drive
-from tests.conformance.workload import BLOCK_TOKENS, Asked, Step, Workload
+from tests.conformance.workload import BLOCK_TOKENS, Asked, Step, Workload, accepted
 
 _HASH = get_hash_fn_by_name("sha256")
 _MODEL = {
@@ -48,6 +55,7 @@ class VllmServer:
         self._batches: deque[_Batch] = deque()
         """Decided, not completed yet: the one that runs and, where it decides ahead, the next."""
         self._most_batches = 1 + workload.decide_ahead
+        self._drafts = workload.draft_rows
 
     def add(self, asked: Asked) -> None:
         """Queue a request."""
@@ -110,20 +118,29 @@ class VllmServer:
     def _complete(self, batch: "_Batch") -> list[str]:
         """Answer every request whose tokens are all computed; return the ended ones."""
         names = list(batch.entries)
-        tokens = [self._next_tokens(name, *batch.entries[name]) for name in names]
+        drafted = batch.decided.scheduled_spec_decode_tokens
+        tokens = [
+            self._next_tokens(name, batch.entries[name], drafted.get(name, [])) for name in names
+        ]
         indices = {name: index for index, name in enumerate(names)}
         output = ModelRunnerOutput(req_ids=names, req_id_to_index=indices, sampled_token_ids=tokens)
         answers = self._scheduler.update_from_output(batch.decided, output)
+        if self._drafts and names:
+            proposed = [[1] * self._drafts for _ in names]
+            self._scheduler.update_draft_token_ids(DraftTokenIds(names, proposed))
         clients = answers.values()
         ended = [one.request_id for client in clients for one in client.outputs if one.finished]
         left = {name.partition("#")[0] for name in self._scheduler.requests}
         return list({name.partition("#")[0] for name in ended} - left)
 
-    def _next_tokens(self, name: str, start: int, rows: int) -> list[int]:
+    def _next_tokens(self, name: str, entry: list[int], drafts: list[int]) -> list[int]:
         request = self._scheduler.requests.get(name)
-        if request is None or start + rows < request.num_tokens:
+        if request is None or sum(entry) < request.num_tokens:
             return []
-        return self._answers[name][request.num_output_tokens :][:1]
+        known, right = request.num_output_tokens, 0
+        if drafts and -1 not in drafts:  # which stands for what nobody has drafted
+            right = accepted(name, known, len(drafts))
+        return self._answers[name][known : known + 1 + right]
 
 
 @dataclass
@@ -151,7 +168,16 @@ def _scheduler(workload: Workload, model: ModelConfig) -> Scheduler:
     )
     caching = CacheConfig(block_size=BLOCK_TOKENS, enable_prefix_caching=workload.prefix_cache)
     model.max_model_len = workload.max_model_len
-    config = VllmConfig(model_config=model, scheduler_config=scheduling, cache_config=caching)
+    drafting = None
+    if workload.draft_rows:
+        drafting = SpeculativeConfig(
+            method="ngram", num_speculative_tokens=workload.draft_rows, prompt_lookup_max=2,
+            target_model_config=model, target_parallel_config=ParallelConfig(),
+        )  # fmt: skip
+    config = VllmConfig(
+        model_config=model, scheduler_config=scheduling, cache_config=caching,
+        speculative_config=drafting,
+    )  # fmt: skip
     config.cache_config.num_gpu_blocks = blocks
     layer = FullAttentionSpec(
         block_size=BLOCK_TOKENS, num_kv_heads=2, head_size=32, dtype=torch.float32
@@ -162,12 +188,14 @@ def _scheduler(workload: Workload, model: ModelConfig) -> Scheduler:
         kv_cache_groups=[KVCacheGroupSpec(["layer"], layer)],
     )
     kind = AsyncScheduler if workload.decide_ahead else Scheduler
-    return kind(
+    scheduler = kind(
         vllm_config=config,
         kv_cache_config=memory,
         structured_output_manager=StructuredOutputManager(config),
         block_size=BLOCK_TOKENS,
     )
+    scheduler.num_lookahead_tokens = workload.draft_slots
+    return scheduler
 
 
 def main(lines: Iterable[str]) -> None:

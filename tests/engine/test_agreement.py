@@ -76,12 +76,13 @@ DRAFTED = {
     "chain, prefix cache": (CHAIN_OF_TWO, True),
     "tree": (TREE, False),
     "tree, prefix cache": (TREE, True),
+    "unified chain": (CHAIN_OF_TWO, False),
+    "unified tree, prefix cache": (TREE, True),
 }
-for drafts, cached in DRAFTED.values():
-    rows = drafts.tree.drafts
-    budget = SMALL.token_budget + rows * SMALL.max_seqs
-    drafted = replace(SMALL, batching="speculative", draft_rows=rows, token_budget=budget)
-    POLICIES.append(replace(drafted, prefix_cache=cached))
+for name, (drafts, cached) in DRAFTED.items():
+    batching = "unified" if name.startswith("unified") else "continuous"
+    base = replace(SMALL, batching=batching, prefix_cache=cached)
+    POLICIES.append(base.with_drafts(drafts.tree.drafts))
 IDS = [f"{c.name}-{c.reservation}" for c in POLICIES[: -len(OTHER_RULES) - len(DRAFTED)]] + [
     *OTHER_RULES,
     *DRAFTED,
@@ -138,7 +139,7 @@ def test_recorded_times_replayed_give_the_identical_decisions(
         return
     preempted = sum(len(record.preempted) for record in log.records)
     hits = sum(len(record.hits) for record in log.records)
-    reserving = ("static", "insertion", "speculative")
+    reserving = ("static", "insertion")
     on_demand = config.batching not in reserving and config.kv == "paged"
     assert (preempted > 0) == on_demand
     assert (hits > 0) == config.prefix_cache

@@ -105,7 +105,7 @@ def test_every_lossless_mode_reads_a_checkpoint(
 
 def test_a_checkpoint_drafts_for_a_checkpoint(llm: LLM, folder: Path) -> None:
     drafts = Drafts("model", (1, 1, 1), str(folder))
-    policies = replace(POLICIES, batching="speculative", draft_rows=3)
+    policies = replace(POLICIES, draft_rows=3)
     other = LLM(str(folder), policies=policies, device="cpu", drafts=drafts)
     params = SamplingParams(24, ignore_eos=True)
     assert other.generate(PROMPTS, params) == llm.generate(PROMPTS, params)

@@ -110,7 +110,6 @@ def test_verified_drafts_count_as_decodes_with_all_their_rows() -> None:
         seq.computed_tokens = computed
         group.join(seq)
     batch = Batch([ScheduledSequence(sequence("b", 10), 4, 6, True)], group)
-    batch.drafted = 2
     pairs = (3 * 20 + 6) + (3 * 30 + 6) + (6 * 4 + 21)
     assert batch.totals() == (2, 23 + 33, 0, 1, 12, pairs, 4)
     assert batch.shape() == BatchShape(0, 0, 0, ((20, 3), (30, 3), (4, 6)), 0, 2)

@@ -89,8 +89,7 @@ def test_impossible_settings_are_named(settings: dict[str, object], message: str
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"draft_rows": 3, "batching": "unified"}, "batching: speculative"),
-        ({"prompt_token": False}, "batching: speculative"),
+        ({"draft_rows": 3, "batching": "insertion"}, "batching: unified, continuous, chunked"),
         ({"long_prefill_tokens": 64, "batching": "chunked"}, "batching: unified"),
         ({"decodes_between_prefills": 2}, "batching: prefill-first"),
         ({"padding": False}, "batching: static"),
@@ -107,15 +106,15 @@ def test_a_setting_that_no_policy_reads_is_refused(settings: dict[str, Any], nam
     assert str(caught.value) == (
         f"{name}: {value!r} would change nothing: only {named} reads it, not {actual}; leave it out"
     )
-    assert getattr(PolicyConfig(**{**settings, kind: reader}), name) == value
+    assert getattr(PolicyConfig(**{**settings, kind: reader.split(", ")[0]}), name) == value
     assert getattr(PolicyConfig(**{**settings, kind: "mine.py:Mine"}), name) == value
 
 
 def test_a_change_of_policies_leaves_out_what_they_do_not_read() -> None:
-    base = PolicyConfig(batching="speculative", draft_rows=3, kv="contiguous", reservation="exact")
-    assert base.changed(batching="unified", kv="paged") == PolicyConfig(batching="unified")
+    base = PolicyConfig(draft_rows=3, kv="contiguous", reservation="exact")
+    assert base.changed(batching="static", kv="paged") == PolicyConfig(batching="static")
     with pytest.raises(PolicyError, match="draft_rows: 2 would change nothing"):
-        base.changed(batching="unified", draft_rows=2)
+        base.changed(batching="static", draft_rows=2)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +131,8 @@ def test_a_change_of_policies_leaves_out_what_they_do_not_read() -> None:
         {"kv": "grouped", "kv_groups": "window:16,kept:1"},
         {"batching": "static", "max_seqs": 9, "token_budget": 1},
         {"batching": "insertion", "max_seqs": 9, "token_budget": 1},
-        {"batching": "speculative", "max_seqs": 2, "draft_rows": 3, "token_budget": 8},
+        {"batching": "chunked", "max_seqs": 2, "draft_rows": 3, "token_budget": 8},
+        {"batching": "unified", "draft_rows": 3, "long_prefill_tokens": 4},
         {"prefix_cache": True, "host_cache_tokens": 1},
         {"host_kv_tokens": 0, "host_cache_tokens": 0},
     ],
@@ -156,6 +156,15 @@ def test_a_setting_may_be_at_its_bound(least: dict[str, Any]) -> None:
         ({"host_cache_tokens": -1}, "host_cache_tokens"),
         ({"host_cache_tokens": 1}, "host_cache_tokens"),
         ({"draft_rows": -1}, "draft_rows"),
+        ({"draft_slots": 1}, "draft_slots"),
+        ({"prompt_token": False}, "prompt_token"),
+        ({"draft_rows": 1, "decode_needs_free_block": True}, "decode_needs_free_block"),
+        ({"draft_rows": 1, "recompute": "computed"}, "recompute"),
+        ({"draft_rows": 3, "batching": "unified", "long_prefill_tokens": 3}, "long_prefill_tokens"),
+        (
+            {"draft_rows": 1, "batching": "unified", "queue_samples": True, "decide_ahead": True},
+            "decide_ahead",
+        ),
         ({"decodes_between_prefills": -1}, "decodes_between_prefills"),
         ({"padding": "off"}, "padding"),
         ({"watermark_alone": 0}, "watermark_alone"),

@@ -1,5 +1,7 @@
 """A row of the step log: what was decided, before it ran."""
 
+import pytest
+
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.step_record import StepRecord, record_step
 from tests.support.scheduler_steps import added, scheduler_of, sequence, step
@@ -30,6 +32,20 @@ def test_it_names_the_entries_the_hits_and_the_load() -> None:
         "waiting": 0,
     }
     assert record.shape() == BatchShape(2, 19, 2, ((0, 3),))
+
+
+@pytest.mark.parametrize("batching", ["continuous", "chunked", "unified", "prefill-first"])
+def test_free_tokens_are_what_is_left_once_the_batch_has_its_room(batching: str) -> None:
+    """Where nobody waits too, and decodes only go on."""
+    scheduler = scheduler_of(batching=batching)
+    added(scheduler, sequence("a", 6, 12))
+    for _ in range(12):
+        batch = scheduler.schedule(0.0)
+        assert batch is not None
+        record = record_step(0, batch, scheduler, 0.0, 0.0, False)
+        ((_, start, tokens, _),) = record.entries
+        assert record.free_tokens == 64 - 4 * -(-(start + tokens) // 4)
+        scheduler.complete(batch)
 
 
 def test_equal_decisions_at_other_times_are_equal() -> None:

@@ -42,7 +42,7 @@ DEPLOYMENTS: dict[str, dict[str, Any]] = {
 }
 """What differs between deployments that verify two drafts."""
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
-SMALL = PolicyConfig("speculative", kv_tokens=64, block_tokens=4, max_seqs=2, draft_rows=2)
+SMALL = PolicyConfig(kv_tokens=64, block_tokens=4, max_seqs=2, draft_rows=2, admission="full")
 
 
 def verifying(name: str) -> StepTime:
@@ -102,12 +102,15 @@ def drafted_run(
 
 
 class RoomForDrafts(CheckedScheduler):
-    """Beyond the laws: the rows of rejected drafts lie in blocks that the sequence had reserved."""
+    """Beyond the laws: the rows of all drafts lie in blocks that their sequence holds."""
 
     def schedule(self, now_s: float) -> Batch | None:
         batch = super().schedule(now_s)
         for entry in batch.entries[: batch.drafted] if batch else ():
             if isinstance(self.memory, PagedKV):
-                held_tokens = entry.seq.held_blocks * self.memory.block_tokens
+                group, held_tokens = entry.seq.lockstep, 0
+                if group is not None:
+                    held_tokens = group.granted_tokens(entry.seq)
+                held_tokens = max(held_tokens, entry.seq.held_blocks * self.memory.block_tokens)
                 assert entry.start + entry.tokens <= held_tokens
         return batch

@@ -42,7 +42,7 @@ DRAFTS = {
     "a tree of layers": Drafts("layers", (2, 1, 2)),
 }
 POLICIES = PolicyConfig(
-    "speculative", kv_tokens=1024, block_tokens=8, max_model_len=192, max_seqs=6, token_budget=192
+    kv_tokens=1024, block_tokens=8, max_model_len=192, max_seqs=6, token_budget=192
 )
 
 

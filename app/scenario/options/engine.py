@@ -9,7 +9,7 @@ import typer
 from typer import Option
 
 from servetwin.app.scenario.options.common import Seed
-from servetwin.workloads.errors import EngineError
+from servetwin.workloads.errors import EngineError, PolicyError
 
 if TYPE_CHECKING:
     from servetwin.engine.drafting.drafts import Drafts
@@ -75,13 +75,10 @@ class EngineChoice:
         drafts = self.n_gram_drafts
         if not drafts:
             return policies
-        if policies.batching != "continuous":
-            raise EngineError(
-                f"--n-gram-drafts {drafts}: needs batching: continuous, whose decodes it replaces, "
-                f"not {policies.batching}"
-            )
-        budget = policies.token_budget + policies.max_seqs * drafts
-        return policies.changed(batching="speculative", draft_rows=drafts, token_budget=budget)
+        try:
+            return policies.with_drafts(drafts)
+        except PolicyError as error:
+            raise EngineError(f"--n-gram-drafts {drafts}: {error}") from error
 
     def _adapters(self) -> tuple[tuple[str, str], ...]:
         """Return (name, folder) of each adapter."""

@@ -39,7 +39,8 @@ _HALVINGS = 20
 def needs_acceptance(sides: Sides) -> bool:
     """Return whether the technique drafts, with an acceptance that was not given."""
     technique = sides.technique
-    return "alpha" in type(technique).model_fields and not technique.is_given("alpha")
+    given = any(technique.is_given(name) for name in ("alpha", "reach"))
+    return "alpha" in type(technique).model_fields and not given
 
 
 def with_measured_acceptance(sides: Sides, steps: Sequence[StepRecord]) -> Sides:

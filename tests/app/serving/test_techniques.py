@@ -82,7 +82,6 @@ def test_drafts_are_the_techniques(technique: str, drafts: Drafts) -> None:
     before = LARGE.policies
     assert found.policies == replace(
         before,
-        batching="speculative",
         draft_rows=rows,
         token_budget=before.token_budget + rows * before.max_seqs,
     )

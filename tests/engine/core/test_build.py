@@ -81,7 +81,7 @@ def test_early_exit_beside_what_it_does_not_go_with_is_refused(changes: dict[str
 
 DRAFTED = replace(
     TINY,
-    policies=replace(POLICIES, batching="speculative", draft_rows=2),
+    policies=replace(POLICIES, draft_rows=2),
     computation=Computation(drafts=Drafts("model", (1, 1))),
 )
 
@@ -108,20 +108,17 @@ def test_a_core_with_drafts_is_built_and_warmed_up(drafts: Drafts) -> None:
         (
             {},
             Drafts(),
-            "batching: speculative with draft_rows 2 needs a drafter: --technique "
-            "speculative:drafts=2 has one",
+            "draft_rows 2 needs a drafter: --technique speculative:drafts=2 has one",
         ),
         (
             {},
             Drafts("n-gram", (1, 1, 1)),
-            "drafts of 3 tokens a pass need batching: speculative with draft_rows 3, not "
-            "speculative with 2",
+            "drafts of 3 tokens a pass need draft_rows 3, not 2",
         ),
         (
-            {"batching": "continuous", "draft_rows": 0},
+            {"draft_rows": 0},
             Drafts("n-gram", (1, 1)),
-            "drafts of 2 tokens a pass need batching: speculative with draft_rows 2, not "
-            "continuous with 0",
+            "drafts of 2 tokens a pass need draft_rows 2, not 0",
         ),
         ({"prompt_token": False}, Drafts("n-gram", (1, 1)), "prompt_token false is simulated only"),
         ({}, Drafts("model", (1, 1), model="base"), "draft model base has 32000 tokens"),

@@ -176,7 +176,7 @@ class Accepting(DraftingExecutor):
     accepted = (2, 0)
 
 
-DRAFTED = policy(batching="speculative", draft_rows=2, token_budget=32)
+DRAFTED = policy(draft_rows=2, token_budget=32)
 
 
 def test_several_tokens_of_a_pass_are_events_of_one_step() -> None:

@@ -117,7 +117,7 @@ def test_drafts_that_are_verified_ahead_change_nothing(
 ) -> None:
     """The draws of a request are its own, whichever replica verifies them, and when."""
     config = PolicyConfig(
-        "speculative", kv_tokens=160, block_tokens=4, max_model_len=70, max_seqs=3, draft_rows=2
+        "unified", kv_tokens=160, block_tokens=4, max_model_len=70, max_seqs=3, draft_rows=2
     )
     pools = [Pool(config, STEP_TIME, 3, acceptance=Chain(0.7, 2))]
     ahead = run(requests, pools, RouterConfig(router))

@@ -132,7 +132,7 @@ def test_an_affine_step_lasts_as_long_as_its_shape_says(
     group = DraftedDecodes(3) if drafted else Lockstep(1)
     group.join(sequence("a", 50, 99))
     batch = Batch((), group)
-    batch.swapped_tokens, batch.drafted = swapped, group.size if drafted else 0
+    batch.swapped_tokens = swapped
     if prompt:
         batch.add_chunk(sequence("b", prompt), prompt)
     totals = batch.totals() if prompt else None
@@ -200,7 +200,6 @@ def test_a_run_of_passes_lasts_as_long_as_the_shape_of_each(
         group.set_schedule(seq, np.cumsum([0, *emitted, *[3] * 40]))
     seq, steps = sequence("b", 200), 1 if prompts else steps
     batch = Batch([ScheduledSequence(seq, start, rows, True) for start, rows in prompts], group)
-    batch.drafted = group.size
     clock, by_shape = run_clock(model, None, drafts=True), run_clock(model, None)
     assert isinstance(clock, PassClock)
     whole = clock.begin(batch, None, steps, 0)

@@ -266,15 +266,14 @@ def test_only_what_nothing_draws_from_is_repeatable(
 
 
 NO_JUDGE = (
-    "batching: 'speculative' with draft_rows 2 needs a technique that judges the drafts; name one "
-    "for a server of --model and --hardware, such as --technique speculative:drafts=2, or set "
-    "draft_rows to 0"
+    "draft_rows: 2 needs a technique that judges the drafts; name one for a server of --model and "
+    "--hardware, such as --technique speculative:drafts=2, or set 0"
 )
 
 
 def test_drafts_that_nothing_judges_are_an_error_of_the_scenario() -> None:
     trace = Trace((request("a", output=4),), "made")
-    drafting = PolicyConfig("speculative", max_seqs=8, draft_rows=2)
+    drafting = PolicyConfig(max_seqs=8, draft_rows=2)
     judged = build_setup("llama-2-7b", "a100-80gb", ["speculative"]).server()
     for scenario in (
         Scenario(drafting, COMPUTED),
@@ -283,7 +282,7 @@ def test_drafts_that_nothing_judges_are_an_error_of_the_scenario() -> None:
         with pytest.raises(PolicyError) as caught:
             run_once(trace, scenario)
         assert str(caught.value) == NO_JUDGE
-    for other in (drafting.changed(draft_rows=0), drafting.changed(batching="continuous")):
+    for other in (drafting.changed(draft_rows=0), drafting.changed(batching="static")):
         run = run_once(trace, Scenario(other, COMPUTED))
         assert set(run.requests["status"]) == {"finished"}
 
@@ -308,8 +307,8 @@ def test_prompts_that_yield_no_token_are_not_handed_on() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ["replay", SAMPLE, "--batching", "speculative", "--set", "draft_rows=2"],
-        ["replay", "compare", "continuous", "speculative+draft_rows=2", SAMPLE],
+        ["replay", SAMPLE, "--batching", "unified", "--set", "draft_rows=2"],
+        ["replay", "compare", "continuous", "continuous+draft_rows=2", SAMPLE],
     ],
 )
 def test_the_command_line_says_which_technique_is_missing(options: list[object]) -> None:

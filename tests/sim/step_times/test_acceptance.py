@@ -17,7 +17,6 @@ from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.sequence import SampleGroup, Sequence
 from servetwin.sim.step_times.acceptance import (
     Acceptance,
-    Blockwise,
     Chain,
     Diffusion,
     Tree,
@@ -123,7 +122,6 @@ def test_the_chi_square_finds_a_law_that_is_slightly_off() -> None:
         (Chain(0.6, 4), chain_law(0.6, 4)),
         (Chain(0.9, 8), chain_law(0.9, 8)),
         (Tree(0.6, (3, 2, 1, 1)), tree_law(0.6, (3, 2, 1, 1))),
-        (Blockwise(0.7, 5), chain_law(0.7, 4)),
     ],
 )
 def test_mean_passes_are_those_of_an_absorbing_chain(
@@ -233,10 +231,10 @@ def test_stopping_lies_between_one_draft_and_all_of_them(
 
 def test_blocks_of_four_take_25_passes_for_100_tokens() -> None:
     """Stern et al., section 4: m / k passes beside the one that predicts the first block."""
-    whole = Blockwise(1.0, 4)
+    whole = Chain(1.0, 3)
     assert whole.passes(100) == 25.0
     assert drawn(whole, 25) == [4] * 25
-    partly = Blockwise(0.8, 4)
+    partly = Chain(0.8, 3)
     assert mean_tokens_per_pass(partly) == pytest.approx(sum(0.8**j for j in range(4)))
     assert partly.rows == 4
 
@@ -254,14 +252,16 @@ def judged(verifier: Verifier, *seqs: Sequence, passes: int = 40) -> list[list[i
     for seq in seqs:
         group.join(seq)
     batch = Batch((), group)
-    batch.drafted = len(seqs)
     verifier.verify(batch)
     ways = [[group.coming(seq, steps) for steps in range(passes + 1)] for seq in seqs]
     return [[after - before for before, after in pairwise(way)] for way in ways]
 
 
 def sequences(*numbers: int) -> list[Sequence]:
-    return [Sequence(str(n), 0.0, 9, 10_000, number=n) for n in numbers]
+    seqs = [Sequence(str(n), 0.0, 9, 10_000, number=n) for n in numbers]
+    for seq in seqs:
+        seq.generated_tokens = 1
+    return seqs
 
 
 def test_what_a_request_draws_does_not_depend_on_its_company() -> None:
@@ -309,12 +309,10 @@ def test_a_law_of_other_rows_is_refused() -> None:
     [
         (lambda: Chain(1.2, 4), "alpha: 1.2 is not possible; it must be from 0 to 1"),
         (lambda: Tree(-0.1, (2,)), "alpha: -0.1"),
-        (lambda: Blockwise(float("nan"), 2), "alpha: nan"),
         (lambda: Chain(0.5, 4, 1.5), "least_confidence: 1.5 is not possible; it must be from"),
         (lambda: Chain(0.5, 0), "drafts: 0 is not possible; it must be at least 1"),
         (lambda: Tree(0.5, (2, 0)), "widths: 0"),
         (lambda: Tree(0.5, ()), "widths: 0"),
-        (lambda: Blockwise(0.5, 0), "block: 0"),
         (lambda: Diffusion(0, 1), "block_tokens: 0"),
         (lambda: Diffusion(8, 0), "refinements: 0"),
     ],

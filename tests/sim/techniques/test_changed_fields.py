@@ -34,7 +34,6 @@ SETUP = build_setup("llama-3-8b", "h100")
             [
                 "acceptance",
                 "deployment.drafting",
-                "policies.batching",
                 "policies.draft_rows",
                 "policies.token_budget",
             ],

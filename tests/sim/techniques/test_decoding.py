@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.experiments.predict import run_once
-from servetwin.sim.step_times.acceptance import Blockwise, Chain, Diffusion, Tree
+from servetwin.sim.step_times.acceptance import Chain, Diffusion, Tree
 from servetwin.sim.step_times.roofline.deployment import Drafting, EarlyExit
 from servetwin.sim.techniques.decoding import (
     BlockwiseDecoding,
@@ -52,7 +52,7 @@ def test_a_hundred_tokens_in_blocks_of_four_are_26_passes() -> None:
     setup = BlockwiseDecoding(alpha=1.0, block=4).apply(base())
     run = run_once(apart(1, output=101), setup.scenario())
     assert int(run.steps["steps"].sum()) == 26
-    assert Blockwise(1.0, 4).passes(100) == 25  # and one for the prompt
+    assert Chain(1.0, 3).passes(100) == 25  # and one for the prompt
 
 
 @pytest.mark.parametrize(
@@ -139,12 +139,12 @@ def uncached() -> Setup:
 @pytest.mark.parametrize(
     ("technique", "setup", "reason"),
     [
-        (SpeculativeDecoding(), static(), "speculative: needs batching: continuous.*not static"),
-        (DiffusionDecoding(), static(), "diffusion: needs batching: continuous"),
+        (SpeculativeDecoding(), static(), "speculative: draft_rows: 4 would .*, not static; leave"),
+        (DiffusionDecoding(), static(), "diffusion: draft_rows: 31 would change nothing"),
         (
             BlockwiseDecoding(),
             SpeculativeDecoding().apply(base()),
-            "blockwise: needs batching: continuous, whose decodes it replaces, not speculative",
+            "blockwise: not modelled together with passes of several tokens",
         ),
         (SelfSpeculation(), uncached(), "self-speculation: not modelled .*without a KV cache"),
         (TreeSpeculation(), ModelCascade().apply(base()), "together with a cascade"),
@@ -226,7 +226,7 @@ def test_the_laws_are_those_of_the_parameters() -> None:
         Chain(0.7, 4),
         Tree(0.6, (3, 2, 1, 1)),
         Chain(0.8, 4),
-        Blockwise(0.7, 4),
+        Chain(0.7, 3),
         Diffusion(32, 8),
     ]
     drafting = SpeculativeDecoding(placement="overlapped", draft_hardware="epyc-cpu")

@@ -236,4 +236,4 @@ def test_prompts_find_the_room_in_a_step_that_they_had() -> None:
         policies = technique.apply(base()).policies
         room = policies.token_budget - policies.max_seqs * (1 + policies.draft_rows)
         assert room == without.token_budget - without.max_seqs
-        assert policies.batching == "speculative"
+        assert policies.batching == "continuous"

@@ -151,9 +151,7 @@ def test_hidden_drafts_multiply_the_passes(alpha: float, drafts: int, tokens_per
 def test_hidden_drafts_in_a_simulation(alpha: float, drafts: int) -> None:
     """One request after the other; four standard errors of the mean tokens of a pass."""
     law = Chain(alpha, drafts)
-    setup = phone(0.5).with_policies(
-        batching="speculative", draft_rows=drafts, max_seqs=1, admission="full"
-    )
+    setup = phone(0.5).with_policies(draft_rows=drafts, max_seqs=1, admission="full")
     requests = tuple(request(str(n), 0.0, 16, 3000) for n in range(6))
     ran = run(replace(setup, acceptance=law), Trace(requests, "row"))
     frame = ran.requests

@@ -52,7 +52,7 @@ def test_a_broken_link_says_what_is_wrong(key: str, values: list[str], problem: 
         {"model": ["deepseek-v3"], "gpu": ["h200"], "layout": ["tp=8,ep=8"], "server": ["vllm"]},
         {"ttft_ms": [""], "e2e_ms": ["2000"]},
         {"set": ["queue_order=sjf watermark=0.01"], "seed": ["7"]},
-        {"set": ["draft_rows=3"], "batching": ["speculative"], "max_seqs": ["8"]},
+        {"set": ["draft_rows=3"], "batching": ["continuous"], "max_seqs": ["8"]},
         {"compare_policies": ["this scenario", "sglang"]},
         {},
     ],

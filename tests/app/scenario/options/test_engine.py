@@ -51,13 +51,11 @@ def test_a_technique_that_needs_other_weights_is_refused(folder: Path) -> None:
 def test_n_gram_drafts_replace_the_decodes_and_leave_prompts_their_budget() -> None:
     options = EngineChoice("tiny", n_gram_drafts=3).options(PolicyConfig(max_seqs=8))
     assert options.computation.drafts == Drafts("n-gram", (1, 1, 1))
-    assert options.policies == PolicyConfig(
-        "speculative", max_seqs=8, draft_rows=3, token_budget=256 + 8 * 3
-    )
+    assert options.policies == PolicyConfig(max_seqs=8, draft_rows=3, token_budget=256 + 8 * 3)
     plain = EngineChoice("tiny").options(PolicyConfig())
     assert (plain.computation.drafts, plain.policies) == (Drafts(), PolicyConfig())
 
 
 def test_n_gram_drafts_under_another_scheduler_are_refused() -> None:
-    with pytest.raises(EngineError, match=r"^--n-gram-drafts 2: needs batching: continuous"):
+    with pytest.raises(EngineError, match=r"^--n-gram-drafts 2: draft_rows: 2 would change"):
         EngineChoice("tiny", n_gram_drafts=2).options(PolicyConfig("static"))

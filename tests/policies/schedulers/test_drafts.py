@@ -29,7 +29,7 @@ from tests.support.drafted_runs import (
     verifying,
 )
 from tests.support.effort import examples
-from tests.support.random_runs import STEP_TIME, policies, workloads
+from tests.support.random_runs import policies, workloads
 
 
 def story(run: Run) -> list[str]:
@@ -194,14 +194,19 @@ def test_several_answers_to_a_prompt_draw_each_for_itself() -> None:
 def drafting(draw: st.DrawFn, most: int = 5, least: int = 1) -> PolicyConfig:
     """Any combination of policies, with drafts, over any memory."""
     drafts = draw(st.integers(least, most))
-    config = draw(policies("speculative"))
-    needed = config.max_seqs * (1 + drafts)
+    config = draw(policies(draw(st.sampled_from(["continuous", "chunked", "unified"]))))
+    needed, long = config.max_seqs * (1 + drafts), config.long_prefill_tokens
     blocks = draw(st.booleans())
     config = replace(
         config,
         draft_rows=drafts,
+        draft_slots=draw(st.sampled_from([0, drafts])),
         token_budget=max(config.token_budget, needed),
         prompt_token=not blocks,
+        long_prefill_tokens=max(long, 1 + drafts) if long else 0,
+        decide_ahead=False,
+        decode_needs_free_block=False,
+        recompute="all",
     )
     if not config.prefix_cache and draw(st.booleans()):
         groups = draw(st.sampled_from(["kept:7", "window:16", "full,chunk:24", "full,state"]))
@@ -241,7 +246,8 @@ def test_macro_steps_equal_single_steps_and_every_law_holds(
     asked = {r.request_id: r.output_tokens * r.samples for r in requests}
     assert [asked[name] for name in done["request_id"]] == done["output_tokens"].tolist()
     assert (done["first_token_s"] > done["scheduled_s"] + done["queue_s"]).all()
-    assert macro.requests["preemptions"].sum() == 0
+    if config.admission == "full":
+        assert macro.requests["preemptions"].sum() == 0
     assert (macro.steps["rows"] <= config.token_budget).all()
 
 
@@ -268,24 +274,11 @@ def test_runs_of_passes_equal_single_passes(
 
 def test_a_request_takes_three_events_however_many_passes() -> None:
     """One of its prompt, one that ends with it, one that the next arrival cuts short."""
-    config = PolicyConfig("speculative", draft_rows=2, kv_tokens=1 << 20, max_seqs=50)
+    config = PolicyConfig(draft_rows=2, kv_tokens=1 << 20, max_seqs=50)
     requests = [request(str(n), 0.2 * n, 50, 150) for n in range(100)]
     model = verifying("a model on the device")
     run = drafted_run(config, requests, Chain(0.7, 2), step_time=model)
     assert len(run.steps) <= 3 * len(requests) < run.steps["steps"].sum() / 5
-
-
-@settings(max_examples=examples(50))
-@given(config=policies("speculative"), requests=workloads())
-def test_without_drafts_it_is_continuous_batching_with_full_admission(
-    config: PolicyConfig, requests: list[Request]
-) -> None:
-    same = replace(config, batching="continuous", admission="full")
-    ours, theirs = (
-        simulate(requests, CheckedScheduler(c), STEP_TIME, keep_usage=True) for c in (config, same)
-    )
-    pd.testing.assert_frame_equal(ours.requests, theirs.requests, check_exact=True)
-    pd.testing.assert_frame_equal(ours.steps, theirs.steps, check_exact=True)
 
 
 @settings(max_examples=examples(25))
@@ -297,7 +290,7 @@ def test_without_drafts_it_is_continuous_batching_with_full_admission(
 def test_a_likelier_acceptance_never_takes_a_request_more_passes(
     outputs: list[int], alphas: list[float], drafts: int
 ) -> None:
-    config = PolicyConfig("speculative", draft_rows=drafts)
+    config = PolicyConfig(draft_rows=drafts)
     requests = [request(str(n), 0.01 * n, 8, output) for n, output in enumerate(outputs)]
     less, more = (
         passes(drafted_run(config, requests, Chain(alpha, drafts), keep_records=True))
@@ -309,7 +302,7 @@ def test_a_likelier_acceptance_never_takes_a_request_more_passes(
 def test_the_passes_of_a_run_are_those_of_the_exact_law_and_no_token_is_lost() -> None:
     """Means within four standard errors of the renewal equation, and of the mean per pass."""
     law, count, output = Chain(0.7, 4), 400, 120
-    config = PolicyConfig("speculative", draft_rows=4, kv_tokens=1 << 20, max_seqs=50)
+    config = PolicyConfig(draft_rows=4, kv_tokens=1 << 20, max_seqs=50)
     requests = [request(str(n), 0.002 * n, 20, output) for n in range(count)]
     run = drafted_run(config, requests, law, seed=3, keep_records=True)
     assert run.requests["output_tokens"].tolist() == [output] * count
@@ -322,7 +315,7 @@ def test_the_passes_of_a_run_are_those_of_the_exact_law_and_no_token_is_lost() -
 
 
 def test_a_seed_gives_the_same_bytes_and_another_gives_others() -> None:
-    config = PolicyConfig("speculative", draft_rows=3)
+    config = PolicyConfig(draft_rows=3)
     requests = [request(str(n), 0.02 * n, 9, 30) for n in range(20)]
     texts = [
         drafted_run(config, requests, Chain(0.6, 3), seed=seed).requests.to_csv()
@@ -332,7 +325,7 @@ def test_a_seed_gives_the_same_bytes_and_another_gives_others() -> None:
 
 
 def test_company_changes_when_a_request_is_served_but_not_in_how_many_passes() -> None:
-    config = PolicyConfig("speculative", draft_rows=3)
+    config = PolicyConfig(draft_rows=3)
     first = [request("0", 0.0, 9, 60)]
     others = [request(str(n), 0.01 * n, 9, 30) for n in range(1, 12)]
     alone, together = (
@@ -358,13 +351,13 @@ def test_a_request_needs_room_for_its_last_drafts(drafts: int, status: str) -> N
 
 
 def test_a_budget_must_feed_every_draft() -> None:
-    PolicyConfig("speculative", max_seqs=8, draft_rows=4, token_budget=40)
+    PolicyConfig(max_seqs=8, draft_rows=4, token_budget=40)
     message = (
         r"token_budget: 39 is not possible; it must be at least 40 \(max_seqs 8 x 5 rows\): "
         "a step verifies 4 drafts of every running sequence"
     )
     with pytest.raises(PolicyError, match=message):
-        PolicyConfig("speculative", max_seqs=8, draft_rows=4, token_budget=39)
+        PolicyConfig(max_seqs=8, draft_rows=4, token_budget=39)
 
 
 def test_a_run_that_nobody_judges_says_what_is_missing() -> None:
@@ -388,7 +381,7 @@ def test_the_bundled_engine_refuses_it_without_a_drafter() -> None:
     from servetwin.engine.core.build import build_core
     from servetwin.engine.serve_options import ServeOptions
 
-    config = PolicyConfig("speculative", draft_rows=2)
-    message = "batching: speculative with draft_rows 2 needs a drafter: --technique speculative"
+    config = PolicyConfig(draft_rows=2)
+    message = "draft_rows 2 needs a drafter: --technique speculative"
     with pytest.raises(EngineError, match=message):
         build_core(ServeOptions(policies=config))

@@ -16,7 +16,7 @@ from servetwin.policies.invariants import (
 from servetwin.policies.kv.contiguous import ContiguousKV
 from servetwin.policies.protocols import KVMemory
 from servetwin.policies.schedulers.admission import Reserved
-from servetwin.policies.schedulers.speculative import SpeculativeBatching
+from servetwin.policies.schedulers.continuous import ContinuousBatching
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.acceptance import Verifier
@@ -24,7 +24,7 @@ from tests.support.checked import request
 from tests.support.drafted_runs import ONE_SECOND, SMALL, Scripted, drafted_run
 
 
-class KeepsWhatWasRejected(SpeculativeBatching):
+class KeepsWhatWasRejected(ContinuousBatching):
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         passes = batch.entries[: batch.drafted]
         finished = super().complete(batch, steps)
@@ -33,7 +33,7 @@ class KeepsWhatWasRejected(SpeculativeBatching):
         return finished
 
 
-class TakesBeyondTheAnswer(SpeculativeBatching):
+class TakesBeyondTheAnswer(ContinuousBatching):
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         passes = batch.entries[: batch.drafted]
         finished = super().complete(batch, steps)
@@ -42,13 +42,13 @@ class TakesBeyondTheAnswer(SpeculativeBatching):
         return finished
 
 
-class ForgetsTheRoom(SpeculativeBatching):
+class ForgetsTheRoom(ContinuousBatching):
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
         self.room = Reserved(memory)
 
 
-class SkipsAPosition(SpeculativeBatching):
+class SkipsAPosition(ContinuousBatching):
     def schedule(self, now_s: float) -> Batch | None:
         batch = super().schedule(now_s)
         if batch and batch.drafted:
@@ -57,7 +57,7 @@ class SkipsAPosition(SpeculativeBatching):
         return batch
 
 
-class ForgetsItsBudget(SpeculativeBatching):
+class ForgetsItsBudget(ContinuousBatching):
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
         self.budget *= 4
@@ -74,7 +74,7 @@ class ForgetsItsBudget(SpeculativeBatching):
     ],
 )
 def test_a_broken_scheduler_of_drafts_is_stopped(
-    policy: type[SpeculativeBatching], law: str
+    policy: type[ContinuousBatching], law: str
 ) -> None:
     """A region of 16 holds 8 + 8 positions, and not the drafts that begin at the 15th."""
     config = replace(SMALL, kv="contiguous", reservation="exact", token_budget=12)
