@@ -8,6 +8,9 @@ from servetwin.policies.config import PolicyConfig, Rounding
 from servetwin.workloads.errors import PolicyError
 
 
+ODD: list[object] = [1e308, 2.5, "x", 10**400, []]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -21,7 +24,7 @@ from servetwin.workloads.errors import PolicyError
                 f"max_seqs: {odd!r} is not possible; it must be a whole number, at most "
                 "1,000,000,000,000,000",
             )
-            for odd in (1e308, 2.5, "x", 10**400, [])
+            for odd in ODD
         ),
         (
             {"wait_limit_s": float("nan")},

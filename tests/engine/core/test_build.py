@@ -50,10 +50,10 @@ TINY = ServeOptions(model="tiny", policies=POLICIES, port=0)
             },
             "host_cache_tokens: without a KV cache there is nothing to keep in host memory",
         ),
-        ({"policies": replace(POLICIES, kv_tokens=1 << 50)}, "no room for"),
+        ({"policies": replace(POLICIES, kv_tokens=1 << 49)}, "no room for"),
         (
-            {"policies": replace(POLICIES, preemption="swap", host_kv_tokens=1 << 50)},
-            f"no room for {1 << 50} tokens in host memory",
+            {"policies": replace(POLICIES, preemption="swap", host_kv_tokens=1 << 49)},
+            f"no room for {1 << 49} tokens in host memory",
         ),
         ({"step_log": Path("/nowhere/steps.jsonl")}, "step log /nowhere/steps.jsonl: No such file"),
     ],
