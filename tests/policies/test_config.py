@@ -7,7 +7,6 @@ import pytest
 from servetwin.policies.config import PolicyConfig, Rounding
 from servetwin.workloads.errors import PolicyError
 
-
 ODD: list[object] = [1e308, 2.5, "x", 10**400, []]
 
 
