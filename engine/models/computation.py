@@ -46,7 +46,7 @@ class Computation:
     exits: tuple[tuple[float, float], ...] = ()
     """(share of the layers, probability) with which a decode leaves there; empty: none leaves."""
     drafts: Drafts = Drafts()  # noqa: RUF009, it is frozen
-    """What drafts tokens that decodes verify (``batching: speculative``)."""
+    """What drafts tokens that decodes verify (``draft_rows``)."""
 
     def __post_init__(self) -> None:
         if not self.exits:

@@ -151,7 +151,7 @@ async def _leave_early(url: str) -> None:
             "--technique: not with --simulated",
         ),
         (["--simulated", "base-cpu", "--threads", "2"], "--threads: says how torch computes"),
-        (["--simulated", "base-cpu", "--batching", "speculative"], "batching 'speculative' cannot"),
+        (["--simulated", "base-cpu", "--set", "draft_rows=2"], "draft_rows 2 cannot"),
         (
             ["--simulated", "base-cpu", "--batching", "statik"],
             "batching: unknown scheduler 'statik'",
