@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from servetwin.app.plan.plan import plan as plan
+    from servetwin.app.reports.sweep import sweep as sweep
     from servetwin.app.scenario.files.scenario_file import Workload as Workload
     from servetwin.app.scenario.options.deployment import Deployment as Deployment
     from servetwin.engine.llm import LLM as LLM
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from servetwin.sim.experiments.paired_comparison import compare as compare
     from servetwin.sim.experiments.predict import predict as predict
     from servetwin.sim.experiments.scenario import Scenario as Scenario
-    from servetwin.sim.experiments.sweep import sweep as sweep
     from servetwin.sim.explain.explain import Explainer as Explainer
     from servetwin.sim.records.metrics import SLO as SLO
     from servetwin.sim.records.run import Run as Run
@@ -70,7 +70,7 @@ _PLACES = {
     "run_load_test": "loadtest.run.client:run_load_test",
     "sample_trace": "workloads.reading:sample_trace",
     "simulate": "sim.core.simulate:simulate",
-    "sweep": "sim.experiments.sweep:sweep",
+    "sweep": "app.reports.sweep:sweep",
 }
 __all__ = sorted(_PLACES)
 

@@ -9,7 +9,7 @@ from servetwin.app.scenario.options.simulations import GridOptions
 
 
 @takes_options(
-    "--slo", "--vary", "--rates", "--profile", "--model", "--gpu", "--out", "--processes",
+    "--slo", "--vary", "--rates", "--profile", "--model", "--gpu", "--out", "--plot", "--processes",
 )  # fmt: skip
 def sweep(
     trace: TracePath,

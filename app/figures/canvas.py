@@ -269,6 +269,16 @@ def error_bars(values: Iterable[float], ends: Iterable[Iterable[float]]) -> dict
     return {"type": "data", "symmetric": False, "array": up, "arrayminus": down}
 
 
+MOST_LIMITS = 4
+"""What lies higher than so many limits is cut off."""
+
+
+def cut_above(figure: Figure, limit: float, highest: float) -> None:
+    """Let a figure end above its limit and its ``highest`` value, but not far above the limit."""
+    top = min(1.1 * highest, MOST_LIMITS * limit)
+    figure.update_yaxes(range=[0, max(top, 1.25 * limit)])
+
+
 def pattern_marker(colour: str, pattern: str) -> dict[str, Any]:
     """Return a bar's colour and the pattern over it, for people who do not see the colour."""
     shape = {"shape": pattern, "size": 5, "fillmode": "overlay"}

@@ -1,18 +1,20 @@
 """Curves of what clients see: by offered load of a sweep, and by how many servers there are."""
 
 from collections.abc import Callable, Sequence
-from itertools import product
+from dataclasses import replace
 from math import isfinite
 
 from servetwin.app.figures.canvas import (
     COLOURS,
     LIMIT_COLOUR,
     LIMIT_LINE,
+    MOST_LIMITS,
     OF_RUN,
     Figure,
     Look,
     Looks,
     canvas,
+    cut_above,
     error_bars,
     escape_markup,
 )
@@ -26,20 +28,35 @@ _MEASURED = {"color": COLOURS[0], "width": 2}
 _PREDICTED = {"color": COLOURS[1], "width": 2, "dash": "dash"}
 _SHARE = Metric("share of requests within the SLO", "", 1.0, "")
 _PLAIN = Metric("output tokens/s", "", 1.0, "")
+_LOADS = {"users": "users", "slo": "requests/s offered (1 user: completed)"}
 Place = Callable[[Level], float | None]
 
 
 def level_curves(sweep: Sweep) -> list[tuple[str, Figure]]:
-    """Return title and figure of each curve: attainment, latencies, throughput."""
-    curves = _attainment(sweep)
-    for key, point in product(("ttft_s", "tpot_s"), ("p50", "p99")):
-        metric = _shown(key, point, sweep)
-        curves.append((f"{metric.label}, {point}", _curve(sweep, f"{key}.{point}", metric)))
-    return [*curves, ("Output throughput", _curve(sweep, TOKENS, _PLAIN))]
+    """Return title and figure of each curve: p99 latencies, attainment, medians, throughput."""
+    medians, p99 = (
+        [_latency(sweep, key, point) for key in ("ttft_s", "tpot_s")] for point in ("p50", "p99")
+    )
+    throughput = ("Output throughput", _curve(sweep, TOKENS, _PLAIN))
+    return [*p99, *_attainment(sweep), *medians, throughput]
+
+
+def _latency(sweep: Sweep, key: str, point: str) -> tuple[str, Figure]:
+    """Draw a latency; of a p99 with its limit and the knee, and no more than four limits high."""
+    metric = _shown(key, point, sweep)
+    figure = _curve(sweep, f"{key}.{point}", replace(metric, label=f"{point} {metric.label}"))
+    limit_s = getattr(sweep.limits, key, None)
+    if point == "p99" and limit_s is not None:
+        limit = limit_s * metric.factor
+        figure.add_hline(y=limit, line=LIMIT_LINE, annotation_text="limit")
+        cut_above(figure, limit, max((max(trace.y) for trace in figure.data), default=0.0))
+        if sweep.knee and sweep.knee.rate_per_s is not None:
+            figure.add_vline(x=sweep.knee.rate_per_s, line=LIMIT_LINE, annotation_text="knee")
+    return f"{metric.label}, {point}", figure
 
 
 def _attainment(sweep: Sweep) -> list[tuple[str, Figure]]:
-    if sweep.settings.slo is None:
+    if sweep.limits is None:
         return []
     figure = _curve(sweep, SHARE, _SHARE)
     attainments = [level.attainment for level in _placed(sweep) if level.attainment]
@@ -63,7 +80,7 @@ def _curve(sweep: Sweep, key: str, metric: Metric) -> Figure:
     """Draw a figure of the measured levels over their load, and of the predicted ones."""
     levels, place = _placed(sweep), _place(sweep)
     title, factor = metric.title, metric.factor
-    x = "users" if sweep.settings.of == "users" else "requests/s offered (all at once: completed)"
+    x = _LOADS.get(sweep.settings.of, "requests/s offered (all at once: completed)")
     figure = canvas(x, title, _alt(levels, key, title), f"{title} by offered load")
     measured, predicted = [one.figures for one in levels], [one.predicted for one in levels]
     curves = (("measured", _MEASURED, measured), ("predicted", _PREDICTED, predicted))
@@ -89,7 +106,10 @@ def _placed(sweep: Sweep) -> list[Level]:
 def _place(sweep: Sweep) -> Place:
     if sweep.settings.of == "users":
         return lambda level: level.plan.users
-    return lambda level: level.plan.rate_per_s or level.figures[COMPLETED]
+    ends = ("synchronous",) if sweep.settings.of == "slo" else ("synchronous", "throughput")
+    return lambda level: (
+        level.plan.rate_per_s or (level.figures[COMPLETED] if level.plan.kind in ends else None)
+    )
 
 
 def _alt(levels: Sequence[Level], key: str, title: str) -> str:
@@ -101,8 +121,6 @@ def _alt(levels: Sequence[Level], key: str, title: str) -> str:
     return f"{title} by offered load. {texts}."
 
 
-_MOST_LIMITS = 4
-"""What lies higher than so many limits is cut off."""
 _MOST_TICKS = 20
 
 
@@ -119,10 +137,9 @@ def count_curves(answers: Sequence[Answer], target: SLOTarget, x: str, looks: Lo
             _add(figure, answer.label, points, target, looks[answer.label])
             highest = max(highest, *(scaled(target, point.factor) for point in points))
     figure.add_hline(y=limit, line=LIMIT_LINE, annotation_text="limit")
-    top = min(1.1 * highest, _MOST_LIMITS * limit)
-    figure.update_yaxes(range=[0, max(top, 1.25 * limit)])
+    cut_above(figure, limit, highest)
     points = [point for answer in answers for point in answer.points]
-    in_view = [point.count for point in points if point.factor <= _MOST_LIMITS]
+    in_view = [point.count for point in points if point.factor <= MOST_LIMITS]
     counts = in_view or [point.count for point in points]
     if in_view:  # A candidate that never comes near the limit does not stretch the axis.
         pad = 0.05 * (max(in_view) - min(in_view)) or 0.5
@@ -135,7 +152,7 @@ def count_curves(answers: Sequence[Answer], target: SLOTarget, x: str, looks: Lo
 
 def is_cut(answers: Sequence[Answer]) -> bool:
     """Return whether points lie above what is drawn."""
-    return any(point.factor > _MOST_LIMITS for answer in answers for point in answer.points)
+    return any(point.factor > MOST_LIMITS for answer in answers for point in answer.points)
 
 
 def _add(

@@ -3,38 +3,83 @@
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
+import pandas as pd
+
+from servetwin.app.reports.load_test import LoadVerdict
 from servetwin.app.reports.table import Table, table_lines
 from servetwin.app.reports.tables import WIDTH
-from servetwin.app.words import METRICS, Metric, number, slo_words
+from servetwin.app.words import METRICS, Metric, asset_table, number, slo_words
+from servetwin.loadtest.report.load_notes import made_words
 from servetwin.loadtest.sweep.attainment import CONFIDENCE, least_requests
-from servetwin.loadtest.sweep.knee import KNEE_CONFIDENCE, Knee
+from servetwin.loadtest.sweep.knee import KNEE_CONFIDENCE, Knee, held
 from servetwin.loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level
-from servetwin.loadtest.sweep.sweep import PredictedKnee, Sweep
+from servetwin.loadtest.sweep.sweep import MISSED_ALONE, NONE_FINISHED, PredictedKnee, Sweep
 from servetwin.sim.experiments.capacity import CONFIDENCE as CAPACITY_CONFIDENCE
+from servetwin.sim.records.metrics import SLO
 from servetwin.workloads.rows import counted
 
-_REAL = (
-    "its real prompts are sent as they are at every level, so a prefix cache may know them from "
-    "the level before"
-)
+_REAL = asset_table("words.yaml")["real prompts"]
 _TEXT_FIGURES = FIGURES[:4]
 _SHARES = f"shares with their {CONFIDENCE:.0%} intervals"
 
 
-def sweep_lines(sweep: Sweep) -> list[str]:
-    """Return the lines on a sweep: what was sent, its levels, and its knee."""
-    about, settings, slo = sweep.about, sweep.settings, sweep.settings.slo
+def sweep_verdict(sweep: Sweep) -> LoadVerdict:
+    """Judge a sweep: up to which rate it holds its limits; of others, that it was measured."""
+    levels, ended, knee = counted(len(sweep.levels), "finished level"), sweep.ended, sweep.knee
+    if ended and ended.startswith(NONE_FINISHED):
+        return LoadVerdict("FAIL", ended)
+    if sweep.early or ended is None:
+        return LoadVerdict("CUT OFF", f"{ended or 'killed'}; {levels}")
+    if sweep.settings.of != "slo" and sweep.levels:
+        return LoadVerdict("PASS", levels)
+    limits, wanted = slo_words(sweep.limits or SLO(), "<= "), sweep.settings.wanted
+    kept = f"{100 * wanted:g} % of the requests keep {limits}"
+    if ended == MISSED_ALONE:
+        return LoadVerdict("FAIL", f"{ended}: {kept} at no rate")
+    if knee is None:
+        return LoadVerdict("CANNOT TELL", f"{ended} before a level at a rate; {levels}")
+    holding = held(sweep.rated, wanted).below
+    if holding is None:
+        return LoadVerdict("FAIL", f"not at the lowest rate that was tried: {kept}")
+    return LoadVerdict("PASS", f"up to {knee.rate_per_s or holding:.4g} requests/s, {kept}")
+
+
+def load_lines(sweep: Sweep) -> Iterator[str]:
+    """Yield what was sent: to which server, of which lengths, when and by which versions."""
+    about, settings = sweep.about, sweep.settings
     prompts = _REAL if about.get("real_prompts") else "each has prompts of its own"
+    load = about.get("load", {})
+    arrivals = load.get("arrivals") or ("its own gaps" if "path" in load else "poisson")
+    arrivals = "closed loops" if settings.of == "users" else arrivals
+    yield f"load test of {about.get('model')} at {about.get('base_url')} ({about.get('api', '')})"
+    yield f"levels of {settings.requests} requests of {about.get('trace')}, {arrivals}; {prompts}"
+    yield from filter(None, [about.get("lengths"), made_words(about.get("machine", {}))])
+    if sweep.limits:
+        by_alone = "" if settings.slo else ", by what requests take that come alone"
+        yield f"limits: {slo_words(sweep.limits)}{by_alone}; {_SHARES}"
+
+
+def sweep_lines(sweep: Sweep) -> list[str]:
+    """Return the lines on a sweep: its verdict, its levels, what was sent, and its knee."""
     return [
-        f"sweep of {about.get('model')} at {about.get('base_url')}",
-        *_wrapped(f"levels of {settings.requests} requests of {about.get('trace')}; {prompts}"),
-        *([f"SLO {slo_words(slo)}; {_SHARES}"] if slo else []),
+        *_wrapped(str(sweep_verdict(sweep))),
         "",
         *_text_table(sweep),
+        "",
+        *[line for text in load_lines(sweep) for line in _wrapped(text)],
         "",
         *[line for text in knee_sentences(sweep) for line in _wrapped(text)],
         *_wrapped(f"ended: {sweep.ended or 'not yet'}"),
     ]
+
+
+def level_rows(sweep: Sweep) -> pd.DataFrame:
+    """Return a row per level for a CSV: its load, its figures, and whether it counts."""
+    return pd.DataFrame(
+        {"load": one.plan.load, "requests": one.requests, "failed": one.failed, **one.figures,
+         "counts": one.counts}
+        for one in sweep.levels
+    )  # fmt: skip
 
 
 def level_line(level: Level) -> str:
@@ -96,25 +141,22 @@ def sweep_table(sweep: Sweep) -> Table:
     titles = [f"{metric.title} {key.partition('.')[2]}" for key, metric in shown.items()]
     heads = ["level", "", "requests/s done", *titles, "tokens/s", "within the SLO"]
     rows = [[level.plan.load, *cells] for level in sweep.levels for cells in _rows(level, shown)]
-    return Table(heads, rows, _SHARES if sweep.settings.slo else "")
+    return Table(heads, rows, _SHARES if sweep.limits else "")
 
 
 def _text_table(sweep: Sweep) -> Iterator[str]:
     """Yield TTFT and TPOT of every level, its prediction below it; notes on levels at the end."""
     shown = _shown_metrics(sweep, _TEXT_FIGURES)
-    heads = ["", "done/s"]
-    for key, metric in shown.items():
-        point = key.partition(".")[2]
-        heads.append(f"{metric.label} {point}" if point == "p50" else f"{point} {metric.unit}")
+    parts = ((metric, key[-3:]) for key, metric in shown.items())
+    titles = [f"{m.label} p50" if point == "p50" else f"{point} {m.unit}" for m, point in parts]
+    heads = ["", "done/s", *titles, "tokens/s", "within SLO"]
+    last = len(heads) - (sweep.limits is None)
     rows = [
-        ["  predicted" if kind == "predicted" else level.plan.load, *cells]
+        ["  predicted" if kind == "predicted" else level.plan.load, *cells][:last]
         for level in sweep.levels
         for kind, *cells in _rows(level, shown)
     ]
-    heads += ["tokens/s", "within SLO"]
-    if sweep.settings.slo is None:
-        heads, rows = heads[:-1], [row[:-1] for row in rows]
-    yield from table_lines(heads, rows, "<>>>>>><")
+    yield from table_lines(heads[:last], rows, "<>>>>>><")
     yield from (line for level in sweep.levels for line in _notes(level))
 
 

@@ -1,6 +1,7 @@
 """From folders to the runs of a report, and which of them predict and which measured the same."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from servetwin.app.verdict.claims import Comparison, MetricComparison, compare
 from servetwin.app.verdict.forecast import level_folder
 from servetwin.app.verdict.same_load import same_requests
 from servetwin.app.verdict.why import Explanation, read_explanation
+from servetwin.loadtest.report.load_notes import why_cut_off
 from servetwin.loadtest.report.server_metrics import load_server_metrics
 from servetwin.loadtest.sweep.sweep import Sweep, is_sweep, load_sweep
 from servetwin.sim.experiments.predict import Interval
@@ -20,16 +22,22 @@ from servetwin.workloads.files import mapping_in
 
 RUN_FILES = ("meta.json", "summary.json", "requests.parquet", JOURNAL)
 VERDICT = "verdict.json"
+REPORT = "report.json"
+"""What ``servetwin loadtest`` printed, beside its run."""
 _PREDICTED = "predicted"
 
 
 @dataclass(frozen=True, slots=True)
 class NamedRun:
-    """A run under the name that the report gives it; ``server`` is what its server said."""
+    """A run under the name that the report gives it; ``server`` is what its server said.
+
+    ``verdict`` is that of its load test, such as ``PASS: 56 of 56 requests finished``.
+    """
 
     name: str
     run: Run
     server: pd.DataFrame | None = None
+    verdict: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +81,20 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[Trial]]:
             names_by_folder.setdefault(folder.resolve(), _name(root, folder))
     names = _unique(list(names_by_folder.values()), list(names_by_folder))
     runs = {
-        folder: NamedRun(name, load_run(folder), load_server_metrics(folder))
+        folder: _named_run(folder, name)
         for folder, name in zip(names_by_folder, names, strict=True)
     }
     return list(runs.values()), list(_trials(runs))
+
+
+def _named_run(folder: Path, name: str) -> NamedRun:
+    run = load_run(folder)
+    why = why_cut_off(run.extra.get("delivered", {}))
+    verdict = f"CUT OFF: {why}" if why else ""
+    with suppress(OSError, ValueError, KeyError):
+        record = mapping_in(folder / REPORT)
+        verdict = f"{record['verdict']}: {record['reason']}"
+    return NamedRun(name, run, load_server_metrics(folder), verdict)
 
 
 def find_sweeps(folders: Sequence[Path]) -> dict[str, Sweep]:

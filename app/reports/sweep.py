@@ -1,17 +1,31 @@
-"""A sweep in words: the frontier, its best point, and what could not be."""
+"""A sweep in words: the frontier, its best point, and what could not be; and its points.
+
+The points of a sweep from Python are a frame that draws itself.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import WIDTH, error_lines
-from servetwin.sim.experiments.sweep import GOODPUT, INTERACTIVITY, PROBLEM, best_point, on_front
-from servetwin.sim.records.metrics import duration
+from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.experiments.sweep import (
+    GOODPUT,
+    INTERACTIVITY,
+    PROBLEM,
+    GridConditions,
+    GridPoint,
+    best_point,
+    on_front,
+    simulate_point,
+)
+from servetwin.sim.records.metrics import SLO, duration
+from servetwin.workloads.trace import Trace
 
 
 def report_text(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> str:
@@ -19,8 +33,6 @@ def report_text(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> 
     points = frame[frame[PROBLEM] == ""]
     best = best_point(points, GOODPUT, attainment)
     lines = [
-        *scatter_lines(points, GOODPUT, best, "goodput per replica, requests/s"),
-        "",
         f"{len(points)} points; the front, goodput and tok/s per replica:",
         *front_lines(points, keys, GOODPUT, best),
         "",
@@ -45,6 +57,49 @@ def named(point: Mapping[str, Any]) -> str:
     return f"{values} {at}".strip()
 
 
+class SweepPoints(pd.DataFrame):
+    """The rows of a sweep; what is computed of them is a plain frame."""
+
+    def plot(self, name: str = "p99_ttft", path: str | Path | None = None) -> Any:  # type: ignore[override]
+        """Draw a figure against the rate, a line per scenario, a column of a paper wide.
+
+        ``name`` is p50, p90 or p99 with _ttft, _tpot or _e2e, or goodput, throughput or attainment.
+        Writes it to ``path`` (.pdf, .svg, .png, .html), replacing a picture there. Returns the
+        plotly figure. Raises ``ServetwinError`` for an unknown name or fewer than two rates.
+        """
+        from servetwin.app.figures.paper import curve
+        from servetwin.app.reports.html.picture_file import PictureFile
+
+        figure = curve(self, name, ["scenario"], self.attrs["slo"])
+        if path is not None:
+            PictureFile.checked(Path(path), dark=False, overwrite=True).draw(figure)
+        return figure
+
+
+def sweep(
+    trace: Trace,
+    scenarios: Mapping[str, Scenario],
+    rates_per_s: Iterable[float | None] = (None,),
+    *,
+    slo: SLO,
+    seed: int = 0,
+) -> SweepPoints:
+    """Simulate every scenario at every rate; return a row of figures for each.
+
+    A rate is in requests per second; None is the trace's own. ``problem`` says why a point could
+    not be simulated. ``points.plot("p99_ttft", "curve.pdf")`` draws a figure of a paper.
+    """
+    conditions = GridConditions(trace, slo, seed)
+    points = SweepPoints(
+        {"scenario": name, "rate_per_s": rate}
+        | simulate_point(conditions, GridPoint(scenario, rate))
+        for rate in rates_per_s
+        for name, scenario in scenarios.items()
+    )
+    points.attrs["slo"] = slo
+    return points
+
+
 def _conclusion(
     points: pd.DataFrame, keys: Sequence[str], best: int | None, attainment: float
 ) -> str:
@@ -58,34 +113,6 @@ def _conclusion(
     )
 
 
-PLOT_WIDTH, PLOT_HEIGHT = 72, 18
-OTHER, FRONT, BEST = ".", "o", "*"
-
-
-def scatter_lines(points: pd.DataFrame, y: str, best: int | None, unit: str) -> list[str]:
-    """Draw ``y`` upwards against interactivity to the right, from 0; a front is ``o``, the best
-    ``*``.
-
-    Empty without a point that has both.
-    """
-    defined = points.dropna(subset=[INTERACTIVITY, y])
-    if defined.empty:
-        return []
-    x_most, y_most = float(defined[INTERACTIVITY].max()), float(defined[y].max())
-    cells = np.full((PLOT_HEIGHT, PLOT_WIDTH), " ")
-    for (x_of, y_of), mark in _marks(defined, y, best):
-        row = PLOT_HEIGHT - 1 - _place(y_of, y_most, PLOT_HEIGHT)
-        cells[row, _place(x_of, x_most, PLOT_WIDTH)] = mark
-    labels = [f"{y_most:.4g}", *[""] * (PLOT_HEIGHT - 2), "0"]
-    return [
-        f"{unit}",
-        *(f"{label:>10} |{''.join(row)}" for label, row in zip(labels, cells, strict=True)),
-        f"{'':>10} +{'-' * PLOT_WIDTH}",
-        f"{'':>12}0{f'{x_most:.4g}':>{PLOT_WIDTH - 1}}",
-        f"{'':>12}{'tokens/s that a user sees (1 / median TPOT)':^{PLOT_WIDTH}}",
-    ]
-
-
 def front_lines(points: pd.DataFrame, keys: Sequence[str], y: str, best: int | None) -> list[str]:
     """Return the front as a table, most interactive first; the best point is tagged."""
     front = points[on_front(points, INTERACTIVITY, y)].sort_values(INTERACTIVITY, ascending=False)
@@ -94,21 +121,6 @@ def front_lines(points: pd.DataFrame, keys: Sequence[str], y: str, best: int | N
     cells = (_cells(row, keys) for _, row in front.iterrows())
     rows = ([*row, tag] for row, tag in zip(cells, tags, strict=True))
     return table_lines([*heads, ""], rows, ">" * len(heads) + "<")
-
-
-def _marks(points: pd.DataFrame, y: str, best: int | None) -> list[tuple[tuple[float, float], str]]:
-    """Return place and character of every point, the most important last, to stay visible."""
-    front = on_front(points, INTERACTIVITY, y)
-    parts = ((points[~front], OTHER), (points[front], FRONT), (points[points.index == best], BEST))
-    return [
-        (place, mark)
-        for part, mark in parts
-        for place in zip(part[INTERACTIVITY], part[y], strict=True)
-    ]
-
-
-def _place(value: float, most: float, cells: int) -> int:
-    return min(int(value / most * cells), cells - 1) if most > 0 else 0
 
 
 def _cells(row: "pd.Series", keys: Sequence[str]) -> list[str]:

@@ -6,14 +6,12 @@ from itertools import chain
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-import pandas as pd
-
 from servetwin.app.reports.table import table_lines
 from servetwin.app.words import METRICS, ends, number
-from servetwin.sim.records.metrics import LATENCIES
-from servetwin.sim.records.steady_part import describe_steady
+from servetwin.loadtest.report.records import gaps_s
+from servetwin.sim.records.metrics import LATENCIES, describe
+from servetwin.sim.records.run import Run
+from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, describe_steady
 
 if TYPE_CHECKING:
     from servetwin.sim.experiments.scenario import Scenario
@@ -83,17 +81,56 @@ def note_lines(notes: Iterable[str]) -> list[str]:
     return list(chain.from_iterable(wrapped))
 
 
-def latency_table(summary: Mapping[str, Any], intervals: Mapping[str, Any]) -> list[str]:
-    """Return metrics as rows; with intervals, the mean's 5 % to 95 % interval in a last column."""
+def latency_table(
+    summary: Mapping[str, Any],
+    intervals: Mapping[str, Any],
+    names: Iterable[str] = _METRICS,
+    soft: str = "",
+) -> list[str]:
+    """Return metrics as rows; with intervals, the mean's 5 % to 95 % interval in a last column.
+
+    ``soft`` marks a p99 of few values.
+    """
     rows = []
-    for name in _METRICS:
+    for name in names:
         figures = summary[name]
         metric = METRICS[name].fitting(figures[point] for point in _POINTS)
         cells = [number(figures[point], metric.factor) for point in _POINTS]
+        if is_soft(figures):
+            cells[_POINTS.index("p99")] += soft
         interval = intervals.get(f"{name}.mean")
         rows.append([f"{metric.label} {metric.unit}", *cells, _interval(interval, metric.factor)])
     lines = table_lines(["", *_POINTS, "mean, 5-95 %"], rows, "<>>>>>><")
     return lines if intervals else [line.removesuffix("mean, 5-95 %").rstrip() for line in lines]
+
+
+FIRM_P99 = 100
+"""Values from which on a p99 is firm."""
+
+
+def is_soft(figures: Mapping[str, Any]) -> bool:
+    """Return whether a p99 is of few values."""
+    return bool(0 < figures["count"] < FIRM_P99)
+
+
+def described(run: Run) -> dict[str, Mapping[str, Mapping[str, Any]]]:
+    """Return count, mean, percentiles and maximum of every metric that a request has.
+
+    They are of the whole run and, where there is one, of its steady part.
+    """
+    summary = run.summary()
+    figures = {name: summary[name] for name in LATENCIES}
+    finished = run.requests[run.requests["status"] == "finished"]
+    if "ttft_sent_s" in run.requests:
+        figures["ttft_sent_s"] = describe(finished["ttft_sent_s"])
+    if "ttfo_s" in finished and (finished["ttfo_s"] > finished["ttft_sent_s"]).any():
+        figures["ttfo_s"] = describe(finished["ttfo_s"])
+    if "chunk_s" in run.requests:
+        figures["gap_s"] = describe(gaps_s(finished["chunk_s"]))
+    figures |= {name: summary[name] for name in ("decode_tps", "request_tps")}
+    steady = summary["steady"]
+    settled = () if steady["unsettled"] else figures.keys() & steady.keys()
+    return {WHOLE_RUN: figures, STEADY_PART: {name: steady[name] for name in settled}}
 
 
 def steady_lines(steady: Mapping[str, Any]) -> list[str]:
@@ -112,53 +149,3 @@ def _interval(interval: Mapping[str, float] | None, factor: float) -> str:
     if interval is None:
         return ""
     return "-".join(ends(interval["p5"], interval["p95"], lambda end: number(end, factor)) or ())
-
-
-SPARKLINE_WIDTH = 50
-_LEVELS = " ▁▂▃▄▅▆▇█"
-_LOG_FROM = 20.0
-"""A range of this ratio or more is divided by ratios, or the tail would hide the rest."""
-
-
-def sparkline(values: pd.Series, width: int = SPARKLINE_WIDTH) -> str:
-    """Draw the counts of the defined values in ``width`` equal parts of their range, as blocks.
-
-    Any value shows at least the lowest block. The range is divided into equal ratios where the
-    largest value is at least 20 times the least.
-    """
-    defined = values.to_numpy(dtype=float)
-    defined = defined[np.isfinite(defined)]
-    if not len(defined):
-        return ""
-    counts = _counts(np.log(defined) if _is_wide(defined) else defined, width)
-    levels = np.ceil(counts / counts.max() * (len(_LEVELS) - 1)).astype(int)
-    return "".join(_LEVELS[level] for level in levels)
-
-
-def sparkline_lines(requests: pd.DataFrame) -> list[str]:
-    """Draw TTFT, TPOT and E2E latency of finished requests, a line each: least, blocks, most."""
-    finished = requests[requests["status"] == "finished"]
-    lines = []
-    for name in LATENCIES:
-        values = finished[name].dropna()
-        if len(values):
-            metric = METRICS[name].fitting([values.max()])
-            values = values * metric.factor
-            scale = " (log)" if _is_wide(values.to_numpy(dtype=float)) else ""
-            label, least = f"{metric.label} {metric.unit}", f"{values.min():.4g}"
-            lines.append(f"{label:<16}{least:>9} {sparkline(values)} {values.max():.4g}{scale}")
-    return lines
-
-
-def _counts(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int64]:
-    """Count the values in each of ``width`` parts; all are in the first where they are nearly
-    equal."""
-    least, span = values.min(), np.ptp(values)
-    if span <= 1e-9 * np.abs(values).max():
-        return np.bincount([0], [len(values)], width).astype(int)
-    places = ((values - least) / span * width).astype(int)
-    return np.bincount(places.clip(max=width - 1), minlength=width)
-
-
-def _is_wide(defined: npt.NDArray[np.float64]) -> bool:
-    return bool(defined.min() > 0 and defined.max() >= _LOG_FROM * defined.min())

@@ -8,7 +8,12 @@ from servetwin.app.scenario.options.load_test import LoadTestOptions
 from servetwin.app.verdict.same_load import check_same_load, require_same_settings
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.options import LoadOptions
-from servetwin.loadtest.report.limits import FailCondition, Finding, judge_conditions, parse_slo
+from servetwin.loadtest.report.limits import (
+    FailCondition,
+    Finding,
+    judge_conditions,
+    parse_thresholds,
+)
 from servetwin.loadtest.run.client import load_scenario
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import Run, load_run
@@ -32,9 +37,9 @@ class Judges:
     @classmethod
     def of(cls, options: LoadTestOptions) -> "Judges":
         """Read the options; raises ``LoadTestError`` where one cannot be read."""
-        gate, slo = options.gate, options.slo
-        limits = parse_slo(slo) if slo else None
-        return cls(options, limits, gate.fail_conditions(slo), gate.limits())
+        gate, attainment = options.gate, options.load.sweep.attainment
+        limits, conditions = parse_thresholds(options.slo, gate.fail_if, attainment)
+        return cls(options, limits, conditions, gate.limits())
 
     def findings(self, run: Run) -> list[Finding]:
         """Judge a run by each condition."""
@@ -59,9 +64,7 @@ class Judges:
         if against is None:
             return None
         if load.cancellation:
-            raise LoadTestError(
-                "--against and --cancel: no simulated client hangs up; leave one out"
-            )
+            raise LoadTestError("--against and --cancel: no simulated client hangs up; give one")
         if load.endless:
             raise LoadTestError(
                 "--against: users that send until --duration send as many as the server is fast, "

@@ -9,27 +9,30 @@ from zlib import crc32
 import typer
 
 from servetwin.app.command import print_result
-from servetwin.app.reports.level_sweep import level_line, sweep_lines
+from servetwin.app.reports.level_sweep import level_line, level_rows, sweep_lines, sweep_verdict
 from servetwin.app.reports.progress import progress, saved
 from servetwin.app.scenario.options.endpoint import endpoint_line
 from servetwin.app.scenario.options.load import GENERATED_REQUESTS, NO_SWEEP, LoadChoice
 from servetwin.app.scenario.options.load_test import LoadTestOptions
 from servetwin.app.scenario.options.policy import ClusterOptions
 from servetwin.app.scenario.scenarios import build_scenario
+from servetwin.app.tasks.report import end_with, keep_reports
 from servetwin.app.tasks.sent_load import LoadTest, server_metrics_line
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.plan.endpoint_limits import check_times, without_outputs
+from servetwin.loadtest.report.limits import WANTED, parse_target
+from servetwin.loadtest.report.load_notes import failure_words, lengths_words
 from servetwin.loadtest.run.event_loop import signals_deferred
 from servetwin.loadtest.sweep.level import Level, LevelPlan, measured_level
 from servetwin.loadtest.sweep.run_sweep import run_sweep
-from servetwin.loadtest.sweep.sweep import PredictedKnee, Sweep
+from servetwin.loadtest.sweep.sweep import NONE_FINISHED, PredictedKnee, Sweep, SweepSettings
 from servetwin.sim.experiments.capacity import Replications, SLOTarget, all_at_once, find_capacity
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import machine_facts
 from servetwin.sim.records.run_claim import RunClaim
 from servetwin.workloads.errors import EndedEarly, LoadTestError
-from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
 REPLICATIONS = 10
@@ -105,7 +108,6 @@ class LevelTests:
     """The load tests of a sweep; ``scenario`` predicts them, where a profile is given."""
 
     options: LoadTestOptions
-    slo: SLO | None
     load: LevelLoad
     endpoint: Endpoint
     scenario: Scenario | None
@@ -115,7 +117,7 @@ class LevelTests:
         """Return the requests of a level that fit into the server's context."""
         return self.options.fitting(self.load.trace(plan), self.endpoint)
 
-    def measure(self, plan: LevelPlan, attempt: int) -> Level:
+    def measure(self, plan: LevelPlan, attempt: int, slo: SLO | None) -> Level:
         """Send a level, keep its run, and return what it measured and what was predicted."""
         typer.echo(f"level {plan.number}: {plan.load}", err=True)
         requests, load = self.requests(plan), self.load.of(plan)
@@ -129,26 +131,29 @@ class LevelTests:
         if delivered["interrupted"] or delivered["stopped"]:
             reason = delivered["stopped"] or "interrupted"
             raise EndedEarly(f"{reason}, at {plan.load}, which does not count")
+        if not (run.requests["status"] == "finished").any():
+            why = failure_words(delivered["first_messages"])
+            raise EndedEarly(f"{NONE_FINISHED} at {plan.load}{why}")
         predicted = None
         if self.scenario is not None:
             predicted = run_once(requests, self.scenario, seed=load.seed)
             predicted.requests["warm_up"] = predicted.requests["scheduled_s"] < load.warm_up_s
-        level = measured_level(plan, run, self.slo, attempt, predicted)
+        level = measured_level(plan, run, slo, attempt, predicted)
         typer.echo(level_line(level), err=True)
         return level
 
-    def predicted_knee(self, wanted: float) -> PredictedKnee | None:
+    def predicted_knee(self, settings: SweepSettings) -> PredictedKnee | None:
         """Return the simulated capacity for the SLO.
 
         None without a profile or an SLO, or where the levels have no rate.
         """
-        load = self.options.load
-        if self.scenario is None or self.slo is None or load.sweep.of == "users":
+        load, slo = self.options.load, settings.slo
+        if self.scenario is None or slo is None or settings.of == "users":
             return None
         trace = self.options.fitting(self.load.predicted_trace(), self.endpoint)
         with progress("predicting the knee, replications", total=REPLICATIONS) as advance:
             capacity = find_capacity(
-                trace, self.scenario, SLOTarget(self.slo, wanted),
+                trace, self.scenario, SLOTarget(slo, settings.wanted),
                 seed=load.seed, replications=Replications(REPLICATIONS, on_replication=advance),
             )  # fmt: skip
         rate = capacity.rate_per_s
@@ -159,9 +164,13 @@ class LevelTests:
     def about(self, trace: Trace) -> Mapping[str, Any]:
         """Describe what is swept."""
         profiles = self.options.servers.profile
+        lengths = [(request.prompt_tokens, request.output_tokens) for request in trace]
         return {
             "base_url": self.endpoint.base_url,
             "model": self.endpoint.model,
+            "api": f"{self.endpoint.dialect} {self.endpoint.api}",
+            "lengths": lengths_words(*zip(*lengths, strict=True)),
+            "machine": machine_facts(),
             "prompt_salt": self.endpoint.salt,
             "trace": trace.source,
             "real_prompts": any(request.prompt is not None for request in trace),
@@ -170,11 +179,10 @@ class LevelTests:
         }
 
 
-def sweep_levels(url: str, options: LoadTestOptions, slo: SLO | None, claim: RunClaim) -> Path:
-    """Send the levels of a sweep, print what they show, and return where it is kept.
-
-    The exit code is 1 where the sweep ended before its end or its budget.
-    """
+def sweep_levels(url: str, options: LoadTestOptions, claim: RunClaim) -> None:
+    """Send the levels of a sweep, print and keep what they show, and end with its exit code."""
+    attainment = options.load.sweep.attainment
+    slo, wanted = parse_target(options.slo, attainment) if options.slo else (None, attainment)
     load, folder, levels = options.load, claim.folder, LevelLoad(options.load)
     likely = levels.predicted_trace()
     endpoint = options.probe(url, likely)
@@ -183,16 +191,15 @@ def sweep_levels(url: str, options: LoadTestOptions, slo: SLO | None, claim: Run
     scenario = None
     if options.servers.profile:
         if load.cancel:
-            raise LoadTestError(
-                "--profile and --cancel: no simulated client hangs up; leave one out"
-            )
+            raise LoadTestError("--profile and --cancel: no simulated client hangs up; give one")
         servers = options.servers.servers()
         scenario = build_scenario(likely, servers, options.policy, ClusterOptions())
-    tests = LevelTests(options, slo, levels, endpoint.salted("sweep"), scenario, folder)
+    tests = LevelTests(options, levels, endpoint.salted("sweep"), scenario, folder)
     first = tests.requests(LevelPlan(0, "throughput"))
-    settings = load.sweep.settings(len(first), slo)
-    predicted = tests.predicted_knee(settings.wanted)
+    settings = load.sweep.settings(len(first), slo, wanted or WANTED)
+    predicted = tests.predicted_knee(settings)
     sweep = Sweep(settings, predicted=predicted, about=tests.about(first))
+    typer.echo(f"levels of {len(first)} requests: {sweep.about['lengths']}", err=True)
 
     def keep(state: Sweep) -> None:
         state.save(folder)
@@ -201,9 +208,9 @@ def sweep_levels(url: str, options: LoadTestOptions, slo: SLO | None, claim: Run
     keep(sweep)
     sweep = run_sweep(sweep, load.sweep.stopping_rule(), tests.measure, keep)
     with saved(sweep, folder) as place:
-        record = {**sweep.as_dict(), "folder": str(place)}
+        verdict = sweep_verdict(sweep)
+        record = {**verdict.as_dict(), **sweep.as_dict(), "folder": str(place)}
         print_result(options.json, record, [*sweep_lines(sweep), f"files: {place}"])
-    if sweep.early:
-        finished = counted(sum(level.counts for level in sweep.levels), "finished level")
-        raise EndedEarly(f"{sweep.ended}; kept in {place}: {finished}")
-    return place
+        with signals_deferred():
+            keep_reports([place], record, level_rows(sweep), slo)
+    end_with(verdict)

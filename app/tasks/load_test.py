@@ -1,19 +1,24 @@
 """A load test: check everything, then send the load, once or in turns with a baseline."""
 
-import json
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import typer
 
+from servetwin.app.command import print_result
 from servetwin.app.reports.claims import render_gate
-from servetwin.app.reports.load_test import LoadTestReport, as_sent, compared, gate_complaint
+from servetwin.app.reports.load_test import (
+    LoadTestReport,
+    compared,
+    complaint,
+    run_rows,
+)
 from servetwin.app.reports.progress import saved
 from servetwin.app.scenario.options.endpoint import endpoint_line
 from servetwin.app.scenario.options.load_test import LoadTestOptions
 from servetwin.app.tasks.load_judges import Judges
-from servetwin.app.tasks.report import require_plotly, write_html
+from servetwin.app.tasks.report import end_with, keep_reports
 from servetwin.app.tasks.sent_load import LoadTest, server_metrics_line
 from servetwin.app.verdict.gate import judge
 from servetwin.loadtest.endpoint import Endpoint
@@ -24,21 +29,16 @@ from servetwin.sim.records.run import Run
 
 def run(url: str, options: LoadTestOptions) -> None:
     """Send the load, or the levels of a sweep, to ``url``; report what clients saw."""
-    if options.html:
-        require_plotly()
-    judges = Judges.of(options)
     stem = Path("runs") / time.strftime("loadtest-%Y%m%d-%H%M%S")
     if options.load.sweep.of:
         options.check_sweep()
         from servetwin.app.tasks.load_sweep import sweep_levels
 
         with options.overwriting.claimed_or_new(options.out, stem) as claim:
-            place = sweep_levels(url, options, judges.limits, claim)
-            if options.html:
-                write_html([place], options.slo, options.html)
+            sweep_levels(url, options, claim)
         return
     options.check_test()
-    test = prepared(url, options, judges)
+    test = prepared(url, options, Judges.of(options))
     with options.overwriting.claimed_or_new(options.out, stem) as claim:
         test = replace(test, test=replace(test.test, folder=claim.begin()))
         if test.baseline:
@@ -64,28 +64,19 @@ class SingleLoadTest:
         run, watch = self.test.send_to(self.endpoint)
         with signals_deferred(), saved(run, self.test.folder) as place:
             typer.echo(server_metrics_line(watch, run, place), err=True)
-            code = self._report(run, place)
-            if options.html:
-                against = [options.against] if options.against else []
-                write_html([place, *against], options.slo, options.html)
-            if code:
-                raise typer.Exit(code)
+            report = self._report(run, place)
+            record, against = report.as_dict(), [options.against] if options.against else []
+            print_result(options.json, record, [report.as_text()])
+            keep_reports([place, *against], record, run_rows(run), self.judges.limits)
+            end_with(report.verdict)
 
-    def _report(self, run: Run, kept: Path) -> int:
-        """Print the report and the verdict on a run, and return the exit code."""
+    def _report(self, run: Run, kept: Path) -> LoadTestReport:
+        """Return the report on a run, with what it is compared with."""
         predicted, judges = self.predicted, self.judges
         comparison = compared(run, predicted) if predicted else None
         gate = judge(self.baselines, {str(kept): run}, judges.allowed) if self.baselines else None
         findings = judges.findings(run)
-        report = LoadTestReport(run, kept, judges.limits, findings, comparison, gate)
-        typer.echo(report.as_json() if judges.options.json else report.as_text())
-        if predicted and not judges.options.json:
-            typer.echo("\n" + as_sent(predicted, run, self.test.trace))
-        wrong = report.complaint()
-        if wrong is None:
-            return 0
-        typer.echo(f"servetwin: {wrong[0]}", err=True)
-        return wrong[1]
+        return LoadTestReport(run, kept, judges.limits, findings, comparison, gate)
 
     def send_in_turns(self, baseline: Endpoint) -> None:
         """Send the load to both servers in turns, the baseline first and last: A/B/A. Judge it.
@@ -106,14 +97,10 @@ class SingleLoadTest:
                 typer.echo(f"servetwin: interrupted: the runs are in {self.test.folder}", err=True)
                 raise typer.Exit(1)
         gate = judge(*sides, self.judges.allowed)
-        typer.echo(json.dumps(gate.as_dict()) if options.json else render_gate(gate))
-        wrongs = [
-            LoadTestReport(run, Path(at), None, self.judges.findings(run)).complaint()
-            for at, run in sides[1].items()
-        ]
-        if wrong := next(filter(None, [*wrongs, gate_complaint(gate)]), None):
-            typer.echo(f"servetwin: {wrong[0]}", err=True)
-            raise typer.Exit(wrong[1])
+        print_result(options.json, gate.as_dict(), [render_gate(gate)])
+        for name, run in sides[1].items():
+            end_with(LoadTestReport(run, Path(name), None, self.judges.findings(run)).verdict)
+        end_with(complaint("gate", gate.outcome))
 
 
 def prepared(url: str, options: LoadTestOptions, judges: Judges) -> SingleLoadTest:

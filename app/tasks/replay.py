@@ -16,7 +16,6 @@ from servetwin.app.reports.tables import (
     latency_table,
     note_lines,
     scenario_lines,
-    sparkline_lines,
     steady_lines,
     totals_lines,
 )
@@ -226,7 +225,6 @@ class Replay:
             "",
             *steady_lines(summary["steady"]),
             "",
-            *sparkline_lines(run.requests),
             "",
             *totals_lines(summary),
             provenance_line(summary["provenance"]),

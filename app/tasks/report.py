@@ -1,24 +1,27 @@
 """Write runs as one HTML file; runs of load tests that were killed are recovered first."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import typer
 
 from servetwin.app.reports.level_sweep import sweep_lines
-from servetwin.app.reports.report_folders import find_runs, find_sweeps, unsaved_runs
+from servetwin.app.reports.load_test import LoadVerdict
+from servetwin.app.reports.report_folders import REPORT, find_runs, find_sweeps, unsaved_runs
 from servetwin.loadtest.report.limits import parse_slo
 from servetwin.loadtest.run.recovery import recovered_run
-from servetwin.sim.records.run import NotWritten, RunError
+from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import JOURNAL, NotWritten, RunError, save_files, write_files
 from servetwin.sim.records.run_claim import ClaimError, claimed_run
 
 
 def report(folders: Sequence[Path], slo: str | None, out: Path, as_json: bool) -> None:
     """Write the report and print where it is, with the table of each sweep."""
-    written = write_html(folders, slo, out)
+    written = write_html(folders, parse_slo(slo) if slo else None, out)
     if as_json:
         typer.echo(json.dumps(written))
         return
@@ -29,24 +32,53 @@ def report(folders: Sequence[Path], slo: str | None, out: Path, as_json: bool) -
     typer.echo(f"{out}: {several}, {written['bytes'] / 1e6:.1f} MB; open it in a browser")
 
 
-def write_html(folders: Sequence[Path], slo: str | None, out: Path) -> dict[str, Any]:
+def keep_reports(
+    folders: Sequence[Path], record: Mapping[str, Any], rows: pd.DataFrame, limits: SLO | None
+) -> None:
+    """Write the report of the first folder into it: as JSON, as CSV, and as a page.
+
+    The page has all ``folders``; a line says where there is none, as without plotly.
+    """
+    files = [
+        (REPORT, json.dumps(record).encode()),
+        ("report.csv", rows.to_csv(index=False).encode()),
+    ]
+    save_files(folders[0], lambda: files)
+    try:
+        for folder in unsaved_runs(folders):  # of a level that was cut short
+            _keep_ended(folder)
+        write_html(folders, limits, folders[0] / "report.html")
+    except RunError as error:
+        typer.echo(f"servetwin: no report.html: {error}", err=True)
+
+
+def _keep_ended(folder: Path) -> None:
+    """Save what had ended by the journal of a folder that this command has claimed."""
+    try:
+        recovered_run(folder).save(folder)
+    except RunError:  # Nothing had.
+        (folder / JOURNAL).unlink(missing_ok=True)
+
+
+def end_with(verdict: LoadVerdict | None) -> None:
+    """End the command with the exit code of a verdict, unless that is PASS."""
+    if verdict and verdict.exit_code:
+        typer.echo(f"servetwin: {verdict.reason}", err=True)
+        raise typer.Exit(verdict.exit_code)
+
+
+def write_html(folders: Sequence[Path], limits: SLO | None, out: Path) -> dict[str, Any]:
     """Write the report of run folders: its file, its bytes, the names of its runs."""
     require_plotly()
     from servetwin.app.reports.html.page import render_html
 
-    limits = parse_slo(slo) if slo else None
     for folder in unsaved_runs(folders):
         _recover(folder)
     runs, trials = find_runs(folders)
     data = render_html(runs, trials, limits, find_sweeps(folders)).encode("utf-8", "replace")
-    try:
-        out.write_bytes(data)
-    except OSError as error:
-        if out.is_file():
-            out.unlink(missing_ok=True)  # the part that fitted is no page
-        raise NotWritten(
-            f"{out}: the report's {len(data)} bytes could not be written ({error.strerror})"
-        ) from error
+    for lost in write_files(out.parent, [(out.name, data)]):
+        size = f"the report's {len(data)} bytes"
+        raise NotWritten(f"{out}: {size} could not be written ({lost.reason})")
     return {"file": str(out), "bytes": len(data), "runs": [named.name for named in runs]}
 
 

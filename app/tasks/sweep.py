@@ -26,7 +26,7 @@ def sweep_grid(
     axes = [parse_axis(text) for text in grid.vary]
     limits, keys = parse_slo(slo), [axis.key for axis in axes]
     rates = parse_rates(grid.rates) if grid.rates else (None,)
-    varied = list(combinations(axes))
+    varied, picture = list(combinations(axes)), grid.picture(len({*rates}))
     trace = options.trace.read()
     points = [{**values, RATE: rate} for values in varied for rate in rates]
     mark = identity(options, trace, limits, keys)
@@ -44,6 +44,11 @@ def sweep_grid(
         typer.echo((as_json if json else report_text)(frame, keys, attainment))
     if lost:
         raise lost
+    if picture:
+        from servetwin.app.figures.paper import curve
+
+        size_bytes = picture.draw(curve(frame, grid.curve, keys, limits))
+        typer.echo(f"figure: {picture.path}, {size_bytes / 1e3:,.0f} kB", err=json)
     if grid.out and not json:
         typer.echo(f"all points: {grid.out}")
     if all(frame[PROBLEM]):

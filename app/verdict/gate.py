@@ -146,6 +146,8 @@ def judge(
     ]
     metrics = [metric_change(metric, ours, theirs, limits.get(metric)) for metric in claims.METRICS]
     rows = (*metrics, _finished(ours, theirs, limits.get(FINISHED)))
+    if any(map(broke_off, (*baselines.values(), *runs.values()))):
+        rows = tuple(replace(r, outcome=r.outcome and "cannot tell", faster=False) for r in rows)
     doubts = (*_doubts({**baselines, **runs}, ours, theirs), *_drift(ours, limits))
     differences = tuple(chain.from_iterable(both))
     return Gate(rows, reference.kind, len(ours), len(theirs), doubts, differences)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from servetwin.app.words import asset_table
+from servetwin.loadtest.report.load_notes import why_cut_off
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.trace import Trace
@@ -171,5 +172,4 @@ def check_same_load(
 
 def broke_off(run: Run) -> bool:
     """Return whether a load test ended before all was sent."""
-    delivered = run.extra.get("delivered", {})
-    return bool(delivered.get("interrupted") or delivered.get("stopped"))
+    return why_cut_off(run.extra.get("delivered", {})) is not None

@@ -82,7 +82,8 @@ def _cards(answer: httpx.Response) -> tuple[list[Mapping[str, Any]], str | None]
     if target := redirect_target(answer):
         return [], f"answered {answer.status_code} and redirects to {target}; give the URL there"
     if answer.status_code != 200:
-        return [], f"answered {answer.status_code}; {TRY}"
+        more = "; without a list: --dialect openai --model NAME" * (answer.status_code == 404)
+        return [], f"answered {answer.status_code}; {TRY}{more}"
     if "text/html" in answer.headers.get("content-type", ""):
         return [], f"answered with a web page, not with JSON; {TRY}"
     try:

@@ -1,17 +1,20 @@
 """The limits of a load test: an SLO (``ttft=500ms,tpot=50ms``), and conditions that fail it in CI.
 
-A condition (``failed>1%``, ``ttft_p99>500ms``, ``goodput<20``) is a metric, a comparison and a
-limit. It fails where the figure is on the wrong side of its limit, or is undefined: a load test
-without answers has no TTFT that could be good.
+A limit of the SLO is for single requests, of which a share must meet it; that of a percentile
+(``ttft_p99=500ms``) is a condition. A condition (``failed>1%``, ``ttft_p99>500ms``, ``goodput<20``)
+is a metric, a comparison and a limit. It fails where the figure is on the wrong side of its limit,
+or is undefined: a load test without answers has no TTFT that could be good.
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
-from servetwin.loadtest.options import UNITS_S, duration_s
+from servetwin.loadtest.options import duration_s
 from servetwin.loadtest.report.records import gaps_s
 from servetwin.sim.records.metrics import PERCENTILES, SLO, describe, figure, measured
 from servetwin.sim.records.run import Run
@@ -21,7 +24,7 @@ from servetwin.workloads.request import CANCELLED_BY_TEST
 
 _EXAMPLE = "write for example failed>1%, ttft_p99>500ms or slo_attainment<99%"
 _FORM = re.compile(r"([a-z][a-z0-9_.]*)\s*([<>])\s*(\d+\.?\d*|\.\d+)\s*([a-z%/]*)")
-_STATISTICS = ("mean", *(f"p{q}" for q in PERCENTILES), "max")
+_STATISTICS = ("_mean", *(f"_p{q}" for q in PERCENTILES), "_max")
 _TIME_UNITS = ("us", "ms", "s")
 
 
@@ -35,22 +38,17 @@ class _Quantity:
     example: str
 
 
-_TIME = _Quantity({unit: UNITS_S[unit] for unit in _TIME_UNITS}, ">", (" ms", 1e3), "500ms")
-_TOO_MANY = _Quantity({"%": 0.01}, ">", (" %", 100.0), "1%")
-_TOO_FEW = _Quantity({"%": 0.01}, "<", (" %", 100.0), "99%")
-_TOKEN_RATE = _Quantity({"": 1.0, "tokens/s": 1.0}, "<", (" tokens/s", 1.0), "1000tokens/s")
-_REQUEST_RATE = _Quantity({"": 1.0, "/s": 1.0}, "<", ("/s", 1.0), "20/s")
-
+_FILE = resources.files("servetwin.loadtest").joinpath("report/quantities.json")
+_QUANTITIES = {
+    name: (of.pop("metrics"), _Quantity(**of))
+    for name, of in json.loads(_FILE.read_text("utf-8")).items()
+}
 _TIMES = ("ttft", "tpot", "itl", "e2e")
 METRICS: Mapping[str, _Quantity] = {
-    **dict.fromkeys(_TIMES, _TIME),
-    **{f"{name}_{statistic}": _TIME for name in _TIMES for statistic in _STATISTICS},
-    "failed": _TOO_MANY,
-    "finished": _TOO_FEW,
-    "slo_attainment": _TOO_FEW,
-    "goodput": _REQUEST_RATE,
-    "throughput": _TOKEN_RATE,
-    "request_throughput": _REQUEST_RATE,
+    metric + statistic: quantity
+    for metrics, quantity in _QUANTITIES.values()
+    for metric in metrics
+    for statistic in (("", *_STATISTICS) if metric in _TIMES else ("",))
 }
 """What a condition may be about; a time without a statistic is its mean."""
 NEEDS_SLO = ("slo_attainment", "goodput")
@@ -79,11 +77,55 @@ class Finding:
     limit: float
     failed: bool
     said: str
-    """The figure and its distance to the limit, in words."""
+    """The figure and the limit, such as ``ttft_p99 312 ms (limit 500 ms)``."""
 
 
 DEFAULT = FailCondition("failed>10%", "failed", 0.1)
 """What fails a load test where no condition is about its failures."""
+
+
+WANTED = 0.99
+"""The share of the requests that must meet an SLO, unless another one is given."""
+_POINT = re.compile(r"[_.]p(\d+)\s*(?==)")
+_OF_ALL = re.compile(r"\s*(failed|\w+[_.](mean|p\d+|max))\s*=")
+
+
+def parse_thresholds(
+    slo: str | None, fail_if: Sequence[str], attainment: float | None = None
+) -> tuple[SLO | None, list[FailCondition]]:
+    """Read what a load test must hold: limits of single requests, and conditions of all.
+
+    Of single requests the share ``attainment`` must meet all limits, unless ``fail_if`` says more
+    of them. Raises ``LoadTestError`` naming what cannot be read.
+    """
+    parts = slo.split(",") if slo is not None else []
+    single = [part for part in parts if not _OF_ALL.match(part)]
+    limits = parse_slo(",".join(single)) if single else None
+    conditions = parse_conditions(fail_if, slo=limits is not None)
+    if limits and not any(condition.metric in NEEDS_SLO for condition in conditions):
+        share = WANTED if attainment is None else attainment
+        text = f"slo_attainment<{100 * share:g}%"
+        conditions.append(FailCondition(text, "slo_attainment", share))
+    others = [part.replace("=", ">", 1) for part in parts if part not in single]
+    return limits, [*conditions, *(_condition(part.strip(), "--slo", "=") for part in others)]
+
+
+def parse_target(slo: str, attainment: float | None = None) -> tuple[SLO, float]:
+    """Read the limits of a search and the share of the requests that must meet all of them.
+
+    ``ttft_p99=500ms`` is ``ttft=500ms`` for 99 %. Raises ``LoadTestError`` for several shares.
+    """
+    points = _POINT.findall(slo)
+    limits = parse_slo(_POINT.sub("", slo))
+    if not points:
+        return limits, WANTED if attainment is None else attainment
+    share = int(points[0]) / 100
+    if len({*points}) > 1 or len(points) < slo.count("=") or attainment or not 0 < share < 1:
+        raise LoadTestError(
+            f"--slo {slo!r}: a search has one share of the requests; give every limit the same "
+            "percentile, or none and --attainment"
+        )
+    return limits, share
 
 
 def parse_conditions(texts: Sequence[str], *, slo: bool) -> list[FailCondition]:
@@ -101,8 +143,9 @@ def parse_conditions(texts: Sequence[str], *, slo: bool) -> list[FailCondition]:
     return [DEFAULT, *conditions]
 
 
-def _condition(text: str) -> FailCondition:
-    where = f"--fail-if {text!r}"
+def _condition(text: str, option: str = "--fail-if", sign: str = "") -> FailCondition:
+    """Read a condition; ``sign`` is what stands in it, where that is not the comparison."""
+    where = f"{option} {text.replace('>', sign) if sign else text!r}"
     match = _FORM.fullmatch(text.lower())
     if not match:
         raise LoadTestError(f"{where}: not METRIC>LIMIT or METRIC<LIMIT; {_EXAMPLE}")
@@ -111,7 +154,7 @@ def _condition(text: str) -> FailCondition:
     if metric not in METRICS:
         raise LoadTestError(f"{where}: unknown metric {name!r}; {did_you_mean(metric, METRICS)}")
     quantity = METRICS[metric]
-    right = f"{name}{quantity.wrong}{quantity.example}"
+    right = f"{name}{sign or quantity.wrong}{quantity.example}"
     if comparison != quantity.wrong:
         raise LoadTestError(f"{where}: would fail what is good; write for example {right}")
     if unit not in quantity.units:
@@ -132,20 +175,19 @@ def judge_conditions(
 
 
 def failed_line(findings: Sequence[Finding]) -> str | None:
-    """Return which conditions failed and by how much, in one line; None where all hold."""
-    failed = [finding for finding in findings if finding.failed]
-    details = "; ".join(f"{finding.condition}: {finding.said}" for finding in failed)
-    return f"failed by {details}" if failed else None
+    """Return which conditions failed, in one line; None where all hold."""
+    return "; ".join(finding.said for finding in findings if finding.failed) or None
 
 
 def _finding(condition: FailCondition, value: float | None) -> Finding:
     unit, scale = condition.quantity.shown_in
     if value is None:
-        return Finding(condition.text, None, condition.limit, True, "no request has the figure")
-    over = value - condition.limit if condition.quantity.wrong == ">" else condition.limit - value
-    beyond = "over" if (over > 0) == (condition.quantity.wrong == ">") else "below"
-    distance = f"it is {value * scale:.4g}{unit}, {abs(over) * scale:.3g}{unit} {beyond} the limit"
-    return Finding(condition.text, value, condition.limit, over > 0, distance)
+        lacking = f"{condition.metric}: no request has it"
+        return Finding(condition.text, None, condition.limit, True, lacking)
+    failed = value > condition.limit if condition.quantity.wrong == ">" else value < condition.limit
+    name = "requests within the SLO" if condition.metric == NEEDS_SLO[0] else condition.metric
+    words = f"{name} {value * scale:.4g}{unit} (limit {condition.limit * scale:.4g}{unit})"
+    return Finding(condition.text, value, condition.limit, failed, words)
 
 
 _KEYS = {

@@ -5,7 +5,9 @@ the server adds it to every prompt (a chat template), or because an earlier load
 makes TTFT shorter than new prompts have it, so a run where it happened is marked.
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
@@ -15,6 +17,8 @@ from servetwin.workloads.readers.prompt_fields import texts_of
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
+_FILE = resources.files("servetwin.loadtest").joinpath("report/load_notes.json")
+_WARNING: str = json.loads(_FILE.read_text("utf-8"))["cached"]
 TOLERANCE = 0.01
 """Share of the prompt tokens that may be cached for other reasons: a first token, a retry."""
 
@@ -89,12 +93,7 @@ def prompt_cache_warning(shares: Mapping[str, Any]) -> str | None:
     explained = shares["own_share"] + shares["added_share"]
     if cached_share is None or cached_share <= explained + TOLERANCE:
         return None
-    return (
-        f"PROMPTS WERE CACHED: {cached_share:.1%} of the prompt tokens were in the server's prefix "
-        f"cache, and the load explains {explained:.1%}: other clients or an earlier run had the "
-        "same prompts, and TTFT is shorter than new prompts have it; leave --prompt-salt out, and "
-        "send real prompts to a server that has not had them"
-    )
+    return _WARNING.format(cached=cached_share, explained=explained)
 
 
 def _cached_share(

@@ -48,13 +48,14 @@ def gaps_s(chunk_s: pd.Series) -> pd.Series:
 
 
 def delivered(
-    requests: pd.DataFrame, oversleeps_s: Sequence[float], cpu_share: float
+    requests: pd.DataFrame, oversleeps_s: Sequence[float], cpu_share: float, forced: bool = False
 ) -> dict[str, Any]:
     """Return how well the load was delivered: rates, lateness, failures, and the client's verdict.
 
     ``lag`` is sent - scheduled; ``cpu_share`` is the client's CPU time per second, of the busiest
-    process. ``not_sent`` and ``in_flight`` count the requests that the end of the test cut off. The
-    verdict is "client limited", with its reasons in ``limited_by``, when
+    process. ``not_sent`` and ``in_flight`` count the requests that the end of the test cut off.
+    Output lengths were ``forced``. The verdict is "client limited", with its reasons in
+    ``limited_by``, when
 
     - lag p99 exceeds 20 ms and 1 % of the median TTFT,
     - the event loop wakes later at p99 than the median TPOT (at least 5 ms, at most 20 ms), since
@@ -81,7 +82,7 @@ def delivered(
         "client_cpu_share": cpu_share,
         "verdict": verdict if lag_s["count"] else "nothing sent",
         "limited_by": limited_by if lag_s["count"] else [],
-        "token_doubts": token_count_warnings(requests),
+        "token_doubts": token_count_warnings(requests, forced),
         "not_sent": int((~cut_off).sum()),
         "in_flight": int(cut_off.sum()),
         "failures": {str(kind): int(count) for kind, count in failures.items()},
@@ -142,9 +143,7 @@ def outage_lines(gaps: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _when(outage: Mapping[str, Any]) -> str:
     from_s, to_s = outage["from_s"], outage["to_s"]
-    if to_s is None:
-        return f"from {from_s:.2f} s to the end"
-    return f"from {from_s:.2f} s to {to_s:.2f} s"
+    return f"from {from_s:.2f} s to {'the end' if to_s is None else f'{to_s:.2f} s'}"
 
 
 def client_limits(run: Run, late_sends: bool = True) -> list[str]:

@@ -1,7 +1,9 @@
 """Warnings about token counts: figures that rest on a guess, and prompts of other lengths."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 import pandas as pd
@@ -12,13 +14,16 @@ from servetwin.workloads.generators.prompts import prompt_text
 from servetwin.workloads.tokenizer import LocalTokenizer
 from servetwin.workloads.trace import Trace
 
+_FILE = resources.files("servetwin.loadtest").joinpath("report/token_doubts.json")
+_TEXTS: dict[str, str] = json.loads(_FILE.read_text("utf-8"))
 SEVERAL = 1.5
 """Tokens per chunk from which on most chunks hold several. With fewer, most hold one, the first
 too, and the others are tokens that decode to no text."""
 OUTPUT_DOUBTS = {
     "negative": "below 0",
     "fewer": "below the chunks with text",
-    "more": "more than was asked for and their text can hold",
+    "more": "above the limit that was sent and what the stream shows",
+    "choices": "of several choices together",
 }
 BUFFERED_SHARE = 0.05
 """Of the answers that are long enough to tell; fewer may have come while the client was busy."""
@@ -26,10 +31,11 @@ EARLY_SHARE = 0.05
 """A first event without text is early when text comes later by more than this share of TTFT."""
 
 
-def token_count_warnings(requests: pd.DataFrame) -> list[str]:
+def token_count_warnings(requests: pd.DataFrame, forced: bool = False) -> list[str]:
     """Return a line for each kind of guess in the token counts of the finished requests.
 
-    First events that this client does not count as tokens, but others may, have a line too.
+    First events that this client does not count as tokens, but others may, have a line too; and
+    answers that are shorter than was ``forced``.
     """
     if "tokens_from" not in requests:
         return []
@@ -37,47 +43,34 @@ def token_count_warnings(requests: pd.DataFrame) -> list[str]:
     if "usage_doubt" not in finished:  # as in run folders of older versions
         finished = finished.assign(usage_doubt=None, buffered=False)
     warnings = (_count_warnings, _usage_warnings, _buffer_warnings, _first_token_warnings)
-    return [line for warn in warnings for line in warn(finished)]
+    lines = [line for warn in warnings for line in warn(finished)]
+    return [*lines, *(_short_answers(finished) if forced else [])]
 
 
 def _count_warnings(finished: pd.DataFrame) -> Iterator[str]:
-    chunks = finished["chunk_s"].map(len)
-    guessed = (finished["tokens_from"] == "events") & ~finished["usage_doubt"].isin(OUTPUT_DOUBTS)
+    chunks, source = finished["chunk_s"].map(len), finished["tokens_from"]
+    guessed = (source == "events") & ~finished["usage_doubt"].isin(OUTPUT_DOUBTS)
     several = finished["output_tokens"] >= SEVERAL * chunks
-    several &= (finished["tokens_from"] != "events") & ~finished["first_chunk_told"] & (chunks > 0)
-    if count := int(guessed.sum()):
-        yield (
-            f"TOKENS GUESSED for {count} requests: without usage, each chunk is counted as one "
-            "token, and TPOT is the gap between chunks"
-        )
-    if count := int((finished["tokens_from"] == "none").sum()):
-        yield (
-            f"TOKENS UNKNOWN for {count} requests: their answers came whole and without usage, and "
-            "count as 0 tokens out"
-        )
-    if count := int(several.sum()):
-        per_chunk = finished["output_tokens"][several].sum() / chunks[several].sum()
-        yield (
-            f"TPOT TOO SHORT for {count} requests: their chunks hold {per_chunk:.3g} tokens on "
-            "average, the server does not say how many the first one holds, and one is assumed"
-        )
+    several &= (source != "events") & ~finished["first_chunk_told"] & (chunks > 0)
+    per_chunk = finished["output_tokens"][several].sum() / max(chunks[several].sum(), 1)
+    yield from _line("guessed", guessed)
+    yield from _line("unknown", source == "none")
+    yield from _line("several", several, per_chunk=per_chunk)
 
 
 def _usage_warnings(finished: pd.DataFrame) -> Iterator[str]:
     """Yield a warning about counts of the server that cannot be true."""
-    doubts = finished["usage_doubt"].dropna().value_counts()
-    output = [f"{why} ({doubts[name]})" for name, why in OUTPUT_DOUBTS.items() if name in doubts]
-    if output:
-        count = int(doubts.reindex(list(OUTPUT_DOUBTS)).sum())
-        yield (
-            f"USAGE DOUBTED for {count} of {len(finished)} requests: the server's count of output "
-            f"tokens is {', '.join(output)}; each chunk is counted as one token instead"
-        )
-    if count := int(doubts.reindex(["prompt", "cached"]).sum()):
-        yield (
-            f"USAGE DOUBTED for {count} of {len(finished)} requests: the server's count of prompt "
-            "or cached tokens is below 0 or too large; the trace is believed instead"
-        )
+    doubts = finished["usage_doubt"]
+    counts = doubts.value_counts()
+    output = [f"{why} ({counts[name]})" for name, why in OUTPUT_DOUBTS.items() if name in counts]
+    yield from _line("output", doubts.isin(OUTPUT_DOUBTS), reasons=", ".join(output))
+    yield from _line("prompt", doubts.isin(["prompt", "cached"]))
+
+
+def _short_answers(finished: pd.DataFrame) -> Iterator[str]:
+    """Yield a warning about answers that end before the length that was forced."""
+    known = finished["tokens_from"].isin(["usage", "token_ids"])
+    yield from _line("short", known & (finished["output_tokens"] < finished["asked_output_tokens"]))
 
 
 def _buffer_warnings(finished: pd.DataFrame) -> Iterator[str]:
@@ -89,12 +82,7 @@ def _buffer_warnings(finished: pd.DataFrame) -> Iterator[str]:
     buffered = finished["buffered"].eq(True)
     long_enough = buffered | ((finished["output_tokens"] >= LEAST_TOKENS) & ~unclear)
     if buffered.any() and buffered.sum() >= BUFFERED_SHARE * long_enough.sum():
-        count = int((buffered | unclear).sum())
-        yield (
-            f"ANSWER BUFFERED for {count} of {len(finished)} requests: all their tokens came at "
-            "once, so TTFT is the time of the whole answer and TPOT says nothing; look for a proxy "
-            "that compresses or collects answers, or a server that ignores stream"
-        )
+        yield from _line("buffered", buffered | unclear)
 
 
 def _first_token_warnings(finished: pd.DataFrame) -> Iterator[str]:
@@ -102,17 +90,15 @@ def _first_token_warnings(finished: pd.DataFrame) -> Iterator[str]:
     before_s = finished["first_sure_s"] - finished["first_event_s"]
     early = before_s > EARLY_SHARE * (finished["first_sure_s"] - finished["sent_s"])
     counted = early & (finished["first_token_s"] < finished["first_sure_s"])
-    if count := int(counted.sum()):
-        yield (
-            f"TTFT IN DOUBT for {count} requests: their first event has no text, the server does "
-            "not say whether it is a token, and it is counted as one; the first text came "
-            f"{_ms(before_s[counted])} later"
-        )
-    if count := int((early & ~counted).sum()):
-        yield (
-            f"EARLY FIRST EVENT in {count} requests: it has no text and is not counted as a token; "
-            f"a client that counts it reports a TTFT {_ms(before_s[early & ~counted])} too short"
-        )
+    for name, which in (("first", counted), ("early", early & ~counted)):
+        yield from _line(name, which, before=_ms(before_s[which]))
+
+
+def _line(name: str, which: pd.Series, **values: object) -> Iterator[str]:
+    """Yield the text on some of the requests, if there are any."""
+    if count := int(which.sum()):
+        share = count / len(which)
+        yield _TEXTS[name].format(count=count, of=len(which), share=share, **values)
 
 
 def _ms(durations_s: pd.Series) -> str:

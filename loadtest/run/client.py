@@ -76,7 +76,7 @@ def run_load_test(
             pd.DataFrame(),
             load_scenario(endpoint, trace, options, len(requests)),
             {**_salted_meta(endpoint), **_meta(zero, trace, options, results)},
-            {"delivered": delivery(requests, results)},
+            {"delivered": delivery(requests, results, forced=endpoint.force_length)},
         )
     run.extra["delivered"]["interrupted"] |= deferred.is_set()
     return run
@@ -128,7 +128,9 @@ def _with_journal(journal: Journal, on_progress: OnProgress | None) -> OnProgres
     return listen
 
 
-def delivery(requests: pd.DataFrame, results: Sequence[WorkerResult]) -> dict[str, Any]:
+def delivery(
+    requests: pd.DataFrame, results: Sequence[WorkerResult], *, forced: bool
+) -> dict[str, Any]:
     """Return ``delivered`` of all processes, and what went wrong in them.
 
     ``first_messages`` are by kind of failure. Requests on which the test itself hung up are no
@@ -136,7 +138,8 @@ def delivery(requests: pd.DataFrame, results: Sequence[WorkerResult]) -> dict[st
     """
     oversleeps_s = [*chain.from_iterable(result.oversleeps_s for result in results)]
     messages = [*chain.from_iterable(r.first_messages.items() for r in reversed(results))]
-    figures = delivered(requests, oversleeps_s, max(result.cpu_share for result in results))
+    cpu_share = max(result.cpu_share for result in results)
+    figures = delivered(requests, oversleeps_s, cpu_share, forced)
     hung_up = figures["failures"].pop(CANCELLED_BY_TEST, 0)
     return {
         **figures,

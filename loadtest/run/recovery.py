@@ -37,7 +37,8 @@ def recovered_run(folder: Path) -> Run:
     stopped = f"killed after {len(rows)}{total} requests had ended"
     requests = requests_frame(merged([rows]), warm_up_s=scenario["options"]["warm_up_s"])
     result = WorkerResult(rows, first_messages, interrupted=True, stopped=stopped)
-    delivered = {**delivery(requests, [result]), "verdict": "client unknown", "limited_by": []}
+    figures = delivery(requests, [result], forced=scenario["endpoint"]["force_length"])
+    delivered = {**figures, "verdict": "client unknown", "limited_by": []}
     notes = [*scenario["notes"], f"the load test was {stopped}"]
     scenario |= {"requests": len(rows), "notes": notes}
     meta |= lines[0]  # the zero of the clock

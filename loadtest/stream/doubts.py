@@ -1,10 +1,10 @@
 """What cannot be believed of an answer: impossible token counts, and tokens that all come at once.
 
 The output tokens are doubted where they are negative, fewer than the events that surely hold one,
-or more than was asked for and than the text of the events can hold (a byte is a token at least).
-The events are believed then. The prompt tokens are doubted where they are negative or beyond any
-context, and those in the cache where they are negative or more than the prompt: the trace is
-believed then.
+more than the limit that was sent and than the stream shows, or of several choices together. The
+events of the first choice are believed then. The prompt tokens are doubted where they are negative
+or beyond any context, and those in the cache where they are negative or more than the prompt: the
+trace is believed then.
 
 A proxy that compresses, or collects the whole answer before it passes it on, makes TTFT the time of
 the whole answer and leaves nothing of TPOT. An answer is buffered where
@@ -20,7 +20,7 @@ from typing import Literal
 
 from servetwin.loadtest.stream.token_events import TokenStream
 
-Doubt = Literal["negative", "fewer", "more", "prompt", "cached"]
+Doubt = Literal["negative", "fewer", "more", "choices", "prompt", "cached"]
 
 MOST_PROMPT_TOKENS = 10**9
 
@@ -32,8 +32,8 @@ def drop_doubted_usage(stream: TokenStream, asked_tokens: int) -> Doubt | None:
 
 
 def _doubts_of_output(stream: TokenStream, asked_tokens: int) -> list[Doubt]:
-    made, most = stream.usage_count("completion_tokens"), max(asked_tokens, most_tokens(stream))
-    believed = made is not None and sure_tokens(stream) <= made <= most
+    made, most = stream.usage_count("completion_tokens"), max(asked_tokens, shown_tokens(stream))
+    believed = made is not None and not stream.others and sure_tokens(stream) <= made <= most
     if sum(stream.tokens) > (made if made is not None and believed else most):
         # Some usage in an event says so, and only one token in each event is sure.
         stream.tokens = [1] * len(stream.tokens)
@@ -41,6 +41,8 @@ def _doubts_of_output(stream: TokenStream, asked_tokens: int) -> list[Doubt]:
     if made is None or believed:
         return []
     _drop(stream, "completion_tokens")
+    if stream.others:
+        return ["choices"]
     return ["negative" if made < 0 else "fewer" if made < most else "more"]
 
 
@@ -49,10 +51,10 @@ def sure_tokens(stream: TokenStream) -> int:
     return len(stream.tokens) - len(stream.silent)
 
 
-def most_tokens(stream: TokenStream) -> int:
-    """Return the most tokens that the events can hold: one a byte, and those without text."""
-    without_text = len(stream.tokens) + len(stream.unspoken) + (stream.ending is not None)
-    return stream.text_bytes + without_text
+def shown_tokens(stream: TokenStream) -> int:
+    """Return the most tokens that the stream shows: one an event, or the ids that it lists."""
+    without_text = len(stream.unspoken) + (stream.ending is not None)
+    return len(stream.tokens) + without_text + stream.listed
 
 
 def _doubts_of_prompt(stream: TokenStream) -> list[Doubt]:

@@ -40,8 +40,6 @@ _NEEDS_ESCAPE = re.compile(rb'["\\\x00-\x1f]')
 SHOWN = 80
 """Characters of an unreadable event that its failure shows."""
 _TEXTS = ("content", "refusal", "reasoning", "reasoning_content")
-_CHARACTER_BYTES = 4
-"""Bytes of a character in UTF-8 at most."""
 
 
 PlacedEvent = tuple[int, int]
@@ -94,10 +92,10 @@ class TokenStream:
     ``reported`` says for each event whether the server gave its number of tokens, ``thoughts``
     whether it held reasoning and no answer. ``silent`` lists the events without text that may be no
     tokens, ``unspoken`` those that may be tokens and are not counted, ``ending`` is the empty event
-    with a finish reason. ``counted`` is the sum of all tokens as they came, ``text_bytes`` the most
-    bytes that their texts may have. ``first_event_ns`` is the stamp of the first event that a
-    client could take for a token. ``is_lines`` says that the answer was lines of JSON, not
-    server-sent events.
+    with a finish reason. ``counted`` is the sum of all tokens as they came, ``listed`` of those
+    beyond the first of an event whose ids came. ``others`` are the choices beside the first one,
+    which are not read. ``first_event_ns`` is the stamp of the first event that a client could take
+    for a token. ``is_lines`` says that the answer was lines of JSON, not server-sent events.
     """
 
     stamps_ns: list[int] = field(default_factory=list)
@@ -107,7 +105,9 @@ class TokenStream:
     silent: list[int] = field(default_factory=list)
     unspoken: list[PlacedEvent] = field(default_factory=list)
     counted: int = 0
-    text_bytes: int = field(default=0, compare=False)
+    listed: int = 0
+    choice: str | None = None
+    others: set[str] = field(default_factory=set)
     is_lines: bool = False
     usage: Mapping[str, object] = field(default_factory=dict)
     finished: bool = False
@@ -200,7 +200,6 @@ def take_event(stream: TokenStream, stamp_ns: int, payload: bytes) -> None:
         stream.reported.append(False)
         stream.thoughts.append(stream.thoughts[-1])
         stream.counted += 1
-        stream.text_bytes += len(payload) - pattern.frame_bytes
         return
     stream.pattern = None
     text = payload.decode(errors="replace")
@@ -230,7 +229,7 @@ def _not_an_object(text: str) -> str:
 
 def settle(stream: TokenStream) -> None:
     """Decide which events without text are tokens, at the end of a stream, by its usage."""
-    made = stream.usage_count("completion_tokens")
+    made = None if stream.others else stream.usage_count("completion_tokens")
     if made == stream.counted - len(stream.silent):
         # keep-alives: the events with text hold all tokens that the server counted
         for index in reversed(stream.silent):
@@ -280,9 +279,19 @@ def _take_choices(stream: TokenStream, stamp_ns: int, event: dict[str, object]) 
     stream.response_id = stream.response_id or str(event.get("id") or "")
     choices = event.get("choices")
     for choice in choices if isinstance(choices, list) else ():
-        if isinstance(choice, dict):
+        if isinstance(choice, dict) and _is_first(stream, choice):
             stream.first_event_ns = stream.first_event_ns or stamp_ns
             _take_choice(stream, stamp_ns, choice, _told_tokens(stream, event, choice))
+
+
+def _is_first(stream: TokenStream, choice: Mapping[str, object]) -> bool:
+    """Return whether an event is of the choice that came first; note another one."""
+    index = str(choice.get("index") or 0)[:20]
+    if stream.choice in (None, index):
+        stream.choice = index
+        return True
+    stream.others.add(index)
+    return False
 
 
 def _told_tokens(
@@ -291,6 +300,7 @@ def _told_tokens(
     """Return the number of tokens in this event; None where the server does not give it."""
     token_ids = choice.get("token_ids")
     if isinstance(token_ids, list) and token_ids:
+        stream.listed += len(token_ids) - 1
         return len(token_ids)
     made = stream.usage_count("completion_tokens") if event.get("usage") else None
     return None if made is None else made - stream.counted
@@ -310,9 +320,6 @@ def _take_choice(
     answer = answer or channels.get("refusal") or channels.get("tool_calls")
     thought = channels.get("reasoning") or channels.get("reasoning_content")
     if answer or thought or blank or (reported and not ends):
-        if reported != 1:  # Every event is taken to hold one token, whatever its text.
-            words = answer or thought or ""
-            stream.text_bytes += _CHARACTER_BYTES * len(words if type(words) is str else str(words))
         if blank and not reported:
             stream.silent.append(len(stream.tokens))
         thinks = bool(thought and not answer)

@@ -107,9 +107,7 @@ class WholeAnswerReader:
             return _without("choices", body)
         self.stream.finished = self.stream.done = True
         has_text = choices[0].get("text") or choices[0].get("message")
-        self.stream.text_bytes = len(
-            body
-        )  # more than it holds of text: no usage is doubted wrongly
+        self.stream.others = set(map(str, range(1, len(choices))))
         if not (has_text or self.stream.output_tokens):
             return Failure("no_token", f"no text; the body begins {_start(body)}")
         return None

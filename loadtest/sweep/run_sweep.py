@@ -9,14 +9,15 @@ from math import inf
 from servetwin.loadtest.options import duration_s
 from servetwin.loadtest.sweep.level import Level, LevelPlan
 from servetwin.loadtest.sweep.sweep import Sweep
+from servetwin.sim.records.metrics import SLO
 from servetwin.workloads.errors import EndedEarly, LoadTestError
 
 MOST_ATTEMPTS = 5
 """How often a level is sent until its client keeps up."""
 INTERRUPTED = "interrupted"
 
-Measure = Callable[[LevelPlan, int], Level]
-"""Sends the load of a plan, in its nth attempt, and returns what was measured.
+Measure = Callable[[LevelPlan, int, SLO | None], Level]
+"""Sends the load of a plan, in its nth attempt, and returns what was measured, by these limits.
 
 Raises ``EndedEarly`` where the load test was interrupted, or stopped since its server is gone.
 """
@@ -75,7 +76,7 @@ def run_sweep(
             for attempt in range(1, MOST_ATTEMPTS + 1):
                 if spent := budget.spent(sent, clock() - began_s, _sending_s(plan, sweep)):
                     return replace(sweep, ended=spent)
-                level = measure(plan, attempt)
+                level = measure(plan, attempt, sweep.limits)
                 sent += 1
                 if level.counts:
                     break

@@ -18,11 +18,16 @@ from servetwin.workloads.files import mapping_in
 
 SweepOf = Literal["rates", "users", "slo"]
 
+TIMES_ALONE = {"ttft_s": 6.0, "tpot_s": 5.0, "e2e_s": 5.0}
+"""Limits of the p99 as multiples of that of requests alone, where a search has no SLO: slowdowns
+that Splitwise allows (Patel et al., "Efficient generative LLM inference using phase splitting",
+2024)."""
 ENDS = 2
 """One user, then all requests at once: the levels that come first."""
 NARROW = "every bracket is narrow"
 MISSED_ALONE = "the SLO is missed by requests that come alone"
 ALL_LEVELS = "all levels are measured"
+NONE_FINISHED = "no request finished"
 SWEEP = "sweep.json"
 """The file of a sweep, beside the run folders of its levels; it is whole after every level."""
 
@@ -68,6 +73,16 @@ class Sweep:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def limits(self) -> SLO | None:
+        """The SLO; of a search without one, limits by what requests took that came alone."""
+        if self.settings.slo or self.settings.of != "slo" or not self.levels:
+            return self.settings.slo
+        alone = self.levels[0].figures
+        p99 = {name: alone[f"{name}.p99"] for name in TIMES_ALONE}
+        known = {n: float(f"{TIMES_ALONE[n] * value:.3g}") for n, value in p99.items() if value}
+        return SLO(**known) if known else None
+
+    @property
     def rated(self) -> list[RatedLevel]:
         """The levels at a rate that count, where there is an SLO."""
         return [
@@ -110,6 +125,7 @@ class Sweep:
             "levels": [asdict(level) for level in self.levels],
             "ended": self.ended,
             "early": self.early,
+            "limits": self.limits and asdict(self.limits),
             "knee": self.knee and asdict(self.knee),
             "predicted_knee": self.predicted and asdict(self.predicted),
             "about": dict(self.about),

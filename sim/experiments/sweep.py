@@ -1,6 +1,6 @@
 """A grid: scenarios at rates, the figures of its points, and the Pareto front of two of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,29 +43,6 @@ class GridPoint:
 
     scenario: Scenario
     rate_per_s: float | None = None
-
-
-def sweep(
-    trace: Trace,
-    scenarios: Mapping[str, Scenario],
-    rates_per_s: Iterable[float | None] = (None,),
-    *,
-    slo: SLO,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """Simulate every scenario at every rate; return a row of figures for each.
-
-    A rate is in requests per second; None is the trace's own. ``problem`` says why a point could
-    not be simulated.
-    """
-    conditions = GridConditions(trace, slo, seed)
-    rows = [
-        {"scenario": name, "rate_per_s": rate}
-        | simulate_point(conditions, GridPoint(scenario, rate))
-        for rate in rates_per_s
-        for name, scenario in scenarios.items()
-    ]
-    return pd.DataFrame(rows)
 
 
 def simulate_point(conditions: GridConditions, point: GridPoint) -> Row:

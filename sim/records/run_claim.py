@@ -27,7 +27,7 @@ RUN_FILES = frozenset({
     "requests.parquet", "meta.json", "scenario.yaml", "steps.parquet", "pauses.parquet",
     "handovers.parquet", "summary.json", "trace.jsonl", "server_metrics.parquet", "forecast.json",
     "predicted-requests.parquet", "profile.json", "verdict.json", "why.json", JOURNAL,
-    "sweep.json",
+    "sweep.json", "report.json", "report.csv", "report.html",
 })  # fmt: skip
 """Names of what runs, verifications and sweeps write."""
 

@@ -19,7 +19,7 @@ MOST_S, MOST_BYTES = 1.9, 300e6
 
 pytestmark = pytest.mark.slow
 
-WRITTEN = {"--out", "--html", "--live", "--step-log", "--truth", "--trace-export", "out", "--runs"}
+WRITTEN = {"--out", "--live", "--step-log", "--truth", "--trace-export", "out", "--runs"}
 """Paths that a command writes."""
 INSTEAD: dict[str, Callable[[Path], tuple[object, ...]]] = {
     "first": lambda path: (path, "run"),

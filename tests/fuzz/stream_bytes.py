@@ -204,7 +204,7 @@ def _but_stamps(stream: TokenStream) -> tuple[object, ...]:
     assert {len(column) for column in columns} == {len(stream.stamps_ns)}
     counts = (stream.counted, stream.silent, len(stream.unspoken), repr(stream.usage))
     ends = (stream.finished, stream.done, stream.failure, stream.response_id, stream.is_lines)
-    return (*columns, *counts, *ends, stream.text_bytes)
+    return (*columns, *counts, *ends, stream.listed, sorted(stream.others))
 
 
 if __name__ == "__main__":

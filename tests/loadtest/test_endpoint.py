@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from servetwin.app.reports.load_test import render_report
 from servetwin.loadtest.dialects.dialect import Api
 from servetwin.loadtest.endpoint import Endpoint, client_settings, probe
 from servetwin.loadtest.http import transport as http_client
 from servetwin.loadtest.options import LoadOptions
-from servetwin.loadtest.report.report import render_report
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.generators.prompts import prompt_text, prompt_token_ids

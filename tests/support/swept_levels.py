@@ -17,7 +17,9 @@ def settings(of: SweepOf = "slo", **more: float) -> SweepSettings:
     return SweepSettings(of, 400, slo=SLO(ttft_s=0.5), **{"wanted": 0.95, **more})  # type: ignore[arg-type]
 
 
-def level_of(plan: LevelPlan, attempts: int = 1, limited_by: tuple[str, ...] = ()) -> Level:
+def level_of(
+    plan: LevelPlan, attempts: int = 1, _: SLO | None = None, limited_by: tuple[str, ...] = ()
+) -> Level:
     """A share of 97.5 % at 5/s; it falls as the rate grows."""
     done = {"synchronous": 1.0, "throughput": SATURATION_PER_S}.get(plan.kind, plan.rate_per_s)
     share = 1 - 0.05 / (1 + exp(5.0 - (done or 1.0))) if plan.kind != "throughput" else 0.1

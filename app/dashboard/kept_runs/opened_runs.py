@@ -6,10 +6,10 @@ import pandas as pd
 import streamlit as st
 
 from servetwin.app.dashboard.kept_runs.folder import child, last_change_s
-from servetwin.app.reports.html.tables import POINTS, described
+from servetwin.app.reports.html.tables import POINTS
 from servetwin.app.reports.report_folders import NamedRun, Trial, find_runs
 from servetwin.app.reports.run_words import outside_warning, provenance_line, what_ran
-from servetwin.app.reports.tables import counts_line, error_lines
+from servetwin.app.reports.tables import counts_line, described, error_lines
 from servetwin.app.words import METRICS
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import describe_steady

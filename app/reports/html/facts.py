@@ -13,8 +13,12 @@ from servetwin.app.reports.run_words import (
 from servetwin.app.reports.table import Cell, Content
 from servetwin.app.reports.tables import counts_line, error_lines
 from servetwin.app.words import slo_words
-from servetwin.loadtest.report.prompt_cache import prompt_cache_line, prompt_cache_warning
-from servetwin.loadtest.report.records import outage_lines
+from servetwin.loadtest.report.load_notes import (
+    delivered_line,
+    load_facts,
+    load_notes,
+    load_warnings,
+)
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import Run, RunKind
 from servetwin.sim.records.steady_part import describe_steady
@@ -27,11 +31,12 @@ def facts(named: NamedRun, colour: str) -> dict[str, object]:
     run, summary = named.run, named.run.summary()
     lines = [
         what_ran(run),
+        *(load_facts(run) if run.kind == "loadtest" else ()),
         counts_line(summary["requests"]),
         *error_lines(map(without_paths, run.requests["error"].dropna())),
         *_sources(run.kind, summary),
         *(Cell(doubt, css="bad") for doubt in doubts(run)),
-        *_prompts(run),
+        *(load_notes(run) if "delivered" in run.extra else ()),
         describe_steady(summary["steady"]),
     ]
     return {"name": named.name, "colour": colour, "lines": lines}
@@ -65,7 +70,10 @@ def doubts(run: Run) -> list[str]:
     """Return why the figures of a run cannot be taken as they stand."""
     summary = run.summary()
     if run.kind == "loadtest":
-        return list(_undelivered(summary.get("delivered", {})))
+        delivery = summary.get("delivered", {})
+        verdict = delivery.get("verdict", "unknown")
+        unclear = [] if verdict == _DELIVERED or delivery.get("limited_by") else [verdict]
+        return [*unclear, *load_warnings(delivery)]
     provenance = summary.get("provenance")
     warning = provenance and outside_warning(provenance, widened=False)
     return [warning] if warning else []
@@ -73,42 +81,8 @@ def doubts(run: Run) -> list[str]:
 
 def _sources(kind: RunKind, summary: Mapping[str, Any]) -> Iterator[Content]:
     if kind == "loadtest":
-        yield from _delivered(summary.get("delivered", {}))
+        delivery = summary.get("delivered", {})
+        css = "good" if delivery.get("verdict") == _DELIVERED else ""
+        yield Cell(delivered_line(delivery), css=css)
     elif provenance := summary.get("provenance"):
         yield provenance_line(provenance)
-
-
-def _delivered(delivery: Mapping[str, Any]) -> Iterator[Content]:
-    """Yield whether the load was delivered: without that, no figure of a load test can be read."""
-    lag_s, offered, sent = (delivery.get(k) for k in ("lag_p99_s", "offered_per_s", "sent_per_s"))
-    yield (
-        f"load delivered: offered {_rate(offered)}, sent {_rate(sent)}, lag p99 "
-        f"{'-' if lag_s is None else f'{1e3 * lag_s:.3g} ms'}, "
-        f"CPU {delivery.get('client_cpu_share', 0.0):.0%}"
-    )
-    if delivery.get("verdict") == _DELIVERED:
-        yield Cell(_DELIVERED, css="good")
-
-
-def _undelivered(delivery: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what was wrong with the client, the answers or the connection of a load test."""
-    if (verdict := delivery.get("verdict", "unknown")) != _DELIVERED:
-        limits = "; ".join(delivery.get("limited_by", ()))
-        because = f": latencies include delays of the client ({limits})" if limits else ""
-        yield f"{verdict}{because}"
-    yield from delivery.get("token_doubts", ())
-    yield from outage_lines(delivery.get("outages", []))
-    if stopped := delivery.get("stopped"):
-        yield f"stopped early: {stopped}"
-
-
-def _prompts(run: Run) -> Iterator[Content]:
-    """Yield how many prompt tokens the server's prefix cache already had."""
-    if cache := run.extra.get("prompt_cache"):
-        yield prompt_cache_line(cache, run.meta["prompt_salt"])
-        if warning := prompt_cache_warning(cache):
-            yield Cell(warning, css="bad")
-
-
-def _rate(per_s: float | None) -> str:
-    return "-" if per_s is None else f"{per_s:.4g}/s"

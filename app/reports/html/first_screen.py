@@ -9,6 +9,7 @@ import pandas as pd
 from servetwin.app import figures
 from servetwin.app.figures.canvas import Looks
 from servetwin.app.figures.load_curves import level_curves
+from servetwin.app.reports import level_sweep
 from servetwin.app.reports.claims import verdict_in_words
 from servetwin.app.reports.html.charts import Chart, Charts
 from servetwin.app.reports.html.facts import doubts, slo_line
@@ -19,10 +20,9 @@ from servetwin.app.reports.html.tables import (
     judged_table,
     runs_table,
 )
-from servetwin.app.reports.level_sweep import knee_sentences, sweep_table
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.table import Table
-from servetwin.app.verdict.claims import SEVERITY, Comparison, Outcome, worst
+from servetwin.app.verdict.claims import SEVERITY, Outcome, worst
 from servetwin.app.verdict.same_load import same_requests
 from servetwin.app.words import METRICS, number
 from servetwin.loadtest.sweep.sweep import Sweep
@@ -35,6 +35,7 @@ _TITLES: Mapping[Outcome, str] = {
     "refuted": "The prediction is refuted",
     "cannot tell": "Cannot tell",
 }
+_VERDICT = re.compile(r"(?:The prediction (?:holds|is REFUTED)|Cannot tell): (\w)")
 _SHOWN_QUANTILE = "p90"
 _PRINTED_CURVES = 2
 
@@ -52,13 +53,18 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A card with its table and charts; ``folded`` is the rest of the table."""
+    """A card with its table and charts; ``folded`` is the rest of the table.
+
+    The charts that ``lead`` stand before the table, with ``lines`` on the load below them.
+    """
 
     card: Card
     table: Table
     charts: Sequence[Chart]
     folded: Table | None = None
     folded_title: str = ""
+    lead: Sequence[Chart] = ()
+    lines: Sequence[str] = ()
 
 
 def judged_screen(
@@ -92,12 +98,14 @@ def plain_screen(
     if len(runs) == 1:
         kind = "Measured" if runs[0].run.kind == "loadtest" else "Predicted"
         title, table = _figures_in_words(runs[0]), figures_table(runs[0], slo)
+        if verdict := runs[0].verdict:
+            card = Card(kind, verdict, css_of(verdict), [title, *lines], doubtful)
+            return Screen(card, table, charts)
     else:
         kind, title, table = "Compared", _best_in_words(runs), runs_table(runs, looks, slo)
         lines += _different_load(runs)
-    return Screen(
-        Card(kind, title, "unsure" if doubtful else "quiet", lines, doubtful), table, charts
-    )
+    css = "unsure" if doubtful else "quiet"
+    return Screen(Card(kind, title, css, lines, doubtful), table, charts)
 
 
 def sweep_screen(name: str, sweep: Sweep, charts: Charts) -> Screen:
@@ -106,10 +114,17 @@ def sweep_screen(name: str, sweep: Sweep, charts: Charts) -> Screen:
         charts.place(title, figure, printed=place < _PRINTED_CURVES)
         for place, (title, figure) in enumerate(level_curves(sweep))
     ]
-    first, *lines = [*knee_sentences(sweep), f"ended: {sweep.ended or 'not yet'}"]
-    title = first[:1].upper() + first[1:]
-    card = Card(f"Sweep over load levels: {name}", title, "quiet", lines)
-    return Screen(card, sweep_table(sweep), placed)
+    lead, more = placed[:_PRINTED_CURVES], placed[_PRINTED_CURVES:]
+    verdict = str(level_sweep.sweep_verdict(sweep))
+    lines = [*level_sweep.knee_sentences(sweep), f"ended: {sweep.ended or 'not yet'}"]
+    card = Card(f"Load levels: {name}", verdict, css_of(verdict), lines)
+    table, sent = level_sweep.sweep_table(sweep), [*level_sweep.load_lines(sweep)]
+    return Screen(card, table, more, lead=lead, lines=sent)
+
+
+def css_of(verdict: str) -> str:
+    """Return the class of the verdict of a load test."""
+    return {"PASS": "good", "FAIL": "bad"}.get(verdict.partition(":")[0], "unsure")
 
 
 def _doubts(runs: Sequence[NamedRun]) -> Iterator[str]:
@@ -120,10 +135,9 @@ def _doubts(runs: Sequence[NamedRun]) -> Iterator[str]:
 
 def _verdict_card(trials: Sequence[Trial], more: Sequence[str]) -> Card:
     outcome = worst(map(_outcome, trials))
-    claims = [claim for trial in trials for claim in _comparisons(trial)]
-    words = {name: " ".join(verdict_in_words(of, trial.noun)) for name, trial, of in claims}
+    words = {one.name: " ".join(verdict_in_words(one.comparison, one.noun)) for one in trials}
     lines = [
-        f"{name}: {verdict}" if len(claims) > 1 else _because(verdict)
+        f"{name}: {verdict}" if len(trials) > 1 else _because(verdict)
         for name, verdict in words.items()
     ]
     return Card("Verdict", _TITLES[outcome], OUTCOME_CLASSES[outcome], [*lines, *more])
@@ -131,27 +145,18 @@ def _verdict_card(trials: Sequence[Trial], more: Sequence[str]) -> Card:
 
 def _because(verdict: str) -> str:
     """Return the reasons of a verdict without the verdict itself, which is the title."""
-    return re.sub(
-        r"(?:The prediction holds|The prediction is REFUTED|Cannot tell): (\w)",
-        lambda match: match[1].upper(),
-        verdict,
-    )
-
-
-def _comparisons(trial: Trial) -> Iterator[tuple[str, Trial, Comparison]]:
-    yield trial.name, trial, trial.comparison
+    return _VERDICT.sub(lambda match: match[1].upper(), verdict)
 
 
 def _outcome(trial: Trial) -> Outcome:
-    return worst(comparison.outcome for _, _, comparison in _comparisons(trial))
+    return trial.comparison.outcome
 
 
 def _errors(trials: Sequence[Trial]) -> figures.Figure:
     """Draw the error of each judged metric; of several trials, under the name of each."""
     frames = []
     for trial in trials:
-        rows = [row for _, _, of in _comparisons(trial) for row in of.metrics if row.limit]
-        frames.append(error_rows(rows))
+        frames.append(error_rows([row for row in trial.comparison.metrics if row.limit]))
         if len(trials) > 1:
             frames[-1]["metric"] += f", {trial.name}"
     return figures.errors_with_intervals(pd.concat(frames, ignore_index=True))

@@ -16,7 +16,8 @@ from servetwin.app.reports.html.charts import Chart, Charts, packed_library
 from servetwin.app.reports.html.facts import about, facts
 from servetwin.app.reports.html.first_screen import judged_screen, plain_screen, sweep_screen
 from servetwin.app.reports.html.run_charts import run_charts
-from servetwin.app.reports.html.tables import comparison_table, latency_table, totals_table
+from servetwin.app.reports.html.tables import comparison_table, latency_table
+from servetwin.app.reports.level_sweep import sweep_verdict
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.run_words import run_without_paths, what_ran_short, without_paths
 from servetwin.app.reports.table import Table
@@ -44,7 +45,10 @@ def render_html(
     ``sweeps`` are those over load levels, by name, whose levels are among the runs. All texts, of
     traces too, are escaped. About 2 MB, of which 10,000 requests are a tenth.
     """
-    runs = [replace(named, run=run_without_paths(named.run)) for named in runs]
+    runs = [
+        replace(one, run=run_without_paths(one.run), verdict=without_paths(one.verdict))
+        for one in runs
+    ]
     looks, charts = figures.looks(named.name for named in runs), Charts()
     all_charts = list(run_charts(runs, looks, slo or SLO()))
     screens = [sweep_screen(name, sweep, charts) for name, sweep in sweeps.items()]
@@ -60,10 +64,11 @@ def render_html(
         "report.html.j2",
         charts,
         title=_title(runs, trials, sweeps),
+        swept=bool(sweeps),
         about=about(runs),
         screens=screens,
         facts=[facts(named, looks[named.name].colour) for named in runs],
-        tables=[latency_table(runs, looks), totals_table(runs, looks, slo)],
+        tables=[latency_table(runs, looks)],
         sections=[
             (section, [charts.place(title, figure) for _, title, figure in of_section])
             for section, of_section in groupby(all_charts, key=itemgetter(0))
@@ -153,10 +158,12 @@ def _title(runs: Sequence[NamedRun], trials: Sequence[Trial], sweeps: Mapping[st
         predicted = trials[0].predicted.run
         return f"Predicted and measured: {what_ran_short(predicted.kind, predicted.scenario)}"
     if sweeps:
-        return f"Sweep over load levels: {first}"
+        words = (sweep_verdict(sweep).word for sweep in sweeps.values())
+        return f"{', '.join(dict.fromkeys(words))}: {first}"
     if len(runs) > 1:
         return f"{len(runs)} runs compared"
-    return first[:1].upper() + first[1:]
+    word = runs[0].verdict.partition(":")[0]
+    return f"{word}: {first}" if word else first[:1].upper() + first[1:]
 
 
 def _made_by(runs: Sequence[NamedRun]) -> str:

@@ -2,16 +2,14 @@
 
 import logging
 import os
-import shlex
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from servetwin.sim.records.run import NotWritten
+from servetwin.sim.records.run import NotWritten, write_files
 from servetwin.workloads.errors import ServetwinError, did_you_mean
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from servetwin.sim.records.metrics import SLO
 
 
-KINDS = {".svg": b"<svg", ".png": b"\x89PNG", ".html": b"<!DOCTYPE html>"}
+KINDS = {".svg": b"<svg", ".pdf": b"%PDF", ".png": b"\x89PNG", ".html": b"<!DOCTYPE html>"}
 """What a picture of each extension begins with."""
 _NEEDS_NEITHER = "an .html needs neither"
 
@@ -57,18 +55,22 @@ class PictureFile:
             _require_renderer(kind)
         return cls(path, "dark" if dark else "light")
 
-    def draw(self, figure: "Figure", caption: "Caption") -> int:
-        """Write the picture and return its bytes.
+    def draw(self, figure: "Figure", caption: "Caption | None" = None) -> int:
+        """Write the picture, or without a caption the figure as it is, and return its bytes.
 
         Raises ``NotWritten`` where Chrome cannot draw it, or the disk has no room.
         """
-        from servetwin.app.figures.pictures import picture
+        from servetwin.app.figures.pictures import Caption, picture
+        from servetwin.app.reports.run_words import made_by
 
         if self.path.suffix.lower() == ".html":
             from servetwin.app.reports.html.page import picture_page
 
-            return self._write(picture_page(figure, caption).encode("utf-8", "replace"))
-        return self._write(self._rendered(picture(figure, caption, self.theme)))
+            page = picture_page(figure, caption or Caption(made_by()))
+            return self._write(page.encode("utf-8", "replace"))
+        return self._write(
+            self._rendered(picture(figure, caption, self.theme) if caption else figure)
+        )
 
     def _rendered(self, figure: "Figure") -> bytes:
         """Return the picture as Chrome draws it, which fetches nothing."""
@@ -83,7 +85,7 @@ class PictureFile:
         calc: Callable[..., bytes] = kaleido.calc_fig_sync
         try:
             with _no_logging():  # of messages of the browser that kaleido passes over
-                return calc(_as_given(figure), opts=opts, kopts=kopts)
+                return calc(figure.to_dict(), opts=opts, kopts=kopts)
         except Exception as error:  # of whatever the browser, its pipe or its page fails with
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise NotWritten(
@@ -92,17 +94,9 @@ class PictureFile:
 
     def _write(self, content: bytes) -> int:
         """Write all or nothing."""
-        part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-        try:
-            part.write_bytes(content)
-            part.replace(self.path)
-        except OSError as error:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
-            raise NotWritten(
-                f"--plot {self.path}: its {len(content)} bytes could not be written "
-                f"({error.strerror})"
-            ) from error
+        for lost in write_files(self.path.parent, [(self.path.name, content)]):
+            size = f"its {len(content)} bytes"
+            raise NotWritten(f"--plot {self.path}: {size} could not be written ({lost.reason})")
         return len(content)
 
 
@@ -114,11 +108,6 @@ def _no_logging() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
-
-
-def _as_given(figure: "Figure") -> dict[str, Any]:
-    fields: dict[str, Any] = figure.to_dict()
-    return fields
 
 
 def _require_free(path: Path, overwrite: bool) -> None:
@@ -165,46 +154,19 @@ def _require_renderer(kind: str) -> None:
         )
 
 
-_WITH_VALUE = ("--plot", "--chart", "--out")
-_ALONE = ("--dark", "--overwrite", "--json")
-
-
-def command_line(arguments: Sequence[str] | None = None) -> str:
-    """Return the command of this process, or of ``arguments``, without what only says where to
-    write; of a path stands the file alone."""
-    given = sys.argv[1:] if arguments is None else arguments
-    return shlex.join(["servetwin", *_kept(given)])
-
-
-def _kept(arguments: Sequence[str]) -> Iterator[str]:
-    rest = iter(arguments)
-    for argument in rest:
-        option, has_value, value = argument.partition("=")
-        if option in _WITH_VALUE:
-            if not has_value:
-                next(rest, None)
-        elif option not in _ALONE:
-            is_set = option.startswith("--") and has_value
-            yield f"{option}={_placeless(value)}" if is_set else _placeless(argument)
-
-
-def _placeless(text: str) -> str:
-    return PurePath(text).name if text.startswith(("/", "~", "./", "../")) else text
-
-
 def draw_runs(
     file: PictureFile, chart: str | None, runs: "Sequence[NamedRun]", slo: "SLO | None"
 ) -> str:
     """Draw a chart to a file, and return a line about it.
 
-    Below its title stand the source, and the command that draws it again. Raises ``PictureError``
-    where the runs have nothing for that chart.
+    Below its title stands the source. Raises ``PictureError`` where the runs have nothing for that
+    chart.
     """
     from servetwin.app.figures.pictures import Caption
     from servetwin.app.reports.html.run_charts import run_figure
     from servetwin.app.reports.run_words import source_line
 
     figure = run_figure(chart, runs, slo)
-    caption = Caption(source_line([named.run for named in runs]), command_line())
+    caption = Caption(source_line([named.run for named in runs]))
     size_bytes = file.draw(figure, caption)
     return f"picture: {file.path}, {size_bytes / 1e3:,.0f} kB"

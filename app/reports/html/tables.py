@@ -5,23 +5,20 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.figures import Look, gaps_s
+from servetwin.app.figures import Look
 from servetwin.app.reports.claims import fitting, metric_name, predicted_figures
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.table import Cell, Content, Table
+from servetwin.app.reports.tables import FIRM_P99, described, is_soft
 from servetwin.app.verdict.claims import Comparison, MetricComparison
 from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.words import METRICS, Metric, number
-from servetwin.sim.records.metrics import LATENCIES, SLO, describe
-from servetwin.sim.records.run import Run
-from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN
+from servetwin.sim.records.metrics import LATENCIES, SLO
 
 POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
-_FIRM_P99 = 100
-_SOFT = f"* fewer than {_FIRM_P99} values: not a firm p99"
+_SOFT = f"* fewer than {FIRM_P99} values: not a firm p99"
 _TOTALS = (
     "output_throughput_tokens_per_s",
-    "request_throughput_per_s",
     "goodput_per_s",
     "slo_attainment",
     "prefix_hit_rate_tokens",
@@ -65,7 +62,7 @@ def runs_table(runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO | N
 
 
 def _totals(slo: SLO | None) -> list[str]:
-    return [_TOTALS[0], *(["goodput_per_s", "slo_attainment"] if slo else [])]
+    return [name for name in _TOTALS if slo or name not in ("goodput_per_s", "slo_attainment")]
 
 
 def _shown(name: str, summaries: Sequence[Mapping[str, Any]]) -> Metric:
@@ -85,7 +82,7 @@ def _marks(summaries: Sequence[Mapping[str, Any]]) -> str:
     notes = []
     if any("intervals" in summary for summary in summaries):
         notes.append("in brackets: what nine of ten replications lie between")
-    if any(0 < summary["ttft_s"]["count"] < _FIRM_P99 for summary in summaries):
+    if any(0 < summary["ttft_s"]["count"] < FIRM_P99 for summary in summaries):
         notes.append(_SOFT)
     return "; ".join(notes)
 
@@ -120,24 +117,6 @@ def _in_one_unit(
         name: metric.fitting(of[name][point] for of in parts if name in of for point in POINTS)
         for name, metric in METRICS.items()
     }
-
-
-def totals_table(runs: Sequence[NamedRun], looks: Mapping[str, Look], slo: SLO | None) -> Table:
-    """Return throughput, goodput, prefix hits and preemptions: a column per run."""
-    summaries = [named.run.summary(slo) for named in runs]
-    steady = [summary["steady"] for summary in summaries]
-    rows: list[list[Content]] = [
-        [
-            _metric(metric),
-            part,
-            *(number(summary[metric], METRICS[metric].factor) for summary in of_part),
-        ]
-        for metric in _TOTALS
-        for part, of_part in ((WHOLE_RUN, summaries), (STEADY_PART, steady))
-        if metric in of_part[0]
-    ]
-    names = [_run_name(named.name, looks) for named in runs]
-    return Table(["", "part", *names], rows)
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -205,26 +184,8 @@ def _run_name(name: str, looks: Mapping[str, Look]) -> Cell:
     return Cell(name, colour=looks[name].colour)
 
 
-def described(run: Run) -> dict[str, Mapping[str, Mapping[str, Any]]]:
-    """Return count, mean, percentiles and maximum of every metric that a request has.
-
-    They are of the whole run and, where there is one, of its steady part.
-    """
-    summary = run.summary()
-    figures = {name: summary[name] for name in LATENCIES}
-    finished = run.requests[run.requests["status"] == "finished"]
-    if "ttft_sent_s" in run.requests:
-        figures["ttft_sent_s"] = describe(finished["ttft_sent_s"])
-    if "chunk_s" in run.requests:
-        figures["gap_s"] = describe(gaps_s(run.requests))
-    figures |= {name: summary[name] for name in ("decode_tps", "request_tps")}
-    steady = summary["steady"]
-    settled = () if steady["unsettled"] else figures.keys() & steady.keys()
-    return {WHOLE_RUN: figures, STEADY_PART: {name: steady[name] for name in settled}}
-
-
 def _point(figures: Mapping[str, Any], point: str, factor: float) -> str:
-    soft = point == "p99" and 0 < figures["count"] < _FIRM_P99
+    soft = point == "p99" and is_soft(figures)
     return number(figures[point], factor) + ("*" if soft else "")
 
 

@@ -14,7 +14,6 @@ from servetwin.app.scenario.options.groups import given, require_absent
 
 if TYPE_CHECKING:
     from servetwin.app.reports.html.picture_file import PictureFile
-    from servetwin.loadtest.report.limits import FailCondition
     from servetwin.sim.experiments.parallel_map import Call, Called
     from servetwin.sim.records.run_claim import RunClaim
 
@@ -140,12 +139,6 @@ class GateOptions:
 
         return GATE_LIMITS if self.allow is None else parse_limits(self.allow)
 
-    def fail_conditions(self, slo: str | None) -> "list[FailCondition]":
-        """Return what fails a load test; raises ``LoadTestError`` where it cannot be read."""
-        from servetwin.loadtest.report.limits import parse_conditions
-
-        return parse_conditions(self.fail_if, slo=slo is not None)
-
 
 @dataclass(frozen=True, slots=True)
 class Additions:
@@ -178,7 +171,7 @@ class PictureOptions:
     PANEL: ClassVar = "Picture"
 
     plot: Annotated[Path | None, Option(metavar="FILE")] = None
-    """Also draw a chart: .svg or .png (with kaleido and Chrome), or .html (with neither)."""
+    """Also draw a chart: .svg, .pdf or .png (with kaleido and Chrome), or .html (with neither)."""
     chart: Annotated[RunChart | None, Option()] = None
     """What the picture shows: the distribution of TTFT, unless named."""
     dark: Annotated[bool, Option("--dark")] = False

@@ -65,16 +65,20 @@ class LevelSweepOptions:
     precision: Annotated[float | None, Option("--sweep-precision", min=0.001, max=0.5)] = None
     """Relative width at which the search ends; default 0.02."""
     attainment: Annotated[float | None, Option("--attainment")] = None
-    """With --sweep slo: share of the requests that must meet it; default 0.99."""
+    """Share of the requests that must meet --slo; default 0.99."""
 
-    def settings(self, requests: int, slo: "SLO | None") -> "SweepSettings":
+    def settings(self, requests: int, slo: "SLO | None", wanted: float) -> "SweepSettings":
         """Return what is swept; each level has this number of requests."""
         from servetwin.loadtest.sweep.sweep import SweepSettings
 
         assert self.of
-        settings = {"levels": self.levels, "precision": self.precision, "wanted": self.attainment}
-        chosen: dict[str, Any] = {name: at for name, at in settings.items() if at is not None}
-        return SweepSettings(self.of, requests, slo=slo, **chosen)
+        levels, precision = self.levels or 6, self.precision or 0.02
+        return SweepSettings(self.of, requests, levels, slo, wanted, precision)
+
+    def climbing(self) -> "LevelSweepOptions":
+        """Return the search for the knee of a command that names no load."""
+        precision, budget = self.precision or 0.05, self.budget or "10min"
+        return replace(self, of="slo", precision=precision, budget=budget)
 
     def stopping_rule(self) -> "SweepBudget":
         """Return the budget; raises ``LoadTestError`` where it cannot be read."""
@@ -88,7 +92,7 @@ class LevelSweepOptions:
         Raises ``LoadTestError`` where the budget cannot be read.
         """
         if self.of is None:
-            for option in given(self):
+            for option in given(replace(self, attainment=None)):
                 yield f"{option} needs a sweep: give --sweep rates, users or slo as well"
         elif self.of == "slo":
             if self.levels is not None:
@@ -106,7 +110,10 @@ NO_SWEEP = LevelSweepOptions()
 
 @dataclass(frozen=True, slots=True)
 class LoadChoice:
-    """The load of the command line: a trace, arrivals or concurrent users, exactly one of them."""
+    """The load of the command line: a trace, arrivals or concurrent users, exactly one of them.
+
+    A rate alone is that of a Poisson process; without any load, a search climbs to the knee.
+    """
 
     PANEL: ClassVar = "Load"
 
@@ -122,7 +129,7 @@ class LoadChoice:
     concurrency: Annotated[int | None, Option(min=1)] = None
     """Or a closed loop of N concurrent users."""
     rate_per_s: Annotated[float | None, Option("--rate")] = None
-    """Requests/s that are generated, or scaled to."""
+    """Requests/s that are generated (Poisson, unless --arrivals says), or scaled to."""
     prompt_tokens: PromptTokens = None
     output_tokens: OutputTokens = None
     header_columns: Annotated[str | None, Option(metavar="COLUMN=HEADER,...")] = None
@@ -152,6 +159,11 @@ class LoadChoice:
     seed: Seed = 0
 
     def __post_init__(self) -> None:
+        if not (self.path or self.arrivals or self.concurrency or self.sweep.of):
+            if self.rate_per_s is not None:
+                object.__setattr__(self, "arrivals", "poisson")
+            elif self.limit is None and self.duration_s is None:
+                object.__setattr__(self, "sweep", self.sweep.climbing())
         for message in self._contradictions():
             raise LoadTestError(message)
 
@@ -242,8 +254,8 @@ class LoadChoice:
             yield f"--arrivals and {other} exclude each other; give one"
         if not (self.arrivals or self.path or self.concurrency):
             yield (
-                "nothing to send: give --trace FILE, --arrivals PROCESS --rate R, or "
-                "--concurrency N"
+                "nothing to send: give --rate R, --concurrency N or --trace FILE as well; without "
+                "--duration and --limit the load climbs to the knee"
             )
         if self.path is None and self.limit is None and self.duration_s is None:
             yield "the load has no end: give --duration S or --limit N"
@@ -255,14 +267,13 @@ class LoadChoice:
 
     def _contradictions_of_a_sweep(self) -> Iterator[str]:
         """Yield a message for options that set what the levels of a sweep differ in."""
-        rates = {"--rate": self.rate_per_s, "--rate-scale": self.shape.rate_scale}
-        for name, value in {**rates, "--concurrency": self.concurrency}.items():
-            if value is not None:
-                yield f"{name} and --sweep exclude each other: a sweep sets the load of its levels"
-        if self.limit is not None:
-            yield "--limit and --sweep exclude each other: --sweep-requests N is of each level"
-        if self.duration_s is not None:
-            yield "--duration and --sweep exclude each other: give --sweep-requests N"
+        own = ("rate_per_s", "concurrency", "limit", "duration_s")
+        scale = {"--rate-scale": self.shape.rate_scale} if self.shape.rate_scale else {}
+        for name in given(self, *own) | scale:
+            yield (
+                f"{name} and --sweep exclude each other: a sweep sets the load of its levels; "
+                "--sweep-requests N is of each level"
+            )
         if self.arrivals and self.path:
             yield "--arrivals and --trace exclude each other; give one"
         if self.arrivals and self.arrivals.startswith("ramp"):

@@ -53,8 +53,6 @@ class LoadTestOptions:
     turns: Annotated[int, Option(min=1, rich_help_panel=_OF_A_GATE)] = 1
     """With --baseline-url: load tests of URL, each between two of the baseline."""
     slo: Annotated[str | None, SLO] = None
-    html: Annotated[Path | None, Option()] = None
-    """Also write the report as one HTML file."""
     live: Annotated[Path | None, Option()] = None
     """Also write the progress, one JSON line a second."""
     out: RunFolder = None
@@ -71,24 +69,30 @@ class LoadTestOptions:
         return endpoint.probe(url, body)
 
     def fitting(self, trace: Trace, endpoint: "Endpoint") -> Trace:
-        """Return the requests that fit into the server's context."""
+        """Return the requests that fit into the server's context; lengths of ours are shortened."""
         from servetwin.loadtest.plan.endpoint_limits import within_context
 
-        return within_context(trace, endpoint, self.endpoint.on_too_long)
+        load, chosen = self.load, self.endpoint.on_too_long
+        free = load.path is None and not (load.prompt_tokens or load.output_tokens)
+        return within_context(trace, endpoint, chosen or ("clip" if free else None))
 
     def check_sweep(self) -> None:
         """Raise for options that a sweep needs, or that are of one load test."""
-        sweep = self.load.sweep
-        if self.slo is None and (sweep.of == "slo" or sweep.attainment is not None):
-            option = "--sweep slo" if sweep.of == "slo" else "--attainment"
-            raise LoadTestError(f"{option}: give --slo as well, such as ttft=500ms,tpot=50ms")
+        if self.load.sweep.of != "slo":
+            self._check_attainment()
         require_absent(
             given(self, "against", "baseline_url", "gate", "live"),
-            "is for one load test, and --sweep runs one for each level",
+            "is for one load test, and a sweep runs one for each level; give --trace FILE, "
+            "--rate R or --concurrency N instead",
         )
+
+    def _check_attainment(self) -> None:
+        if self.slo is None and self.load.sweep.attainment is not None:
+            raise LoadTestError("--attainment: give --slo as well, such as ttft=500ms,tpot=50ms")
 
     def check_test(self) -> None:
         """Raise for options of a single load test that exclude or need each other."""
+        self._check_attainment()
         require_absent(
             given(self, "servers", "policy"),
             "predicts the levels of --sweep; --against RUN compares a load test with a prediction",
@@ -98,13 +102,7 @@ class LoadTestOptions:
         if more:
             raise LoadTestError(f"{first} and {more[0]} exclude each other: give one")
         if self.gate.allow and first in ("", "--against"):
-            raise LoadTestError(
-                "--allow: needs a baseline: give --baseline or --baseline-url as well"
-            )
-        if self.html and self.baseline_url:
-            raise LoadTestError(
-                "--html and --baseline-url: there are several runs; servetwin report OUT"
-            )
+            raise LoadTestError("--allow: needs a baseline: --baseline or --baseline-url")
         if self.load.endless and first not in ("", "--against"):
             raise LoadTestError(
                 "--baseline: users that send until --duration send as many as the server is fast; "

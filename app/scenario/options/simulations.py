@@ -25,6 +25,7 @@ from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.workloads.errors import PolicyError, TraceError
 
 if TYPE_CHECKING:
+    from servetwin.app.reports.html.picture_file import PictureFile
     from servetwin.app.scenario.answers import What
     from servetwin.sim.long_runs.partitioned_run import DividedRun, Part, PartDone
     from servetwin.workloads.streams.streamed_trace import StreamedTrace
@@ -121,7 +122,24 @@ class GridOptions(ParallelOptions):
     """Requests/s at each point; else the trace's own."""
     out: Annotated[Path | None, Option()] = None
     """Frame to write (.csv), or to continue."""
+    plot: Annotated[Path | None, Option(metavar="FILE")] = None
+    """Also draw a curve over --rates, a column of a paper wide: .pdf, .svg, .png or .html."""
+    curve: Annotated[str, Option()] = "p99_ttft"
+    """What --plot draws: p50, p90 or p99 with _ttft, _tpot or _e2e; goodput, throughput,
+    attainment."""
     overwriting: Overwriting = KEEP
+
+    def picture(self, rates: int) -> "PictureFile | None":
+        """Return where to draw; raises for what cannot be drawn, before any work."""
+        from servetwin.app.reports.html.picture_file import PictureFile
+
+        if self.plot is None:
+            return None
+        file = PictureFile.checked(self.plot, dark=False, overwrite=self.overwriting.overwrite)
+        from servetwin.app.figures.paper import require_curve
+
+        require_curve(self.curve, rates)
+        return file
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,9 +245,8 @@ def test_two_servers_are_measured_in_turns(
             ["--against", "{at}/replay", "--baseline", "{at}/baseline"],
             "--against and --baseline exclude each other: give one",
         ),
-        (["--allow", "tpot=5%"], "--allow: needs a baseline: give --baseline or"),
+        (["--allow", "tpot=5%"], "--allow: needs a baseline: --baseline or"),
         (["--baseline", "{at}/baseline", "--allow", "tpot=5"], "tpot=5: not a share such as 5%"),
-        (["--baseline-url", "http://x", "--html", "x.html"], "--html and --baseline-url: there"),
     ],
 )
 def test_what_cannot_be_judged_is_refused_before_anything_is_sent(

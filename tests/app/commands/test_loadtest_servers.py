@@ -205,7 +205,7 @@ def test_no_sink_has_a_secret(
             "loadtest", server.url, "--trace", tmp_path / "t.jsonl", "--out", out / "run",
             "--header", f"Authorization: Bearer {KEY}", "--header-env", "X-Tenant=TENANT",
             "--header-file", tmp_path / "headers.txt",
-            "--html", out / "report.html", "--live", out / "live.jsonl", *more,
+            "--live", out / "live.jsonl", *more,
         )  # fmt: skip
     assert len(server.arrivals) == 24
     for arrival in server.arrivals:

@@ -18,6 +18,7 @@ from servetwin.loadtest.sweep.attainment import least_requests
 from servetwin.loadtest.sweep.level import LevelPlan
 from servetwin.loadtest.sweep.sweep import load_sweep
 from servetwin.sim.records.run import load_run
+from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.readers.native import write_trace
 from tests.support.mock_endpoint import mocked, plan
 from tests.support.mock_load import trace_of
@@ -81,7 +82,7 @@ def test_a_search_ends_at_saturation_where_all_is_held_and_its_folder_is_reporte
     pytest.importorskip("plotly")
     out, page = tmp_path / "sweep", tmp_path / "report.html"
     result = swept(
-        out, "--sweep", "slo", *SLO, "--attainment", "0.5", "--html", str(page), "--json",
+        out, "--sweep", "slo", *SLO, "--attainment", "0.5", "--json",
         "--profile", "base-cpu",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -90,11 +91,44 @@ def test_a_search_ends_at_saturation_where_all_is_held_and_its_folder_is_reporte
     assert found["knee"]["rate_per_s"] is None
     assert found["predicted_knee"]["rate_per_s"] > 0
     assert all(level["predicted"]["slo_attainment"] is not None for level in found["levels"])
-    assert "Sweep over load levels" in page.read_text()
-    assert "Share of requests within the SLO" in page.read_text()
+    assert found["verdict"] == "PASS"
+    kept = (out / "report.html").read_text()
+    assert "<h1>PASS: load test of" in kept
+    assert "Share of requests within the SLO" in kept
     shown = CliRunner().invoke(app, ["report", str(out), "--out", str(page)])
     assert shown.exit_code == 0, shown.output
     assert "knee: not between the rates" in shown.output
+
+
+@pytest.mark.slow
+def test_the_url_alone_climbs_to_the_knee_and_keeps_its_report(tmp_path: Path) -> None:
+    """A mock answers any load alike, so that every rate holds what requests alone set."""
+    result = swept(tmp_path / "sweep", "--sweep-budget", "5", "--json", ttft_ms=30.0)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [*found][:2] == ["verdict", "reason"]
+    assert found["sweep"]["of"] == "slo"
+    assert found["sweep"]["precision"] == 0.05
+    assert found["limits"]["ttft_s"] == pytest.approx(
+        6 * found["levels"][0]["figures"]["ttft_s.p99"]
+    )
+    assert found["reason"].startswith("up to ")
+    assert "levels of 20 requests: prompts 8 tokens on average" in result.stderr
+    assert "model mock" in result.stderr
+    kept = json.loads((tmp_path / "sweep" / "report.json").read_text())
+    assert kept == found
+    rows = (tmp_path / "sweep" / "report.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(found["levels"])
+
+
+def test_a_rate_alone_means_poisson_arrivals_and_no_load_a_climb() -> None:
+    assert LoadChoice(rate_per_s=5.0, duration_s=20.0).record()["arrivals"] == "poisson"
+    assert LoadChoice(path=Path("t"), rate_per_s=5.0).arrivals is None
+    climb = LoadChoice(prompt_tokens="64").sweep
+    assert (climb.of, climb.precision, climb.budget) == ("slo", 0.05, "10min")
+    for some in ({"duration_s": 5.0}, {"limit": 9}):
+        with pytest.raises(LoadTestError, match="nothing to send: give --rate"):
+            LoadChoice(**some)
 
 
 @pytest.mark.slow
@@ -110,7 +144,8 @@ def test_users_are_swept_up_to_the_answers_at_once(tmp_path: Path) -> None:
 
 def test_a_budget_ends_the_sweep_and_says_so(tmp_path: Path) -> None:
     result = swept(tmp_path / "sweep", "--sweep", "slo", *SLO, "--sweep-budget", "2")
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 3, result.output
+    assert result.stdout.startswith("CANNOT TELL: the budget of 2 load tests is spent")
     assert "ended: the budget of 2 load tests is spent" in result.output
     assert len(load_sweep(tmp_path / "sweep").levels) == 2
 
@@ -147,14 +182,14 @@ def test_another_sweep_replaces_one_only_where_it_is_asked_to(tmp_path: Path) ->
     replaced = swept(out, "--sweep", "users", "--sweep-budget", "1", "--overwrite")
     assert replaced.exit_code == 0, replaced.output
     assert sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) == [
-        "01-synchronous", "notes.txt", "sweep.json",
+        "01-synchronous", "notes.txt", "report.csv", "report.html", "report.json", "sweep.json",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--sweep", "slo"], "--sweep slo: give --slo as well"),
+        (["--sweep", "slo", "--slo", "ttft_p9=1s,e2e_p99=1s"], "one share of the requests"),
         (["--sweep", "rates", "--against", "run"], "--against: is for one load test"),
         (["--sweep", "rates", "--baseline", "run"], "--baseline: is for one load test"),
         (["--sweep", "rates", "--live", "file"], "--live: is for one load test"),
@@ -202,11 +237,15 @@ def test_ctrl_c_keeps_the_finished_levels_and_says_so(tmp_path: Path) -> None:
             time.sleep(0.05)
         time.sleep(0.2)  # Its 20 requests take a second, and other levels follow.
         os.kill(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        shown, said = process.communicate(timeout=60)
     sweep = load_sweep(out)
     assert process.returncode == 1, said
     assert sweep.early
-    assert f"kept in {out}: {len(sweep.levels)} finished level" in said.splitlines()[-1]
+    assert "interrupted, at 3 users, which does not count" in said.splitlines()[-1]
+    assert f"{len(sweep.levels)} finished levels" in said.splitlines()[-1]
+    assert shown.startswith("CUT OFF: interrupted")
+    assert json.loads((out / "report.json").read_text())["verdict"] == "CUT OFF"
+    assert (out / "report.html").exists()
     assert "Traceback" not in said
 
 

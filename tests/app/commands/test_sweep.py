@@ -257,3 +257,27 @@ def test_the_file_of_another_sweep_is_left_alone(tmp_path: Path) -> None:
     assert "is not of this sweep" in refused("sweep", SAMPLE, *SLO, *ALONE, "--out", out)
     out.write_text("a")
     assert "not a readable frame" in refused("sweep", SAMPLE, *SLO, *ALONE, "--out", out)
+
+
+def test_a_curve_is_drawn_beside_the_points(tmp_path: Path) -> None:
+    pytest.importorskip("plotly", reason="figures need plotly")
+    picture = tmp_path / "curve.html"
+    grid = ("--vary", "batching=static,continuous", "--rates", "2,4", "--plot", picture)
+    assert f"figure: {picture}, " in run(*grid)
+    assert b'"name":"continuous"' in picture.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--rates", "1,2", "--plot", "{at}/c.eps"), "unknown extension"),
+        (("--rates", "1", "--plot", "{at}/c.html"), "two rates or more"),
+        (("--plot", "{at}/c.html"), "two rates or more"),
+        (("--rates", "1,2", "--plot", "{at}/c.html", "--curve", "p9"), "no figure 'p9'"),
+    ],
+)
+def test_a_curve_that_cannot_be_drawn_is_refused_before_any_work(
+    tmp_path: Path, options: tuple[str, ...], complaint: str
+) -> None:
+    given = [option.format(at=tmp_path) for option in options]
+    assert complaint in refused("sweep", SAMPLE, *SLO, *ALONE, *given)

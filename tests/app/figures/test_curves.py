@@ -73,7 +73,7 @@ def test_levels_stand_at_their_rate_and_the_ends_at_what_they_completed() -> Non
     sweep = swept("rates", levels=3)
     drawn = dict(level_curves(sweep))
     assert [*drawn] == [
-        "Share of requests within the SLO", "TTFT, p50", "TTFT, p99", "TPOT, p50", "TPOT, p99",
+        "TTFT, p99", "TPOT, p99", "Share of requests within the SLO", "TTFT, p50", "TPOT, p50",
         "Output throughput",
     ]  # fmt: skip
     measured, predicted = drawn["Share of requests within the SLO"].data
@@ -84,6 +84,19 @@ def test_levels_stand_at_their_rate_and_the_ends_at_what_they_completed() -> Non
     assert measured.error_y.arrayminus[1] == pytest.approx(0.02)
     assert list(drawn["TTFT, p50"].data[0].y) == [100.0] * 5
     assert all(alt_text(figure) for figure in drawn.values())
+
+
+def test_a_p99_has_its_limit_and_the_knee_and_overload_does_not_flatten_it() -> None:
+    sweep = swept(wanted=0.975)
+    over = {**sweep.levels[-1].figures, "ttft_s.p99": 40.0}
+    levels = (*sweep.levels[:-1], replace(sweep.levels[-1], figures=over))
+    figure = dict(level_curves(replace(sweep, levels=levels)))["TTFT, p99"]
+    limit, knee = figure.layout.shapes
+    assert limit.y0 == limit.y1 == pytest.approx(0.5)  # seconds, as the p99 is of 40 of them
+    assert knee.x0 == knee.x1 == pytest.approx(5.0, rel=0.02)
+    assert tuple(figure.layout.yaxis.range) == pytest.approx((0, 2.0))
+    assert not dict(level_curves(sweep))["TPOT, p99"].layout.shapes
+    assert len(figure.data[0].x) == len(sweep.levels) - 1  # all at once is no offered rate
 
 
 def test_users_stand_at_their_number_and_all_at_once_nowhere() -> None:

@@ -2,8 +2,14 @@
 
 from dataclasses import replace
 
-from servetwin.app.reports.level_sweep import knee_sentences, sweep_lines
-from servetwin.loadtest.sweep.sweep import PredictedKnee
+from servetwin.app.reports.level_sweep import (
+    knee_sentences,
+    level_rows,
+    sweep_lines,
+    sweep_verdict,
+)
+from servetwin.loadtest.sweep.attainment import Attainment
+from servetwin.loadtest.sweep.sweep import MISSED_ALONE, NONE_FINISHED, PredictedKnee
 from tests.support.swept_levels import swept, with_late_level
 
 
@@ -18,6 +24,52 @@ def test_a_row_per_level_with_the_predicted_one_below_it() -> None:
         "1", "100", "100", "100", "100", "50", "99.91", "%", "(97.9", "to", "100.0)",
     ]  # fmt: skip
     assert lines[-1] == "ended: all levels are measured"
+    assert lines[0] == "PASS: 4 finished levels"
+
+
+def test_the_verdict_is_the_first_line() -> None:
+    """Held up to a rate, at all, at none, or unknown; what was cut off is told apart."""
+    found = swept(wanted=0.975)
+    kept = "97.5 % of the requests keep TTFT <= 500 ms"
+    assert " ".join(sweep_lines(found)[:2]).startswith(f"PASS: up to 5 requests/s, {kept}")
+    assert str(sweep_verdict(swept(wanted=0.9))) == (
+        "PASS: up to 10 requests/s, 90 % of the requests keep TTFT <= 500 ms"
+    )
+    missed = [
+        replace(one, attainment=Attainment(0.5, 0.4, 0.6, 400, 400.0)) for one in found.levels
+    ]
+    none = sweep_verdict(replace(found, levels=tuple(missed)))
+    assert (none.word, none.exit_code) == ("FAIL", 1)
+    assert "not at the lowest rate that was tried: 97.5 % of" in none.reason
+    refused = replace(found, ended=f"{NONE_FINISHED} at 1 user: HTTP 429", early=True)
+    assert str(sweep_verdict(refused)) == "FAIL: no request finished at 1 user: HTTP 429"
+    alone = sweep_verdict(replace(found, ended=MISSED_ALONE))
+    assert (alone.word, alone.exit_code) == ("FAIL", 1)
+    unknown = sweep_verdict(swept(load_tests=2))
+    assert (unknown.word, unknown.exit_code) == ("CANNOT TELL", 3)
+    for cut in (replace(found, ended="interrupted", early=True), replace(found, ended=None)):
+        verdict = sweep_verdict(cut)
+        assert (verdict.word, verdict.exit_code) == ("CUT OFF", 1)
+        assert verdict.reason.endswith(f"{len(found.levels)} finished levels")
+
+
+def test_what_was_sent_follows_the_levels() -> None:
+    machine = {"date": "2026-11-27 10:00:00", "servetwin": "1.2", "python": "3.12.1", "cores": 2}
+    about = {"lengths": "prompts 128 tokens on average (p99 300)", "machine": machine}
+    sweep = swept(load_tests=4)
+    lines = sweep_lines(replace(sweep, about={**sweep.about, **about}))
+    at = lines.index("load test of formula at http://nowhere/v1 ()")
+    assert at > lines.index("")
+    assert lines[at + 2] == "prompts 128 tokens on average (p99 300)"
+    assert lines[at + 3] == "2026-11-27 10:00:00; servetwin 1.2, Python 3.12.1, cores 2"
+    bare = replace(sweep, settings=replace(sweep.settings, slo=None))
+    assert "by what requests take that come alone" in " ".join(sweep_lines(bare))
+
+
+def test_the_csv_has_a_row_per_level() -> None:
+    rows = level_rows(swept(load_tests=4))
+    assert rows["load"].tolist()[:2] == ["1 user", "all at once"]
+    assert {"requests", "failed", "ttft_s.p99", "completed_per_s", "counts"} <= {*rows.columns}
 
 
 def test_the_knee_stands_beside_the_predicted_one() -> None:

@@ -82,3 +82,26 @@ def test_names_are_as_short_as_tells_them_apart(predicted_folder: Path, tmp_path
     places = ["a/x/out", "b/x/out", "c/y/other"]
     runs, _ = find_runs([run.save(tmp_path / place) for place in places])
     assert [named.name for named in runs] == ["a/x/out", "b/x/out", "other"]
+
+
+def test_a_load_test_keeps_the_verdict_that_it_printed(
+    predicted_folder: Path, tmp_path: Path
+) -> None:
+    """One that was cut off before it could print has that; a damaged file is passed over."""
+    run = pretended(load_run(predicted_folder))
+    run.save(tmp_path / "run")
+    report = tmp_path / "run" / "report.json"
+    for content, verdict in (
+        ('{"verdict": "FAIL", "reason": "ttft_p99>1s: it is 2 s"}', "FAIL: ttft_p99>1s: it is 2 s"),
+        ("[" * 100_000, ""),
+        ("[]", ""),
+        ('{"verdict": "PASS"}', ""),
+    ):
+        report.write_text(content)
+        ((named,), _) = find_runs([tmp_path / "run"])
+        assert named.verdict == verdict
+    report.unlink()
+    run.extra["delivered"] |= {"interrupted": True, "stopped": "killed after 5 of 9 requests"}
+    run.save(tmp_path / "run")
+    ((named,), _) = find_runs([tmp_path / "run"])
+    assert named.verdict == "CUT OFF: killed after 5 of 9 requests"

@@ -288,3 +288,12 @@ def test_limits_that_cannot_be_are_refused(text: str, message: str) -> None:
         parse_limits(text)
     assert str(caught.value).startswith("--allow")
     assert message in str(caught.value)
+
+
+def test_a_run_that_was_cut_off_is_not_faster_nor_does_it_hold() -> None:
+    cut = gate([noisy_run()], [noisy_run(0.5, seed=1, stopped="killed after 56 of 400")])
+    whole = gate([noisy_run()], [noisy_run(0.5, seed=1)])
+    assert row_of(whole, TPOT).faster
+    assert row_of(cut, TPOT).change == row_of(whole, TPOT).change
+    assert {row.outcome for row in cut.metrics} == {None, "cannot tell"}
+    assert not any(row.faster for row in cut.metrics)

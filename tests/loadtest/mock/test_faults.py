@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from servetwin.app.reports.load_test import render_report
 from servetwin.loadtest.mock.truth import Truth
-from servetwin.loadtest.report.report import render_report
 from servetwin.loadtest.report.token_counts import token_count_warnings
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.sim.records.run import Run

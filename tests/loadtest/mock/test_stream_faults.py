@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from servetwin.app.reports.load_test import render_report
 from servetwin.loadtest.http import transport as http_client
 from servetwin.loadtest.mock.faults import Fault
 from servetwin.loadtest.report.load_notes import PROMPT_TEXT, hint
-from servetwin.loadtest.report.report import render_report
 from servetwin.loadtest.report.token_counts import token_count_warnings
 from servetwin.loadtest.run.client import LoadOptions, Progress, run_load_test
 from tests.support.mock_endpoint import Loaded, chat, completions, evenly, load_all, mocked, plan

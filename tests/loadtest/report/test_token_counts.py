@@ -1,18 +1,31 @@
 """What comes before the first token: counted or not, it is never mistaken in silence."""
 
+from dataclasses import replace
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from servetwin.app.reports.load_test import render_report
+from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.http.exchange import Exchange
-from servetwin.loadtest.report.report import render_report
 from servetwin.loadtest.report.token_counts import token_count_warnings
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
-from tests.support.loadtest_server import DONE, delta, event, text, usage
+from tests.support.loadtest_server import (
+    DONE,
+    Reply,
+    ScriptedServer,
+    delta,
+    event,
+    stream_of,
+    text,
+    usage,
+)
 from tests.support.mock_endpoint import chat, completions, evenly, mocked, plan
+from tests.support.mock_load import trace_of
 
 
 class Firsts(NamedTuple):
@@ -127,14 +140,14 @@ def test_thoughts_have_a_line_of_their_own() -> None:
         run = run_load_test(chat(server), evenly(3, 50, 12))
     assert (run.requests["ttfo_s"] - run.requests["ttft_sent_s"] > 0.05).all()
     assert (run.requests["ttfo_s"] >= 0.129).all()
-    assert "TTFO, ms" in render_report(run)
+    assert "\nTTFO ms" in render_report(run)
 
 
 def test_without_thoughts_there_is_none() -> None:
     with mocked(plan(ttft_ms=5, itl_ms=1)) as (server,):
         run = run_load_test(chat(server), evenly(2, 50, 4))
     assert run.requests["ttfo_s"].tolist() == run.requests["ttft_sent_s"].tolist()
-    assert "TTFO, ms" not in render_report(run)
+    assert "\nTTFO ms" not in render_report(run)
 
 
 def judged(answers: int, buffered: int, tokens: int = 16, unclear: int = 0) -> list[str]:
@@ -184,3 +197,26 @@ def test_doubts_are_counted_by_their_reason() -> None:
         "USAGE DOUBTED for 2 of 6 requests: the server's count of prompt or cached tokens is below "
         "0 or too large; the trace is believed instead",
     ]
+
+
+def test_answers_that_end_before_the_length_that_was_forced_are_a_warning() -> None:
+    """Two tokens for the three that were forced; where no length is, that is no doubt."""
+    short = Reply((text("a"), text("b", "stop"), usage(2), DONE))
+    replies = count()
+    with ScriptedServer(lambda _: short if next(replies) % 4 else stream_of(3)).running() as server:
+        endpoint, trace = probe(server.url), trace_of(*(0.02 * n for n in range(8)))
+        forced = run_load_test(endpoint, trace)
+        free = run_load_test(replace(endpoint, force_length=False), trace)
+    (line,) = forced.summary()["delivered"]["token_doubts"]
+    assert line.startswith("SHORT ANSWERS: 6 of 8 (75%) ended before the length that was forced")
+    assert free.summary()["delivered"]["token_doubts"] == []
+
+
+def test_usage_above_the_limit_that_was_sent_is_counted_and_the_stream_stands() -> None:
+    long = Reply((*(text("many words of text ") for _ in range(3)), usage(40), DONE))
+    with ScriptedServer(lambda _: long).running() as server:
+        run = run_load_test(probe(server.url), trace_of(0.0, 0.02))
+    assert run.requests["output_tokens"].tolist() == [3, 3]
+    (line,) = run.summary()["delivered"]["token_doubts"]
+    assert line.startswith("USAGE DOUBTED for 2 of 2 requests")
+    assert "above the limit that was sent and what the stream shows (2)" in line

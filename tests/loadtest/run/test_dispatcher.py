@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from servetwin.app.reports.load_test import render_report
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.plan.users import with_users
 from servetwin.loadtest.report.load_notes import CLOSED_LOOP
-from servetwin.loadtest.report.report import render_report
 from servetwin.loadtest.run.client import LoadOptions, run_load_test
 from servetwin.sim.records.metrics import SLO
 from servetwin.workloads.generators.pauses import LognormalPause

@@ -155,7 +155,7 @@ def test_kill_9_loses_no_request_that_ended_a_second_before(tmp_path: Path, proc
     said = f"the load test was killed after {len(finished)} of 1000 requests had ended"
     assert result.stderr.splitlines()[0] == f"{folder}: {said}"
     assert run.scenario["notes"][-1] == said
-    assert page.exists()
+    assert f"CUT OFF: killed after {len(finished)} of 1000 requests had ended" in page.read_text()
     again = CliRunner().invoke(app, ["report", str(folder), "--out", str(page)])
     assert said not in again.stderr
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from servetwin.app.reports.load_test import render_report
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.http.exchange import Exchange, Failure
 from servetwin.loadtest.options import Cancellation, HangUp
-from servetwin.loadtest.report.report import render_report
 from servetwin.loadtest.run.client import LoadOptions, run_load_test
 from servetwin.loadtest.run.retrying_client import retry_after_s, retry_wait_s
 from servetwin.sim.records.metrics import SLO

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from servetwin.app.reports.load_test import render_report
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.plan.schedule import expected_peak_tokens_per_s
 from servetwin.loadtest.plan.users import with_users
-from servetwin.loadtest.report.report import render_report
 from servetwin.loadtest.run.client import LoadOptions, Progress, run_load_test
 from servetwin.loadtest.run.journal import Journal
 from servetwin.loadtest.run.worker_pool import (

@@ -27,11 +27,15 @@ def counting(tokens: int) -> bytes:
         ((*THREE, usage(0), DONE), 3, "fewer", 3, "events"),
         ((*THREE, usage(2), DONE), 3, "fewer", 3, "events"),
         ((*THREE, usage(10**30), DONE), 3, "more", 3, "events"),
-        # more than was asked for, but the text may hold it: a server that ignores max_tokens
-        ((text("abcdef"), text("ghi", "stop"), usage(9), DONE), 3, None, 9, "usage"),
+        # more than max_tokens allowed: only what the stream shows is believed
+        ((text("abcdef"), text("ghi", "stop"), usage(9), DONE), 3, "more", 2, "events"),
+        ((text("many words of text"),) * 16 + (usage(40), DONE), 16, "more", 16, "events"),
+        ((text("a"), text("b"), text("c"), text("d"), usage(4), DONE), 3, None, 4, "usage"),
+        ((text("ab", token_ids=[1, 2]), text("c"), usage(3), DONE), 2, None, 3, "usage"),
+        ((text("ab", token_ids=[1, 2]), text("c"), usage(4), DONE), 2, "more", 3, "events"),
+        ((text("abc", token_ids=[1, 2, 3]), usage(3), DONE), 2, None, 3, "usage"),
         # more than the text can hold, but no more than was asked for: tokens without text
         ((*THREE, usage(50), DONE), 50, None, 50, "usage"),
-        ((text("\u20ac" * 4, "stop"), usage(12), DONE), 3, None, 12, "usage"),
         ((text(""), text("a", "stop"), usage(1), DONE), 3, None, 1, "usage"),
         ((text(""), text(""), text("a", "stop"), usage(2), DONE), 3, None, 2, "usage"),
         ((delta(content="a"), delta("stop"), usage(1), DONE), 3, None, 1, "usage"),
@@ -52,6 +56,19 @@ def test_output_tokens(
     assert drop_doubted_usage(stream, asked) == doubt
     assert (stream.output_tokens, stream.tokens_from) == (output_tokens, tokens_from)
     assert stream.prompt_tokens in (7, None)
+
+
+@pytest.mark.parametrize("usage_tokens", [6, 3])
+def test_only_the_first_of_two_choices_is_read(usage_tokens: int) -> None:
+    """Their tokens come in turns; the usage may be of both, and is of neither surely."""
+    pairs = [text(f"{n}", index=index) for n in range(3) for index in (0, 1)]
+    together = event(choices=[{"text": "d", "index": 1}, {"text": "d", "index": 0}])
+    ends = [text("", "stop", index=1), text("", "stop", index=0)]
+    stream = read(*pairs, together, *ends, usage(usage_tokens), DONE)
+    assert drop_doubted_usage(stream, 9) == "choices"
+    assert (stream.output_tokens, stream.tokens_from) == (4, "events")
+    assert stream.stamps_ns == [1, 3, 5, 7]
+    assert stream.failure is None
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,26 @@ def test_the_ends_come_first_and_rates_lie_evenly_between() -> None:
     assert sweep.ended == ALL_LEVELS
 
 
+def test_a_search_without_an_slo_takes_its_limits_from_requests_that_come_alone() -> None:
+    bare = replace(settings(), slo=None)
+    assert Sweep(bare).limits is None
+    seen: list[SLO | None] = []
+
+    def measure(plan: LevelPlan, attempt: int, slo: SLO | None) -> Level:
+        seen.append(slo)
+        return level_of(plan, attempt, slo)
+
+    sweep = run_sweep(Sweep(bare), SweepBudget(), measure, lambda _: None)
+    assert seen[0] is None
+    assert {*seen[1:]} == {sweep.limits}
+    assert sweep.limits == SLO(ttft_s=0.6, tpot_s=0.5, e2e_s=0.5)
+    assert sweep.knee is not None
+    assert Sweep.of_dict(json.loads(json.dumps(sweep.as_dict()))).limits == sweep.limits
+    whole = replace(sweep.levels[0], figures={**sweep.levels[0].figures, "ttft_s.p99": None})
+    assert replace(sweep, levels=(whole,)).limits == SLO(tpot_s=0.5, e2e_s=0.5)
+    assert Sweep(replace(bare, of="rates"), sweep.levels).limits is None
+
+
 def test_users_go_up_to_the_answers_that_the_server_streams_at_once() -> None:
     sweep = swept("users", levels=4)
     assert [level.plan.users for level in sweep.levels] == [1, None, 3, 4, 6, 8]
@@ -179,9 +199,9 @@ LATE = ("schedule lag p99 30 ms, over 20 ms",)
 def test_a_level_whose_client_was_late_is_sent_again() -> None:
     sent: list[tuple[int, int]] = []
 
-    def measure(plan: LevelPlan, attempt: int) -> Level:
+    def measure(plan: LevelPlan, attempt: int, slo: SLO | None) -> Level:
         sent.append((plan.number, attempt))
-        return level_of(plan, attempt, LATE if plan.number == 3 and attempt < 3 else ())
+        return level_of(plan, attempt, slo, LATE if plan.number == 3 and attempt < 3 else ())
 
     sweep = run_sweep(Sweep(settings("rates", levels=2)), SweepBudget(), measure, lambda _: None)
     assert sent == [(1, 1), (2, 1), (3, 1), (3, 2), (3, 3), (4, 1)]
@@ -191,8 +211,8 @@ def test_a_level_whose_client_was_late_is_sent_again() -> None:
 
 
 def test_a_client_that_never_keeps_up_ends_the_sweep() -> None:
-    def measure(plan: LevelPlan, attempt: int) -> Level:
-        return level_of(plan, attempt, LATE if plan.number == 3 else ())
+    def measure(plan: LevelPlan, attempt: int, slo: SLO | None) -> Level:
+        return level_of(plan, attempt, slo, LATE if plan.number == 3 else ())
 
     sweep = run_sweep(Sweep(settings()), SweepBudget(), measure, lambda _: None)
     assert [level.counts for level in sweep.levels] == [True, True, False]
@@ -206,10 +226,10 @@ def test_a_client_that_never_keeps_up_ends_the_sweep() -> None:
 def test_an_interruption_keeps_the_finished_levels(error: BaseException) -> None:
     kept: list[Sweep] = []
 
-    def measure(plan: LevelPlan, attempt: int) -> Level:
+    def measure(plan: LevelPlan, attempt: int, slo: SLO | None) -> Level:
         if plan.number == 4:
             raise error
-        return level_of(plan, attempt)
+        return level_of(plan, attempt, slo)
 
     sweep = run_sweep(Sweep(settings()), SweepBudget(), measure, kept.append)
     assert [len(state.levels) for state in kept] == [1, 2, 3]
