@@ -10,16 +10,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from servetwin.sim.catalogue.entry import first_problem
+from servetwin.sim.catalogue.entry import first_problem, shipped_json
 from servetwin.sim.catalogue.hf_hybrids import (
     APPROXIMATIONS,
     attention,
     blocks,
     compressed_latent,
-    linear_attention,
-    linear_layers,
     mamba,
     mamba2,
+    recurrent_layers,
+    searched_blocks,
 )
 from servetwin.sim.catalogue.hf_keys import FAMILIES, NAMES, NESTED_DEFAULTS, PLAIN, Family, Keys
 from servetwin.sim.catalogue.hf_quantisation import quantisation_of
@@ -36,13 +36,7 @@ UNSTATED_LIMIT_TOKENS = 2048
 _MAX_LAYERS = 10_000
 _RECURRENT = frozenset({"mamba", "falcon_mamba", "mamba2"})
 _NO_FFN = Dense(width=0, matrices=0)
-_LOCAL = {
-    "full_attention": False,
-    "sliding_attention": True,
-    "chunked_attention": True,
-    "linear_attention": False,
-    "deepseek_sparse_attention": False,
-}
+_LOCAL: dict[str, bool] = shipped_json("catalogue/hf_families.json")["layers_with_window"]
 
 
 def model_from_hf_config(config: Mapping[str, Any], name: str, where: str = "") -> ModelShape:
@@ -64,29 +58,34 @@ def model_from_hf_config(config: Mapping[str, Any], name: str, where: str = "") 
 
 def _shape(keys: Keys, model_type: str, name: str) -> ModelShape:
     family = FAMILIES.get(model_type) or _by_its_keys(keys)
-    recurrent = model_type in _RECURRENT
     width = keys.count(*NAMES["width"])
-    pairs = blocks(keys) if model_type == "nemotron_h" else []
-    layers = len(pairs) or keys.count(*NAMES["layers"], most=_MAX_LAYERS)
-    unstated = NO_LIMIT_TOKENS if recurrent else UNSTATED_LIMIT_TOKENS
+    groups = _groups(keys, family, model_type, width)
+    unstated = NO_LIMIT_TOKENS if model_type in _RECURRENT else UNSTATED_LIMIT_TOKENS
     context = keys.find(*NAMES["context"]) or unstated
     return ModelShape(
         name=name,
         width=width,
         vocabulary=keys.count("vocab_size"),
-        layers=(
-            (_recurrent_layers(keys, model_type, width, layers),)
-            if recurrent
-            else _paired(keys, family, width, pairs)
-            if pairs
-            else _layers(keys, family, width, layers)
-        ),
+        layers=groups,
         tied_embeddings=keys.flag("tie_word_embeddings", family.tied),
         positions=0 if family.more_positions is None else context + family.more_positions,
         max_model_len=context,
         source=_source(model_type),
-        quantisation=quantisation_of(keys.values, keys.where, layers),
+        quantisation=quantisation_of(keys.values, keys.where, sum(g.count for g in groups)),
     )
+
+
+def _groups(keys: Keys, family: Family, model_type: str, width: int) -> tuple[LayerGroup, ...]:
+    """Return the layers of a model, equal ones together."""
+    if model_type == "nemotron-nas":
+        return _grouped(searched_blocks(keys, width, family.matrices))
+    if model_type == "nemotron_h" and (pairs := blocks(keys)):
+        return _paired(keys, family, width, pairs)
+    layers = keys.count(*NAMES["layers"], most=_MAX_LAYERS)
+    if model_type not in _RECURRENT:
+        return _layers(keys, family, width, layers)
+    mixer = mamba2(keys, width) if model_type == "mamba2" else mamba(keys, width)
+    return (LayerGroup(count=layers, mixer=mixer, ffn=_NO_FFN),)
 
 
 def _source(model_type: str) -> str:
@@ -127,9 +126,9 @@ def _by_its_keys(keys: Keys) -> Family:
 
 def _layers(keys: Keys, family: Family, width: int, layers: int) -> tuple[LayerGroup, ...]:
     """Return groups of equal layers, in the order of their first layers."""
-    windows, linear = _windows(keys, family, layers), linear_layers(keys, layers)
+    windows, recurrent = _windows(keys, family, layers), recurrent_layers(keys, width, layers)
     mixers = [
-        linear_attention(keys, width) if layer in linear else _mixer(keys, width, window, layer)
+        recurrent.get(layer) or _mixer(keys, width, window, layer)
         for layer, window in enumerate(windows)
     ]
     return _grouped(
@@ -189,13 +188,10 @@ def _mixer(keys: Keys, width: int, window: int | None, layer: int) -> Mixer:
 
 def _latent(keys: Keys, heads: int) -> LatentAttention:
     return LatentAttention(
-        heads=heads,
-        latent_dim=keys.count("kv_lora_rank"),
-        rope_dim=keys.count("qk_rope_head_dim", least=0),
-        nope_dim=keys.count("qk_nope_head_dim"),
-        value_dim=keys.count("v_head_dim"),
-        query_latent_dim=keys.find("q_lora_rank"),
-    )
+        heads=heads, latent_dim=keys.count("kv_lora_rank"),
+        rope_dim=keys.count("qk_rope_head_dim", least=0), nope_dim=keys.count("qk_nope_head_dim"),
+        value_dim=keys.count("v_head_dim"), query_latent_dim=keys.find("q_lora_rank"),
+    )  # fmt: skip
 
 
 def _kv_heads(keys: Keys, heads: int) -> int:
@@ -243,12 +239,9 @@ def _ffn(keys: Keys, family: Family, experts: bool) -> FeedForward:
         width = width * latent // keys.count(*NAMES["width"])
         shared += 2 * latent // family.matrices
     return Experts(
-        experts=keys.count(*NAMES["experts"]),
-        top_k=keys.count(*NAMES["top_k"]),
-        width=width,
-        matrices=family.matrices,
-        shared_width=shared,
-    )
+        experts=keys.count(*NAMES["experts"]), top_k=keys.count(*NAMES["top_k"]), width=width,
+        matrices=family.matrices, shared_width=shared,
+    )  # fmt: skip
 
 
 def _ffn_width(keys: Keys, family: Family) -> int:
@@ -256,9 +249,3 @@ def _ffn_width(keys: Keys, family: Family) -> int:
     if family.matrices == 2:
         return keys.find(*NAMES["ffn"]) or 4 * keys.count(*NAMES["width"])
     return keys.count(*NAMES["ffn"])
-
-
-def _recurrent_layers(keys: Keys, model_type: str, width: int, layers: int) -> LayerGroup:
-    """Return the layers of Mamba and Mamba-2 models, which are alike and have no FFN."""
-    mixer = mamba2(keys, width) if model_type == "mamba2" else mamba(keys, width)
-    return LayerGroup(count=layers, mixer=mixer, ffn=_NO_FFN)

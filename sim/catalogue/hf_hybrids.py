@@ -7,37 +7,45 @@ from math import ceil
 
 from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.hf_keys import NAMES, Keys
-from servetwin.sim.catalogue.layers import Attention, LatentAttention, Mixer, Recurrence
+from servetwin.sim.catalogue.layers import Attention, Dense, LatentAttention, Mixer, Recurrence
+from servetwin.workloads.fields import MAX_COUNT
 
 APPROXIMATIONS: dict[str, str] = shipped_json("catalogue/hf_families.json")["approximations"]
 """How a type of model with parts of no shape here is read."""
 
+_REPLACED = "replace_with_linear"
+_HEAD_DIM = ("mamba_head_dim", "mamba_d_head")
 _BLOCKS = {"M": "mamba", "E": "moe", "-": "mlp", "*": "attention"}
 
 
-def linear_layers(keys: Keys, layers: int) -> set[int]:
+def recurrent_layers(keys: Keys, width: int, layers: int) -> dict[int, Recurrence]:
     """Return the layers that keep a state in place of keys and values."""
-    kinds = keys.items("layer_types", str)
-    if kinds:
-        return {layer for layer, kind in enumerate(kinds) if kind == "linear_attention"}
     if linear := keys.nested("linear_attn_config"):
-        return {layer - 1 for layer in linear.items("kda_layers", int)}
-    every = keys.find("full_attention_interval")
-    return {layer for layer in range(layers) if every and (layer + 1) % every}
+        kimi = _kimi_linear(linear, width, _elements(keys))
+        return {layer - 1: kimi for layer in linear.items("kda_layers", int)}
+    kinds, every = keys.items("layer_types", str), keys.find("full_attention_interval")
+    if not kinds and every:
+        kinds = ["linear_attention" if (n + 1) % every else "" for n in range(layers)]
+    readers = {"linear_attention": linear_attention, "mamba": mamba2}
+    states = {kind: readers[kind](keys, width) for kind in readers.keys() & set(kinds)}
+    return {layer: states[kind] for layer, kind in enumerate(kinds) if kind in states}
+
+
+def _kimi_linear(linear: Keys, width: int, elements: int) -> Recurrence:
+    """Return the attention of Kimi Linear (2025), counted as ``linear_attention`` is."""
+    heads, size = linear.count("num_heads"), linear.count("head_dim")
+    kernel, inner = linear.count("short_conv_kernel_size"), heads * size
+    return Recurrence(
+        state_size=elements * inner * size + 3 * inner * (kernel - 1),
+        mixer_params=width * (6 * inner + heads) + 3 * inner * kernel,
+    )
 
 
 def linear_attention(keys: Keys, width: int) -> Recurrence:
-    """Return gated delta attention: Qwen3-Next (2025), or that of Kimi Linear (2025).
+    """Return gated delta attention: Qwen3-Next (2025).
 
     Counted are the projections of queries, keys, values, gates and output, and the convolution.
     """
-    if linear := keys.nested("linear_attn_config"):
-        heads, size = linear.count("num_heads"), linear.count("head_dim")
-        kernel, inner = linear.count("short_conv_kernel_size"), heads * size
-        return Recurrence(
-            state_size=_elements(keys) * inner * size + 3 * inner * (kernel - 1),
-            mixer_params=width * (6 * inner + heads) + 3 * inner * kernel,
-        )
     size = keys.count("linear_key_head_dim")
     keyed = keys.count("linear_num_key_heads") * size
     heads, kernel = keys.count("linear_num_value_heads"), keys.count("linear_conv_kernel_dim")
@@ -60,11 +68,11 @@ def mamba(keys: Keys, width: int) -> Recurrence:
 
 def mamba2(keys: Keys, width: int) -> Recurrence:
     """Count the projections in and out, the convolution, A and D per head. Dao and Gu 2024."""
-    heads, kernel = keys.count("mamba_num_heads", "num_heads"), keys.count("conv_kernel")
-    size = keys.find("mamba_head_dim")
+    heads = keys.count("mamba_num_heads", "mamba_n_heads", "num_heads")
+    kernel, size = keys.count("conv_kernel", "mamba_d_conv"), keys.find(*_HEAD_DIM)
     inner = heads * size if size else _inner(keys, width)
-    state = keys.count("ssm_state_size", "state_size")
-    convolved = inner + 2 * keys.count("n_groups") * state
+    state = keys.count("ssm_state_size", "mamba_d_state", "state_size")
+    convolved = inner + 2 * keys.count("n_groups", "mamba_n_groups") * state
     projected = inner + convolved + heads
     params = width * projected + convolved * kernel + 2 * heads + inner * width
     held = _elements(keys) * inner * state + convolved * (kernel - 1)
@@ -73,10 +81,8 @@ def mamba2(keys: Keys, width: int) -> Recurrence:
 
 def blocks(keys: Keys) -> list[tuple[str, str]]:
     """Return each mixer of Nemotron-H with the FFN behind it, empty where none follows."""
-    kinds = keys.items("layers_block_type", str)
-    kinds = kinds or [
-        _BLOCKS.get(letter, letter) for letter in keys.text("hybrid_override_pattern")
-    ]
+    letters = keys.text("hybrid_override_pattern")
+    kinds = keys.items("layers_block_type", str) or [_BLOCKS.get(one, one) for one in letters]
     if not set(kinds) <= set(_BLOCKS.values()):
         raise keys.wrong("hybrid_override_pattern", f"of {' '.join(_BLOCKS)}")
     pairs: list[tuple[str, str]] = []
@@ -88,6 +94,41 @@ def blocks(keys: Keys) -> list[tuple[str, str]]:
         else:
             raise keys.wrong("hybrid_override_pattern", "one FFN behind each mixer at most")
     return pairs
+
+
+def searched_blocks(keys: Keys, width: int, matrices: int) -> list[tuple[Mixer, Dense]]:
+    """Return the layers of DeciLM, whose blocks an architecture search left different.
+
+    A block without attention widens the FFN before it; a product in place of attention or of an
+    FFN, of d x d weights, counts as an FFN of as many.
+    """
+    heads = keys.count(*NAMES["heads"])
+    layers: list[tuple[Mixer, int]] = []
+    for place, entry in enumerate(keys.items("block_configs", dict)):
+        block = Keys(entry, f"{keys.where}: block_configs[{place}]")
+        mixer, ffn = block.nested("attention"), block.nested("ffn")
+        if mixer is None or ffn is None:
+            raise block.wrong("attention" if mixer is None else "ffn", "an object {...}")
+        added = sum(width // matrices for part in (mixer, ffn) if part.flag(_REPLACED, False))
+        if not (ffn.flag("no_op", False) or ffn.flag(_REPLACED, False)):
+            added += _ffn_width(ffn, width)
+        if not (mixer.flag("no_op", False) or mixer.flag(_REPLACED, False)):
+            kv_heads = heads // mixer.count("n_heads_in_group", most=heads)
+            shape = attention(keys, heads, width // heads, kv_heads, mixer.find("window_length"))
+            layers.append((shape, added))
+        elif layers:
+            layers[-1] = (layers[-1][0], layers[-1][1] + added)
+        else:
+            raise block.wrong("attention", "attention in the first block")
+    return [(mixer, Dense(width=size, matrices=matrices)) for mixer, size in layers]
+
+
+def _ffn_width(ffn: Keys, width: int) -> int:
+    """Return 2/3 of the width times ``ffn_mult``, rounded up to a multiple of 256."""
+    factor = ffn.values.get("ffn_mult")
+    if not isinstance(factor, int | float) or not 0 < factor < MAX_COUNT / width:
+        raise ffn.wrong("ffn_mult", "a number above 0")
+    return ceil(int(2 * factor * width / 3) / 256) * 256
 
 
 def compressed_latent(keys: Keys, heads: int, layer: int) -> Mixer:
@@ -114,13 +155,10 @@ def attention(
         head_dim = keys.find("global_head_dim") or head_dim
     value_dim = keys.find("v_head_dim") or head_dim
     return Attention(
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=(head_dim + value_dim) // 2,
-        window_tokens=window,
+        heads=heads, kv_heads=kv_heads, head_dim=(head_dim + value_dim) // 2, window_tokens=window,
         chunked=window is not None and keys.find(*NAMES["window"][:1]) is None,
         gated=keys.flag("attn_output_gate", False),
-    )
+    )  # fmt: skip
 
 
 def _elements(keys: Keys) -> int:

@@ -67,6 +67,8 @@ class Keys:
         """Return a whole number, or None where the key is missing."""
         name = self.name_of(*names)
         value = self.values.get(name)
+        if isinstance(value, list) and value and value.count(value[0]) == len(value):
+            value = value[0]  # the same in every layer
         if value is None:
             return None
         if type(value) is not int or not least <= value <= most:

@@ -4,39 +4,17 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.hf_keys import NAMES, Keys
 from servetwin.sim.catalogue.quantisation import CacheFormat, Quantisation, WeightFormat
 from servetwin.workloads.errors import ShapeError
 
-_BY_ALGORITHM: dict[str, WeightFormat] = {
-    "FP8": "fp8",
-    "FP8_PER_CHANNEL_PER_TOKEN": "fp8",
-    "FP8_PB_WO": "fp8-block",
-    "NVFP4": "nvfp4",
-    "W4A16_NVFP4": "nvfp4",
-    "MXFP4": "mxfp4",
-    "MXFP8": "fp8-block",
-    "W4A16_AWQ": "w4a16",
-    "INT4_AWQ": "w4a16",
-    "W8A8_SQ_PER_CHANNEL": "int8",
-}
+_FORMATS = shipped_json("catalogue/hf_families.json")["quantisation"]
+_BY_ALGORITHM: dict[str, WeightFormat] = _FORMATS["by_algorithm"]
 """The formats of NVIDIA's Model Optimizer."""
-_BY_METHOD: dict[str, WeightFormat] = {
-    "mxfp4": "mxfp4",
-    "fbgemm_fp8": "fp8",
-    "awq": "w4a16",
-    "gptq": "w4a16",
-    "auto-round": "w4a16",
-    "modelopt_fp4": "nvfp4",
-}
-_BY_WEIGHTS: dict[tuple[str, int, bool], WeightFormat] = {
-    ("float", 8, True): "fp8",
-    ("int", 8, True): "int8",
-    ("int", 4, False): "w4a16",
-    ("float", 4, True): "nvfp4",
-    ("float", 4, False): "nvfp4",
-}
-"""By kind, bits, and whether the activations are in fewer bits as well (compressed-tensors)."""
+_BY_METHOD: dict[str, WeightFormat] = _FORMATS["by_method"]
+_BY_WEIGHTS: dict[str, WeightFormat] = _FORMATS["by_weights"]
+"""By kind and bits (compressed-tensors); ``a`` where the activations are in fewer bits as well."""
 _ATTENTION = re.compile(r"self_attn|linear_attn|mixer\.(in|out|q)_?proj|attention|\.attn")
 _EXPERTS = re.compile(r"(?<!shared)(?<!shared_)experts")
 
@@ -95,7 +73,8 @@ def _of_group(group: Any, where: str) -> WeightFormat:
     if not isinstance(weights, Mapping):
         raise ShapeError(f"{where}: quantization_config: config_groups: a group needs 'weights'")
     kind, bits = str(weights.get("type", "int")), weights.get("num_bits")
-    known = _BY_WEIGHTS.get((kind, bits, group.get("input_activations") is not None))  # type: ignore[arg-type]
+    activations = "" if group.get("input_activations") is None else " a"
+    known = _BY_WEIGHTS.get(f"{kind} {bits}{activations}")
     if known is None:
         raise ShapeError(
             f"{where}: quantization_config: no format here for {kind} weights of {bits} bits; "

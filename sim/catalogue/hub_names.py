@@ -96,10 +96,9 @@ def _exact(name: str, shipped: Shipped) -> ModelShape | None:
     if entry is None:
         return None
     model = _shape(entry["shape"], shipped)
-    changes: dict[str, Any] = {"name": plain_name(name)}
-    if "max_model_len" in entry:
-        changes["max_model_len"] = entry["max_model_len"]
-    changes["quantisation"] = Quantisation(**entry.get("quantisation", {}))
+    formats = Quantisation(**entry.get("quantisation", {}))
+    context = entry.get("max_model_len", model.max_model_len)
+    changes = {"name": plain_name(name), "max_model_len": context, "quantisation": formats}
     return model.model_copy(update=changes)
 
 

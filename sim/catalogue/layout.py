@@ -58,12 +58,9 @@ class Layout:
 
         Raises ``PolicyError`` that names the width and what would be right.
         """
-        widths = {
-            name: _width(name, value)
-            for name, value in key_values(
-                text.lower(), OPTION, PolicyError, form="NAME=WIDTH, such as tp=8,ep=8"
-            ).items()
-        }
+        form = "NAME=WIDTH, such as tp=8,ep=8"
+        given = key_values(text.lower(), OPTION, PolicyError, form=form)
+        widths = {name: _width(name, value) for name, value in given.items()}
         moe_tp = widths.pop("moe_tp", None)
         if unknown := widths.keys() - {field.name for field in fields(cls)}:
             raise PolicyError(f"{OPTION}: no width {min(unknown)!r}; tp, pp, dp, ep, moe_tp")

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import yaml
 
+from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.servers.flags import BACKENDS, Flags, Pairs
 from servetwin.sim.catalogue.servers.settings import Backend, ServerSettings
 from servetwin.workloads.errors import PolicyError, TraceError
@@ -20,24 +21,9 @@ _NAME = re.compile(r"(vllm|sglang|trtllm|tensorrt-llm)(?:@v?(\d\S*))?", re.IGNOR
 _IMAGE = re.compile(r"(?:vllm-openai|sglang|tensorrt-llm/release):v?(\d[\w.]*)")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _PAIR = re.compile(r"'?\b([a-z]\w*)'?\s*[=:]\s*('[^']*'|\"[^\"]*\"|[\w.:/+-]+)")
-_DUMPS = re.compile(
-    r"with config:|non-default args:|server_args=|max_num_batched_tokens=|max_total_num_tokens="
-)
-_VERSIONS = (
-    r"LLM engine \(v([\w.+]+)\)", r"API server version v?([\w.+]+)", r"sglang[ =]+v?(\d[\w.]+)",
-    r"TensorRT[- ]LLM version:? v?(\d[\w.]+)",
-)  # fmt: skip
-_PRINTED = {
-    "kv_tokens": (r"GPU KV cache size: ([\d,]+) tokens", r"#tokens: ([\d,]+)",
-                  r"max tokens in paged KV cache \((\d+)\)"),
-    "kv_blocks": (r"# (?:GPU|cuda) blocks: ([\d,]+)",),
-    "max_model_len": (r"Maximum concurrency for ([\d,]+) tokens",),
-}  # fmt: skip
-_LOGS = {
-    "vllm": r"LLM engine \(v|vLLM API server|GPU KV cache size|# GPU blocks",
-    "sglang": r"server_args=ServerArgs|max_total_num_tokens=",
-    "trtllm": r"\[TRT-?LLM\]|TensorRT[- ]LLM",
-}
+_LOGS: dict[str, Any] = shipped_json("catalogue/servers/logs.json")
+"""Patterns: of the lines that dump all settings, of the version of a server, of what it printed by
+the role of the setting, and of the logs of each backend."""
 
 
 def read_server(text: str) -> ServerSettings:
@@ -66,7 +52,7 @@ def _of_file(path: Path) -> ServerSettings:
             text = _COLOURS.sub("", file.whole())
     except TraceError as error:
         raise PolicyError(f"--server: {error}") from error
-    backends = [name for name, pattern in _LOGS.items() if re.search(pattern, text)]
+    backends = [name for name, pattern in _LOGS["backends"].items() if re.search(pattern, text)]
     if backends:
         return _of_log(cast(Backend, backends[0]), text)
     if settings := _of_command(text):
@@ -189,13 +175,13 @@ def _of_log(backend: Backend, text: str) -> ServerSettings:
     flags = Flags.of(backend)
     first: dict[str, str] = {}
     for line in text.splitlines():
-        if dump := _DUMPS.search(line):
+        if dump := re.search(_LOGS["dumps"], line):
             for name, value in _PAIR.findall(line[dump.start() :]):
                 if value.lower() != "none":
                     first.setdefault(flags.name(name), value.strip("'\"").rstrip("."))
-    version = next((m[1] for pattern in _VERSIONS if (m := re.search(pattern, text))), None)
+    version = next((m[1] for pattern in _LOGS["versions"] if (m := re.search(pattern, text))), None)
     names = {role: name for name, role in flags.settings.items()}
-    for role, patterns in _PRINTED.items():
+    for role, patterns in _LOGS["printed"].items():
         printed = next((m[1] for p in patterns if (m := re.search(p, text))), None)
         if printed is not None and role in names:
             first[names[role]] = printed.replace(",", "")

@@ -106,9 +106,11 @@ Given = Mapping[str, tuple[str, str]]
 
 def _layout(backend: Backend, given: Given) -> tuple[Layout, int]:
     """Return the widths, and how many such servers there are."""
-    widths = {n: _count(*given[n]) for n in ("tp", "pp", "dp", "ep", "moe_tp") if n in given}
-    tp, dp = widths.get("tp", 1), widths.get("dp", 1)
-    ep, pp = widths.get("ep", 1), widths.get("pp", 1)
+    tp, pp, dp, ep, moe_tp = (
+        _count(*given[n]) if n in given else 1 for n in ("tp", "pp", "dp", "ep", "moe_tp")
+    )
+    if "moe_tp" in given:  # experts lie on all devices, whatever attention does
+        ep = Layout.parse(f"tp={tp},moe_tp={moe_tp}{f',ep={ep}' if 'ep' in given else ''}").ep
     shared = "attention_dp" in given and not is_off(given["attention_dp"][1])
     if backend == "vllm":
         ep = (

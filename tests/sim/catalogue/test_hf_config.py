@@ -6,8 +6,9 @@ import pytest
 
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.hf_config import model_from_hf_config
-from servetwin.sim.catalogue.layers import Experts, LatentAttention
+from servetwin.sim.catalogue.layers import Dense, Experts, LatentAttention, Recurrence
 from servetwin.sim.catalogue.model import ModelShape
+from servetwin.workloads.errors import ShapeError
 from tests.support.hf_configs import DEEPSEEK, LLAMA, QWEN_EXPERTS, WIDE_HEADS, windows
 
 
@@ -270,3 +271,61 @@ def test_a_context_that_is_not_stated(model_type: str, context: int) -> None:
         time_step_rank=4,
     )
     assert shape.max_model_len == context
+
+
+def block(mult: object, group: int | None, **attention: bool) -> dict[str, Any]:
+    mixer = {"n_heads_in_group": group, "no_op": group is None, **attention}
+    return {"attention": mixer, "ffn": {"ffn_mult": mult, "no_op": mult is None}}
+
+
+SEARCHED = {"model_type": "nemotron-nas", "hidden_size": 1536, "num_attention_heads": 8,
+            "vocab_size": 100, "max_position_embeddings": 512}  # fmt: skip
+
+
+def test_blocks_of_a_searched_architecture_differ() -> None:
+    blocks = [
+        block(1.5, 4), block(2.625, None), block(3, 2), block(None, 2),
+        block(None, None, no_op=False, replace_with_linear=True),
+    ]  # fmt: skip
+    shape = read(**SEARCHED, block_configs=blocks)
+    assert [(g.mixer.kv_groups(), g.ffn) for g in shape.layers] == [
+        (2, Dense(width=1536 + 2816)),  # 1.5 and 2.625 times 2/3 d, up to multiples of 256
+        (4, Dense(width=3072)),
+        (4, Dense(width=512)),  # a product of d x d in place of attention
+    ]
+    assert "a block without attention widens the FFN before it" in shape.source
+
+
+@pytest.mark.parametrize(
+    ("blocks", "says"),
+    [
+        (None, "must have at least one entry"),
+        ([block(1, None)], "attention in the first block"),
+        ([block("wide", 4)], "key 'ffn_mult': 'wide' is not possible; it must be a number above 0"),
+        ([block(-1, 4)], "'ffn_mult': -1 is not possible"),
+        ([block(1e300, 4)], "'ffn_mult': 1e"),
+        ([block(1, 0)], "'n_heads_in_group': 0 is not possible"),
+        ([{"ffn": {}}], r"block_configs.0.: key 'attention': None is not possible"),
+        ([7], "a list of dict"),
+    ],
+)
+def test_a_block_that_cannot_be_is_refused(blocks: Any, says: str) -> None:
+    with pytest.raises(ShapeError, match=says):
+        read(**SEARCHED, block_configs=blocks)
+
+
+def test_mamba_layers_among_attention_and_values_that_every_layer_repeats() -> None:
+    shape = read(
+        **LLAMA, model_type="granitemoehybrid", layer_types=5 * ["mamba"] + ["attention"],
+        mamba_n_heads=8, mamba_d_head=16, mamba_d_state=32, mamba_n_groups=1, mamba_d_conv=4,
+        num_local_experts=[4] * 6, num_experts_per_tok=2,
+    )  # fmt: skip
+    state, attention = shape.layers
+    assert (state.count, attention.count) == (5, 1)
+    inner, convolved = 8 * 16, 8 * 16 + 2 * 32
+    projected = 64 * (inner + convolved + 8) + inner * 64
+    assert state.mixer == Recurrence(
+        state_size=inner * 32 + 3 * convolved, mixer_params=projected + 4 * convolved + 16
+    )
+    assert isinstance(attention.ffn, Experts)
+    assert attention.ffn.experts == 4

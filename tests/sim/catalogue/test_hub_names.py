@@ -46,6 +46,16 @@ FP8 = Quantisation(gemm="fp8", experts="fp8")
         ("Qwen2.5-7B-Instruct-AWQ", 7.6, Quantisation(gemm="w4a16", experts="w4a16")),
         ("nemotron-3-super-120b-a12b", 121, Quantisation()),
         ("deepseek-v4-pro", 1592, Quantisation(gemm="fp8-block", experts="mxfp4")),
+        ("ibm-granite/granite-3.3-8b-instruct", 8.17, Quantisation()),
+        ("IBM-GRANITE/GRANITE-3.3-2B-INSTRUCT", 2.53, Quantisation()),
+        ("granite-4.0-h-small", 32.2, Quantisation()),
+        ("nvidia/Llama-3_3-Nemotron-Super-49B-v1", 49.9, Quantisation()),
+        ("llama-3.3-nemotron-super-49b-v1.5-fp8", 49.9, FP8),
+        ("NVIDIA-Nemotron-Nano-9B-v2", 8.89, Quantisation()),
+        ("mistralai/Mistral-Large-3-675B-Instruct-2512", 673, FP8),
+        ("hunyuan-a13b-instruct", 80.4, Quantisation()),
+        ("inclusionAI/Ring-1T", 1000, Quantisation()),
+        ("GLM-4.7-Flash", 29.9, Quantisation()),
     ],
 )
 def test_a_model_is_known_by_its_names(name: str, billions: float, formats: Quantisation) -> None:

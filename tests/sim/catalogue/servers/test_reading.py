@@ -25,6 +25,7 @@ SGLANG = "python3 -m sglang.launch_server --model-path zai-org/GLM-4.6-FP8 "
         (SGLANG + "--tp 8 --dp 4 --enable-dp-attention --ep-size 8", Layout(2, dp=4, ep=8), 1),
         (SGLANG + "--tp 4 --dp 2", Layout(4), 2),
         ("trtllm-serve nvidia/X --tp_size 8 --ep_size 4 --pp_size 2", Layout(8, 2, ep=4), 1),
+        ("trtllm-serve m --tp_size 8 --moe_tensor_parallel_size 2", Layout(8, ep=4), 1),
     ],
 )
 def test_widths_of_a_command_line(line: str, layout: Layout, replicas: int) -> None:
