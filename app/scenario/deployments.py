@@ -1,5 +1,6 @@
 """A model on devices as its server runs it: layout, memory share, limits, formats."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from servetwin.app.scenario.settings import with_settings
@@ -9,6 +10,7 @@ from servetwin.sim.catalogue.servers import ServerSettings, read_server
 from servetwin.sim.catalogue.versions import version_numbers
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import DEFAULT, Efficiency, served_efficiency
+from servetwin.sim.step_times.roofline.formats import FORMATS
 from servetwin.sim.step_times.roofline.step_memory import RUNTIME_BYTES, ServerMemory
 from servetwin.sim.techniques.registry import Toggles
 from servetwin.sim.techniques.setup import Setup, changed_fields
@@ -19,15 +21,16 @@ V1 = (0, 8)
 _VLLM_BYTES = {True: 1.01e9, False: 0.376e9}
 """Bytes outside PyTorch on a device: since V1, and before; ``test_server_memory`` has the logs."""
 
-_ANYWHERE = ("policies", "cluster", "api", "kv_tokens", "deployment.parallel.tensor",
-             "deployment.parallel.link")  # fmt: skip
+_ANYWHERE = ("policies", "cluster", "api", "kv_tokens", "deployment.parallel.tensor")
 _WIDTHS = tuple(f"deployment.parallel.{name}" for name in ("expert", "data", "lockstep"))
 _FORMATS = ("deployment.prefill", "deployment.decode", "deployment.kv_element_bytes")
 _EXPRESSED = {
     "kernels": (*_ANYWHERE, *_WIDTHS, "deployment.parallel.pipeline", *_FORMATS),
-    "layers": (*_ANYWHERE, *_WIDTHS),
+    "layers": (*_ANYWHERE, *_WIDTHS, "deployment.parallel.link"),
 }
 """What a kind of tables knows of a setup."""
+_KINDS_WITH = {"link": ("layers",), "efficiency": ("operators",)}
+"""The kinds of tables that an option changes: of efficiencies, the overhead of a step."""
 _BY_FORMAT = {"fp8": "fp8", "w8a8": "int8", "gptq": "w4a16", "awq": "w4a16", "int4": "w4a16"}
 
 
@@ -45,11 +48,9 @@ class ServerChoice:
             read_server(server) if server else None, Layout.parse(layout) if layout else None
         )
 
-    def notes(self, setup: Setup) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         """Return what the simulation leaves out of the server."""
-        if self.settings is None:
-            return ()
-        return tuple(self.settings.notes)
+        return tuple(self.settings.notes) if self.settings else ()
 
     def over(self, setup: Setup) -> Setup:
         """Return ``setup`` as this server runs it; policies given elsewhere still win."""
@@ -102,21 +103,28 @@ def _memory(settings: ServerSettings) -> ServerMemory:
     )  # fmt: skip
 
 
-def require_expressed(setup: Setup, toggles: Toggles, kind: str) -> None:
-    """Raise ``PolicyError`` for a technique of which tables of a kind know nothing."""
-    for technique in (*toggles.on, *toggles.off):
-        on = technique in toggles.on
-        after = technique.apply(setup) if on else technique.off(setup)
-        known = _EXPRESSED.get(kind, _ANYWHERE)
-        changed = [name for name in changed_fields(setup, after) if not name.startswith(known)]
-        form = after.deployment.prefill
-        is_unknown = form != setup.deployment.prefill and form.name not in _BY_FORMAT
-        if changed or is_unknown:
-            option = "--technique" if on else "--without"
-            raise PolicyError(
-                f"{option} {technique.name}: tables of {kind} know nothing of it; take "
-                "--times sheet"
-            )
+def require_expressed(
+    setup: Setup, toggles: Toggles, kind: str, options: Mapping[str, str | None]
+) -> None:
+    """Raise ``PolicyError`` for a technique or option of which tables of a kind know nothing."""
+    known = _EXPRESSED.get(kind, _ANYWHERE)
+    unknown = [f"--{name}" for name, of in _KINDS_WITH.items() if options[name] and kind not in of]
+    for option, techniques in (("--technique", toggles.on), ("--without", toggles.off)):
+        for technique in techniques:
+            after = technique.apply(setup) if technique in toggles.on else technique.off(setup)
+            changed = [name for name in changed_fields(setup, after) if not name.startswith(known)]
+            if changed or not _has_known_formats(setup.deployment, after.deployment):
+                unknown.append(f"{option} {technique.name}")
+    if unknown:
+        raise PolicyError(f"{unknown[0]}: tables of {kind} know nothing of it; take --times sheet")
+
+
+def _has_known_formats(before: Deployment, after: Deployment) -> bool:
+    """Return whether tables have the formats that a technique changes, in both phases alike."""
+    form = after.decode
+    same = (after.prefill, form) == (before.prefill, before.decode)
+    known = form == after.prefill == FORMATS.get(form.name) and form.name in _BY_FORMAT
+    return (same or known) and after.kv_element_bytes in (before.kv_element_bytes, 1.0)
 
 
 def quantisation_of(setup: Setup) -> Quantisation:

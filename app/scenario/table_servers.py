@@ -56,6 +56,7 @@ def table_server(
     scenario, deployment = setup.scenario(), setup.deployment
     device, parallel = deployment.hardware.name, deployment.parallel
     if options.kind == "layers":
+        link = parallel.link or link
         name, table = _layers(options, deployment.model, parallel.layout, link, serving)
     elif options.kind == "kernels":
         name, table = _kernels(options, setup, serving)

@@ -88,14 +88,15 @@ class Deployment(TableOptions):
         setup, toggles = choice.over(setup), self.toggles()
         tables = best_tables(self, setup, choice.settings)
         if tables.given:
-            require_expressed(setup, toggles, tables.given)
+            options = {"link": self.link, "efficiency": self.efficiency}
+            require_expressed(setup, toggles, tables.given, options)
 
         def finish(setup: "Setup") -> "Scenario":
             if not tables.given:
                 return setup.scenario()
             return table_server(tables, setup, link, choice.settings)
 
-        return Servers(ToggledServer(setup, toggles, finish, choice.notes(setup)))
+        return Servers(ToggledServer(setup, toggles, finish, choice.notes()))
 
     def toggles(self) -> "Toggles":
         """Return the techniques on and off."""

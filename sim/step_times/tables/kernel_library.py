@@ -145,12 +145,11 @@ class _Library:
                     break
             against.append((formats, there[-1][2][0] if times else self._reason))
         if not there:
-            works = self._what_works(path, layout, quantisation)
             asked = quantisation.model_dump().items() if quantisation else ()
             raise ProfileError(
                 f"--times kernels: {self._backend} has no tables for {path} on {self._system} with "
                 f"{', '.join([str(layout), *(f'{part} {name}' for part, name in asked)])}; "
-                f"{works or against[0][1]}"
+                f"{self._what_works(path, layout, quantisation)}"
             )
         taken = min(there, key=lambda one: (len(one[2]), one[0].decode_step_latency(*_PROBE, 2)))
         if against and against[0][0] != taken[1]:
@@ -218,7 +217,9 @@ class _Library:
             widths = (layout.stage_devices, 1, 2, 4, 8, 16)
             near = [Layout(tp=tp, ep=ep) for tp in widths for ep in {1, tp}]
             works = [str(one) for one in dict.fromkeys(near) if self._times(path, one, {})][:4]
-        return f"there are some with {', '.join(works)}" if works else ""
+        if not works:
+            return f"nor in any format or layout; take --times sheet ({self._reason[:60]} ...)"
+        return f"there are some with {', '.join(works)}"
 
 
 def _options(layout: Layout, formats: Formats) -> dict[str, Any]:
@@ -268,8 +269,8 @@ def _hub_names(package: str) -> dict[str, str]:
     """Return the package's models, by their names without owner and by the catalogue's names."""
     folder = resources.files(package).joinpath("model_configs")
     ending = "_config.json"
-    files = [one.name for one in folder.iterdir() if one.name.endswith(ending)]
-    hub = [name.removesuffix(ending).replace("--", "/") for name in files]
+    files = [one.name.removesuffix(ending) for one in folder.iterdir() if ending in one.name]
+    hub = [name.replace("--", "/") for name in files if not name.endswith("_hf_quant")]
     plain: dict[str, str] = {}
     for name in sorted(hub, key=lambda name: (len(name), name)):
         plain.setdefault(plain_name(name), name)
@@ -293,4 +294,6 @@ def _hub_name(package: str, model: str) -> str:
         if name in ours:
             return ours[name]
     hint = did_you_mean(own, ours, f"there are {', '.join(sorted(ours)[:8])} ...")
-    raise ProfileError(f"--times kernels: no tables of the model {model!r}; {hint}")
+    raise ProfileError(
+        f"--times kernels: no tables of the model {model!r}; {hint} (or take --times sheet)"
+    )
