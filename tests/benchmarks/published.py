@@ -7,13 +7,13 @@ described load, KV memory that does not fill::
 
 - *raw*: kernel tables alone;
 - *overheads*: with ``--overheads fitted``, or with those that ``--fit`` fits here, on the half of
-  the deployments that the seed draws (those shipped were fitted so);
+  the deployments that the seed draws (``published_overheads`` fits those shipped so);
 - *one point*: a factor on kernels, and overheads, from the middle row of each deployment (by users,
   then lengths); judged on its other rows.
 
 Printed for the other half are bias, median and p90 of the error of means in per cent, by GPU,
-model, version and load, and the rows that are left out with the reason. ``--out`` has the errors of
-every row. A row takes one to three seconds.
+model, version, load and users, and the rows that are left out with the reason. ``--out`` has the
+errors of every row. A row takes one to three seconds, of hundreds of users ten.
 """
 
 import logging
@@ -56,6 +56,12 @@ COMMON = {name: width for name, width in TERMS.items() if name != "factor"}
 """Terms that are the same for every server of a backend."""
 _BUDGET, _SEQS, _UNLIMITED, _LONGEST = 8192, 2048, 1 << 40, 1 << 17
 _METRICS = ("TTFT", "TPOT")
+FIRST = ("0", "0.18")
+"""The first versions of the ranges whose halves are drawn, and fitted, apart."""
+FEW_USERS = 64
+"""The most of the rows that name the halves; a deployment of others is held out."""
+CROWDS = {8: "to 8", 64: "16 to 64", 2048: "128 and more"}
+"""Groups of users, by the most of each."""
 
 
 @dataclass(frozen=True)
@@ -103,25 +109,34 @@ def cases_of(rows: Iterable[Row], package: str, left_out: Counter[str]) -> Itera
 
 def halves(cases: Sequence[Case], seed: int) -> tuple[list[Case], list[Case]]:
     """Return the cases of the deployments to fit on, and of those held out."""
-    names = sorted({str(case.row.deployment) for case in cases})
-    order = np.random.default_rng(seed).permutation(len(names))
-    fitting = {names[place] for place in order[: len(names) // 2]}
+    fitting: set[str] = set()
+    for first in FIRST:
+        few = [c for c in cases if c.row.load.users <= FEW_USERS and first_version(c.row) == first]
+        names = sorted({str(case.row.deployment) for case in few})
+        order = np.random.default_rng(seed).permutation(len(names))
+        fitting |= {names[place] for place in order[: len(names) // 2]}
     halves: tuple[list[Case], list[Case]] = ([], [])
     for case in cases:
         halves[str(case.row.deployment) not in fitting].append(case)
     return halves
 
 
+def first_version(row: Row) -> str:
+    """Return the first version of the range that a row's server is in."""
+    version = version_numbers(row.deployment.version)
+    return [first for first in FIRST if version_numbers(first) <= version][-1]
+
+
 def errors_of(
-    cases: Sequence[Case], overheads: ServerOverheads, one_point: bool = True
+    cases: Sequence[Case], overheads: Callable[[Row], ServerOverheads], one_point: bool = True
 ) -> pd.DataFrame:
     """Return the errors in per cent, a row for each case and two columns for each kind."""
     middles = _middles(cases) if one_point else {}
-    points = {name: fit_point(case.server, overheads) for name, case in middles.items()}
+    points = {name: fit_point(one.server, overheads(one.row)) for name, one in middles.items()}
     lines = []
     for case in cases:
         deployment, load = case.row.deployment, case.row.load
-        kinds = {"raw": case.error(ServerOverheads()), "overheads": case.error(overheads)}
+        kinds = {"raw": case.error(ServerOverheads()), "overheads": case.error(overheads(case.row))}
         if case is not middles.get(deployment, case):
             kinds["one point"] = case.error(points[deployment])
         line: dict[str, object] = {
@@ -132,6 +147,7 @@ def errors_of(
             "doubtful": bool(getattr(case.server.table, "doubts", ())),
             "load": f"{load.prompt_tokens}/{load.output_tokens}",
             "users": load.users,
+            "crowd": next(name for most, name in CROWDS.items() if load.users <= most),
         }
         for kind, error in kinds.items():
             line |= {f"{kind} {m}": 100 * e for m, e in zip(_METRICS, error, strict=True)}
@@ -193,6 +209,7 @@ def _fits(package: str, deployment: Deployment, load: Load) -> bool:
 def main(
     backend: Annotated[str, typer.Option(help=f"One of {', '.join(BACKENDS)}.")] = "vllm",
     newest_than: Annotated[str, typer.Option(help="Servers of this version and later.")] = "0",
+    older_than: Annotated[str, typer.Option(help="Servers before this version.")] = "",
     rows: Annotated[int, typer.Option(help="Rows to simulate, drawn at random.")] = 10_000,
     least_users: Annotated[int, typer.Option(help="Rows of at least so many users.")] = 1,
     most_users: Annotated[int, typer.Option(help="Rows of at most so many users.")] = 2048,
@@ -209,18 +226,24 @@ def main(
     began_s = perf_counter()
     left_out: Counter[str] = Counter()
     there = list(sample_rows(package, backend, left_out))
-    least = version_numbers(newest_than)
-    new = [row for row in there if version_numbers(row.deployment.version) >= least]
+    least, end = version_numbers(newest_than), version_numbers(older_than or None)
+    new = [
+        row for row in there
+        if least <= version_numbers(row.deployment.version) and (
+            not older_than or version_numbers(row.deployment.version) < end
+        )
+    ]  # fmt: skip
     few = [row for row in new if least_users <= row.load.users <= most_users]
-    left_out |= Counter({f"older than {newest_than}": len(there) - len(new)})
+    left_out |= Counter({"of other versions": len(there) - len(new)})
     left_out |= Counter({f"not {least_users} to {most_users} users": len(new) - len(few)})
     drawn = np.random.default_rng(seed).permutation(len(few))[:rows]
     cases = list(cases_of((few[place] for place in sorted(drawn)), package, left_out))
     fitting, held_out = halves(cases, seed)
-    if fit:
-        overheads = fit_terms([case.server for case in fitting], START, COMMON)
-    else:
-        overheads = fitted_overheads(backend)
+    fitted = fit_terms([case.server for case in fitting], START, COMMON) if fit else None
+
+    def overheads(row: Row) -> ServerOverheads:
+        return fitted or fitted_overheads(backend, row.deployment.version)
+
     errors = errors_of(held_out, overheads, one_point)
     if out is not None:
         errors.to_csv(out)
@@ -228,11 +251,12 @@ def main(
         f"{len({case.row.deployment for case in cases})} deployments; left out:")  # fmt: skip
     for reason, count in left_out.most_common():
         say(f"  {count}: {reason}")
-    say(overheads.described())
+    for line in sorted({overheads(case.row).described() for case in held_out}):
+        say(line)
     say("bias, median, p90 of the error in per cent:")
     printed(errors, "held out")
     printed(errors[~errors["doubtful"]], "held out, plausible tables")
-    for column in ("gpu", "model", "version", "load", "users"):
+    for column in ("gpu", "model", "version", "load", "crowd", "users"):
         for value, part in errors.groupby(column):
             printed(part, f"held out, {column} {value}", ("overheads", "one point"))
     say(f"{perf_counter() - began_s:.0f} s")

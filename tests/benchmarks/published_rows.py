@@ -30,6 +30,8 @@ from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.step_times.tables.kernel_library import SYSTEMS
 from servetwin.workloads.trace import Trace
 
+UNKNOWN = "0-unknown"
+"""The version of rows that name none."""
 SHORTEST = 0.8
 """Lengths are uniform in this share of the nominal to all of it (``--random-range-ratio``)."""
 
@@ -120,7 +122,7 @@ def _row(row: Any) -> Row:
     users = int(row.silicon_data_source.partition("silicon_concurrency=")[2].partition(";")[0])
     deployment = Deployment(
         row.model_path, _GPUS[row.system], Layout(tp=tp, dp=dp, ep=max(1, ep)), _formats(row),
-        row.backend, row.backend_version if isinstance(row.backend_version, str) else "0-unknown",
+        row.backend, row.backend_version if isinstance(row.backend_version, str) else UNKNOWN,
     )  # fmt: skip
     load = Load(users, int(row.isl), int(row.osl))
     measured = {"ttft_ms": row.silicon_ttft_ms, "tpot_ms": row.silicon_tpot_ms}

@@ -54,6 +54,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 """The least and the largest value of each term."""
 _NOTHING_S = 1e-12
+_OF_STEPS = ("step_s", "sequence_s", "prefill_step_s", "prefill_chunk_s", "prefill_row_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +166,8 @@ def _range(name: str) -> str:
 def fitted_overheads(backend: str | None, version: str | None = None) -> ServerOverheads:
     """Return the shipped overheads of a backend (``sim/catalogue/overheads.json``).
 
-    Of several fits that of the version, else of the nearest ones below it, else the oldest. The
-    source says of which versions it is, and how far a server of another lies from it.
+    Of several fits (oldest first) that of the version, else of the nearest ones below it, else the
+    oldest. The source says of which versions it is, and how far those of other versions may lie.
 
     Raises ``ProfileError`` for a backend without any.
     """
@@ -178,15 +179,24 @@ def fitted_overheads(backend: str | None, version: str | None = None) -> ServerO
             f"there are some for --times kernels:{there}; or give NAME=VALUE,... of "
             f"{', '.join(MOST_S)}"
         )
-    fits.sort(key=lambda fit: version_numbers(fit["versions"][0]))
     wanted = version_numbers(version)
     below = [fit for fit in fits if version_numbers(fit["versions"][0]) <= wanted]
     fit = below[-1] if below else fits[0]
     first, last = fit["versions"]
-    source = f"{_SHIPPED['source']}: {backend} {first} to {last}, {fit['spread']}"
+    source = f"{_SHIPPED['source']}: {backend} {first} to {last}; {_moves(fit['backend'])}"
     if version and not version_numbers(first) <= wanted[:2] <= version_numbers(last):
         source += f"; the server is {version}"
     return overheads_of(fit["terms"], source)
+
+
+def _moves(backend: str) -> str:
+    """Return how far two versions of a server lie apart, on one deployment under one load."""
+    moves = _SHIPPED["moves"][backend]
+    ttft, tpot = (
+        f"{name.upper()} {100 / (1 + moves[name]) - 100:+.0f} to {100 * moves[name]:+.0f} %"
+        for name in ("ttft", "tpot")
+    )
+    return f"another version moves {ttft}, {tpot} (9 in 10 of {moves['pairs']} pairs)"
 
 
 class LoadedTable(PiecewiseStepTime, Table):
@@ -203,11 +213,7 @@ class LoadedTable(PiecewiseStepTime, Table):
         self.overheads, self.factor = overheads, factor
         self.parts, self.origin = table.parts, table.origin
         self.wants_longest = getattr(table, "wants_longest", False)
-        self._step = to_units(factor * overheads.step_s)
-        self._sequence = to_units(factor * overheads.sequence_s)
-        self._prefill_step = to_units(factor * overheads.prefill_step_s)
-        self._prefill_chunk = to_units(factor * overheads.prefill_chunk_s)
-        self._prefill_row = to_units(factor * overheads.prefill_row_s)
+        self._terms = [to_units(factor * getattr(overheads, name)) for name in _OF_STEPS]
 
     def scaled(self, factor: float) -> "LoadedTable":
         """Return a model that takes ``factor`` times as long, its overheads too."""
@@ -224,12 +230,12 @@ class LoadedTable(PiecewiseStepTime, Table):
 
     def _added(self, shape: BatchShape) -> int:
         """Return the units of the overheads of a step."""
+        step, sequence, prefill, chunk, row = self._terms
         chunks = shape.prefill_chunks
-        units = self._step + self._sequence * (shape.decode_sequences + len(chunks))
+        units = step + sequence * (shape.decode_sequences + len(chunks))
         if chunks:
             counted = int(min(len(chunks), self.overheads.most_chunks))
-            units += self._prefill_step + self._prefill_chunk * counted
-            units += self._prefill_row * sum(rows for _, rows in chunks)
+            units += prefill + chunk * counted + row * sum(rows for _, rows in chunks)
         return units
 
     def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:

@@ -60,8 +60,12 @@ def test_every_bound_itself_is_possible() -> None:
 def test_shipped_overheads_say_what_they_were_fitted_on() -> None:
     found = fitted_overheads("vllm")
     assert found.prefill_chunk_s > 0
-    assert "no physics: vllm 0.18 to 0.19" in found.described()
+    assert "no physics: vllm 0.18 to 0.19; another version moves TTFT" in found.described()
+    assert "(9 in 10 of 54 pairs)" in found.source
     assert "the server is" not in fitted_overheads("vllm", "0.19.1").source
+    older = fitted_overheads("vllm", "0.16.2")
+    assert "vllm 0.15 to 0.17" in older.source
+    assert older.prefill_chunk_s > found.prefill_chunk_s
     assert fitted_overheads("vllm", "0.11").source.endswith("the server is 0.11")
     assert fitted_overheads("vllm", "nightly-5b8").source.endswith("the server is nightly-5b8")
 
