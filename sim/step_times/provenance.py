@@ -13,6 +13,7 @@ Shares are of the busy time of the servers, computed from the steps of a run. Th
 count equally, each with its own context.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from math import inf
@@ -26,12 +27,9 @@ from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.step_times.step_time import FloatArray
 
 Origin = Literal[
-    "measured here",
-    "measured by others",
-    "kernel tables",
-    "computed from data sheets",
+    "measured here", "measured by others", "kernel tables", "computed from data sheets",
     "not stated",
-]
+]  # fmt: skip
 """``not stated``, the fifth, is for a class of your own and for values that you give."""
 
 MEANINGS: dict[Origin, str] = shipped_json("step_times/origins.json")
@@ -73,6 +71,17 @@ class Excess:
     feature: str
     value: float
     measured: float
+
+
+def excesses_of(
+    profile: str, reached: Mapping[str, float], largest: Mapping[str, float]
+) -> list[Excess]:
+    """Return the features whose value is beyond the largest measured one, where that is known."""
+    return [
+        Excess(profile, feature, value, largest[feature])
+        for feature, value in reached.items()
+        if value > largest.get(feature, inf)
+    ]
 
 
 class Source:
@@ -124,12 +133,8 @@ class Calibration(Source):
     def excesses(self, steps: pd.DataFrame) -> list[Excess]:
         """Return the features beyond their measured range in some step, at their largest."""
         features = {**_constant_features(steps), "decode_context_tokens": _last_context(steps)}
-        excesses = []
-        for feature, values in features.items():
-            value, measured = float(values.max(initial=0.0)), getattr(self.largest, feature)
-            if value > measured:
-                excesses.append(Excess(self.profile, feature, value, measured))
-        return excesses
+        reached = {name: float(values.max(initial=0.0)) for name, values in features.items()}
+        return excesses_of(self.profile, reached, asdict(self.largest))
 
 
 @runtime_checkable
@@ -172,9 +177,9 @@ class ProvenanceSum:
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = {id(source): source for source in sources}
         self._source_of_replica = np.array([id(source) for source in sources])
-        self._busy_s: dict[Provenance, float] = {}
-        self._origin_s: dict[Origin, float] = {}
-        self._extrapolated_s: dict[Origin, float] = {}
+        self._busy_s: defaultdict[Provenance, float] = defaultdict(float)
+        self._origin_s: defaultdict[Origin, float] = defaultdict(float)
+        self._extrapolated_s: defaultdict[Origin, float] = defaultdict(float)
         self._farthest: dict[tuple[str, str], Excess] = {}
 
     def add(self, steps: pd.DataFrame) -> None:
@@ -198,13 +203,13 @@ class ProvenanceSum:
             begin, end = np.searchsorted(numbers, (replica, replica + 1)).tolist()
             owner, spent_s = int(self._source_of_replica[replica]), lasted_s[begin:end]
             for kind, parts in shares[owner].items():
-                _add(self._busy_s, kind, float(parts[begin:end] @ spent_s))
+                self._busy_s[kind] += float(parts[begin:end] @ spent_s)
             for origin, parts in origins[owner].items():
                 of_origin = parts[begin:end]
-                _add(self._origin_s, origin, float(of_origin @ spent_s))
+                self._origin_s[origin] += float(of_origin @ spent_s)
                 if (beyond := shares[owner].get("extrapolated")) is not None:
                     part_s = float((beyond[begin:end] * of_origin) @ spent_s)
-                    _add(self._extrapolated_s, origin, part_s)
+                    self._extrapolated_s[origin] += part_s
 
     def provenance(self) -> RunProvenance:
         """Return the provenance of all that was added."""
@@ -225,10 +230,6 @@ def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvena
 
 
 _Key = TypeVar("_Key")
-
-
-def _add(sums_s: dict[_Key, float], key: _Key, more_s: float) -> None:
-    sums_s[key] = sums_s.get(key, 0.0) + more_s
 
 
 def _shares(sums_s: Mapping[_Key, float], total_s: float) -> dict[_Key, float]:

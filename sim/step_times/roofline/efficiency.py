@@ -52,14 +52,11 @@ class Efficiency:
         compute, memory, overhead = np.exp(
             rng.standard_normal(3) * (self.compute_spread, self.memory_spread, self.overhead_spread)
         ).tolist()
+        host = ("overhead_s", "sequence_s", "chunk_s")
         return replace(
-            self,
-            compute=min(1.0, self.compute * compute),
-            memory=min(1.0, self.memory * memory),
-            overhead_s=self.overhead_s * overhead,
-            sequence_s=self.sequence_s * overhead,
-            chunk_s=self.chunk_s * overhead,
-        )
+            self, compute=min(1.0, self.compute * compute), memory=min(1.0, self.memory * memory),
+            **{name: getattr(self, name) * overhead for name in host},
+        )  # fmt: skip
 
     def __str__(self) -> str:
         """Return the shares of all operators, and the seconds of the host."""
@@ -146,15 +143,10 @@ def fit_efficiency(
     def efficiency(x: FloatArray) -> Efficiency:
         compute, memory = np.exp(x[:2]).tolist()
         attention = float(np.exp(x[4])) if free == 5 else bounds[0].attention
-        overhead_s, knee = float(x[2]) * unit_s, float(x[3])
         return replace(
-            IDEAL,
-            compute=compute,
-            memory=memory,
-            overhead_s=overhead_s,
-            knee=knee,
-            attention=attention,
-        )
+            IDEAL, compute=compute, memory=memory, overhead_s=float(x[2]) * unit_s,
+            knee=float(x[3]), attention=attention,
+        )  # fmt: skip
 
     low, high = map(vector, bounds)
     searches = [

@@ -26,18 +26,18 @@ class KeptTimes:
 
     def decode_step_latency(self, *of: int) -> float:
         """Return the time of a step of decodes."""
-        key = repr(of)
-        if key not in self._known:
-            self._known[key] = self._opened().times.decode_step_latency(*of)
-        return float(self._known[key])
+        return float(self._time("decode_step_latency", of))
 
     def mixed_step_breakdown(self, *of: int) -> tuple[float, float, float, float]:
         """Return the times of a mixed step: all, all but attention, of chunks, of decodes."""
-        key = repr(of)  # five numbers, where a step of decodes has three
-        if key not in self._known:
-            self._known[key] = self._opened().times.mixed_step_breakdown(*of)
-        whole, dense, chunks, decodes = self._known[key]
+        whole, dense, chunks, decodes = self._time("mixed_step_breakdown", of)
         return whole, dense, chunks, decodes
+
+    def _time(self, name: str, of: tuple[int, ...]) -> Any:
+        key = repr(of)  # five numbers for a mixed step, three for one of decodes
+        if key not in self._known:
+            self._known[key] = getattr(self._opened().times, name)(*of)
+        return self._known[key]
 
 
 def kept_table(opened: Callable[[], KernelTable], *of: object) -> KernelTable:

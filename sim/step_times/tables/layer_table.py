@@ -20,6 +20,7 @@ prompt of all their rows, and are taken as a shorter one. Swapping takes no time
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import sqrt
 
 import numpy as np
@@ -76,8 +77,8 @@ class LayerTable(PiecewiseStepTime, Table):
             raise ProfileError(f"layers: the bundle has {has}, but {model.name} has {lacks}")
         self._rows = Remembered(self._of_rows)
         self._shared = Remembered(self._of_all_rows)
-        self._once = Remembered(self._of_embedding)
-        self._heads = Remembered(self._of_sequences)
+        self._once = Remembered(partial(self._units, times.once))
+        self._heads = Remembered(partial(self._units, times.head))
         self._lines = Remembered(self._line)
         self._at_decodes = Remembered(times.attention.at_decodes)
 
@@ -177,12 +178,6 @@ class LayerTable(PiecewiseStepTime, Table):
             per_layer_s = float(self.times.experts(pairs, reached)[0])
             units += to_units(self.factor * self.layers * per_layer_s)
         return units
-
-    def _of_embedding(self, rows: int) -> int:
-        return self._units(self.times.once, rows)
-
-    def _of_sequences(self, sequences: int) -> int:
-        return self._units(self.times.head, sequences)
 
     def _line(self, decodes: int) -> "tuple[Line, Line | None]":
         """Return the attention of a step without chunks by the mean and by the longest context."""

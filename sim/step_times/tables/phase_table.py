@@ -14,7 +14,7 @@ mixed       D + (P - D(one decode)), and not less than D or P alone: rows of pro
             table has measured it.
 ==========  ======================================================================================
 
-``overhead_s`` is added to every step. Swapping takes no time.
+Swapping takes no time.
 """
 
 from pathlib import Path
@@ -32,7 +32,6 @@ from servetwin.sim.step_times.tables.measurements import (
     require_unit,
 )
 from servetwin.sim.step_times.tables.table import StepColumns, Table, TablePart, worst
-from servetwin.workloads.errors import ProfileError
 
 _INTERPOLATED = LEVELS.index("interpolated")
 
@@ -40,10 +39,9 @@ _INTERPOLATED = LEVELS.index("interpolated")
 class PhaseTable(Table):
     """Interpolates P (chunks, prompt tokens) and D (decodes, context of each)."""
 
-    def __init__(self, prefill: Surface, decode: Surface, overhead_s: float = 0.0) -> None:
+    def __init__(self, prefill: Surface, decode: Surface) -> None:
         self.prefill = prefill
         self.decode = decode
-        self.overhead_s = overhead_s
         self.parts = {
             "prefill": TablePart(("chunks", "prompt"), prefill),
             "decode": TablePart(("decodes", "context"), decode),
@@ -57,31 +55,28 @@ class PhaseTable(Table):
         model: str | None = None,
         hardware: str | None = None,
         tensor_parallel: int | None = None,
-        overhead_s: float = 0.0,
     ) -> "PhaseTable":
         """Read the rows of one model on one device; what is not named must be the same in all.
 
         Raises ``ProfileError`` naming file, line and column of what is wrong.
         """
-        if not 0 <= overhead_s < np.inf:
-            raise ProfileError(f"overhead_s: {overhead_s}; it must be finite and at least 0")
         table = Measurements.read(path)
         wanted = {"model": model, "hardware": hardware, "tensor_parallel": tensor_parallel}
         for column, value in wanted.items():
             table = table.only(column, value)
-        return cls(_prefill(table), _decode(table), overhead_s)
+        return cls(_prefill(table), _decode(table))
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the seconds of ``steps`` repetitions, each with the growing decodes one longer."""
         prefill_s = self._prefill_s(shape)
         if not shape.decode_sequences:
-            return np.full(steps, self.overhead_s + prefill_s)
+            return np.full(steps, prefill_s)
         decode_s = self._decode_s(shape, steps)
         if not shape.prefill_chunks:
-            return self.overhead_s + decode_s
+            return decode_s
         weights_s = float(self.decode.section(1)(np.zeros(1))[0])  # one decode, hardly a context
         riding_s = max(0.0, prefill_s - weights_s)
-        return self.overhead_s + np.maximum(decode_s + riding_s, prefill_s)
+        return np.maximum(decode_s + riding_s, prefill_s)
 
     def _levels(self, steps: StepColumns) -> LevelArray:
         """Take a chunk that starts later, or beside decodes, as interpolated: no row has one."""

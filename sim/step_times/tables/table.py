@@ -13,7 +13,7 @@ from servetwin.policies.batch import BatchShape
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVLayout
 from servetwin.sim.step_times.profile import ApiLatencyFit
-from servetwin.sim.step_times.provenance import Excess, Origin, Provenance, Source
+from servetwin.sim.step_times.provenance import Excess, Origin, Provenance, Source, excesses_of
 from servetwin.sim.step_times.server_model import UnmeasuredServer
 from servetwin.sim.step_times.step_time import FloatArray, StepTime
 from servetwin.sim.step_times.tables.interpolate import (
@@ -170,11 +170,7 @@ class TableSource(Source):
         for axes in self.table.ranges.values():
             for axis, (_, most) in axes.items():
                 largest[axis] = max(most, largest.get(axis, 0.0))
-        return [
-            Excess(self.profile, axis, value, largest[axis])
-            for axis, value in _reached(steps).items()
-            if axis in largest and value > largest[axis]
-        ]
+        return excesses_of(self.profile, _reached(steps), largest)
 
 
 def _chunks(steps: pd.DataFrame, chunks: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -78,7 +78,6 @@ def quicker(column: str) -> Change:
         (put("hardware", 3, "other"), {}, "'hardware': rows of several: device, other; name one"),
         (lambda f: f, {"model": "m-8b"}, "'model': no row has 'm-8b', only m-7b"),
         (lambda f: f, {"tensor_parallel": 4}, "'tensor_parallel': no row has 4, only 2"),
-        (lambda f: f, {"overhead_s": float("nan")}, "overhead_s: nan"),
         (lambda f: f.assign(token_time=5e6), {}, "look like microseconds or nanoseconds"),
         (lambda f: f.assign(token_time=5e-5), {}, "look like seconds"),
         (quicker("prompt_time"), {}, r"'prompt_time': .* batch_size 8, .* at batch_size 16 "),
