@@ -176,8 +176,7 @@ def _row(query: _Query, gpu: str, planned: Planned) -> PlannedDeployment:
     tokens_per_h = 3600 * trace.rate_per_s * sum(r.total_tokens for r in trace) / len(trace)
     problem = f"{gpus} GPUs with the spares" if gpus > options.most_gpus else ""
     if options.budget is not None and (cost is None or cost > options.budget):
-        price = "an unknown price" if cost is None else f"{cost:,.2f}"
-        problem = f"{gpus} GPUs cost {price} per hour, above the budget"
+        problem = f"{gpus} GPUs, above the budget of {options.budget:g} per hour"
     start = replace(query.command, words=candidate.command)
     return PlannedDeployment(
         gpu, problem, 1 - planned.at.factor, servers, gpus, str(layout), cost,

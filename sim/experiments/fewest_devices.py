@@ -112,7 +112,7 @@ def fewest_devices(
     for candidate in variants(best.candidate) if best else ():
         best = _better(question, part, candidate, best, missed)
     if best and part is not trace:
-        best = _searched(question, trace, best.candidate, question.most, missed, best.at.count)
+        best = _searched(question, trace, best, question.most, missed)
     if not (best or missed):
         raise PolicyError(f"peak FLOP/s alone demand more than {question.most} devices")
     if best is None:
@@ -150,7 +150,7 @@ def _better(
     if not lonely.holds:
         missed.append(Planned(candidate, lonely, alone=True))
         return best
-    one = _searched(question, part, candidate, most, missed)
+    one = _searched(question, part, Planned(candidate, lonely), most, missed)
     if one is None or best is None:
         return one or best
     is_better = one.devices < best.devices or one.at.factor < _NEARLY * best.at.factor
@@ -167,17 +167,12 @@ def alone(question: PlanQuestion, scenario: Scenario) -> how_many.TriedCount:
 
 
 def _searched(
-    question: PlanQuestion,
-    trace: Trace,
-    candidate: Candidate,
-    most: int,
-    missed: list[Planned],
-    guess: int | None = None,
+    question: PlanQuestion, trace: Trace, start: Planned, most: int, missed: list[Planned]
 ) -> Planned | None:
     """Return the fewest servers of a candidate; None where ``most`` devices miss the target."""
-    servers = most // candidate.layout.devices
+    servers = most // start.candidate.layout.devices
     counts = how_many.CountQuestion(question.target, servers, question.seed)
-    result = how_many.search(Replicas(trace, candidate.scenario), counts, guess)
+    result = how_many.search(Replicas(trace, start.candidate.scenario), counts, start.at.count)
     if result.missed and not result.held:
-        missed.append(Planned(candidate, result.missed))
-    return Planned(candidate, result.held) if result.held else None
+        missed.append(replace(start, at=result.missed))
+    return replace(start, at=result.held) if result.held else None

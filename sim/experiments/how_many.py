@@ -156,10 +156,8 @@ def how_many(
     return HowMany(first, tuple(draws))
 
 
-def search(
-    counted: ScaledScenario, question: CountQuestion, guess: int | None = None
-) -> CountSearch:
-    """Search on the trace as it is, with the fitted step times, from ``guess`` on, or the load.
+def search(counted: ScaledScenario, question: CountQuestion, guess: int = 1) -> CountSearch:
+    """Search on the trace as it is, with the fitted step times, from ``guess`` or the load on.
 
     Of replicas one more is tried, so that the answer has a neighbour on either side.
     """
@@ -168,8 +166,7 @@ def search(
         return run_once(trace, scenario, seed=question.seed)
 
     tries = _Tries(counted, question, simulate)
-    load = tries.load
-    first = tries.search(guess or (None if load is None else ceil(load / _FULL)))
+    first = tries.search(max(guess, ceil((tries.load or 0.0) / _FULL)))
     if (count := first.count) and counted.more_holds and count < question.most:
         tries.at(count + 1)
     return tries.so_far(first.turning)
