@@ -10,6 +10,7 @@ GROUPS = {
     "Your own policy": ("PolicyConfig", "build_scheduler", "Scheduler", "KVMemory"),
     "Search and compare": (
         "Deployment",
+        "plan",
         "sweep",
         "find_capacity",
         "SLOTarget",

@@ -19,6 +19,7 @@ USUAL: dict[str, tuple[object, ...]] = {
     "replay compare": ("static", "vllm-v1", SAMPLE, *SOME, "--replications", 0),
     "replay stream": (SAMPLE,),  # all of it: five requests would be read of a file that is cut
     "capacity": (SAMPLE, *SOME, "--slo", "ttft=1s", "--replications", 0),
+    "plan": (SAMPLE, *SOME, "--model", "qwen3-8b", "--slo", "ttft=1s", "--processes", 1),
     "sweep": (SAMPLE, *SOME, "--slo", "ttft=1s", "--processes", 1),
     "workload stats": (SAMPLE,),
     "workload generate": ("--out", "made.jsonl", "--requests", 5),
