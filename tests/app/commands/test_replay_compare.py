@@ -134,7 +134,7 @@ def test_the_text_fits_100_columns(a: str, b: str, options: tuple[object, ...]) 
 )
 def test_the_text_says_what_was_drawn(options: tuple[object, ...], drawn: bool, seeds: str) -> None:
     lines = text("continuous", "continuous", *options, "--limit", 20)
-    assert lines[2].startswith(seeds)
+    assert any(line.startswith(seeds) for line in lines[:5])
     assert any(line.startswith("nothing is random here") for line in lines) is not drawn
     assert lines.count("  none") == 2, "no request gained and none lost"
 
