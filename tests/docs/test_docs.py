@@ -47,7 +47,7 @@ ABOUT = ("replay", "explain", "workload", "selftest")
 OF_OTHERS = {
     "--help", "--yes", "--python", "--engine", "--enforce-eager", "--continuous-batching",
     "--cb-max-batch-tokens", "--save-result", "--save-detailed", "--output-details",
-    "--head", "--to", "--address", "--workloads", "--record", "--quantization",
+    "--head", "--to", "--address", "--workloads", "--record", "--quantization", "--drafts",
 }  # fmt: skip
 """Options that pages name and no command lists: of benchmarks, of other servers, of Ray, of
 jupytext."""
