@@ -19,6 +19,8 @@ from servetwin.workloads.errors import PolicyError
 
 MOST_WAKES_IN_VAIN = 100_000
 """A scheduler that sets so many timers in a row without a batch is taken to be stuck."""
+MOST_PREEMPTIONS_IN_VAIN = 10_000
+"""Sequences that preempt each other so often without a token are taken to go on for ever."""
 
 Listener = Callable[[Sequence, Refusal | None], None]
 """Receives a sequence that finished (None) or was dropped (and why)."""
@@ -68,6 +70,9 @@ class Replica:
         self._planned_steps = 0
         self._idle_before = True
         self._wakes_in_vain = 0
+        self._preemptions = 0
+        self._tokens: dict[str, int] = {}
+        """Tokens of each answer when preemptions were last counted anew."""
         self.due = NEVER
         """The tick of the next decision if nothing arrives."""
         self.slept_tick = 0
@@ -145,9 +150,23 @@ class Replica:
         if batch is not None:
             if batch.preempted or batch.resumed:
                 self.recorder.moved(batch, now_s)
+                self._preemptions += len(batch.preempted)
+                if self._preemptions > MOST_PREEMPTIONS_IN_VAIN:
+                    self._require_tokens(now_s)
             if batch.drafted and self.verifier is not None:
                 self.verifier.verify(batch)
         return batch
+
+    def _require_tokens(self, now_s: float) -> None:
+        """Count preemptions anew. Raises ``Stalled`` where no answer got a token meanwhile."""
+        present = [*self.scheduler.holders(), *self.scheduler.waiting()]
+        tokens = {seq.output_id: seq.generated_tokens for seq in present}
+        if tokens == self._tokens:
+            raise Stalled(
+                f"{len(tokens)} sequences preempt each other for ever, with no token; give more KV "
+                f"memory, or unequal priorities ({self._preemptions:,} preemptions by {now_s:g} s)"
+            )
+        self._preemptions, self._tokens = 0, tokens
 
     def _cut(self, plan: _Plan, tick: int) -> int:
         """Cut the plan at the first step boundary from ``tick`` on; return it, 0 if at its end."""

@@ -431,6 +431,20 @@ def test_a_scheduler_that_wakes_in_vain_is_stopped(
         replay(batching=own(policy))
 
 
+def test_answers_that_preempt_each_other_for_ever_are_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four answers to a prompt, recomputed seven rows a step where three fit: vLLM never ends."""
+    monkeypatch.setattr("servetwin.sim.core.replica.MOST_PREEMPTIONS_IN_VAIN", 50)
+    config = PolicyConfig(
+        batching="unified", kv_tokens=27 * 16, queue_order="priority", victim="lowest-priority",
+        long_prefill_tokens=7, full_prompt_gate=False, queue_samples=True,
+    )  # fmt: skip
+    alike = replace(request("a", prompt=61, output=104), samples=4)
+    with pytest.raises(Stalled, match=r"^4 sequences preempt .* \(51 preemptions"):
+        simulate([alike], build_scheduler(config), ONE_SECOND)
+
+
 @pytest.mark.parametrize("more", [(), ("stream",), ("compare", "continuous", "chunked")])
 def test_a_checked_replay_is_the_same(
     more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
