@@ -10,8 +10,8 @@ class BlockTables:
     """For each group a table of blocks by place, of which ``firsts`` to ``ends`` are held.
 
     A block that was taken before its positions are granted lies behind the end. ``keyed`` leading
-    blocks can be found by others; at ``due`` positions a table changes next. A step that is decided
-    ahead lets go what the one before it no longer needs, which follows ``settled`` positions.
+    blocks can be found by others; at ``due`` positions a table changes next. The last step that was
+    decided computes the positions from ``settled`` to ``granted``.
     """
 
     __slots__ = ("blocks", "due", "ends", "firsts", "granted", "groups", "keyed", "settled", "size")

@@ -81,12 +81,18 @@ class GroupedKV(BlockPool):
 
     def extend(self, seq: Sequence, tokens: int) -> bool:
         """Give a sequence outside a lockstep group room for ``tokens`` positions, or False."""
-        tables = self._tables[seq]
-        self._leave_behind(tables, seq.base_computed_tokens)
+        tables, computed = self._tables[seq], seq.base_computed_tokens
+        if tokens > computed:  # else it has ended
+            self._leave_behind(tables, computed)
         if tables.new_blocks(tokens) > self._available():
             return False
         self._grant(seq, tables, tokens)
         return True
+
+    def rest(self, seq: Sequence) -> None:
+        """Learn that no step runs which computes positions of a sequence outside a lockstep."""
+        tables = self._tables[seq]
+        tables.settled = tables.granted = seq.base_computed_tokens
 
     def has_room(self, decodes: Lockstep, ends: list[tuple[Sequence, int]]) -> bool:
         """Return whether ``grow`` and ``extend`` to each end would all be granted."""
@@ -107,18 +113,18 @@ class GroupedKV(BlockPool):
             return False
         lockstep.granted_step += steps
         granted = lockstep.granted_step
-        due: list[tuple[int, int, Sequence]] = []
+        due: list[tuple[int, int, int, Sequence]] = []
         for order, seq in enumerate(lockstep):
             step = self._tables[seq].due - seq.base_computed_tokens + seq.joined_step
             if step <= granted:
-                due.append((step, order, seq))
+                due.append((step, seq.admission_number, order, seq))
         heapify(due)  # they give blocks back step by step, in their order
         while due:
-            step, order, seq = heappop(due)
+            step, admission, order, seq = heappop(due)
             offset = seq.base_computed_tokens - seq.joined_step
             self._advance(seq, self._tables[seq], offset + step)
             if (step := self._tables[seq].due - offset) <= granted:
-                heappush(due, (step, order, seq))
+                heappush(due, (step, admission, order, seq))
         return True
 
     def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
@@ -293,6 +299,7 @@ class GroupedKV(BlockPool):
                 found = [self._cache.find(place, name) for name in names[first:]]
                 tables.begin(place, first, found)
             tables.keyed = hit
+            tables.granted = hit * size
         return tables
 
     def _begin(self, seq: Sequence, tables: BlockTables, tokens: int) -> None:
@@ -311,7 +318,8 @@ class GroupedKV(BlockPool):
             if missing := tables.lengthen(place, tokens):
                 blocks += self._take(missing)
         seq.held_blocks = max(seq.held_blocks, -(-tokens // self.block_tokens))
-        tables.granted = tokens
+        if tokens > tables.granted:
+            tables.settled, tables.granted = tables.granted, tokens
         tables.due = tables.next_change(tokens, self._lag)
 
     def _advance(self, seq: Sequence, tables: BlockTables, tokens: int) -> None:
@@ -323,12 +331,11 @@ class GroupedKV(BlockPool):
     def _leave_behind(self, tables: BlockTables, computed: int) -> None:
         """Let go of the blocks that no position after ``computed`` ones needs.
 
-        A step that is decided ahead counts as computed what its sequence had before the last one.
+        For a step that is decided ahead, what the one before it computes is not computed yet.
         """
-        settled, tables.settled = tables.settled, computed
-        if self._lag:
-            computed = computed - 1 if computed > tables.granted else settled
-        self._let_go(tables.leave_behind(computed))
+        if computed > tables.granted:  # a decode, which asks where its tables change
+            tables.settled, tables.granted = computed - 1, computed
+        self._let_go(tables.leave_behind(tables.settled if self._lag else computed))
 
     def _let_go(self, blocks: list[int]) -> None:
         """Take a holder from each block, in this order."""

@@ -124,7 +124,7 @@ class PagedKV(BlockPool):
         if self._index is None:
             index.insert(seq, seq.computed_tokens // self.block_tokens)
         needed = -(-tokens // self.block_tokens)
-        private = needed - index.held(seq)
+        private = needed - seq.keyed_blocks
         if private > self._free and not self._find_room(private):
             return False
         index.share(seq, child)

@@ -125,10 +125,6 @@ class BlockRuns:
             run.uses += 1
         seq.keyed_blocks = held[-1].end if held else 0
 
-    def held(self, seq: Sequence) -> int:
-        """Return how many leading blocks ``share`` would share."""
-        return seq.keyed_blocks
-
     def share(self, seq: Sequence, child: Sequence) -> None:
         """Let ``child`` hold what ``seq`` holds through the index."""
         held = self._held[child] = self._parts(seq)

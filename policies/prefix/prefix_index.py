@@ -31,9 +31,6 @@ class PrefixIndex(Protocol):
     def hold(self, seq: Sequence, limit: int) -> None:
         """Hold what ``find`` finds."""
 
-    def held(self, seq: Sequence) -> int:
-        """Return how many leading blocks ``share`` would share."""
-
     def share(self, seq: Sequence, child: Sequence) -> None:
         """Let ``child`` hold what ``seq`` holds through the index."""
 

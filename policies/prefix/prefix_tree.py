@@ -125,10 +125,6 @@ class PrefixTree:
             causes.append(seq.block_keys[end // seq.key_blocks])
         return end, causes
 
-    def held(self, seq: Sequence) -> int:
-        """Return how many leading blocks ``share`` would share."""
-        return seq.keyed_blocks
-
     def share(self, seq: Sequence, child: Sequence) -> None:
         """Let ``child`` hold what ``seq`` holds through the tree."""
         for run in self.runs(seq):

@@ -6,6 +6,7 @@ slot and its blocks for one step more. It has no row there if its length told th
 stops earlier has one, which is computed in vain.
 """
 
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 
 from servetwin.policies.batch import Batch, ScheduledSequence
@@ -36,6 +37,8 @@ class DecidedAhead(UnifiedBatching):
         """Of those that arrived, how many the next decision knows of."""
         self._kept: dict[Sequence, int] = {}
         """Positions in the prefix cache of sequences whose last token is not known yet."""
+        self._rest: Callable[[Sequence], None] | None = getattr(memory, "rest", None)
+        """Tells a memory that takes blocks back of a sequence that no step computes."""
 
     def schedule(self, now_s: float) -> Batch | None:
         """Return the next step, decided without what came since the one before began."""
@@ -48,7 +51,7 @@ class DecidedAhead(UnifiedBatching):
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence of a batch that ran ``steps`` times; return the finished."""
-        self.settle(self._known)
+        self.settle(self._known, batch.chunks)
         return super().complete(batch, steps)
 
     def repeatable_steps(self, batch: Batch) -> int:
@@ -83,8 +86,11 @@ class DecidedAhead(UnifiedBatching):
         self.prompts += ended
         self.prompts.sort(key=_ADMISSION)
 
-    def settle(self, arrived: int | None = None) -> None:
-        """Release the sequences that have ended, and queue the first so many that have arrived."""
+    def settle(self, arrived: int | None = None, ran: Iterable[ScheduledSequence] = ()) -> None:
+        """Release the sequences that have ended, and queue the first so many that have arrived.
+
+        Those that did not run leave what they have computed: no step is under way that needs it.
+        """
         ended, self._ended = self._ended, []
         for seq in ended:
             self.prompts.remove(seq)
@@ -94,6 +100,9 @@ class DecidedAhead(UnifiedBatching):
         for seq in self._arrived[:arrived]:
             super().enqueue(seq)
         del self._arrived[:arrived]
+        if self._rest is not None:
+            for seq in {*self.prompts}.difference([chunk.seq for chunk in ran]):
+                self._rest(seq)
 
     def run_in_turn(self, batch: Batch, memory: GatedMemory) -> int:
         """Let each sequence take its blocks in turn; the cache knows a token less of decodes."""
@@ -123,10 +132,13 @@ class DecidedAhead(UnifiedBatching):
             super().commit(seq, end - (seq in self._kept))
 
     def commit_answers(self, coming: int) -> None:
-        """Let others find the blocks that are known to be filled: a token less."""
+        """Let others find the blocks that are known to be filled: a token less.
+
+        Of a sequence that had no row in the last step all is known, unless it has ended.
+        """
         super().commit_answers(coming - 1)
-        for seq in filter(_NAMES_ANSWER, self._ended):
-            self.memory.commit(seq, seq.base_computed_tokens - 1)
+        for seq in filter(_NAMES_ANSWER, self.prompts):
+            self.memory.commit(seq, seq.base_computed_tokens - seq.finished)
 
     def preempt(self, seq: Sequence, batch: Batch) -> None:
         """Take the memory of a running sequence; it waits again, unless it has ended."""

@@ -237,7 +237,8 @@ class UnifiedBatching(ContinuousBatching):
     def commit_answers(self, coming: int) -> None:
         """Let others find the blocks that decodes have filled, and will with ``coming`` tokens.
 
-        Of equal blocks the one that was filled first is found, so the longest come first.
+        Of equal blocks the one that was filled first is found: the longest come first, of equals
+        the one admitted first.
         """
         block, filled = self.memory.block_tokens, list[tuple[int, Sequence]]()
         for seq in self.decodes:
@@ -245,7 +246,7 @@ class UnifiedBatching(ContinuousBatching):
             tokens += coming
             if seq.names_answer and tokens // block > seq.keyed_blocks:
                 filled.append((tokens, seq))
-        for tokens, seq in sorted(filled, key=lambda each: -each[0]):
+        for tokens, seq in sorted(filled, key=lambda each: (-each[0], each[1].admission_number)):
             self.memory.commit(seq, tokens)
 
     def in_order_of_release(self, ended: list[Sequence]) -> list[Sequence]:
