@@ -13,6 +13,7 @@ import diagram
 from api_page import api_page
 from columns_page import columns_page
 from commands_page import commands_page
+from conformance_page import conformance_page
 from evidence_page import evidence_page
 from glossary_links import with_links
 from link_check import wrong_links
@@ -37,6 +38,7 @@ _PAGES: dict[str, Callable[[], str]] = {
     "reference/columns.md": columns_page,
     "reference/metrics.md": metrics_page,
     "reference/evidence.md": evidence_page,
+    "reference/conformance.md": conformance_page,
     "reference/python-api.md": api_page,
     "all-pages.md": (_ROOT / "docs/README.md").read_text,
     "contributing.md": (_ROOT / "CONTRIBUTING.md").read_text,

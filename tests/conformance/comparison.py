@@ -25,7 +25,7 @@ class Comparison:
     def line(self) -> str:
         """Return the outcome in one line."""
         counted = f"{self.preemptions} preemptions, {self.cached_tokens} cached tokens"
-        line = f"{self.workload.name}: {self.equal} of {self.steps} steps"
+        line = f"{self.workload.name}, {self.workload.groups}: {self.equal} of {self.steps} steps"
         line += f" ({', '.join(_rules(self.workload))}; {counted})"
         return line if self.difference is None else f"{line}\n    {self.difference}"
 
@@ -34,7 +34,7 @@ def by_mode(found: list[Comparison]) -> Iterator[str]:
     """Yield a row of a table for each rule of the servers: how many workloads and steps agree."""
     by_rule: defaultdict[str, list[Comparison]] = defaultdict(list)
     for one in found:
-        for rule in ["all", *_rules(one.workload)]:
+        for rule in ["all", *_rules(one.workload)[_LIMITS:]]:
             by_rule[rule.rstrip(" .0123456789")].append(one)
     yield "| rule | workloads | steps | preemptions | cached tokens |\n|---|---|---|---|---|"
     for rule, chosen in sorted(by_rule.items()):
@@ -45,6 +45,10 @@ def by_mode(found: list[Comparison]) -> Iterator[str]:
         yield f"| {rule} | {equal} of {len(chosen)} | {steps} | {preempted:,} | {cached:,} |"
 
 
+_LIMITS = 3
+"""Rules that every workload has, before the others."""
+
+
 def _rules(workload: Workload) -> list[str]:
     """Return the settings of a server and the habits of its clients, each in a few words."""
     rules = {
@@ -53,6 +57,8 @@ def _rules(workload: Workload) -> list[str]:
         f"budget {workload.token_budget}": True,
         "ahead": workload.decide_ahead,
         "in step": not workload.decide_ahead,
+        "groups in step": workload.groups != "full" and not workload.decide_ahead,
+        "groups ahead": workload.groups != "full" and workload.decide_ahead,
         "priorities": workload.priorities,
         "prefix cache": workload.prefix_cache,
         "no gate": not workload.full_prompt_gate,

@@ -26,7 +26,7 @@ def drive(workload: Workload, server: Server) -> list[Step]:
         step = server.step()
         idle = 0 if step else idle + 1
         if step:
-            steps.append(step)
+            steps.append(step._replace(number=number))
             calendar.note_finished(step.finished, number)
         number += 1
     return steps

@@ -1,12 +1,17 @@
 """Our policies behind the same interface as the schedulers that they are compared with."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from servetwin.policies.batch import ScheduledSequence
 from servetwin.policies.block_keys import token_keys
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.presets import find_preset
+from servetwin.policies.protocols import Scheduler
+from servetwin.policies.registry import MEMORIES
+from servetwin.policies.schedulers.ahead import DecidedAhead
 from servetwin.policies.sequence import Sequence
 from tests.conformance.workload import BLOCK_TOKENS, Asked, Step, Workload, accepted
 
@@ -16,6 +21,8 @@ def policies_of(workload: Workload) -> PolicyConfig:
     preset = PolicyConfig(**find_preset("vllm-v1").policies)
     return replace(
         preset,
+        kv="paged" if workload.groups == "full" else "grouped",
+        kv_groups=workload.groups,
         kv_tokens=workload.blocks * BLOCK_TOKENS,
         max_seqs=workload.max_seqs,
         token_budget=workload.token_budget,
@@ -33,13 +40,39 @@ def policies_of(workload: Workload) -> PolicyConfig:
     )
 
 
+class _HangingUp(DecidedAhead):
+    """Tells the driver when it has decided a step without rows, after which clients hang up."""
+
+    def __init__(self, config: PolicyConfig, hang_up: Callable[[], object]) -> None:
+        super().__init__(MEMORIES.build(config.kv, config), config)
+        self._hang_up = hang_up
+
+    def settle(self, arrived: int | None = None, ran: Iterable[ScheduledSequence] = ()) -> None:
+        """Settle, and let clients hang up before another step is decided."""
+        super().settle(arrived, ran)
+        if arrived is None:
+            self._hang_up()
+
+    def abort(self, request_id: str) -> Sequence | None:
+        """Forget a request; of its decodes, the token of the step under way is not known yet."""
+        assert self.parts is not None
+        for seq in [seq for seq in self.decodes if seq.request_id == request_id]:
+            self.decodes.leave(seq)
+            self.prompts.append(seq)
+            self.parts.extend(seq, seq.base_computed_tokens)  # it holds what it held
+            seq.base_computed_tokens -= 1
+        return super().abort(request_id)
+
+
 class OwnServer:
     """The scheduler of a workload, and a model that answers at once."""
 
-    def __init__(self, config: PolicyConfig) -> None:
-        self._scheduler = build_scheduler(config)
-        self._decides_ahead = config.decide_ahead
-        self._aborted = set[str]()
+    def __init__(self, config: PolicyConfig, aborts_at_once: bool = False) -> None:
+        self._aborts_late = config.decide_ahead and not aborts_at_once
+        self._scheduler: Scheduler = (
+            _HangingUp(config, self._abort) if self._aborts_late else build_scheduler(config)
+        )
+        self._aborted: list[str] = []
         """Requests whose clients have hung up, after the next step had been decided."""
 
     def add(self, asked: Asked) -> None:
@@ -54,8 +87,8 @@ class OwnServer:
 
     def abort(self, name: str) -> None:
         """Forget a request, if it is there."""
-        self._aborted.add(name)
-        if not self._decides_ahead:
+        self._aborted.append(name)
+        if not self._aborts_late:
             self._abort()
 
     def busy(self) -> bool:
@@ -74,12 +107,12 @@ class OwnServer:
             _verify(batch.lockstep)
         preempted = sorted(seq.output_id for seq in batch.preempted)
         ended = {seq.request_id for seq in self._scheduler.complete(batch)}
-        finished = sorted(ended - self._abort())
+        finished = sorted(ended.difference(self._abort()))
         free_blocks = self._scheduler.memory.free_tokens() // BLOCK_TOKENS
         return Step(scheduled, preempted, finished, free_blocks)
 
-    def _abort(self) -> set[str]:
-        aborted, self._aborted = self._aborted, set()
+    def _abort(self) -> list[str]:
+        aborted, self._aborted = self._aborted, []
         for name in aborted:
             self._scheduler.abort(name)
         return aborted

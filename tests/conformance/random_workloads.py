@@ -5,9 +5,17 @@ from random import Random
 
 from tests.conformance.workload import BLOCK_TOKENS, Asked, Workload
 
+_GROUPS = [
+    "window:64", "full,window:48", "full,window:40,window:40", "full,chunk:64",
+    "full,window:17,chunk:32",
+]  # fmt: skip
 
-def random_workload(seed: int) -> Workload:
-    """Return the workload of a seed; server and requests are drawn independently."""
+
+def random_workload(seed: int, groups: str | None = None) -> Workload:
+    """Return the workload of a seed, with ``groups`` of layers if they are given.
+
+    Server and requests are drawn independently.
+    """
     rng = Random(f"conformance {seed}")
     clients = _Clients(rng)
     requests = clients.requests()
@@ -17,9 +25,13 @@ def random_workload(seed: int) -> Workload:
     max_model_len, chunk_prompts = max(longest + 1, 128), rng.random() < 0.8
     token_budget = max(max_seqs, rng.choice([16, 64, 64, 128, 512, 2048]))
     memory_tokens = rng.choice([1.0, 1.2, 1.5, 2, 4, 10]) * longest
+    blocks = int(memory_tokens / BLOCK_TOKENS) + 1
+    groups = groups or Random(f"groups {seed}").choice([*["full"] * len(_GROUPS), *_GROUPS])
+    if groups != "full":
+        blocks = (blocks + 2) * len(groups.split(","))
     return Workload(
         name=str(seed),
-        blocks=_fitting_blocks(int(memory_tokens / BLOCK_TOKENS) + 1, watermark),
+        blocks=_fitting_blocks(blocks, watermark),
         max_seqs=max_seqs,
         token_budget=token_budget if chunk_prompts else max(token_budget, max_model_len),
         max_model_len=max_model_len,
@@ -31,6 +43,7 @@ def random_workload(seed: int) -> Workload:
         chunk_prompts=chunk_prompts,
         repeats=clients.repeating > 0,
         decide_ahead=rng.random() < 0.5,
+        groups=groups,
         requests=requests,
     )
 
@@ -40,6 +53,7 @@ def with_drafts(workload: Workload) -> Workload:
 
     No answer ends where the model does, and every step feeds all sequences. Beside a prefix cache
     each prompt has one answer: of the equal blocks of equal answers, vLLM may find an older copy.
+    The workload has one group of layers.
     """
     rng = Random(f"drafts {workload.name}")
     drafts = rng.choice([1, 2, 3, 5, 8])

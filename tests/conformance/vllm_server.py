@@ -28,7 +28,15 @@ from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+)
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
@@ -74,8 +82,9 @@ class VllmServer:
 
     def abort(self, name: str) -> None:
         """Forget a request, if it is there."""
-        names = [each for each in self._answers if each.partition("#")[0] == name]
-        self._scheduler.finish_requests(names, RequestStatus.FINISHED_ABORTED)
+        for each in self._answers:  # one by one: vLLM puts several into a set, without an order
+            if each.partition("#")[0] == name:
+                self._scheduler.finish_requests(each, RequestStatus.FINISHED_ABORTED)
 
     def busy(self) -> bool:
         """Return whether a request waits or runs, or a step does."""
@@ -164,9 +173,12 @@ def _scheduler(workload: Workload, model: ModelConfig) -> Scheduler:
         scheduler_reserve_full_isl=workload.full_prompt_gate,
         watermark=workload.watermark,
         enable_chunked_prefill=workload.chunk_prompts,
-        async_scheduling=workload.decide_ahead,
     )
-    caching = CacheConfig(block_size=BLOCK_TOKENS, enable_prefix_caching=workload.prefix_cache)
+    caching = CacheConfig(
+        block_size=BLOCK_TOKENS,
+        enable_prefix_caching=workload.prefix_cache,
+        mamba_cache_mode="align" if "state" in workload.groups else "none",
+    )
     model.max_model_len = workload.max_model_len
     drafting = None
     if workload.draft_rows:
@@ -179,13 +191,12 @@ def _scheduler(workload: Workload, model: ModelConfig) -> Scheduler:
         speculative_config=drafting,
     )  # fmt: skip
     config.cache_config.num_gpu_blocks = blocks
-    layer = FullAttentionSpec(
-        block_size=BLOCK_TOKENS, num_kv_heads=2, head_size=32, dtype=torch.float32
-    )
+    scheduling.async_scheduling = workload.decide_ahead  # which vLLM turns off on CPUs
+    groups = enumerate(workload.groups.split(","))
     memory = KVCacheConfig(
         num_blocks=blocks,
         kv_cache_tensors=[],
-        kv_cache_groups=[KVCacheGroupSpec(["layer"], layer)],
+        kv_cache_groups=[KVCacheGroupSpec([f"layer {n}"], _layers(group)) for n, group in groups],
     )
     kind = AsyncScheduler if workload.decide_ahead else Scheduler
     scheduler = kind(
@@ -193,9 +204,28 @@ def _scheduler(workload: Workload, model: ModelConfig) -> Scheduler:
         kv_cache_config=memory,
         structured_output_manager=StructuredOutputManager(config),
         block_size=BLOCK_TOKENS,
+        hash_block_size=BLOCK_TOKENS,
     )
     scheduler.num_lookahead_tokens = workload.draft_slots
     return scheduler
+
+
+def _layers(group: str) -> KVCacheSpec:
+    """Return what a group of layers keeps, in blocks of one size."""
+    kind, _, tokens = group.partition(":")
+    if kind == "state":
+        return MambaSpec(
+            block_size=BLOCK_TOKENS, shapes=((4096,),), dtypes=(torch.float32,),
+            mamba_cache_mode="align",
+        )  # fmt: skip
+    attention: dict[str, Any] = {
+        "block_size": BLOCK_TOKENS, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32,
+    }  # fmt: skip
+    if kind == "window":
+        return SlidingWindowSpec(sliding_window=int(tokens), **attention)
+    if kind == "chunk":
+        return ChunkedLocalAttentionSpec(attention_chunk_size=int(tokens), **attention)
+    return FullAttentionSpec(**attention)
 
 
 def main(lines: Iterable[str]) -> None:

@@ -56,6 +56,8 @@ class Workload:
     """Prompts may go on from answers that are not finished."""
     decide_ahead: bool
     """Each step is decided before the tokens of the one before are known."""
+    groups: str
+    """What groups of layers keep, as ``kv_groups`` has it."""
     draft_rows: int = 0
     """Drafted tokens that each decode verifies in a step."""
     draft_slots: int = 0
@@ -91,6 +93,8 @@ class Step(NamedTuple):
     finished: list[str]
     free_blocks: int
     """Blocks that no request holds when the next step is to be decided, or none is any more."""
+    number: int = 0
+    """The driver's count, which goes on while nothing runs."""
 
 
 class Server(Protocol):

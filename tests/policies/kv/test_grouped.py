@@ -1,8 +1,6 @@
 """Groups of layers over one pool: what is held, what is found, and the laws."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -18,10 +16,6 @@ from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.request import Request
-from tests.conformance.drive import drive
-from tests.conformance.own_server import OwnServer, policies_of
-from tests.conformance.random_workloads import random_workload
-from tests.conformance.vllm import digest
 from tests.support.checked import CheckedScheduler, request
 from tests.support.effort import examples
 from tests.support.random_runs import Clock, every_scheduler, policies, run_checked, workloads
@@ -134,15 +128,6 @@ def hit_of(memory: GroupedKV, number: int, tokens: int, keys: list[int]) -> int:
     memory.check([seq])
     memory.release(seq)
     return hit
-
-
-def test_decisions_are_those_that_vllm_made_over_the_same_groups() -> None:
-    """vLLM 0.32's scheduler over a ``KVCacheConfig`` of such groups: digests of all its steps."""
-    recorded = json.loads(Path(__file__).with_name("vllm_groups.json").read_text())
-    for seed, (groups, blocks, decisions) in recorded.items():
-        workload = replace(random_workload(int(seed)), blocks=blocks, decide_ahead=False)
-        config = policies_of(workload).changed(kv="grouped", kv_groups=groups)
-        assert digest(drive(workload, OwnServer(config))) == decisions, f"workload {seed}"
 
 
 def test_a_window_lets_more_decode_at_once() -> None:

