@@ -44,6 +44,8 @@ class UnifiedBatching(ContinuousBatching):
         """Decodes with drafts that had no turn in the last step."""
         self.pads = False
         """Whether a newcomer of one row is padded to the rows of decodes (``padding``)."""
+        self.takes_turns: bool = memory.shares_prefixes and getattr(memory, "gives_back", False)
+        """Whether it matters in which order running sequences give blocks back."""
         self.names_answers = False
         """Whether a prompt may repeat an answer that a prefix cache keeps."""
         self.chunks = None
@@ -83,6 +85,10 @@ class UnifiedBatching(ContinuousBatching):
     def has_room(self, memory: GatedMemory) -> bool:
         """Return whether there is memory for what every running sequence computes next."""
         decodes, prompts = self.decodes, self.prompts
+        if self.takes_turns and decodes.size and prompts:
+            first = min([s.admission_number for s in prompts if not s.finished], default=1 << 62)
+            if first < max([seq.admission_number for seq in decodes]):
+                return False
         left = self.budget - decodes.rows * decodes.size
         each = self.memory.block_tokens + decodes.reach - 1
         most_tokens = left + each * (decodes.size + len(prompts))

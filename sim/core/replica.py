@@ -20,7 +20,7 @@ from servetwin.workloads.errors import PolicyError
 MOST_WAKES_IN_VAIN = 100_000
 """A scheduler that sets so many timers in a row without a batch is taken to be stuck."""
 MOST_PREEMPTIONS_IN_VAIN = 10_000
-"""Sequences that preempt each other so often without a token are taken to go on for ever."""
+"""Sequences that preempt each other so often without a token are taken to go on forever."""
 
 Listener = Callable[[Sequence, Refusal | None], None]
 """Receives a sequence that finished (None) or was dropped (and why)."""
@@ -163,7 +163,7 @@ class Replica:
         tokens = {seq.output_id: seq.generated_tokens for seq in present}
         if tokens == self._tokens:
             raise Stalled(
-                f"{len(tokens)} sequences preempt each other for ever, with no token; give more KV "
+                f"{len(tokens)} sequences preempt each other forever, with no token; give more KV "
                 f"memory, or unequal priorities ({self._preemptions:,} preemptions by {now_s:g} s)"
             )
         self._preemptions, self._tokens = 0, tokens

@@ -431,7 +431,7 @@ def test_a_scheduler_that_wakes_in_vain_is_stopped(
         replay(batching=own(policy))
 
 
-def test_answers_that_preempt_each_other_for_ever_are_stopped(
+def test_answers_that_preempt_each_other_forever_are_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Four answers to a prompt, recomputed seven rows a step where three fit: vLLM never ends."""
