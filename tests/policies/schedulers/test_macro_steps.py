@@ -29,13 +29,13 @@ def test_decodes_repeat_until_a_block_is_missing() -> None:
     assert repeats(scheduler) == 1
 
 
-def test_a_run_of_steps_takes_its_memory_when_it_has_run() -> None:
+def test_a_run_of_steps_takes_the_memory_of_its_first_step_and_the_rest_when_it_has_run() -> None:
     scheduler = added(scheduler_of(), sequence("a", 4, 9))
     step(scheduler)
     batch = scheduler.schedule(0.0)
     assert batch is not None
     assert scheduler.repeatable_steps(batch) == 8
-    assert scheduler.load() == (1, 0, 60)
+    assert scheduler.load() == (1, 0, 56)
     scheduler.complete(batch, 5)
     assert scheduler.load() == (1, 0, 52)
     assert line(scheduler.schedule(0.0)) == "a@9+1"
