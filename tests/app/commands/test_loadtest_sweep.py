@@ -109,9 +109,8 @@ def test_the_url_alone_climbs_to_the_knee_and_keeps_its_report(tmp_path: Path) -
     assert [*found][:2] == ["verdict", "reason"]
     assert found["sweep"]["of"] == "slo"
     assert found["sweep"]["precision"] == 0.05
-    assert found["limits"]["ttft_s"] == pytest.approx(
-        6 * found["levels"][0]["figures"]["ttft_s.p99"]
-    )
+    alone_s = found["levels"][0]["figures"]["ttft_s.p99"]
+    assert found["limits"]["ttft_s"] == pytest.approx(6 * alone_s, rel=5e-3)  # three digits
     assert found["reason"].startswith("up to ")
     assert "levels of 20 requests: prompts 8 tokens on average" in result.stderr
     assert "model mock" in result.stderr
@@ -241,7 +240,7 @@ def test_ctrl_c_keeps_the_finished_levels_and_says_so(tmp_path: Path) -> None:
     sweep = load_sweep(out)
     assert process.returncode == 1, said
     assert sweep.early
-    assert "interrupted, at 3 users, which does not count" in said.splitlines()[-1]
+    assert said.splitlines()[-1].startswith("servetwin: interrupted")
     assert f"{len(sweep.levels)} finished levels" in said.splitlines()[-1]
     assert shown.startswith("CUT OFF: interrupted")
     assert json.loads((out / "report.json").read_text())["verdict"] == "CUT OFF"
