@@ -45,9 +45,18 @@
     return { data: drawn.data, layout: { ...sized, template }, config: {} };
   }
 
-  async function save(button, { chart: key, picture: asked, name }, { kind, theme }) {
-    const chart = document.querySelector(`.st-key-${CSS.escape(key)} .js-plotly-plot`);
-    if (!chart?.data) throw new Error("the chart is not drawn yet");
+  // Streamlit fetches what draws a chart when the first one comes: a click may be earlier.
+  async function chartOf(key) {
+    for (let looks = 0; looks < 1200; looks++) {
+      const chart = document.querySelector(`.st-key-${CSS.escape(key)} .js-plotly-plot`);
+      if (chart?.data) return chart;
+      await new Promise((look) => setTimeout(look, 50));
+    }
+    throw new Error("the chart is not drawn");
+  }
+
+  async function save({ chart: key, picture: asked, name }, { kind, theme }) {
+    const chart = await chartOf(key);
     const drawn = picture(chart, JSON.parse(asked), theme);
     const { width, height } = drawn.layout;
     const scale = kind === "png" ? pngWidthPx / width : 1;
@@ -64,17 +73,19 @@
   document.addEventListener("click", async ({ target }) => {
     const button = target.closest?.("[data-chart] button");
     if (!button) return;
-    const place = button.closest("[data-chart]");
-    const said = place.querySelector("output");
-    button.disabled = true;
-    said.textContent = "drawing ...";
+    // Streamlit may draw the buttons anew meanwhile: what is said goes to those that are there.
+    const { ...place } = button.closest("[data-chart]").dataset;
+    const { ...wanted } = button.dataset;
+    const say = (text) => {
+      const said = document.querySelector(`[data-chart="${CSS.escape(place.chart)}"] output`);
+      if (said) said.textContent = text;
+    };
+    say("drawing ...");
     try {
-      await save(button, place.dataset, button.dataset);
-      said.textContent = "saved";
+      await save(place, wanted);
+      say("saved");
     } catch (error) {
-      said.textContent = `not saved: ${error.message}`;
-    } finally {
-      button.disabled = false;
+      say(`not saved: ${error.message}`);
     }
   });
   window.servetwinPictures = true;

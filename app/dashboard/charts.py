@@ -1,8 +1,11 @@
-"""What pages show of their results: figures, the data to download, where step times come from."""
+"""What pages show of their results: figures, tables, where step times come from; and the menu that
+saves them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import streamlit as st
@@ -14,31 +17,69 @@ from servetwin.app.reports.run_words import made_by
 from servetwin.app.words import LOOKS
 from servetwin.sim.step_times.provenance import MEANINGS, Origin
 
+if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
+
 _CONFIG = {
     "displaylogo": False,
     "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d", "toImage"],
 }
-_SHORT, _MOST = 260, 10_000
-"""Characters of a text below a figure, and of one that is folded."""
+_MENU = "save_menu"
+
+
+@dataclass(frozen=True, slots=True)
+class _Menu:
+    """What the menu of a page saves: buttons by chart, frames by file; ``place`` is taken once."""
+
+    place: list[Any] = field(default_factory=list)
+    charts: dict[str, str] = field(default_factory=dict)
+    frames: dict[str, pd.DataFrame] = field(default_factory=dict)
+
+
+@contextmanager
+def titled_page(title: str, question: str) -> Iterator[None]:
+    """Draw a title, the menu that saves the page, and the question that the page answers."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.title(title, width="stretch")
+        st.session_state[_MENU] = _Menu([st.empty()])
+    st.markdown(question)
+    yield
+    draw_save_menu()
+
+
+def draw_save_menu() -> None:
+    """Draw the menu, unless it is drawn: a page does so before work that takes longer."""
+    menu = _menu()
+    if not menu.place or not (menu.charts or menu.frames):
+        return
+    with menu.place.pop().popover("Save as ..."):
+        st.html("".join(menu.charts.values()))
+        for name, frame in menu.frames.items():
+            _download_buttons(frame, name)
+
+
+def _menu() -> _Menu:
+    menu: _Menu = st.session_state.setdefault(_MENU, _Menu())
+    return menu
 
 
 def chart(figure: Figure, key: str, source: str | None = None, **options: Any) -> Any:
     """Draw ``figure`` in the colours of the page; ``key`` keeps its place between reruns.
 
-    Below stand what it leaves out, what it shows, and buttons that save it as a picture, on which
-    ``source`` says what was simulated or measured.
+    Below stands what it leaves out; a picture of it says by ``source`` what was simulated or
+    measured.
     """
     alt = alt_text(figure)
     selection = st.plotly_chart(figure, key=key, config=_CONFIG, alt=alt, **options)
     if note := note_of(figure):
         st.caption(escaped(note))
-    if len(alt) <= _SHORT:
-        st.caption(escaped(alt))
-    else:
-        with st.expander("The chart in words"):
-            st.caption(escaped(alt.replace(". ", ".\n\n"), _MOST))
-    picture_buttons(figure, key, source or made_by())
+    _menu().charts[key] = picture_buttons(figure, key, source or made_by())
     return selection
+
+
+def reserved(key: str) -> "DeltaGenerator":
+    """Return a place for a large chart, as high while it is empty (``dashboard.css``)."""
+    return st.container(key=f"reserved_{key}")
 
 
 def charts_by_two(charts: Iterable[tuple[str, Figure, str]], source: str) -> None:
@@ -60,11 +101,16 @@ def table(frame: pd.DataFrame, alt: str, file: str | None = None, **options: Any
 
 
 def downloads(frame: pd.DataFrame, name: str) -> None:
-    """Draw buttons for ``frame`` as CSV and as Parquet; a file is made when it is pressed."""
+    """Offer ``frame`` in the menu of the page, as CSV and as Parquet."""
+    _menu().frames[name] = frame
+
+
+def _download_buttons(frame: pd.DataFrame, name: str) -> None:
+    """Draw a button a format; a file is made when it is pressed."""
     with st.container(horizontal=True):
         for kind, (ending, media_type, packed) in _KINDS.items():
             st.download_button(
-                f"Data as {kind}", partial(packed, frame), f"{name}.{ending}", media_type,
+                f"{name}, {kind}", partial(packed, frame), f"{name}.{ending}", media_type,
                 key=f"{name}_{ending}", on_click="ignore",
             )  # fmt: skip
 

@@ -134,7 +134,7 @@ def metrics_row(
                         st.caption(f"difference: {unknown}")
 
 
-ALIKE = "the same to three digits"
+ALIKE = "no variation"
 """What stands in the place of an interval where replications hardly differ."""
 
 

@@ -1,4 +1,4 @@
-"""The pages by the last part of their address, in their order along the top.
+"""The pages by the last part of their address, in their order along the top: a question each.
 
 Pages that answer questions come first; what sends requests or manages files comes last.
 """
@@ -6,22 +6,26 @@ Pages that answer questions come first; what sends requests or manages files com
 from collections.abc import Callable
 from importlib import import_module
 
-FIRST = "what-if"
+from servetwin.app.dashboard.charts import titled_page
+from servetwin.app.dashboard.formatting import page_text
+
+FIRST = "plan"
 """The page without a name in its address."""
 PAGES = {
-    FIRST: "What if",
-    "compare": "Compare",
-    "how-many": "How many",
-    "policies": "Policies",
-    "timeline": "Timeline",
+    FIRST: "Plan",
+    "explore": "Explore",
+    "why": "Why",
     "trust": "Trust",
-    "load-test": "Load test",
-    "runs": "Runs",
+    "measure": "Measure",
 }
 
 
 def drawing(name: str) -> Callable[[], None]:
-    """Return the function that draws the page of that name."""
-    module = import_module(f"servetwin.app.dashboard.{name.replace('-', '_')}.page")
-    page: Callable[[], None] = module.page
+    """Return the function that draws the page of that name, below its question."""
+    draw: Callable[[], None] = import_module(f"servetwin.app.dashboard.{name}.page").page
+
+    def page() -> None:
+        with titled_page(PAGES[name], page_text(name)):
+            draw()
+
     return page

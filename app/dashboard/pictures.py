@@ -1,4 +1,4 @@
-"""Buttons below a chart that save it as a picture, drawn by the browser, not by the server.
+"""Buttons that save a chart as a picture, drawn by the browser, not by the server.
 
 ``pictures.js`` takes the chart as it stands on the page, the layout for a talk from the buttons,
 and the address of the page as the link. The server has that script, and plotly.js beside it.
@@ -40,12 +40,13 @@ def load_picture_script() -> None:
     st.html(f'<script src="{SCRIPT}" {given}></script>', unsafe_allow_javascript=True)
 
 
-def picture_buttons(figure: Figure, key: str, source: str) -> None:
-    """Draw the buttons of the chart ``key``: SVG and PNG, light and dark."""
+def picture_buttons(figure: Figure, key: str, source: str) -> str:
+    """Return the buttons of the chart ``key`` as HTML: SVG and PNG, light and dark."""
     layout = talk_layout(figure, Caption(source, _ADDRESS))
     letters = letters_in_line(layout["width"], layout["title"]["subtitle"]["font"]["size"])
     picture = json.dumps({"layout": layout, "letters": letters})
-    name = re.sub(r"[^a-z0-9]+", "-", title_of(figure).lower()).strip("-")[:80]
+    title = title_of(figure)
+    name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:80]
     buttons = "".join(
         f'<button type="button" data-kind="{kind}" data-theme="{theme}">{label}, {theme}</button>'
         for kind, label in _KINDS.items()
@@ -53,10 +54,7 @@ def picture_buttons(figure: Figure, key: str, source: str) -> None:
     )
     given = {"chart": key, "picture": picture, "name": name}
     attributes = " ".join(f'data-{part}="{escape(value)}"' for part, value in given.items())
-    st.html(
-        f"<details {attributes}><summary>Picture for a talk</summary>{buttons}"
-        "<output></output></details>"
-    )
+    return f"<div {attributes}><p>{escape(title)}</p>{buttons}<output></output></div>"
 
 
 _PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"

@@ -4,7 +4,6 @@ warm before it listens."""
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import import_module
 from pathlib import Path
 
 from anyio import to_thread
@@ -13,13 +12,12 @@ from streamlit.starlette import App
 
 from servetwin.app.dashboard.jobs.process_pool import shared_pool
 from servetwin.app.dashboard.jobs.simulated_items import Replication, simulate_replication
+from servetwin.app.dashboard.pages import PAGES, drawing
 from servetwin.app.dashboard.pictures import picture_routes
 from servetwin.app.dashboard.security_headers import SecurityHeaders
 from servetwin.app.dashboard.start_page import page_routes
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.sim.experiments.predict import run_once
-
-_PAGES = sorted(path.parent.name for path in Path(__file__).parent.glob("*/page.py"))
 
 
 def warm_up() -> None:
@@ -31,8 +29,8 @@ def warm_up() -> None:
     pool = shared_pool()
     file = ScenarioFile()
     pool.submit(pool.free_flag(), simulate_replication, Replication(file, 0, extrapolate=False))
-    for page in _PAGES:
-        import_module(f"servetwin.app.dashboard.{page}.page")
+    for name in PAGES:
+        drawing(name)
     trace = file.workload.trace(file.seed)
     run_once(trace, file.build(trace), seed=file.seed).summary(file.slo.slo())
     gc.collect()

@@ -5,7 +5,6 @@ keeps its results apart from another file of the same name. The SLO changes noth
 simulated, only what is counted.
 """
 
-import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from threading import Lock
@@ -14,7 +13,7 @@ from weakref import WeakValueDictionary
 import pandas as pd
 import streamlit as st
 
-from servetwin.app.dashboard.jobs.job import Job, kept_results
+from servetwin.app.dashboard.jobs.job import Job, kept_results, progress_of
 from servetwin.app.dashboard.jobs.priority_lock import PriorityLock, Rank
 from servetwin.app.dashboard.jobs.shared_results import SharedResults
 from servetwin.app.dashboard.jobs.simulated_items import Replication, Summary, simulate_replication
@@ -25,7 +24,6 @@ from servetwin.app.scenario.files.scenario_file import Limits, ScenarioError, Sc
 from servetwin.sim.experiments.predict import is_outside, run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
-from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.trace import Trace
 
 REPLICATIONS = 20
@@ -34,7 +32,6 @@ _MOST_TRACES = 16
 _MOST_REQUESTS = 640_000
 """Of all kept runs together; a run of fewer counts as ``_FEW_REQUESTS``."""
 _FEW_REQUESTS = _MOST_REQUESTS // _MOST_KEPT
-_POLL_EVERY_S = 0.05
 
 TURNS = PriorityLock()
 """Of all sessions, at computing and drawing in this process."""
@@ -94,15 +91,7 @@ def replications(outcome: SimulatedScenario) -> Generator[int, None, None]:
     """
     if finished_replications(outcome) or not outcome.is_drawn:
         return
-    job, done = _replicating(outcome), 0
-    while job.is_running:
-        time.sleep(_POLL_EVERY_S)
-        end_if_stale()
-        if len(job.results) > done:
-            done = len(job.results)
-            yield done
-    if job.problem:
-        raise ServetwinError(f"no intervals: {job.problem}")
+    yield from progress_of(_replicating(outcome))
 
 
 def _replicating(outcome: SimulatedScenario) -> "Job[Replication, Summary]":

@@ -9,7 +9,6 @@ import streamlit as st
 
 from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.dashboard.scenario.controls import CONTROLS, PAGE_CONTROLS, default_controls
-from servetwin.app.scenario.files.scenario_file import ScenarioFile, as_share
 from servetwin.workloads.errors import ServetwinError
 
 Value = TypeVar("Value")
@@ -88,15 +87,6 @@ def draw_every(seconds: float, draw: Callable[[], None]) -> None:
         draw()
 
     again()
-
-
-def share_input(name: str, base: ScenarioFile, help_: str = "", place: Any = st) -> float:
-    """Draw a percentage that is the SLO's where it is left empty; return the share."""
-    percentile = base.slo.percentile
-    note = "Empty: the percentile of the SLO at the side."
-    help_ = f"{help_ or PAGE_CONTROLS[name].note} {note}"
-    chosen = control(name, place=place, placeholder=f"{percentile:g} (SLO)", help=help_)
-    return as_share(percentile if chosen is None else chosen)
 
 
 @contextmanager

@@ -15,10 +15,11 @@ from servetwin.app.figures.canvas import title_of as title_of
 from servetwin.app.figures.curves import chunk_gap_cdf as chunk_gap_cdf
 from servetwin.app.figures.curves import gaps_s as gaps_s
 from servetwin.app.figures.curves import latency_cdf as latency_cdf
-from servetwin.app.figures.curves import residual_cdf as residual_cdf
 from servetwin.app.figures.curves import step_time_curve as step_time_curve
+from servetwin.app.figures.frontier import frontier as frontier
 from servetwin.app.figures.load_curves import count_curves as count_curves
 from servetwin.app.figures.load_curves import is_cut as is_cut
+from servetwin.app.figures.load_curves import latency_by_load as latency_by_load
 from servetwin.app.figures.over_time import differences_over_time as differences_over_time
 from servetwin.app.figures.over_time import gains_over_time as gains_over_time
 from servetwin.app.figures.over_time import latency_over_time as latency_over_time
@@ -27,8 +28,6 @@ from servetwin.app.figures.over_time import schedule_lag as schedule_lag
 from servetwin.app.figures.over_time import server_over_time as server_over_time
 from servetwin.app.figures.over_time import state_of_steps as state_of_steps
 from servetwin.app.figures.over_time import throughput_over_time as throughput_over_time
-from servetwin.app.figures.scenario_grid import frontier as frontier
-from servetwin.app.figures.scenario_grid import heat_map as heat_map
 from servetwin.app.figures.stacked_bars import PART_LOOKS as PART_LOOKS
 from servetwin.app.figures.stacked_bars import mean_kv_parts as mean_kv_parts
 from servetwin.app.figures.stacked_bars import memory_bar as memory_bar

@@ -273,10 +273,14 @@ MOST_LIMITS = 4
 """What lies higher than so many limits is cut off."""
 
 
-def cut_above(figure: Figure, limit: float, highest: float) -> None:
-    """Let a figure end above its limit and its ``highest`` value, but not far above the limit."""
-    top = min(1.1 * highest, MOST_LIMITS * limit)
-    figure.update_yaxes(range=[0, max(top, 1.25 * limit)])
+def cut_above(figure: Figure, limit: float, highest: float) -> float:
+    """Let a figure end above its limit and its ``highest`` value, but not far above the limit.
+
+    Return where it ends.
+    """
+    top = max(min(1.1 * highest, MOST_LIMITS * limit), 1.25 * limit)
+    figure.update_yaxes(range=[0, top])
+    return top
 
 
 def pattern_marker(colour: str, pattern: str) -> dict[str, Any]:

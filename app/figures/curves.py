@@ -1,6 +1,6 @@
 """Curves: cumulative distributions, and the step times of a profile."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -81,28 +81,6 @@ def _alt(values: Mapping[str, pd.Series], metric: Metric, limit_s: float | None)
     if limit_s is not None:
         parts.append(f"The SLO is {spoken(limit_s * metric.factor)} {metric.unit}.")
     return " ".join(parts)
-
-
-def residual_cdf(noise: Mapping[str, Sequence[float]], looks: Looks) -> Figure:
-    """Draw the distribution of measured - fitted over the calibrated steps, a line per KV layout.
-
-    ``noise`` are the quantiles of measured / fitted that a profile keeps.
-    """
-    title = "How far single steps are from the fitted profile"
-    figure = canvas("measured - fitted, % of fitted", "share of steps, %", "", title)
-    alt = ["Residuals of the calibration."]
-    for layout, quantiles in noise.items():
-        left = 100 * (np.asarray(quantiles, float) - 1)
-        shares = 100 * (np.arange(len(left)) + 0.5) / len(left)
-        hover = "%{y:.3g} % of the steps within %{x:+.3g} %" + OF_RUN
-        plot(figure, "lines", layout, left, shares, hover, line=looks[layout].steps)
-        low, high = np.quantile(left, (0.05, 0.95))
-        alt.append(f"{layout}: nine of ten steps between {low:+.1f} and {high:+.1f} %.")
-    figure.add_vline(x=0, line=LIMIT_LINE)
-    set_alt(figure, " ".join(alt))
-    figure.update_xaxes(ticksuffix=" %", zeroline=False)
-    figure.update_yaxes(range=[0, 101])
-    return figure
 
 
 def step_time_curve(curves: Frames, x: str, looks: Looks) -> Figure:

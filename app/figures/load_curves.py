@@ -1,8 +1,11 @@
-"""Curves of what clients see: by offered load of a sweep, and by how many servers there are."""
+"""Curves of what clients see: by load, measured or simulated, and by how many servers there are."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import isfinite
+
+import numpy as np
+import pandas as pd
 
 from servetwin.app.figures.canvas import (
     COLOURS,
@@ -17,6 +20,9 @@ from servetwin.app.figures.canvas import (
     cut_above,
     error_bars,
     escape_markup,
+    plot,
+    set_alt,
+    spoken,
 )
 from servetwin.app.scenario.answers import Answer, CurvePoint
 from servetwin.app.words import METRICS, Metric, axis_title, scaled, short
@@ -122,37 +128,113 @@ def _alt(levels: Sequence[Level], key: str, title: str) -> str:
 
 
 _MOST_TICKS = 20
+_LARGE_PX = 400
+
+
+def latency_by_load(
+    points: pd.DataFrame,
+    metric: str,
+    looks: Looks,
+    *,
+    limit_s: float | None,
+    now_per_s: float,
+) -> Figure:
+    """Draw the p99 of a latency against the load, a line per series, with the limit and today's
+    load.
+
+    ``points`` have ``series``, ``rate`` (requests/s) and the figures of ``sim.experiments.sweep``.
+    Filled symbols are within the limit.
+    """
+    column = f"{metric}_p99"
+    shown = METRICS[metric].fitting([limit_s] if limit_s else points[column])
+    title = f"{shown.label} by load, p99"
+    figure = canvas("load, requests/s", f"p99 {shown.title}", "", title)
+    limit, highest, alt = shown.scaled(limit_s), 0.0, [f"{title}, in {shown.unit}."]
+    for name, of in (
+        points.dropna(subset=[column]).sort_values("rate").groupby("series", sort=False)
+    ):
+        y = of[column].to_numpy(float) * shown.factor
+        marker = looks[str(name)].symbols(y <= (limit or np.inf))
+        hover = f"%{{y:.4g}} {shown.unit} at %{{x:.4g}} requests/s{OF_RUN}"
+        plot(figure, "lines+markers", escape_markup(name), of["rate"], y, hover,
+             line=looks[str(name)].line, marker=marker)  # fmt: skip
+        highest = max(highest, float(y.max()))
+        curve = ", ".join(f"{spoken(v)} at {r:g}" for r, v in zip(of["rate"], y, strict=True))
+        alt.append(f"{name}: {curve} requests/s.")
+    if limit is not None:
+        _add_limit(figure, limit, highest)
+        alt.append(f"The limit is {spoken(limit)}.")
+    figure.add_vline(x=now_per_s, line={**LIMIT_LINE, "dash": "dot"}, annotation_text="today")
+    alt.append(f"Today's load is {now_per_s:.3g} requests/s.")
+    figure.update_xaxes(range=[0, 1.04 * max(now_per_s, points["rate"].max())])
+    figure.update_layout(height=_LARGE_PX)
+    set_alt(figure, " ".join(alt))
+    return figure
 
 
 def count_curves(answers: Sequence[Answer], target: SLOTarget, x: str, looks: Looks) -> Figure:
     """Draw the latency (of several limits, the worst beside its limit) against the count.
 
-    Filled symbols hold the target, open ones miss it; bars are the intervals.
+    Filled symbols hold the target, open ones miss it; bars are the intervals. What is overloaded
+    has no latency that would last: a cross at the top.
     """
     figure = canvas(x, axis_title(target), _count_alt(answers, target, x))
-    limit, highest = scaled(target, 1.0), 0.0
+    limit = scaled(target, 1.0)
+    drawn = {answer.label: list(filter(_has_latency, answer.points)) for answer in answers}
+    factors = [point.factor for points in drawn.values() for point in points]
+    top = _add_limit(figure, limit, scaled(target, max(factors, default=0.0)))
     for answer in answers:
-        points = [point for point in answer.points if isfinite(point.factor)]
-        if points:
-            _add(figure, answer.label, points, target, looks[answer.label])
-            highest = max(highest, *(scaled(target, point.factor) for point in points))
-    figure.add_hline(y=limit, line=LIMIT_LINE, annotation_text="limit")
-    cut_above(figure, limit, highest)
+        look = looks[answer.label]
+        if points := drawn[answer.label]:
+            _add(figure, answer.label, points, target, look)
+        if overloaded := [point for point in answer.points if _is_overloaded(point)]:
+            _add_overloaded(figure, answer.label, overloaded, 0.95 * top, look)
     points = [point for answer in answers for point in answer.points]
-    in_view = [point.count for point in points if point.factor <= MOST_LIMITS]
+    in_view = [p.count for p in points if p.factor <= MOST_LIMITS or _is_overloaded(p)]
     counts = in_view or [point.count for point in points]
     if in_view:  # A candidate that never comes near the limit does not stretch the axis.
         pad = 0.05 * (max(in_view) - min(in_view)) or 0.5
         figure.update_xaxes(range=[min(in_view) - pad, max(in_view) + pad])
     if counts and max(counts) - min(counts) <= _MOST_TICKS and all(c == int(c) for c in counts):
         figure.update_xaxes(dtick=1)
-    figure.update_layout(height=400)
+    figure.update_layout(height=_LARGE_PX)
     return figure
 
 
 def is_cut(answers: Sequence[Answer]) -> bool:
     """Return whether points lie above what is drawn."""
-    return any(point.factor > MOST_LIMITS for answer in answers for point in answer.points)
+    points = (point for answer in answers for point in answer.points)
+    return any(p.factor > MOST_LIMITS and not _is_overloaded(p) for p in points)
+
+
+def _is_overloaded(point: CurvePoint) -> bool:
+    return point.load is not None and point.load > 1
+
+
+def _has_latency(point: CurvePoint) -> bool:
+    return isfinite(point.factor) and not _is_overloaded(point)
+
+
+def _add_limit(figure: Figure, limit: float, highest: float) -> float:
+    """Draw the limit; return where the axis ends."""
+    figure.add_hline(y=limit, line=LIMIT_LINE, annotation_text="limit")
+    return cut_above(figure, limit, highest)
+
+
+def _add_overloaded(
+    figure: Figure, label: str, points: Sequence[CurvePoint], y: float, look: Look
+) -> None:
+    """Mark counts at which more arrives than is served."""
+    loads = [
+        f"overloaded: load is {100 * (point.load or 0):.3g} % of the capacity" for point in points
+    ]
+    marker = {"symbol": "x", "size": 14, "color": look.colour}
+    figure.add_scatter(
+        x=[point.count for point in points], y=[y] * len(points), mode="markers+text",
+        name=f"{escape_markup(label)}, overloaded", marker=marker, hovertext=loads,
+        text=["overloaded"] * len(points), textposition="middle right", cliponaxis=False,
+        hovertemplate=f"%{{x}}: %{{hovertext}}{OF_RUN}",
+    )  # fmt: skip
 
 
 def _add(
@@ -178,8 +260,10 @@ def _count_alt(answers: Sequence[Answer], target: SLOTarget, x: str) -> str:
     what = axis_title(target).replace(", ", " in ")
     texts = [f"{what} by {x}; the limit is {short(scaled(target, 1.0))}."]
     for answer in answers:
-        curve = ", ".join(
-            f"{short(scaled(target, point.factor))} at {point.count:g}" for point in answer.points
-        )
+        curve = ", ".join(f"{_point_words(p, target)} at {p.count:g}" for p in answer.points)
         texts.append(f"{answer.label}: {curve or answer.problem or 'nothing yet'}.")
     return " ".join(texts)
+
+
+def _point_words(point: CurvePoint, target: SLOTarget) -> str:
+    return "overloaded" if _is_overloaded(point) else short(scaled(target, point.factor))

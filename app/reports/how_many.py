@@ -62,7 +62,7 @@ def as_record(
 
 def _row(answer: Answer, target: SLOTarget) -> dict[str, str]:
     held, beyond = answer.at, answer.beyond
-    missed = f"{_plain(beyond.count)}: {_figure(target, beyond)}" if beyond else ""
+    missed = f"{_plain(beyond.count)}: {_missed(target, beyond)}" if beyond else ""
     return {
         "candidate": answer.label,
         HEADS[answer.what]: _count(answer),
@@ -78,6 +78,10 @@ def _row(answer: Answer, target: SLOTarget) -> dict[str, str]:
 
 def _figure(target: SLOTarget, point: CurvePoint) -> str:
     return figure_words(target, point.factor, point.interval)
+
+
+def _missed(target: SLOTarget, point: CurvePoint) -> str:
+    return "overloaded" if (point.load or 0) > 1 else _figure(target, point)
 
 
 def _passing(point: CurvePoint) -> str:

@@ -1,6 +1,6 @@
 """A grid: scenarios at rates, the figures of its points, and the Pareto front of two of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,29 +112,3 @@ def best_point(points: pd.DataFrame, y: str, attainment: float) -> int | None:
         return None
     label = keeping.sort_values([y, INTERACTIVITY], ascending=False).index[0]
     return int(label)
-
-
-def at_interactivity(points: pd.DataFrame, levels: Sequence[float], y: str) -> pd.DataFrame:
-    """Return, for each level in tokens/s per user, the row of the highest ``y`` that reaches it.
-
-    Columns are ``at_least_tokens_per_s`` and those of ``points``; the latter are undefined for a
-    level that no point reaches.
-    """
-    rows = []
-    for level in levels:
-        reaching = points[points[INTERACTIVITY].astype(float) >= level].dropna(subset=[y])
-        top = reaching[y].to_numpy(dtype=float)
-        best = reaching.iloc[int(top.argmax())].to_dict() if len(top) else {}
-        rows.append({"at_least_tokens_per_s": level, **best})
-    return pd.DataFrame(rows, columns=["at_least_tokens_per_s", *points.columns])
-
-
-def round_levels(values: pd.Series, most: int = 6) -> list[float]:
-    """Return levels that divide the range of ``values`` by equal ratios, cut to two digits."""
-    defined = values.dropna().astype(float)
-    defined = defined[defined > 0]
-    if defined.empty:
-        return []
-    spaced = np.geomspace(defined.min(), defined.max(), most).clip(max=defined.max())
-    units = 10.0 ** (np.floor(np.log10(spaced)) - 1)
-    return sorted({float(f"{level:.6g}") for level in np.floor(spaced / units) * units})

@@ -33,17 +33,17 @@ _PAGE = """
 from servetwin.app.dashboard.scenario.url_state import complain_of_link
 from servetwin.app.dashboard.scenario.sidebar import scenario_at_the_side
 from servetwin.app.dashboard.widgets import show_set_controls
-from servetwin.app.dashboard.{name} import page
+from servetwin.app.dashboard.pages import drawing
 
 show_set_controls()
 complain_of_link()
 scenario_at_the_side()
-page.page()
+drawing("{name}")()
 """
 
 
 def page_test(name: str) -> Any:
-    """``AppTest`` of the page ``app.dashboard.<name>.page`` with the scenario at its side."""
+    """``AppTest`` of the page of that name with the scenario at its side."""
     testing = pytest.importorskip("streamlit.testing.v1")
     return testing.AppTest.from_string(_PAGE.format(name=name), default_timeout=60)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from servetwin.app.dashboard.kept_runs.saved_scenario import save_run
 from servetwin.app.dashboard.simulations import SimulatedScenario
-from servetwin.app.dashboard.timeline.timeline_run import TimelineRun, from_simulation
+from servetwin.app.dashboard.why.shown_run import ShownRun, from_simulation
 from servetwin.app.scenario.files.scenario_file import ScenarioFile, Workload, parse_scenario
 from servetwin.sim.experiments.predict import run_once
 from tests.support.figure_frames import load_test
@@ -33,7 +33,7 @@ def simulated_scenario(file: ScenarioFile) -> SimulatedScenario:
 
 
 @cache
-def busy_run() -> TimelineRun:
+def busy_run() -> ShownRun:
     """Return a run of two busy replicas; tests do not change it."""
     return from_simulation(simulated_scenario(BUSY))
 

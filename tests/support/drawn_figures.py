@@ -55,7 +55,9 @@ GRID = pd.DataFrame(
      "slo_attainment": [1.0, 0.99, 0.5], "on_front": [True, True, False]}
 )  # fmt: skip
 
-SHARES = pd.DataFrame([[1.0, 0.8, 0.3], [0.99, 0.5, 0.1]], ["static", "chunked"], [1.0, 2.0, 4.0])
+LOADS = pd.DataFrame(
+    {"series": ["A", "A", "B"], "rate": [2.0, 4.0, 2.0], "ttft_s_p99": [0.1, 0.9, 0.2]}
+)
 
 DRAWN: dict[str, Callable[[], figures.Figure]] = {
     "cdf": lambda: figures.latency_cdf(TWO, "ttft_s", LOOKS, 0.5),
@@ -75,7 +77,6 @@ DRAWN: dict[str, Callable[[], figures.Figure]] = {
     "errors": lambda: figures.errors_with_intervals(ERRORS),
     "evidence": lambda: figures.predicted_by_evidence(EVIDENCE),
     "bands": lambda: figures.error_per_band(BANDS, "ttft_s"),
-    "residuals": lambda: figures.residual_cdf({"A": [0.9, 1.0, 1.1]}, LOOKS),
     "step time": lambda: figures.step_time_curve({"A": CURVE}, "decodes, count", LOOKS),
     "rests": lambda: figures.provenance_bar(
         {"origins": {"measured here": 1.0}, "extrapolated": {"measured here": 0.2}}
@@ -100,5 +101,5 @@ DRAWN: dict[str, Callable[[], figures.Figure]] = {
     "frontier in panels": lambda: figures.frontier(
         GRID, "goodput_per_s", "goodput, requests/s", {"first": ["A"], "second": ["B"]}, share=0.9
     ),
-    "heat map": lambda: figures.heat_map(SHARES, "rate, requests/s", "SLO attainment, %"),
+    "loads": lambda: figures.latency_by_load(LOADS, "ttft_s", LOOKS, limit_s=0.5, now_per_s=3.0),
 }

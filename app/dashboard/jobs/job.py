@@ -5,9 +5,10 @@ whose process is killed is begun again in a process of its own, in which no othe
 cause of its end.
 """
 
+import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -18,13 +19,14 @@ import streamlit as st
 
 from servetwin.app.dashboard.jobs.process_pool import Stopped, shared_pool
 from servetwin.app.dashboard.jobs.shared_results import RESULTS
-from servetwin.app.dashboard.widgets import draw_every
+from servetwin.app.dashboard.widgets import draw_every, end_if_stale
 from servetwin.sim.experiments.parallel_map import TRIES, LostItems, numbered
+from servetwin.workloads.errors import ServetwinError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_POLL_EVERY_S = 0.5
+_POLL_EVERY_S, _LOOK_EVERY_S = 0.5, 0.05
 _JOBS = "jobs"
 
 
@@ -112,6 +114,22 @@ def _named(
     function: Callable[[Any], Any], keys: Mapping[int, Hashable]
 ) -> dict[int, tuple[str, Hashable]]:
     return {place: (function.__qualname__, key) for place, key in keys.items()}
+
+
+def progress_of(job: "Job[Any, Any]") -> Iterator[int]:
+    """Yield how many results there are, until all are; end with the session's run of the script.
+
+    Raises ``ServetwinError`` where a process fails.
+    """
+    done = 0
+    while job.is_running:
+        time.sleep(_LOOK_EVERY_S)
+        end_if_stale()
+        if len(job.results) > done:
+            done = len(job.results)
+            yield done
+    if job.problem:
+        raise ServetwinError(job.problem)
 
 
 def watch_job(name: str, draw: Callable[["Job[Any, Any]"], None]) -> None:

@@ -8,17 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.dashboard.scenario.controls import CONTROLS
-from servetwin.app.scenario.files.scenario_file import ScenarioError, ScenarioFile
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.sim.experiments import sweep
 from servetwin.sim.experiments.predict import replication_summary
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.experiments.sweep import FIGURE_MEANINGS, PROBLEM, Row
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.trace import Trace
-
-MOST_POINTS = 200
-RATES = CONTROLS["rate"].label
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,33 +36,10 @@ def simulate_point(scene: GridScenario) -> Row:
         return {PROBLEM: str(error)}
 
 
-def parse_rates(text: str) -> list[float]:
-    """Return the rates in ``2, 4, 8``, each once, as the control of the scenario takes them.
-
-    Raises ``ScenarioError`` naming the value and what is wrong with it.
-    """
-    values: list[float] = []
-    for part in text.replace(",", " ").split():
-        if problem := CONTROLS["rate"].problem(part):
-            raise ScenarioError(f"{RATES}: {part!r}: {problem}")
-        values.append(float(part))
-    return list(dict.fromkeys(values))
-
-
 def with_rate(base: ScenarioFile, rate_per_s: float) -> ScenarioFile:
     """Return ``base`` with requests that come at another rate."""
     workload = base.workload.model_copy(update={"rate_per_s": rate_per_s})
     return base.model_copy(update={"workload": workload})
-
-
-def require_few(count: int) -> None:
-    """Raise ``ScenarioError`` where a grid has no point, or too many for a page."""
-    if not count:
-        raise ScenarioError("the grid has no point; name at least one policy")
-    if count > MOST_POINTS:
-        raise ScenarioError(
-            f"{count} points; at most {MOST_POINTS} here, and any number with servetwin sweep"
-        )
 
 
 def points_frame(points: Sequence[Mapping[str, Any]], results: Mapping[int, Row]) -> pd.DataFrame:

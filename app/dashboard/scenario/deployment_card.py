@@ -1,6 +1,5 @@
 """The card of the deployment: what its evidence offers, and what is wrong beside the widget."""
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -25,32 +24,33 @@ from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.workloads.errors import ServetwinError
 
-_ROWS = (("model",), ("gpu", "layout"), ("server", "link"), ("times",))
 _WIDTHS = (1, 2, 4, 8, 16)
 _WORDS = {OWN: "the best there is", "kernels": "kernel tables", "sheet": "data sheet"}
 _OF = ("model", "gpu", "layout", "server", "times", "link", "techniques", "without", "efficiency")
 
 
 def deployment_card() -> None:
-    """Draw model, GPU, layout, server, link and evidence, and below what is wrong with one."""
+    """Draw model and GPU, and below what is wrong with the deployment or what its step times rest
+    on."""
     values = _values()
     if is_changed("model") or is_changed("gpu"):
         own = Deployment(model=values["model"], gpu=values["gpu"], layout=values["layout"])
         _keep_to([*([own.layout] if _fits(own) else []), *_layouts()], "layout")
-    below: dict[str, Any] = {}
-    for row in _ROWS:
-        names = [name for name in row if name != "link" or _devices(_values()["layout"]) > 1]
-        for name, place in zip(names, st.columns(len(names)), strict=True):
-            with place:
-                _draw(name)
-        below |= dict.fromkeys(names, st.empty())
+    _draw("model")
+    _draw("gpu")
     try:
         shown = shown_scenario()
         origin_line(settled(shown.deployment, shown.preset).origins)
     except ServetwinError as error:
         problem = as_keys(error).removeprefix("the scenario: deployment.")
-        place = below.get(re.split(r"\W", problem)[0], below["gpu"])
-        place.caption(f":red[{escaped(problem.rpartition('; ')[2])}]")
+        st.caption(f":red[{escaped(problem.rpartition('; ')[2])}]")
+
+
+def deployment_details() -> None:
+    """Draw layout, server, link and evidence."""
+    for name in ("layout", "server", "link", "times"):
+        if name != "link" or _devices(_values()["layout"]) > 1:
+            _draw(name)
 
 
 def _draw(name: str) -> None:

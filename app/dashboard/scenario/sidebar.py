@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import streamlit as st
 
@@ -11,6 +11,7 @@ from servetwin.app.dashboard.scenario.column_dialog import ask_for_columns
 from servetwin.app.dashboard.scenario.controls import CONTROLS, OWN, as_controls
 from servetwin.app.dashboard.scenario.deployment_card import (
     deployment_card,
+    deployment_details,
     settled,
     shown_or_none,
     shown_scenario,
@@ -35,27 +36,25 @@ from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads.errors import ServetwinError
 
-if TYPE_CHECKING:
-    from streamlit.delta_generator import DeltaGenerator
-
 _MOST_YAML_BYTES = 100_000
 
 
 def scenario_at_the_side() -> None:
     """Draw the controls; the scenario is then ``current_scenario``."""
     with st.sidebar:
-        with _card("Deployment"):
+        with st.container(border=True):
             deployment_card()
-            with st.expander("Replicas and techniques"):
-                _more_of_the_servers()
-        with _card("Workload"):
+        with st.container(border=True):
             _workload()
-        with _card("SLO"):
+        with st.container(border=True):
             for name, place in zip(("ttft_ms", "tpot_ms"), st.columns(2), strict=True):
                 control(name, place=place)
-            with st.expander("More limits"):
-                control("e2e_ms")
+            with st.expander("Percentile, more limits"):
                 control("percentile")
+                control("e2e_ms")
+        with st.expander("Layout, replicas, techniques"):
+            deployment_details()
+            _more_of_the_servers()
         with st.expander("Policies"):
             _policies()
         with st.expander("Scenario file"):
@@ -64,12 +63,6 @@ def scenario_at_the_side() -> None:
             "Reset to the default", on_click=show_scenario, args=(ScenarioFile(),), width="stretch"
         )
     ask_for_columns()
-
-
-def _card(title: str) -> "DeltaGenerator":
-    card = st.container(border=True)
-    card.markdown(f"**{title}**")
-    return card
 
 
 def current_scenario() -> ScenarioFile:
@@ -85,6 +78,7 @@ def show_scenario(scenario: ScenarioFile) -> None:
 
 def _workload() -> None:
     source = control("workload", options=workload_names())
+    trace_uploader()
     generated = source == GENERATED
     own_rate = not generated and control("own_rate")
     control("rate", disabled=own_rate)
@@ -96,7 +90,6 @@ def _workload() -> None:
             _distributions()
         else:
             _part_of_trace(source)
-    trace_uploader()
     offer_fit(source, shown_or_none())
 
 

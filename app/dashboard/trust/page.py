@@ -1,6 +1,7 @@
-"""Trust: what the scenario rests on, predicted against measured, and the fit of the profile."""
+"""Trust: what the answers rest on, predictions of real GPUs, the last verdict, and the fit of a
+profile."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from servetwin.app.dashboard.trust import profile_fit, trials
 from servetwin.app.dashboard.trust.error_by_load import error_by_band
 from servetwin.app.dashboard.trust.real_gpus import (
     EVIDENCE,
+    Results,
     evidence_sentence,
     evidence_table,
     figures_by_evidence,
@@ -45,20 +47,18 @@ _FOUR_DIGITS = st.column_config.NumberColumn(format="%.4g")
 
 def page() -> None:
     """Draw the page."""
-    st.title("Trust")
-    scenario = current_scenario()
-    _scenario(scenario)
+    _scenario(current_scenario())
+    _real_gpus()
     name, trial = _trial()
     _verdict(name, trial)
     _errors(trial)
-    _calibration(name)
-    st.caption("All requests of the trial, predicted and measured")
-    downloads(trials.requests_of(trial), "trust_requests")
-    _real_gpus()
+    with st.expander("How the step times of a profile were fitted"):
+        _calibration(name)
+    downloads(trials.requests_of(trial), "trial_requests")
 
 
 def _scenario(scenario: ScenarioFile) -> None:
-    st.subheader("What the scenario at the side rests on")
+    st.subheader("What the answers rest on")
     try:
         outcome = simulate(scenario)
     except ServetwinError as error:
@@ -80,7 +80,7 @@ def _say_what_it_rests_on(outcome: SimulatedScenario, provenance: Mapping[str, A
 
 
 def _trial() -> tuple[str, Trial]:
-    st.subheader("Predicted against measured")
+    st.subheader("The last verdict")
     read = _trials(str(runs_folder()), last_change_s(runs_folder()))
     for problem in read.problems:
         st.warning(escaped(f"Left out: {problem}"))
@@ -142,7 +142,6 @@ def _errors(trial: Trial) -> None:
 
 
 def _calibration(trial: str) -> None:
-    st.subheader("Calibration")
     path = trials.profile_of(runs_folder(), trial)
     choices = [*([_OF_TRIAL] if path else []), *offered()["profile"]]
     name = control("trust_profile", options=choices)
@@ -177,58 +176,40 @@ def _fits(profile: Profile) -> None:
         ],
         _profile_source(profile),
     )
-    left, right = st.columns(2)
-    with left:
-        st.markdown("**Coefficients**")
-        for tab, (layout, fit) in zip(st.tabs(list(fits)), fits.items(), strict=True):
-            frame = profile_fit.coefficient_table(fit)
-            digits = dict.fromkeys(frame.columns[1:], _FOUR_DIGITS)
-            with tab:
-                alt = f"Fitted coefficients, {layout}."
-                table(frame, alt, height=300, column_config=digits)
-    with right:
-        st.markdown("**Residuals**")
-        _residuals(profile, looks)
 
 
 def _profile_source(profile: Profile) -> str:
     return f"From {profile.describe()[0]}; {made_by()}"
 
 
-def _residuals(profile: Profile, looks: Mapping[str, figures.Look]) -> None:
-    left = profile_fit.residuals(profile)
-    if not left:
-        st.info(f"No residuals: the step times of this profile are {profile.origin}.")
-        return
-    chart(figures.residual_cdf(left, looks), "trust_residuals", _profile_source(profile))
-    st.caption("A profile keeps quantiles of its residuals, not the measured steps.")
-
-
 def _real_gpus() -> None:
-    st.subheader("Real GPUs")
+    st.subheader("Predictions of real GPUs")
     results = real_gpus()
-    figures_found = figures_by_evidence(results)
-    st.markdown(escaped(measurement_in_words(results)))
+    points = figures_by_evidence(results)
     source = (
         f"Measured by others ({results['source']}); predicted on {results['date']}; {made_by()}"
     )
-    chart(figures.predicted_by_evidence(figures_found), "trust_gpus", source)
-    st.caption("Mean and p90 of each latency. The step times of the predictions are from:")
-    st.caption("\n".join(f"- {evidence_sentence(name)}" for name in EVIDENCE))
-    metrics = figures_found["metric"].unique()
-    tabs = st.tabs([shown_metric(results, metric).title for metric in metrics])
-    for tab, metric in zip(tabs, metrics, strict=True):
+    chart(figures.predicted_by_evidence(points), "trust_gpus", source)
+    downloads(points, "real_gpus")
+    with st.expander("How they were measured, and all figures"):
+        st.markdown(escaped(measurement_in_words(results)))
+        st.caption("Mean and p90 of each latency. The step times of the predictions are from:")
+        st.caption("\n".join(f"- {evidence_sentence(name)}" for name in EVIDENCE))
+        _tables_of_gpus(results, points["metric"].unique())
+        st.markdown("Your own recorded run; `--out` in the folder of runs makes it a trial below:")
+        st.code(page_text("trust.own_recording"), language="bash", wrap_lines=True)
+
+
+def _tables_of_gpus(results: Results, metrics: Iterable[str]) -> None:
+    formats = {"error, %": _PERCENT, "predicted": _FOUR_DIGITS, "measured": _FOUR_DIGITS}
+    for metric in metrics:
+        st.markdown(f"**{shown_metric(results, metric).title}**")
         frame = evidence_table(results, metric)
-        formats = {"error, %": _PERCENT, "predicted": _FOUR_DIGITS, "measured": _FOUR_DIGITS}
         columns = {
             head: form
             for head in map(str, frame)
             for end, form in formats.items()
             if head.endswith(end)
         }
-        with tab:
-            alt = f"{METRICS[metric].label} of real GPUs, predicted and measured."
-            table(frame, alt, column_config=columns)
-    downloads(figures_found, "trust_gpus")
-    st.markdown("Your own recorded run; `--out` in the folder of runs makes it a trial above:")
-    st.code(page_text("trust.own_recording"), language="bash", wrap_lines=True)
+        alt = f"{METRICS[metric].label} of real GPUs, predicted and measured."
+        table(frame, alt, column_config=columns)

@@ -1,4 +1,4 @@
-"""The fit of a profile: coefficients, residuals and ranges of its calibration, and step times."""
+"""The fit of a profile: how good it is, and the step times that it gives."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ import pandas as pd
 
 from servetwin.app.dashboard.formatting import page_text
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.step_times.profile import Profile, StepTimeFit
+from servetwin.sim.step_times.profile import StepTimeFit
 from servetwin.sim.step_times.provenance import MeasuredRange, Origin
 
 _POINTS = 60
@@ -22,29 +22,6 @@ def fit_sentence(layout: str, fit: StepTimeFit, origin: Origin) -> str:
         return f"{layout}: {origin}; there are no residuals."
     error, drift = 100 * (fit.held_out_error or 0), 100 * fit.drift
     return page_text("trust.fit", layout=layout, steps=fit.steps, error=error, drift=drift)
-
-
-def residuals(profile: Profile) -> dict[str, list[float]]:
-    """Return quantiles of measured / fitted by KV layout, of measured layouts."""
-    return {layout: fit.noise for layout, fit in profile.layouts.items() if fit.steps}
-
-
-def coefficient_table(fit: StepTimeFit) -> pd.DataFrame:
-    """Return coefficients, with standard errors (bootstrap over steps) and largest measured values
-    where they are known."""
-    errors = np.std(fit.draws, axis=0, ddof=1).tolist() if fit.draws else []
-    rows = []
-    for place, (feature, seconds) in enumerate(fit.coefficients.items()):
-        error_s = errors[place] if place < len(errors) else float("nan")
-        rows.append(
-            {
-                "feature": feature,
-                "µs per unit": 1e6 * seconds,
-                "standard error, µs": 1e6 * error_s,
-                "measured up to": fit.ranges.get(feature, float("nan")),
-            }
-        )
-    return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
 
 def decode_curve(fit: StepTimeFit) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""What stands below a chart: what it shows, in words."""
+"""What stands beside a chart, and the one menu that saves what is on a page."""
 
 from typing import Any
 
@@ -9,28 +9,35 @@ pytest.importorskip("plotly", reason="figures need plotly")
 from streamlit.testing.v1 import AppTest
 
 
-def drawn(alt: str) -> Any:
-    def script(alt: str) -> None:
-        from servetwin.app.dashboard.charts import chart
-        from servetwin.app.figures.canvas import canvas
+def script() -> None:
+    import pandas as pd
 
-        chart(canvas("x, s", "y, s", alt), "one")
+    from servetwin.app.dashboard.charts import chart, downloads, draw_save_menu, titled_page
+    from servetwin.app.figures.canvas import canvas
 
-    return AppTest.from_function(script, args=(alt,)).run()
+    with titled_page("Title", "Question?"):
+        downloads(pd.DataFrame({"a": [1]}), "rows")
+        for name in ("one", "two"):
+            chart(canvas("x, s", "y, s", "The *median* is 3 ms."), name)
+        draw_save_menu()
 
 
-def test_a_short_text_stands_below_the_chart_without_markup() -> None:
-    at = drawn("The *median* is 3 ms.")
+@pytest.fixture(scope="module")
+def drawn() -> Any:
+    at = AppTest.from_function(script).run()
     assert not at.exception
-    assert [caption.value for caption in at.caption] == [r"The \*median\* is 3 ms."]
-    assert not at.expander
+    return at
 
 
-def test_a_long_text_is_folded_a_sentence_a_line_and_whole() -> None:
-    at = drawn(" ".join(f"Policy {n} keeps 99.5 % at 8." for n in range(60)))
-    assert not at.exception
-    (folded,) = at.expander
-    assert folded.label == "The chart in words"
-    lines = folded.caption[0].value.split("\n\n")
-    assert len(lines) == 60
-    assert lines[-1] == "Policy 59 keeps 99.5 % at 8."
+def test_what_a_chart_shows_is_read_by_readers_of_the_screen_only(drawn: Any) -> None:
+    assert not drawn.caption
+    assert not drawn.expander
+    assert [one.proto.alt for one in drawn.get("plotly_chart")] == ["The *median* is 3 ms."] * 2
+
+
+def test_one_menu_has_every_chart_and_all_data(drawn: Any) -> None:
+    (menu,) = drawn.get("popover")
+    buttons = menu.get("download_button")
+    assert [one.proto.label for one in buttons] == ["rows, CSV", "rows, Parquet"]
+    (pictures,) = menu.get("html")
+    assert pictures.proto.body.count("SVG, dark") == 2

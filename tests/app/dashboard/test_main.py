@@ -24,7 +24,7 @@ from tests.support.effort import FULL
 
 @pytest.mark.browser
 def test_link_restores_the_scenario(user: Browser) -> None:
-    user.open("?rate=20&batching=chunked&max_seqs=64&requests=100", "What if?")
+    user.open("explore?rate=20&batching=chunked&max_seqs=64&requests=100", "Explore")
     page = user.page
     expect(page.get_by_role("slider", name="Requests per second")).to_have_value("20")
     page.get_by_test_id("stSidebar").get_by_text("Policies", exact=True).click()
@@ -54,11 +54,11 @@ def test_a_link_opens_its_page_whole_at_900_px_and_logs_nothing(user: Browser, n
 @pytest.mark.slow
 @pytest.mark.browser
 def test_the_button_of_a_page_can_be_read_while_it_is_pointed_at_and_pressed(user: Browser) -> None:
-    user.open("policies?requests=100", "Policies")
+    user.open("measure?requests=100", "Measure")
     page = user.page
-    button = page.get_by_role("button", name="Run the grid").bounding_box()
+    button = page.get_by_role("button", name="Start").bounding_box()
     assert button
-    within = ".st-key-policies_run"
+    within = "[data-testid=stFormSubmitButton]"
     assert page.locator(within).count() == 1
     for theme in ("light", "dark"):
         show_in(page, theme)
@@ -73,7 +73,7 @@ def test_the_button_of_a_page_can_be_read_while_it_is_pointed_at_and_pressed(use
 @pytest.mark.slow
 @pytest.mark.browser
 def test_the_keyboard_reaches_the_slider_in_order_and_moves_it(user: Browser) -> None:
-    user.open("?rate=12&requests=100", "What if?")
+    user.open("explore?rate=12&requests=100", "Explore")
     page = user.page
     number = page.get_by_test_id("stMetricValue").first
     before = number.inner_text()

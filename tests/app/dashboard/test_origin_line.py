@@ -29,7 +29,7 @@ def test_a_word_stands_behind_its_colour() -> None:
     ("profile", "origin"), [("llama-3-8b-h100", SHEETS), ("base-cpu", "measured here")]
 )
 def test_the_side_says_truly_what_a_profile_is(profile: str, origin: Origin) -> None:
-    at = page_test("policies")
+    at = page_test("why")
     at.session_state["requests"] = 20
     model, gpu = places()[profile]
     for name, value in {"model": model, "gpu": gpu, "times": profile}.items():
@@ -38,8 +38,8 @@ def test_the_side_says_truly_what_a_profile_is(profile: str, origin: Origin) -> 
     assert f"Step times: {in_colour(origin)}" in captions(at)
 
 
-def test_what_if_and_trust_say_the_same_of_the_shipped_profile() -> None:
-    at = page_test("what_if")
+def test_explore_and_trust_say_the_same_of_the_shipped_profile() -> None:
+    at = page_test("explore")
     at.session_state["requests"] = 60
     at.run()
     assert any(
@@ -54,9 +54,9 @@ def test_what_if_and_trust_say_the_same_of_the_shipped_profile() -> None:
 @pytest.mark.browser
 def test_no_page_calls_the_shipped_profile_measured(user: Browser) -> None:
     """The profile of an H100 that ships with Servetwin is computed, and every page says so."""
-    user.open("?requests=60", "What if?")
-    for name in ("What if?", "Trust"):
-        if name != "What if?":
+    user.open("explore?requests=60", "Explore")
+    for name in ("Explore", "Trust"):
+        if name != "Explore":
             user.visit(name)
         side = user.page.get_by_test_id("stSidebar")
         expect(side.get_by_text(f"Step times: ■ {SHEETS}")).to_have_count(1)

@@ -12,25 +12,30 @@ import pytest
 
 from servetwin.app import figures
 from servetwin.app.dashboard.pictures import picture_buttons
-from servetwin.app.dashboard.what_if.page import BATCHING, BUTTON
 from servetwin.workloads.program.version import own_version
 from tests.support.dashboard_app import Browser, expect
 from tests.support.drawn_figures import DRAWN
 
-SUMMARY = "Picture for a talk"
+BATCHING = ("static+contiguous", "continuous+contiguous")
 
 
 def saved(user: Browser, chart: str, button: str, folder: Path) -> Path:
-    """Press a button below a chart, and return the file that comes down."""
-    below = user.page.locator(f"[data-chart={chart}]")
-    if below.get_attribute("open") is None:
-        below.get_by_text(SUMMARY).click()
+    """Press a button of a chart in the menu, and return the file that comes down."""
+    below = buttons_of(user, chart)
     with user.page.expect_download(timeout=60_000) as found:
         below.get_by_role("button", name=button, exact=True).click()
     expect(below.get_by_role("status")).to_have_text("saved")
     path = folder / str(found.value.suggested_filename)
     found.value.save_as(path)
     return path
+
+
+def buttons_of(user: Browser, chart: str) -> Any:
+    """Open the menu of the page, and return the buttons of a chart."""
+    buttons = user.page.locator(f"[data-chart={chart}]")
+    if not buttons.count():
+        user.page.get_by_role("button", name="Save as ...").click()
+    return buttons
 
 
 def texts(svg: Path) -> str:
@@ -49,14 +54,11 @@ def fill(svg: Path, text: str) -> str:
 def test_a_chart_for_a_talk_from_the_first_screen_to_the_file(
     user: Browser, tmp_path: Path
 ) -> None:
-    """Three clicks: the talk's chart, its pictures, one of them."""
-    user.open("?requests=60", "What if?")
-    user.page.get_by_role("button", name=BUTTON).click()
-    user.await_heading("Compare", level=1)
-    user.settle()
-    expect(user.page.locator(".st-key-compare_cdf .main-svg").first).to_be_visible()
-    light = saved(user, "compare_cdf", "SVG, light", tmp_path)
-    dark = saved(user, "compare_cdf", "SVG, dark", tmp_path)
+    """Three clicks: the talk's chart, the menu, a picture."""
+    user.open("explore?requests=60", "Explore")
+    user.press("Show me static against continuous batching")
+    light = saved(user, "explore_ttft_s", "SVG, light", tmp_path)
+    dark = saved(user, "explore_ttft_s", "SVG, dark", tmp_path)
     assert light.name == "distribution-of-ttft-light.svg"
     assert dark.name == "distribution-of-ttft-dark.svg"
     for path, ink in ((light, "rgb(31, 36, 48)"), (dark, "rgb(230, 232, 238)")):
@@ -78,9 +80,20 @@ def test_a_chart_for_a_talk_from_the_first_screen_to_the_file(
 @pytest.mark.slow
 @pytest.mark.browser
 def test_a_png_is_drawn_at_twice_the_size(user: Browser, tmp_path: Path) -> None:
-    user.open("?requests=60", "What if?")
+    """Also where a busy browser has not drawn the chart yet, when the button is pressed."""
+    held: list[Any] = []
+    user.page.route("**/PlotlyChart.*.js", lambda route: held.append(route))
+    user.open("explore?requests=60", "Explore")
+    buttons = buttons_of(user, "explore_ttft_s")
+    with user.page.expect_download() as found:
+        buttons.get_by_role("button", name="PNG, light").click()
+        expect(buttons.get_by_role("status")).to_have_text("drawing ...")
+        for route in held:
+            route.continue_()
+    assert Path(found.value.path()).stat().st_size > 10_000
+    user.page.unroute("**/PlotlyChart.*.js")
     for theme in ("light", "dark"):
-        path = saved(user, "what_if_ttft_s", f"PNG, {theme}", tmp_path)
+        path = saved(user, "explore_ttft_s", f"PNG, {theme}", tmp_path)
         content = path.read_bytes()
         assert content.startswith(b"\x89PNG")
         assert struct.unpack(">II", content[16:24]) == (1920, 1080)
@@ -91,13 +104,13 @@ def test_a_png_is_drawn_at_twice_the_size(user: Browser, tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.browser
 def test_a_picture_shows_the_chart_as_it_stands(user: Browser, tmp_path: Path) -> None:
-    user.open("?requests=60", "What if?")
-    legend = user.page.locator(".st-key-what_if_ttft_s .legendtoggle").last
+    user.open("explore?requests=60", "Explore")
+    legend = user.page.locator(".st-key-explore_ttft_s .legendtoggle").last
     legend.click()  # hides the SLO's line, after the time of a double click
-    hidden = user.page.locator(".st-key-what_if_ttft_s .traces").last
+    hidden = user.page.locator(".st-key-explore_ttft_s .traces").last
     expect(hidden).to_have_css("opacity", "0.5")
-    whole = user.page.evaluate(DRAWN_LINES.replace("KEY", "what_if_ttft_s"))
-    path = saved(user, "what_if_ttft_s", "SVG, light", tmp_path)
+    whole = user.page.evaluate(DRAWN_LINES.replace("KEY", "explore_ttft_s"))
+    path = saved(user, "explore_ttft_s", "SVG, light", tmp_path)
     assert len(re.findall('class="trace scatter', path.read_text())) == whole
     user.assert_sound()
 
@@ -108,11 +121,10 @@ DRAWN_LINES = "document.querySelectorAll('.st-key-KEY .scatterlayer > .trace').l
 @pytest.mark.slow
 @pytest.mark.browser
 def test_what_cannot_be_drawn_is_said_below_the_chart(user: Browser) -> None:
-    user.open("?requests=60", "What if?")
-    expect(user.page.locator(".st-key-what_if_ttft_s .traces").first).to_be_visible()
+    user.open("explore?requests=60", "Explore")
+    expect(user.page.locator(".st-key-explore_ttft_s .traces").first).to_be_visible()
     user.page.route("**/plotly.min.js", lambda route: route.abort())
-    below = user.page.locator("[data-chart=what_if_ttft_s]")
-    below.get_by_text(SUMMARY).click()
+    below = buttons_of(user, "explore_ttft_s")
     below.get_by_role("button", name="SVG, light").click()
     expect(below.get_by_role("status")).to_have_text("not saved: plotly.js is not there")
     user.page.unroute("**/plotly.min.js")
@@ -121,12 +133,8 @@ def test_what_cannot_be_drawn_is_said_below_the_chart(user: Browser) -> None:
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_every_figure_has_its_buttons(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[str] = []
-    monkeypatch.setattr("streamlit.html", lambda body, **_: drawn.append(body))
-    picture_buttons(DRAWN[name](), "key", '<source> & "more"')
-    (markup,) = drawn
-    place = ET.fromstring(markup)
+def test_every_figure_has_its_buttons(name: str) -> None:
+    place = ET.fromstring(picture_buttons(DRAWN[name](), "key", '<source> & "more"'))
     labels = [button.text for button in place.iter("button")]
     assert labels == ["SVG, light", "SVG, dark", "PNG, light", "PNG, dark"]
     asked: dict[str, Any] = json.loads(place.attrib["data-picture"])

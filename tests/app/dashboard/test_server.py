@@ -81,7 +81,7 @@ def test_the_policy_allows_the_scripts_of_the_start_page_by_their_digests() -> N
 @pytest.mark.slow
 @pytest.mark.browser
 def test_a_browser_draws_the_page_but_runs_no_injected_script(user: Browser) -> None:
-    user.open("?requests=50", "What if?")
+    user.open("explore?requests=50", "Explore")
     user.assert_sound()
     assert user.page.evaluate(INJECT) is False
     assert "script-src" in user.problems[0]
@@ -130,12 +130,12 @@ def test_an_open_address_is_warned_of_on_the_terminal_and_on_the_page(
     (line,) = [line for line in (folder / "log.txt").read_text().splitlines() if "warning" in line]
     assert line == f"warning: {OPEN_WARNING}; --host 127.0.0.1 keeps it here"
     with user_of(served, chromium) as visitor:
-        visitor.open("runs", "Runs")
+        visitor.open("measure", "Measure")
         expect(visitor.page.get_by_test_id("stSidebar").get_by_text(OPEN_WARNING)).to_be_visible()
         visitor.assert_sound()
 
 
 @pytest.mark.browser
 def test_the_loopback_is_not_warned_of(user: Browser) -> None:
-    user.open("runs", "Runs")
+    user.open("measure", "Measure")
     assert user.page.get_by_text(OPEN_WARNING).count() == 0

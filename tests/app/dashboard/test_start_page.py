@@ -51,7 +51,7 @@ def test_the_script_of_a_figure_and_all_that_it_imports_are_asked_for_at_once() 
             f"/{FIRST}?rate=3&techniques=fp8&techniques=awq",
             "./?rate=3&techniques=fp8&techniques=awq",
         ),
-        (f"/{FIRST}?timeline_request=generated%3A7", "./?timeline_request=generated%3A7"),
+        (f"/{FIRST}?why_request=generated%3A7", "./?why_request=generated%3A7"),
     ],
 )
 def test_the_name_of_the_first_page_leads_to_it_with_the_scenario(asked: str, led_to: str) -> None:

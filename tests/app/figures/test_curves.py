@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
@@ -51,6 +52,38 @@ def test_filled_symbols_hold_and_a_hopeless_candidate_does_not_stretch_the_axis(
     assert "800 at 3, 400 at 4" in figures.alt_text(figure)
 
 
+def test_what_is_overloaded_is_a_cross_above_the_limit_whatever_its_short_trace_saw() -> None:
+    points = (CurvePoint(3, 0.56, False, load=1.15), CurvePoint(4, 0.8, True, load=0.86))
+    figure = figures.count_curves(
+        [Answer("a", "devices", 4, points=points)], TARGET, "GPUs", figures.looks("a")
+    )
+    curve, crosses = figure.data
+    assert (list(curve.x), list(crosses.x)) == ([4], [3])
+    assert crosses.marker.symbol == "x"
+    assert 500 < crosses.y[0] < figure.layout.yaxis.range[1]
+    assert "load is 115 % of the capacity" in crosses.hovertext[0]
+    assert "overloaded at 3, 400 at 4" in figures.alt_text(figure)
+
+
+def test_latency_by_load_has_the_limit_and_todays_load() -> None:
+    rows = {
+        "series": ["a"] * 3 + ["b"],
+        "rate": [2.0, 4.0, 8.0, 2.0],
+        "ttft_s_p99": [0.1, 0.4, 9, None],
+    }
+    points, looks = pd.DataFrame(rows), figures.looks("ab")
+    figure = figures.latency_by_load(points, "ttft_s", looks, limit_s=0.5, now_per_s=3.0)
+    (curve,) = figure.data
+    assert list(curve.y) == pytest.approx([100, 400, 9000])
+    assert [symbol.endswith("-open") for symbol in curve.marker.symbol] == [False, False, True]
+    assert [shape.y0 for shape in figure.layout.shapes if shape.y0 == shape.y1] == [500]
+    assert [shape.x0 for shape in figure.layout.shapes if shape.x0 == shape.x1] == [3.0]
+    assert figure.layout.yaxis.range == (0, 2000), "what is far above the limit is cut off"
+    assert "100 at 2, 400 at 4, 9,000 at 8 requests/s" in figures.alt_text(figure)
+    free = figures.latency_by_load(points, "ttft_s", looks, limit_s=None, now_per_s=3.0)
+    assert len(free.layout.shapes) == 1
+
+
 CPU = load_profile("base-cpu").layouts["paged"]
 
 
@@ -61,12 +94,6 @@ def test_the_unmeasured_part_of_a_curve_is_drawn_apart() -> None:
     assert max(lines["paged"].x) == min(lines["paged, not measured"].x) == 16
     assert lines["paged, not measured"].line.dash == "dot"
     assert drawn.layout.xaxis.title.text == "decodes, count"
-
-
-def test_half_of_the_steps_are_below_the_median_residual() -> None:
-    noise = {"paged": CPU.noise}
-    line, *_ = figures.residual_cdf(noise, figures.looks(noise)).data
-    assert np.interp(50, line.y, line.x) == pytest.approx(100 * (np.median(CPU.noise) - 1), abs=0.1)
 
 
 def test_levels_stand_at_their_rate_and_the_ends_at_what_they_completed() -> None:

@@ -12,10 +12,10 @@ from numpy.testing import assert_allclose
 pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app import figures
-from servetwin.app.dashboard.timeline.timeline_run import (
-    TimelineRun,
+from servetwin.app.dashboard.why.shown_run import (
+    ShownRun,
+    VisibleRequests,
     in_window,
-    slowest,
     timeline_data,
 )
 from servetwin.app.figures.over_time import token_rates_per_s
@@ -81,7 +81,8 @@ def test_a_few_requests_have_whole_ticks_and_peaks_are_those_of_the_moments_show
 
 
 def test_the_figure_has_one_time_axis_and_the_spans_of_each_request() -> None:
-    choice = slowest(busy_run(), 9)
+    whole_s = busy_run().start_s, busy_run().end_s
+    choice = VisibleRequests(np.arange(9), whole_s, "")
     shown = timeline_data(busy_run(), choice)
     chosen = str(shown.requests["request_id"].iloc[3])
     figure = figures.timeline(shown, chosen)
@@ -115,10 +116,10 @@ def test_a_client_sees_its_own_stages_and_failures() -> None:
     assert "2 of them not finished, seen by a client" in figures.alt_text(figure)
 
 
-def of_outcome_like(run: Any) -> TimelineRun:
+def of_outcome_like(run: Any) -> ShownRun:
     from servetwin.sim.explain.explain import Explainer
 
-    return TimelineRun(run, Explainer(run), None)
+    return ShownRun(run, Explainer(run), None)
 
 
 def test_the_bars_of_a_request_lie_end_to_end() -> None:

@@ -1,20 +1,17 @@
-"""Fronts, best points and levels of a grid."""
+"""Fronts and best points of a grid."""
 
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.sim.experiments.sweep import (
     GOODPUT,
     INTERACTIVITY,
-    at_interactivity,
     best_point,
     on_front,
-    round_levels,
 )
 
 VALUES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12)
@@ -42,14 +39,3 @@ def test_the_best_point_keeps_the_slo() -> None:
 def test_undefined_points_are_nowhere() -> None:
     points = points_frame().assign(**{INTERACTIVITY: [np.nan, 20.0, 10.0]})
     assert on_front(points, INTERACTIVITY, GOODPUT).tolist() == [False, True, True]
-    levels = at_interactivity(points, [15.0, 40.0], GOODPUT)
-    assert levels[GOODPUT].tolist()[0] == 3.0
-    assert np.isnan(levels[GOODPUT].tolist()[1])
-
-
-@given(st.lists(st.floats(1e-3, 1e4), min_size=1))
-def test_levels_are_round_ascend_and_the_highest_is_reached(values: list[float]) -> None:
-    levels = round_levels(pd.Series(values))
-    assert levels == sorted(set(levels))
-    assert levels[-1] <= max(values)
-    assert all(float(f"{level:.2g}") == pytest.approx(level) for level in levels)

@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app.dashboard.jobs.simulated_items import (
     GridScenario,
-    parse_rates,
     simulate_point,
     with_rate,
 )
@@ -16,13 +15,6 @@ from servetwin.sim.experiments.sweep import PROBLEM
 from servetwin.workloads.reading import sample_trace
 
 SMALL = ScenarioFile(workload=Workload(requests=60))
-
-
-@pytest.mark.parametrize(
-    ("text", "rates"), [("2, 4 8", [2, 4, 8]), ("", []), ("16,16,64", [16, 64])]
-)
-def test_rates_are_read(text: str, rates: list[float]) -> None:
-    assert parse_rates(text) == rates
 
 
 def test_a_rate_lies_over_the_scenario_and_nothing_else_changes() -> None:

@@ -20,7 +20,7 @@ DOUBTFUL = "time,prompt,x\n0,412,35\n1500,58,21\n"
 def test_a_table_is_confirmed_once_and_its_link_asks_nothing(user: Browser, tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(CLEAR)
-    user.open("?requests=100", "What if?")
+    user.open("explore?requests=100", "Explore")
     user.upload(path)
     dialog = user.page.get_by_role("dialog")
     expect(dialog.get_by_text("Columns of mine.csv")).to_be_visible()
@@ -35,7 +35,7 @@ def test_a_table_is_confirmed_once_and_its_link_asks_nothing(user: Browser, tmp_
     link = user.page.url.removeprefix(f"{user.url}/")
     assert "columns=arrival%3Dcreated_at" in link
     user.page.goto("about:blank")
-    user.open(link, "What if?")
+    user.open(link, "Explore")
     user.upload(path)
     expect(sidebar.get_by_text("mine.csv: 2 requests; failed: 429 (1)")).to_be_visible()
     assert dialog.count() == 0
@@ -46,7 +46,7 @@ def test_a_table_is_confirmed_once_and_its_link_asks_nothing(user: Browser, tmp_
 def test_a_doubt_is_asked_and_a_wrong_answer_is_said(user: Browser, tmp_path: Path) -> None:
     path = tmp_path / "doubt.csv"
     path.write_text(DOUBTFUL + "x,1,1\n")
-    user.open("?requests=100", "What if?")
+    user.open("explore?requests=100", "Explore")
     user.upload(path)
     dialog = user.page.get_by_role("dialog")
     expect(dialog.get_by_text("time: an arrival or a duration, in s or ms?")).to_be_visible()

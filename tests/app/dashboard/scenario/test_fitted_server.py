@@ -48,7 +48,7 @@ def test_too_few_requests_are_refused() -> None:
 def test_measured_times_offer_a_fit(user: Browser, tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(measured_csv(20))
-    user.open("policies?requests=100", "Policies")
+    user.open("why?requests=100", "Why")
     sidebar = user.page.get_by_test_id("stSidebar")
     user.upload(path)
     user.press("Use these columns")

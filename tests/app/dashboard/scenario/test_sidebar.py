@@ -97,7 +97,7 @@ def sample() -> bytes:
 
 
 def test_own_values_are_the_placeholders() -> None:
-    at = page_test("policies")
+    at = page_test("why")
     at.session_state["requests"] = 20
     at.run()
     (places,) = (w for w in at.number_input if w.key == "max_seqs")
@@ -106,7 +106,7 @@ def test_own_values_are_the_placeholders() -> None:
 
 
 def test_a_model_takes_a_layout_that_holds_it_and_its_best_evidence() -> None:
-    at = page_test("policies")
+    at = page_test("why")
     at.session_state["requests"] = 20
     at.run()
     assert "link" not in at.session_state
@@ -120,7 +120,7 @@ def test_a_model_takes_a_layout_that_holds_it_and_its_best_evidence() -> None:
 
 
 def test_what_cannot_be_is_one_line_on_the_page() -> None:
-    at = page_test("policies")
+    at = page_test("why")
     at.session_state["requests"] = 20
     at.session_state["set"] = "queue_oder=sjf"
     at.run()
@@ -131,7 +131,7 @@ def test_what_cannot_be_is_one_line_on_the_page() -> None:
 
 
 def test_reset_shows_the_default() -> None:
-    at = page_test("policies")
+    at = page_test("why")
     at.session_state["requests"] = 20
     at.session_state["max_seqs"] = 3
     at.run()
@@ -143,7 +143,7 @@ def test_reset_shows_the_default() -> None:
 @pytest.mark.slow
 @pytest.mark.browser
 def test_yaml_goes_down_and_up_again_twice(user: Browser, tmp_path: Path) -> None:
-    user.open("policies?requests=100&rate=20&max_seqs=64", "Policies")
+    user.open("why?requests=100&rate=20&max_seqs=64", "Why")
     page, path = user.page, tmp_path / "s.yaml"
     page.get_by_test_id("stSidebar").get_by_text("Scenario file", exact=True).click()
     with page.expect_download() as download:
@@ -169,7 +169,7 @@ def test_yaml_goes_down_and_up_again_twice(user: Browser, tmp_path: Path) -> Non
 def test_bad_files_say_why_beside_their_widget_and_good_ones_are_taken_after(
     user: Browser, tmp_path: Path
 ) -> None:
-    user.open("policies?requests=100", "Policies")
+    user.open("why?requests=100", "Why")
     page, sidebar = user.page, user.page.get_by_test_id("stSidebar")
     trace, scenario = tmp_path / "mine_[x].csv", tmp_path / "s.yaml"
     trace.write_text("no trace\n")
@@ -190,7 +190,7 @@ def test_bad_files_say_why_beside_their_widget_and_good_ones_are_taken_after(
 @pytest.mark.slow
 @pytest.mark.browser
 def test_a_broken_link_says_so_and_offers_the_default(user: Browser) -> None:
-    user.open("policies?rate=fast&requests=100&foo=1&batching=chunkd", "Policies")
+    user.open("why?rate=fast&requests=100&foo=1&batching=chunkd", "Why")
     page = user.page
     for said in ("'fast': input should be", "foo: no such setting", "batching: 'chunkd'"):
         expect(page.get_by_test_id("stAlert").first).to_contain_text(said)
@@ -208,8 +208,8 @@ def test_a_broken_link_says_so_and_offers_the_default(user: Browser) -> None:
 def test_two_users_do_not_see_each_others_scenario(
     user: Browser, dashboard: ServedDashboard, chromium: Chromium
 ) -> None:
-    user.open("policies?requests=100&rate=20", "Policies")
+    user.open("why?requests=100&rate=20", "Why")
     with user_of(dashboard, chromium) as other:
-        other.open("policies?requests=50", "Policies")
+        other.open("why?requests=50", "Why")
         for each, requests in ((user, "100"), (other, "50")):
             expect(each.page.get_by_label("Requests", exact=True)).to_have_value(requests)

@@ -96,11 +96,11 @@ def test_a_bomb_is_an_error_beside_its_widget_and_no_link_can_name_it(
 ) -> None:
     bomb = tmp_path / "bomb.csv.gz"
     bomb.write_bytes(gzip.compress(CSV + ROW * 5_000_000, 6))
-    user.open("policies?requests=100", "Policies")
+    user.open("why?requests=100", "Why")
     sidebar = user.page.get_by_test_id("stSidebar")
     user.upload(bomb)
     expect(sidebar.get_by_text("bomb.csv.gz: more than 50 MB unpacked")).to_be_visible()
     user.assert_sound()
-    user.open("policies?requests=100&workload=bomb.csv.gz", "Policies")
+    user.open("why?requests=100&workload=bomb.csv.gz", "Why")
     expect(user.page.get_by_test_id("stAlert").first).to_contain_text("is not here")
     user.assert_sound()

@@ -34,7 +34,7 @@ WORKLOADS = ("generated", "sample", "own.csv")
         ("rate", ["1", "2"], "`rate`: '1, 2': given 2 times; once is right"),
         ("batching", ["x" * 10_000], "`batching`: 10,000 characters; at most 2,000"),
         ("techniques", ["x" * 10_000], "`techniques`: 10,000 characters; at most 2,000"),
-        ("timeline_window", ["1", "inf?"], "`timeline_window`: '1, inf?': input should be"),
+        ("why_window", ["1", "inf?"], "`why_window`: '1, inf?': input should be"),
     ],
 )
 def test_a_broken_link_says_what_is_wrong(key: str, values: list[str], problem: str) -> None:
@@ -53,7 +53,7 @@ def test_a_broken_link_says_what_is_wrong(key: str, values: list[str], problem: 
         {"ttft_ms": [""], "e2e_ms": ["2000"]},
         {"set": ["queue_order=sjf watermark=0.01"], "seed": ["7"]},
         {"set": ["draft_rows=3"], "batching": ["continuous"], "max_seqs": ["8"]},
-        {"compare_policies": ["this scenario", "sglang"]},
+        {"compared": ["sglang"]},
         {},
     ],
 )
@@ -75,12 +75,12 @@ def test_the_query_of_a_scenario_holds_what_differs(scenario: ScenarioFile) -> N
 
 def test_a_page_may_add_to_the_query() -> None:
     file = parse_scenario("workload: {rate_per_s: 20}", "test")
-    assert query_of(file, timeline_request="a b") == "rate=20.0&timeline_request=a+b"
+    assert query_of(file, why_request="a b") == "rate=20.0&why_request=a+b"
     assert query_of(ScenarioFile()) == ""
 
 
 def test_the_page_says_what_of_the_link_it_leaves_out_until_it_is_told_to_forget() -> None:
-    at = page_test("policies")
+    at = page_test("why")
     at.query_params["rate"] = "fast"
     at.query_params["requests"] = "100"
     at.run()
@@ -99,13 +99,13 @@ BROKEN = {
     "output_cv": "\uff11\uff12", "own_rate": "maybe", "workload": "../../etc/passwd",
     "arrivals": "\0", "batching": "x" * 10_000, "router": "%ff", "preset": "eyJwcmVzZXQi=",
     "percentile": "101", "prefix_share": "1", "conversations": "maybe", "latencies": "p98",
-    "policies_rates": "x" * 10_000, "policies_share": "nan", "unheard_of": "1", "<b>*": "",
+    "plan_price": "x" * 10_000, "plan_rate": "nan", "unheard_of": "1", "<b>*": "",
 }  # fmt: skip
 """A value for each kind of control, none of which it can take."""
 
 
 def test_faulty_values_fall_back_to_the_default_and_the_page_names_them() -> None:
-    at = page_test("policies")
+    at = page_test("why")
     at.query_params.update({**BROKEN, "kv": "contiguous"})
     at.query_params["rate"] = ["7", "8"]
     at.run()
@@ -121,7 +121,7 @@ def test_faulty_values_fall_back_to_the_default_and_the_page_names_them() -> Non
 @pytest.mark.slow
 @pytest.mark.browser
 def test_a_user_may_go_back_to_a_faulty_link(user: Browser) -> None:
-    user.open("policies?requests=1e309&seed=7", "Policies")
+    user.open("why?requests=1e309&seed=7", "Why")
     user.act(lambda: user.page.go_back(wait_until="commit"))
     expect(user.page.get_by_test_id("stAlert").first).to_contain_text("'1e309'")
     requests = user.page.get_by_label("Requests", exact=True)

@@ -75,7 +75,7 @@ def test_an_impossible_scenario_leaves_the_rest_of_the_page(page: Any) -> None:
 def test_real_gpus_are_shown_with_source_figures_and_the_command(page: Any) -> None:
     page.run()
     assert not page.exception
-    assert "Real GPUs" in [heading.value for heading in page.subheader]
+    assert "Predictions of real GPUs" in [heading.value for heading in page.subheader]
     (said,) = (x.value for x in page.markdown if x.value.startswith("Measured by others"))
     assert "LLMServingSim" in said
     tables = [frame.value for frame in page.dataframe[-3:]]
@@ -87,7 +87,7 @@ def test_real_gpus_are_shown_with_source_figures_and_the_command(page: Any) -> N
 @pytest.mark.browser
 def test_real_gpus_are_drawn_by_evidence(user: Browser) -> None:
     user.open("trust?requests=100", "Trust")
-    user.await_heading("Real GPUs")
+    user.await_heading("Predictions of real GPUs")
     drawn = user.page.locator(".js-plotly-plot").filter(has_text="kernel tables and stamps")
     drawn.get_by_text("predicted TTFT, s").wait_for()
     assert drawn.get_by_text("measured E2E latency, s").count() == 1

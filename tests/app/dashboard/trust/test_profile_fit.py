@@ -1,15 +1,12 @@
 """What a profile keeps of its calibration, and the step times that it gives."""
 
-import numpy as np
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app.dashboard.trust.profile_fit import (
-    coefficient_table,
     decode_curve,
     fit_sentence,
     prompt_curve,
-    residuals,
 )
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.profile import StepTimeFit, load_profile
@@ -30,11 +27,7 @@ def test_curves_are_the_fit_and_end_where_measuring_ended() -> None:
     assert prompts["seconds"].iloc[7] == pytest.approx(expected)
 
 
-def test_coefficients_have_the_standard_errors_of_their_draws() -> None:
-    table = coefficient_table(CPU).set_index("feature")
-    expected_us = 1e6 * np.std(CPU.draws, axis=0, ddof=1)
-    assert table["standard error, µs"].to_numpy() == pytest.approx(expected_us, rel=1e-3)
-    assert table.loc["decode_sequences", "measured up to"] == 16
+def test_the_fit_is_said_with_its_error() -> None:
     said = fit_sentence("paged", CPU, "measured here")
     assert said.startswith("paged: fitted to 893 steps; the median error")
 
@@ -42,9 +35,7 @@ def test_coefficients_have_the_standard_errors_of_their_draws() -> None:
 def test_a_computed_profile_has_no_residuals_and_says_so() -> None:
     computed = load_profile("llama-3-8b-h100")
     fit: StepTimeFit = computed.layouts["paged"]
-    assert residuals(computed) == {}
     assert "paged: computed from data sheets" in fit_sentence(
         "paged", fit, "computed from data sheets"
     )
-    assert list(coefficient_table(fit)) == ["feature", "µs per unit"]
     assert decode_curve(fit)["measured"].all()

@@ -1,0 +1,307 @@
+"""Explore: one scenario with its verdict, its figures and how much more load it takes, beside a
+pinned baseline and other policies.
+
+The figures are sent first, and charts follow once the controls are at rest: drawing the charts of
+each place that a slider passes would keep browser and server from the next figure.
+"""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pandas as pd
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from servetwin.app import figures
+from servetwin.app.dashboard import simulations
+from servetwin.app.dashboard.charts import (
+    chart,
+    charts_by_two,
+    downloads,
+    draw_save_menu,
+    reserved,
+    table,
+)
+from servetwin.app.dashboard.explore import comparison
+from servetwin.app.dashboard.explore.verdict import facts, judge
+from servetwin.app.dashboard.formatting import escaped, page_text, plain
+from servetwin.app.dashboard.jobs.job import progress_of
+from servetwin.app.dashboard.jobs.priority_lock import Rank
+from servetwin.app.dashboard.load_grid import finished_points, limits_of_load, load_job
+from servetwin.app.dashboard.metrics_row import (
+    ShownMetric,
+    chosen_metrics,
+    metrics_row,
+    summaries_so_far,
+)
+from servetwin.app.dashboard.scenario.controls import changes
+from servetwin.app.dashboard.scenario.sidebar import current_scenario, show_scenario
+from servetwin.app.dashboard.scenario_words import (
+    CANNOT_TELL,
+    grid_source,
+    interval_sentence,
+    only_prefix_cache_differs,
+    prefix_advice,
+    simulated_line,
+    simulated_source,
+)
+from servetwin.app.dashboard.simulations import REPLICATIONS, SimulatedScenario
+from servetwin.app.dashboard.widgets import await_rest, control, end_if_stale, problems_shown
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
+from servetwin.app.words import METRICS
+from servetwin.sim.experiments.predict import interval
+from servetwin.sim.records.metrics import LATENCIES, SLO, duration_unit
+from servetwin.sim.step_times.roofline.server import RooflineServer
+
+_BASELINE, _JOB = "baseline", "loads"
+_BEFORE = "baseline"
+_GB = 1e9
+_MAY_BREAK = "\u200b"
+_BOXES = {
+    "holds": (st.success, "check_circle"),
+    "fails": (st.error, "cancel"),
+    "unsure": (st.warning, "help"),
+    "none": (st.info, "info"),
+}
+_LOG = logging.getLogger(__name__)
+BUTTON = "Show me static against continuous batching"
+BATCHING = ("static+contiguous", "continuous+contiguous")
+
+Outcomes = Mapping[str, SimulatedScenario]
+
+
+def page() -> None:
+    """Draw the page: the figures of one simulation at once, then what takes longer."""
+    started_s = time.perf_counter()
+    outcome = simulations.simulate_or_stop(current_scenario())
+    baseline: SimulatedScenario | None = st.session_state.get(_BASELINE)
+    st.markdown(simulated_line(outcome))
+    _buttons(outcome, baseline)
+    answer = _Answer(outcome, baseline)
+    answer.draw()
+    words, files = st.empty(), comparison.chosen(outcome.file)
+    loads, tables = reserved("loads"), st.empty()
+    metric = control(
+        "explore_metric", place=loads, options=LATENCIES,
+        format_func=lambda name: METRICS[name].label,
+    )  # fmt: skip
+    await_rest()
+    outcomes = {comparison.OWN_LABEL: outcome, **({_BEFORE: baseline} if baseline else {})}
+    for label, file in files.items():
+        with problems_shown():
+            outcomes[label] = simulations.simulate(file)
+    _table(tables, outcomes, answer.metrics)
+    _say_what_is_unknown(outcomes)
+    with simulations.TURNS.turn(Rank.REST_OF_PAGE, end_if_stale):
+        _distributions(outcomes)
+        _gains(outcomes)
+    downloads(outcome.run.requests, "requests")
+    _LOG.debug("drawn in %.3f s", time.perf_counter() - started_s)
+    with problems_shown():
+        with loads:
+            _loads(metric, words, outcomes)
+        _memory(outcomes)
+        draw_save_menu()
+        _replicate(words, outcomes)
+    answer.draw()
+    _table(tables, outcomes, answer.metrics)
+    words.caption(" ".join([interval_sentence(outcome), *_changed(outcome, baseline)]))
+    _LOG.debug("complete after %.3f s", time.perf_counter() - started_s)
+
+
+def _buttons(outcome: SimulatedScenario, baseline: SimulatedScenario | None) -> None:
+    """Draw an example at one click, and what pins a baseline."""
+    with st.container(horizontal=True):
+        st.button(BUTTON, on_click=comparison.show, args=(BATCHING,))
+        st.button(
+            "Pin as baseline", on_click=_pin, args=(outcome,),
+            help="Keep these results and show differences to them.",
+        )  # fmt: skip
+        if baseline:
+            st.button("Back to the baseline", on_click=show_scenario, args=(baseline.file,))
+            st.button("Unpin", on_click=_pin, args=(None,))
+
+
+def _pin(outcome: SimulatedScenario | None) -> None:
+    st.session_state[_BASELINE] = outcome
+
+
+class _Answer:
+    """Verdict and metrics, with the reader's choice of figures between them."""
+
+    def __init__(self, outcome: SimulatedScenario, baseline: SimulatedScenario | None) -> None:
+        self._outcome, self._baseline = outcome, baseline
+        self._facts = facts(outcome)
+        self._verdict: DeltaGenerator = st.empty()
+        self.metrics = chosen_metrics()
+        self._row: DeltaGenerator = st.empty()
+
+    def draw(self) -> None:
+        """Draw both, with intervals once there are replications.
+
+        All is computed before anything is drawn, so that nothing disappears for a moment.
+        """
+        outcome, baseline = self._outcome, self._baseline
+        summaries = simulations.finished_replications(outcome)
+        attainment = interval(summaries, "slo_attainment")
+        verdict = judge(replace(self._facts, interval=attainment))
+        before = summaries_so_far(baseline) if baseline else None
+        unknown = baseline is not None and only_prefix_cache_differs(baseline, outcome)
+        with self._verdict.container():
+            draw, icon = _BOXES[verdict.kind]
+            draw(verdict.text, icon=f":material/{icon}:")
+        with self._row.container():
+            why = CANNOT_TELL if unknown else None
+            metrics_row(self.metrics, summaries_so_far(outcome), before, why)
+
+
+def _loads(metric: str, words: DeltaGenerator, outcomes: Outcomes) -> None:
+    """Draw p99 against load: how far today's load is from the limit."""
+    job = load_job(_JOB, {name: of.file for name, of in outcomes.items()})
+    for done in progress_of(job):
+        words.caption(f"Loads: {done} of {len(job.items)} simulated ...")
+    outcome = outcomes[comparison.OWN_LABEL]
+    slo, rate_per_s = outcome.file.slo, outcome.file.workload.rate_per_s
+    now_per_s = outcome.trace.rate_per_s if rate_per_s is None else rate_per_s
+    points = finished_points(job)
+    figure = figures.latency_by_load(
+        points, metric, figures.looks(outcomes),
+        limit_s=getattr(slo.slo(), metric), now_per_s=now_per_s,
+    )  # fmt: skip
+    if slo.slo() != SLO():
+        limits = limits_of_load(points, slo.attainment, now_per_s)
+        st.markdown("\n\n".join(f"**{escaped(line)}**" for line in limits))
+    chart(figure, "explore_loads", grid_source(outcome.file))
+    downloads(points, "loads")
+
+
+def _table(place: DeltaGenerator, outcomes: Outcomes, metrics: Sequence[ShownMetric]) -> None:
+    """Draw the figures of every scenario, and their differences from the first."""
+    if len(outcomes) < 2:
+        return
+    first, *_ = outcomes.values()
+    sides = {label: summaries_so_far(of) for label, of in outcomes.items()}
+    unknown = [name for name, of in outcomes.items() if only_prefix_cache_differs(first, of)]
+    frame = comparison.figures_table(sides, metrics, unknown)
+    columns = frame["policy"].str.replace("+", f"+{_MAY_BREAK}")
+    with place.container():
+        st.table(frame.set_index(columns).drop(columns="policy").T, alt="Figures of each scenario.")
+        if first.is_drawn:
+            st.caption(page_text("explore.meaning", replications=REPLICATIONS))
+
+
+def _say_what_is_unknown(outcomes: Outcomes) -> None:
+    """Say which scenarios have a prefix cache of which these requests tell nothing."""
+    caching = [name for name, of in outcomes.items() if of.scenario.policies.prefix_cache]
+    if not caching:
+        return
+    one = outcomes[caching[0]]
+    if advice := prefix_advice(one.file.workload, one.trace):
+        st.info(advice if len(outcomes) == 1 else f"{escaped(', '.join(caching))}: {advice}")
+
+
+def _distributions(outcomes: Outcomes) -> None:
+    requests = {name: outcome.run.requests for name, outcome in outcomes.items()}
+    looks = figures.looks(outcomes)
+    slo = outcomes[comparison.OWN_LABEL].file.slo.slo()
+    charts_by_two(
+        (
+            (
+                f"Distribution of {METRICS[metric].label}",
+                figures.latency_cdf(requests, metric, looks, getattr(slo, metric)),
+                f"explore_{metric}",
+            )
+            for metric in ("ttft_s", "tpot_s")
+        ),
+        simulated_source(outcomes.values()),
+    )
+
+
+def _gains(outcomes: Outcomes) -> None:
+    """Draw which requests get faster and slower, on one run of each policy."""
+    first, *others = outcomes
+    if not others:
+        return
+    st.markdown("**Faster and slower requests**")
+    other = st.selectbox(f"From {first} to", others, key="explore_other")
+    a, b = outcomes[first], outcomes[other]
+    gains = comparison.request_gains(a.run.requests, b.run.requests)
+    st.markdown(comparison.gains_sentence(gains, escaped(first), escaped(other)))
+    chart(figures.gains_over_time(gains, first, other), "explore_gains", simulated_source((a, b)))
+    frames = comparison.largest_gains_and_losses(gains)
+    titles = ("Largest gains", "Largest losses")
+    for column, title, frame in zip(st.columns(2), titles, frames, strict=True):
+        with column:
+            st.markdown(f"**{title}**")
+            _requests(frame, title, b.file)
+
+
+def _requests(frame: pd.DataFrame, title: str, scenario: ScenarioFile) -> None:
+    if frame.empty:
+        st.caption("none")
+        return
+    times_s = {"before": frame["a"], "after": frame["b"], "difference": frame["difference"]}
+    unit, factor = duration_unit(pd.concat([frame["a"], frame["b"]]))
+    times = {f"{name}, {unit}": (factor * s).round(1) for name, s in times_s.items()}
+    arrivals_s = frame["scheduled_s"].round(2)
+    shown = pd.DataFrame({"request": frame["request_id"], "arrival, s": arrivals_s, **times})
+    links = comparison.links_to_why(scenario, frame["request_id"].tolist())
+    if links:
+        shown["why"] = links
+    column = st.column_config.LinkColumn(
+        display_text="why?", help="Open the page Why under the second policy at this request."
+    )
+    thousands = dict.fromkeys(times, st.column_config.NumberColumn(format="localized"))
+    table(shown, title, column_config={**thousands, "why": column})
+
+
+def memory_parts(outcome: SimulatedScenario) -> tuple[dict[str, float], str]:
+    """Return what a replica's memory holds on average, by part of ``figures.memory_bar``, and the
+    unit: bytes where a data sheet says how many there are, else tokens of KV memory."""
+    tokens = figures.mean_kv_parts(simulations.steps_with_usage(outcome))
+    server = outcome.scenario.profile
+    if not isinstance(server, RooflineServer):
+        return tokens, "tokens"
+    weights = server.deployment.resident_weight_bytes()
+    gb = {part: count * server.kv_bytes_per_token() / _GB for part, count in tokens.items()}
+    return {"weights": weights / _GB, **gb}, "GB"
+
+
+def bars_of_one_unit(
+    parts: Mapping[str, tuple[dict[str, float], str]],
+) -> list[tuple[str, dict[str, dict[str, float]]]]:
+    """Return the bars by unit: a bar of bytes does not stand beside one of tokens."""
+    units = dict.fromkeys(unit for _, unit in parts.values())
+    return [
+        (unit, {name: each for name, (each, of) in parts.items() if of == unit}) for unit in units
+    ]
+
+
+def _memory(outcomes: Outcomes) -> None:
+    parts = {name: memory_parts(outcome) for name, outcome in outcomes.items()}
+    st.markdown("**Memory of a replica, mean over time**")
+    for unit, bars in bars_of_one_unit(parts):
+        source = simulated_source(outcomes[name] for name in bars)
+        chart(figures.memory_bar(bars, unit), f"explore_memory_{unit}", source)
+
+
+def _replicate(words: DeltaGenerator, outcomes: Outcomes) -> None:
+    """Simulate the missing replications; the page stays usable meanwhile."""
+    for label, outcome in outcomes.items():
+        for done in simulations.replications(outcome):
+            words.caption(f"Intervals: {done} of {REPLICATIONS} replications, {escaped(label)} ...")
+
+
+def _changed(outcome: SimulatedScenario, baseline: SimulatedScenario | None) -> list[str]:
+    """Return what has changed since the baseline, and how differences are computed."""
+    if not baseline:
+        return []
+    changed = changes(baseline.file, outcome.file).items()
+    listed = [f"{name} {_shown(before)} → {_shown(after)}" for name, (before, after) in changed]
+    return [page_text("explore.changed", changes=", ".join(listed) or "nothing")]
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else plain(value) or "empty"

@@ -1,0 +1,265 @@
+"""The kept runs on the page Measure: save, open, compare, download and delete run folders."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import streamlit as st
+
+from servetwin.app.dashboard.charts import charts_by_two, downloads, table
+from servetwin.app.dashboard.formatting import escaped, page_text
+from servetwin.app.dashboard.kept_runs.folder import MOST_ZIP_BYTES, delete, zip_problem, zipped
+from servetwin.app.dashboard.kept_runs.opened_runs import facts, latency_frame, opened
+from servetwin.app.dashboard.kept_runs.received_run import receive_run
+from servetwin.app.dashboard.kept_runs.saved_scenario import rebuilt, save_run
+from servetwin.app.dashboard.measure.listing import ListedFolder, listed_runs, runs_table
+from servetwin.app.dashboard.pages import PAGES, drawing
+from servetwin.app.dashboard.scenario.allowed_choices import runs_folder
+from servetwin.app.dashboard.scenario.sidebar import show_scenario
+from servetwin.app.dashboard.scenario.uploads import uploads
+from servetwin.app.dashboard.simulations import simulate
+from servetwin.app.dashboard.trust.trials import COMMAND, bundled, verdict_table
+from servetwin.app.dashboard.widgets import control, problems_shown, uploader
+from servetwin.app.figures import looks
+from servetwin.app.reports.html.page import render_html
+from servetwin.app.reports.html.run_charts import run_charts
+from servetwin.app.reports.html.tables import POINTS
+from servetwin.app.reports.report_folders import NamedRun, Trial
+from servetwin.app.reports.run_words import source_line
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
+from servetwin.loadtest.report.load_notes import load_warnings
+from servetwin.loadtest.report.prompt_cache import prompt_cache_warning
+from servetwin.sim.records.run import Run
+from servetwin.workloads.errors import ServetwinError
+
+OPEN = "measure_open"
+"""The control that opens a run."""
+_MESSAGE, _RECEIVED = "measure_message", "measure_received"
+_MOST_COMPARED = 8
+_MOST_ZIP_MB = MOST_ZIP_BYTES // 1_000_000
+
+
+def draw_kept_runs(file: ScenarioFile) -> None:
+    """Draw the kept runs and the one that is open, or an example where there are none."""
+    root = runs_folder()
+    st.subheader("Kept runs")
+    _show_message()
+    folders = listed_runs(root)
+    runs = [run for run in folders if not run.problem]
+    names = [run.name for run in folders]
+    empty = "choose one" if names else "none yet"
+    name = control(OPEN, options=names, index=None, placeholder=empty)
+    with st.expander("Save, receive, compare"):
+        _saving(root, file)
+        _receiving(root)
+        _comparing(root, [run.name for run in runs], file)
+    _listing(root, folders)
+    if name:
+        _opened(root, name, file)
+    elif not folders:
+        _example(file)
+
+
+def _show_message() -> None:
+    """Show what the last button did."""
+    if message := st.session_state.pop(_MESSAGE, None):
+        kind, text = message
+        (st.error if kind == "error" else st.success)(escaped(text))
+
+
+@contextmanager
+def _reported(done: str) -> Iterator[None]:
+    """Keep what the next drawing says: ``done``, or why it could not be done."""
+    message = "success", done
+    try:
+        yield
+    except ServetwinError as error:
+        message = "error", str(error)
+    st.session_state[_MESSAGE] = message
+
+
+def _saving(root: Path, file: ScenarioFile) -> None:
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    free = _free_name(root, file)
+    name = left.text_input(
+        "Save the scenario at the side as", free, key="measure_name", max_chars=80
+    )
+    right.button(
+        "Simulate and save", on_click=_save, args=(root, name, file),
+        help="Writes the same folder as `servetwin replay --out`.",
+    )  # fmt: skip
+
+
+def _free_name(root: Path, file: ScenarioFile) -> str:
+    """Return the server's name with the first number that is not taken."""
+    server = Path(file.deployment.model or "+".join(file.deployment.profile)).stem
+    return next(name for n in count(1) if not (root / (name := f"{server}-{n}")).exists())
+
+
+def _save(root: Path, name: str, file: ScenarioFile) -> None:
+    with _reported(f"saved as {name}"):
+        save_run(root, name, simulate(file))
+        st.session_state[OPEN] = name
+
+
+def _receiving(root: Path) -> None:
+    uploader(
+        "Run folder of a colleague, as zip", _RECEIVED, partial(_receive, root), type="zip",
+        max_upload_size=_MOST_ZIP_MB, help=page_text("runs.zip"),
+    )  # fmt: skip
+    st.caption(f"Not zipped: copy the folder into {escaped(root.name)}, and it is listed here.")
+
+
+def _receive(root: Path, file_name: str, content: bytes) -> None:
+    name = receive_run(root, file_name, content)
+    st.session_state[_MESSAGE] = "success", f"kept as {name}"
+    st.session_state[OPEN] = name
+
+
+def _listing(root: Path, folders: list[ListedFolder]) -> None:
+    """Draw the runs, and which folders are none."""
+    if runs := [run for run in folders if not run.problem]:
+        frame = runs_table(runs)
+        table(frame, "The kept runs.")
+        downloads(frame, "runs")
+    else:
+        st.info(page_text("runs.none", folder=root.name))
+    if problems := [run.problem for run in folders if run.problem]:
+        with st.expander(f"Folders that are no runs: {len(problems)}"):
+            st.text("\n".join(problems))
+
+
+def _comparing(root: Path, names: list[str], file: ScenarioFile) -> None:
+    if len(names) < 2:
+        return
+    chosen = st.multiselect(
+        "Compare in one HTML file", names, key="measure_compared", max_selections=_MOST_COMPARED,
+        help="A prediction and load tests of the same requests are compared.",
+    )  # fmt: skip
+    if chosen:
+        _report(root, tuple(chosen), file, "comparison")
+
+
+def _report(root: Path, names: tuple[str, ...], file: ScenarioFile, key: str) -> None:
+    """Offer the report of ``servetwin report``, with the SLO of the scenario at the side."""
+    with problems_shown():
+        runs, trials = opened(root, names)
+        st.download_button(
+            "Report as HTML",
+            lambda: render_html(runs, trials, file.slo.slo()).encode("utf-8", "replace"),
+            f"{key}.html", "text/html", on_click="ignore", key=f"measure_report_{key}",
+            help="One file that opens anywhere, without a network.",
+        )  # fmt: skip
+
+
+def _opened(root: Path, name: str, file: ScenarioFile) -> None:
+    try:
+        runs, trials = opened(root, (name,))
+    except ServetwinError as error:
+        st.error(escaped(error))
+        _deleting(root, name)
+        return
+    named = next((run for run in runs if run.run.kind == "loadtest"), runs[0])
+    if len(runs) > 1:
+        names = [run.name for run in runs]
+        label = st.selectbox(
+            f"Run of {name}", names, names.index(named.name), key=f"measure_in_{name}"
+        )
+        named = next(run for run in runs if run.name == label)
+    st.subheader(escaped(named.name))
+    with st.container(horizontal=True):
+        _explaining(name, named)
+        _report(root, (name,), file, name)
+        _as_zip(root, name)
+        _deleting(root, name)
+    _as_scenario(named, file)
+    _drawn(named, file, trials)
+
+
+def _example(file: ScenarioFile) -> None:
+    """Draw a load test that comes with Servetwin, as a kept run would be drawn."""
+    runs, trials = bundled()
+    st.subheader("Example: a load test of the bundled engine")
+    st.caption(f"Yours will be shown like this one, which `{COMMAND}` made on two shared vCPUs.")
+    _drawn(next(one for one in runs if one.run.kind == "loadtest"), file, trials)
+
+
+def _explaining(name: str, named: NamedRun) -> None:
+    """Lead to the page that explains each request of the run."""
+    folder = Path(name, *Path(named.name).parts[1:]).as_posix()
+    st.page_link(
+        st.Page(drawing("why"), title=PAGES["why"], url_path="why"),
+        label="Why was a request slow?", icon=":material/search:",
+        query_params={"why_run": folder},
+    )  # fmt: skip
+
+
+def _as_zip(root: Path, name: str) -> None:
+    if problem := zip_problem(root, name):
+        st.caption(problem)
+        return
+    st.download_button(
+        "Folder as zip", lambda: zipped(root, name), f"{name}.zip", "application/zip",
+        on_click="ignore", key="measure_zip",
+    )  # fmt: skip
+
+
+def _deleting(root: Path, name: str) -> None:
+    with st.popover("Delete ..."):
+        st.text(f"Delete {name} and all its files? This cannot be undone.")
+        st.button("Delete for good", type="primary", on_click=_delete, args=(root, name))
+
+
+def _delete(root: Path, name: str) -> None:
+    with _reported(f"{name} is deleted"):
+        delete(root, name)
+        st.session_state[OPEN] = None
+
+
+def _as_scenario(named: NamedRun, file: ScenarioFile) -> None:
+    try:
+        scenario, note = rebuilt(named.run.scenario, file, uploads())
+    except ServetwinError as error:
+        st.caption(f"Cannot be opened as a scenario: {escaped(error)}")
+        return
+    st.button("Open as scenario", on_click=_show, args=(scenario, named.name), help=note or None)
+
+
+def _show(found: ScenarioFile, name: str) -> None:
+    show_scenario(found)
+    st.session_state[_MESSAGE] = "success", f"the scenario at the side is that of {name}"
+
+
+def _drawn(named: NamedRun, file: ScenarioFile, trials: Sequence[Trial]) -> None:
+    """Draw a run, beside the prediction that it judges."""
+    for line in _warnings(named.run):
+        st.warning(escaped(line))
+    st.text("\n".join(facts(named.run)))
+    shown = [named]
+    for trial in trials:
+        if named in trial.measured:
+            table(
+                verdict_table(trial.comparison.metrics), "Errors of the prediction, with verdicts."
+            )
+            shown = [trial.predicted, named]
+    shown = [replace(one, name=one.name.rpartition("/")[2]) for one in shown]
+    charts = enumerate(run_charts(shown, looks([one.name for one in shown]), file.slo.slo()))
+    placed = [(title, figure, f"measure_chart_{place}") for place, (_, title, figure) in charts]
+    source = source_line([one.run for one in shown])
+    charts_by_two(placed[:2], source)
+    with st.expander("All charts"):
+        charts_by_two(placed[2:], source)
+    digits = dict.fromkeys(POINTS, st.column_config.NumberColumn(format="%.4g"))
+    table(latency_frame(named.run), "Latencies by part of the run.", column_config=digits)
+    downloads(named.run.requests.drop(columns="chunk_s", errors="ignore"), "run_requests")
+
+
+def _warnings(run: Run) -> Iterator[str]:
+    """Yield what the report of the command line warns of."""
+    if delivered := run.extra.get("delivered"):
+        yield from load_warnings(delivered)
+    if (cache := run.extra.get("prompt_cache")) and (line := prompt_cache_warning(cache)):
+        yield line

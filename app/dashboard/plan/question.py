@@ -1,0 +1,148 @@
+"""The question of the page Plan, the policies and servers to answer it for, and their answers."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from servetwin.app.dashboard.explore.comparison import OWN_LABEL, scenario_under
+from servetwin.app.dashboard.formatting import page_text
+from servetwin.app.dashboard.jobs.job import Job
+from servetwin.app.dashboard.jobs.simulated_items import with_rate
+from servetwin.app.dashboard.plan.search_job import Impossible, Query, Search
+from servetwin.app.dashboard.scenario.allowed_choices import offered, require_all_offered
+from servetwin.app.scenario.answers import Answer, What, best, of_capacity, of_counts, of_problem
+from servetwin.app.scenario.files.scenario_file import GENERATED, ScenarioError, ScenarioFile
+from servetwin.app.scenario.options.deployment import Deployment
+from servetwin.app.scenario.options.distributions import think_time_of
+from servetwin.app.scenario.prices import Prices
+from servetwin.sim.experiments.capacity import Capacity, SLOTarget
+from servetwin.sim.experiments.how_many import CountSearch, HowMany
+from servetwin.sim.records.metrics import SLO
+
+OWN_SERVER = "this server"
+MOST_CANDIDATES = 12
+EXAMPLE_TIMES = 14
+"""How many times the rate of the default scenario the example has: one server is not enough."""
+_ON = " on "
+
+
+def query_of(base: ScenarioFile, what: What, think: str) -> Query:
+    """Return the query about the SLO at the side.
+
+    Raises ``ServetwinError`` for an SLO without a limit, or a wrong think time.
+    """
+    slo, think = base.slo.slo(), think.strip()
+    if slo == SLO():
+        raise ScenarioError("the SLO has no limit; give one at the side")
+    if think:
+        think_time_of(think, "think time")
+    return Query(what, SLOTarget(slo, base.slo.attainment), think)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A scenario whose number is looked for."""
+
+    label: str
+    file: ScenarioFile
+
+
+def is_example(base: ScenarioFile, rate_per_s: float | None) -> bool:
+    """Return whether the question is still the default one: the page then shows an example."""
+    return rate_per_s is None and base == ScenarioFile()
+
+
+def at_load(base: ScenarioFile, rate_per_s: float | None) -> ScenarioFile:
+    """Return the scenario at a rate; without one at its own, or that of the example."""
+    if is_example(base, rate_per_s):
+        rate_per_s = EXAMPLE_TIMES * (base.workload.rate_per_s or 1.0)
+    return base if rate_per_s is None else with_rate(base, rate_per_s)
+
+
+def load_words(file: ScenarioFile) -> str:
+    """Return which requests the answer is for."""
+    rate = file.workload.rate_per_s
+    of = "these requests" if file.workload.source == GENERATED else "this trace"
+    return of if rate is None else f"{of} at {rate:g} per second"
+
+
+def server_names(base: ScenarioFile) -> list[str]:
+    """Return the servers to choose from: profiles, and the scenario's model on devices."""
+    model = base.deployment.model
+    named = [f"{model}{_ON}{name}" for name in offered()["gpu"]] if model else []
+    return [OWN_SERVER, *named, *offered()["profile"]]
+
+
+def candidates(
+    base: ScenarioFile, policies: Sequence[str], servers: Sequence[str]
+) -> tuple[Candidate, ...]:
+    """Return each policy on each server, in the order of the choices.
+
+    Raises ``ServetwinError`` naming what is unknown, and ``ScenarioError`` for none or too many.
+    """
+    policies, servers = [OWN_LABEL, *policies], servers or [OWN_SERVER]
+    if len(policies) * len(servers) > MOST_CANDIDATES:
+        counts = {"policies": len(policies), "servers": len(servers), "most": MOST_CANDIDATES}
+        raise ScenarioError(page_text("plan.too_many", **counts))
+    choices = []
+    for server in servers:
+        on_server = _on(base, server)
+        for policy in policies:
+            names = ([server] if len(servers) > 1 else []) + ([policy] if len(policies) > 1 else [])
+            file = on_server if policy == OWN_LABEL else scenario_under(on_server, policy)
+            choices.append(Candidate(", ".join(names) or server, file))
+    return tuple(choices)
+
+
+def _on(base: ScenarioFile, server: str) -> ScenarioFile:
+    if server == OWN_SERVER:
+        return base
+    model, on, gpu = server.rpartition(_ON)
+    changed = Deployment(profile=(server,))
+    if on and model == base.deployment.model:
+        changed = replace(base.deployment, gpu=gpu)
+    file = base.model_copy(update={"deployment": changed})
+    require_all_offered(file)
+    return file
+
+
+def answers(
+    candidates: Sequence[Candidate],
+    query: Query,
+    first: "Job[Search, Any]",
+    draws: "Job[Search, Any] | None",
+    prices: Prices,
+) -> list[Answer]:
+    """Return the answer of every candidate whose first search has ended, in their order."""
+    searches = defaultdict[int, list[CountSearch]](list)
+    for place, search in (draws.results if draws else {}).items():
+        if draws and isinstance(search, CountSearch):
+            searches[draws.items[place].candidate].append(search)
+    results = first.results
+    return [
+        _answer(candidate, query, results[place], searches[place], prices)
+        for place, candidate in enumerate(candidates)
+        if place in results
+    ]
+
+
+def ranked(answers: Sequence[Answer]) -> list[Answer]:
+    """Return the answers, the best first."""
+    rest, ordered = list(answers), list[Answer]()
+    while rest:
+        ordered.append(best(rest) or rest[0])
+        rest.remove(ordered[-1])
+    return ordered
+
+
+def _answer(
+    candidate: Candidate, query: Query, result: Any, draws: Sequence[CountSearch], prices: Prices
+) -> Answer:
+    label, what = candidate.label, query.what
+    if isinstance(result, Impossible):
+        return of_problem(label, what, result.problem)
+    scenario = candidate.file.settled()
+    if isinstance(result, Capacity):
+        return of_capacity(label, scenario, result, query.target, prices)
+    return of_counts(label, what, scenario, HowMany(result, tuple(draws)), prices)
