@@ -53,7 +53,8 @@ def draw_save_menu() -> None:
     if not menu.place or not (menu.charts or menu.frames):
         return
     with menu.place.pop().popover("Save as ..."):
-        st.html("".join(menu.charts.values()))
+        for buttons in menu.charts.values():
+            st.html(buttons)
         for name, frame in menu.frames.items():
             _download_buttons(frame, name)
 

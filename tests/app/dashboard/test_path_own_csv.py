@@ -50,11 +50,11 @@ def said_on_the_command_line(path: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_csv_of_a_service_becomes_a_number_of_gpus_in_three_clicks(
+def test_a_csv_of_a_service_becomes_a_number_of_gpus_in_four_clicks(
     user: Browser, tmp_path: Path
 ) -> None:
     path = own_csv(tmp_path / "service.csv", per_s=90.0)
-    user.open("", "Plan")
+    user.open("explore", "Explore")
     user.upload(path)
     dialog = user.page.get_by_role("dialog")
     expect(dialog.get_by_text("--map arrival=Received,")).to_be_visible()
@@ -62,6 +62,8 @@ def test_a_csv_of_a_service_becomes_a_number_of_gpus_in_three_clicks(
     expect(dialog).to_have_count(0)
     sidebar = user.page.get_by_test_id("stSidebar")
     expect(sidebar.get_by_text("service.csv: 390 requests; failed: 429 (10)")).to_be_visible()
+    user.page.get_by_role("link", name="Plan", exact=True).click()
+    user.await_heading("Plan", level=1)
     answer = user.page.get_by_role("heading", level=3).filter(has_text="for this trace")
     expect(answer).to_contain_text("H100s hold TTFT 500 ms, TPOT 50 ms")
     found = re.match(r"(\d+) H100s", answer.inner_text())
